@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from .api.differences import diff as diff
     from .api.existing import from_fx as from_fx
     from .api.result import Capture as Capture
-    from .api.steady_state import steady as steady
     from .api.testcase import GraphTestCase as GraphTestCase
     from .api.warm_start import Restart as Restart
     from .api.warm_start import restart as restart
+    from .api.watch import steady as steady
     from .api.watch import watch as watch
     from .errors import CaptureError as CaptureError
     from .errors import GraphFormatError as GraphFormatError
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
     from .graph.diff.findings import GraphDiff as GraphDiff
     from .graph.diff.findings import Place as Place
     from .graph.divergence import Divergence as Divergence
-    from .graph.graph_break import GraphBreak as GraphBreak
+    from .graph.events import GraphBreak as GraphBreak
     from .graph.model import Graph as Graph
     from .graph.model import Node as Node
     from .graph.model import Source as Source
     from .graph.model import TensorMeta as TensorMeta
     from .graph.pattern import Match as Match
-    from .mechanisms.compiled_autograd.compiled_autograd import CompiledAutograd as CompiledAutograd
-    from .mechanisms.dispatch.dispatch import Dispatch as Dispatch
+    from .mechanisms.compiled_autograd import CompiledAutograd as CompiledAutograd
+    from .mechanisms.dispatch import Dispatch as Dispatch
     from .mechanisms.export import Export as Export
     from .mechanisms.fx import Fx as Fx
     from .mechanisms.torch_compile.aot import Aot as Aot
@@ -56,34 +56,60 @@ if TYPE_CHECKING:
     from .syncs.model import Transfer as Transfer
     from .watching.cache_lookups import CacheBypass as CacheBypass
     from .watching.cache_lookups import CacheLookup as CacheLookup
-    from .watching.cudagraphs import CudagraphSkip as CudagraphSkip
-    from .watching.eager_calls import EagerCall as EagerCall
     from .watching.failed_guards import FailedGuard as FailedGuard
     from .watching.kernels import Kernel as Kernel
+    from .watching.output_code import CudagraphSkip as CudagraphSkip
     from .watching.recompiles import Recompile as Recompile
+    from .watching.record import EagerCall as EagerCall
 
 __version__ = "0.2.0"
 
 _NAMES = {
-    "api.capture": ("GraphCapture", "capture"),
-    "api.differences": ("compare", "diff"),
+    "api.capture": (
+        "GraphCapture",
+        "capture",
+    ),
+    "api.differences": (
+        "compare",
+        "diff",
+    ),
     "api.existing": ("from_fx",),
     "api.result": ("Capture",),
-    "api.steady_state": ("steady",),
     "api.testcase": ("GraphTestCase",),
-    "api.warm_start": ("Restart", "restart"),
-    "api.watch": ("watch",),
-    "errors": ("CaptureError", "GraphFormatError", "TorchGraphError"),
-    "graph.cost.cost": ("Cost",),
+    "api.warm_start": (
+        "Restart",
+        "restart",
+    ),
+    "api.watch": (
+        "steady",
+        "watch",
+    ),
+    "errors": (
+        "CaptureError",
+        "GraphFormatError",
+        "TorchGraphError",
+    ),
     "graph.blocks": ("BlockKind",),
-    "graph.cost.recomputed": ("Recomputed",),
     "graph.collectives": ("Collective",),
-    "graph.diff.findings": ("Change", "FilesDiff", "Finding", "GraphDiff", "Place"),
+    "graph.cost.cost": ("Cost",),
+    "graph.cost.recomputed": ("Recomputed",),
+    "graph.diff.findings": (
+        "Change",
+        "FilesDiff",
+        "Finding",
+        "GraphDiff",
+        "Place",
+    ),
     "graph.divergence": ("Divergence",),
-    "graph.model": ("Graph", "Node", "Source", "TensorMeta"),
+    "graph.model": (
+        "Graph",
+        "Node",
+        "Source",
+        "TensorMeta",
+    ),
     "graph.pattern": ("Match",),
-    "mechanisms.compiled_autograd.compiled_autograd": ("CompiledAutograd",),
-    "mechanisms.dispatch.dispatch": ("Dispatch",),
+    "mechanisms.compiled_autograd": ("CompiledAutograd",),
+    "mechanisms.dispatch": ("Dispatch",),
     "mechanisms.export": ("Export",),
     "mechanisms.fx": ("Fx",),
     "mechanisms.torch_compile.aot": ("Aot",),
@@ -91,16 +117,25 @@ _NAMES = {
     "mechanisms.torch_compile.inductor": ("Inductor",),
     "ops.names": ("OpCounts",),
     "ranks.capture_ranks": ("capture_ranks",),
-    "ranks.ranks": ("Ranks", "load"),
+    "ranks.ranks": (
+        "Ranks",
+        "load",
+    ),
     "snapshot.inline": ("assert_graph_text",),
-    "syncs.model": ("Sync", "Transfer"),
+    "syncs.model": (
+        "Sync",
+        "Transfer",
+    ),
     "watching.breaks": ("GraphBreak",),
-    "watching.cache_lookups": ("CacheBypass", "CacheLookup"),
-    "watching.cudagraphs": ("CudagraphSkip",),
-    "watching.eager_calls": ("EagerCall",),
+    "watching.cache_lookups": (
+        "CacheBypass",
+        "CacheLookup",
+    ),
     "watching.failed_guards": ("FailedGuard",),
     "watching.kernels": ("Kernel",),
+    "watching.output_code": ("CudagraphSkip",),
     "watching.recompiles": ("Recompile",),
+    "watching.record": ("EagerCall",),
 }
 """The modules of the public names, which `if TYPE_CHECKING` says once more for type checkers."""
 

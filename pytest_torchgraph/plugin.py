@@ -62,7 +62,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def _configure_what_is_set(config: pytest.Config) -> None:
     chosen = _settings(config)
     if chosen.update and not config.option.collectonly:
-        from .snapshot.inline_update import PLUGIN, TextUpdates
+        from .snapshot.inline import PLUGIN, TextUpdates
 
         config.pluginmanager.register(TextUpdates(config), PLUGIN)
     if chosen.report is not None:
@@ -74,7 +74,7 @@ def _configure_what_is_set(config: pytest.Config) -> None:
 
         divergence.automatic = chosen.divergence
     if chosen.limits:
-        from .report.ini_limits import LimitedTests
+        from .report.causes import LimitedTests
 
         config.pluginmanager.register(LimitedTests(config), "torchgraph-limits")
     if (chosen.audit or chosen.json is not None) and not config.option.collectonly:
@@ -171,7 +171,7 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Explain failed comparisons in the report, and note there what was stored."""
     if call.excinfo is not None and not item.config.getoption("fulltrace"):
-        from .report.tracebacks import hide_own_frames
+        from .report.failed_check import hide_own_frames
 
         hide_own_frames(call.excinfo)
     report = yield
@@ -203,7 +203,7 @@ def pytest_terminal_summary(
         from .snapshot.summary import summarize
 
         if config.option.torchgraph_update:
-            from .snapshot.inline_update import texts_of
+            from .snapshot.inline import texts_of
 
             for texts in texts_of(config):
                 texts.write(run)
@@ -277,7 +277,7 @@ def graph_snapshot(request: pytest.FixtureRequest) -> GraphSnapshot:
     """
     if "torch" in sys.modules:  # graphs that were stored can be compared without
         _need_torch()
-    from .snapshot.requirement import why_not_stored
+    from .snapshot.subject import why_not_stored
 
     if reason := why_not_stored(request.config):
         pytest.fail(reason, pytrace=False)

@@ -19,36 +19,27 @@ from ..convert.process_groups import dimensions_named, dimensions_of_meshes
 from ..errors import CaptureError
 from ..graph.checks import device_types
 from ..graph.model import Graph
-from ..graph.module_paths import OwnModule
-from ..graph.numbering import numbered
+from ..graph.module_paths import OwnModule, numbered
 from ..graph.text.format import Header
-from ..mechanisms.compiled_autograd.compiled_autograd import CompiledAutograd
-from ..mechanisms.dispatch.dispatch import Dispatch
+from ..mechanisms.compiled_autograd import CompiledAutograd
+from ..mechanisms.dispatch import Dispatch
 from ..mechanisms.export import Export
 from ..mechanisms.fx import Fx
 from ..mechanisms.islands.islands import Islands
-from ..mechanisms.protocol import COMPILING, Built, Captured, Mechanism
-from ..mechanisms.returned import with_output
-from ..mechanisms.step.device_copy import to_device
-from ..mechanisms.step.eager import EagerRun
-from ..mechanisms.step.fake_tensors import note_meta_device, with_fake_tensors
-from ..mechanisms.step.float64 import in_float64
-from ..mechanisms.step.invocation import Invocation
-from ..mechanisms.step.lock import exclusive
+from ..mechanisms.protocol import COMPILING, Built, Captured, Mechanism, with_output
+from ..mechanisms.step.eager import EagerRun, Outcome, in_float64, outcome_of
+from ..mechanisms.step.invocation import Invocation, note_meta_device, to_device, with_fake_tensors
 from ..mechanisms.step.named_tensors import NamedTensors, callable_of
-from ..mechanisms.step.optimizers import note_all
-from ..mechanisms.step.outcome import Outcome, outcome_of
-from ..mechanisms.step.saved_state import RandomState, preserve_state
-from ..mechanisms.step.step import Step
+from ..mechanisms.step.saved_state import RandomState, note_all, preserve_state
+from ..mechanisms.step.step import Step, exclusive
 from ..mechanisms.torch_compile.aot import Aot
 from ..mechanisms.torch_compile.dynamo import Dynamo
-from ..mechanisms.torch_compile.errors import tell_whose
 from ..mechanisms.torch_compile.inductor import Inductor
+from ..mechanisms.torch_compile.run import tell_whose
 from ..torch_release import need_torch
 from ..watching.breaks import cause_of
 from ..watching.kernels import Kernel
-from ..watching.observe.hub import HUB
-from ..watching.observe.recorder import EventRecorder
+from ..watching.observe.hub import HUB, EventRecorder
 from ..watching.record import WatchRecord, record_of
 from .contents import Contents, Eager
 from .listeners import notify
@@ -242,8 +233,8 @@ def _search(
     seconds: float | None,
 ) -> Divergence:
     """Find where a captured run first differs; nothing of it is imported before."""
-    from ..divergence.budget import Budget
     from ..divergence.stages import Search
+    from ..divergence.values import Budget
 
     with HUB.paused():
         return Search(again, mechanism, expected, differs, Budget(seconds)).run()
@@ -337,7 +328,7 @@ class GraphCapture:
 
     def steady(self, target: Callable[..., Any], /, *calls: Any, **options: Any) -> Capture:
         """See `pytest_torchgraph.steady`."""
-        from .steady_state import steady
+        from .watch import steady
 
         return steady(target, *calls, **options)
 

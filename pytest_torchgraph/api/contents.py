@@ -14,12 +14,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from ..convert.from_fx import Converted
 from ..errors import CaptureError
 from ..graph.census import calls
-from ..graph.cost.step import Received
-from ..graph.eager_op import EagerOp
+from ..graph.cost.step import Received, with_savers
+from ..graph.events import EagerOp, ScheduledCall
 from ..graph.model import Graph
-from ..graph.savers import with_savers
-from ..graph.schedule import ScheduledCall
-from ..ops.levels import Level
+from ..ops.names import Level
 from ..watching.graphs import PrintedGraphs
 
 if TYPE_CHECKING:

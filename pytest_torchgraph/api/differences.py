@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 from ..errors import GraphFormatError, TorchGraphError
 from ..graph.diff.findings import FilesDiff, GraphDiff
 from ..graph.diff.joining import join
-from ..graph.diff.programs import diff_programs
-from ..graph.diff.report import diff_graphs
-from ..graph.equality.common import as_captured
+from ..graph.diff.report import diff_graphs, diff_programs
+from ..graph.equality.numbered_graph import as_captured
 from ..graph.model import Graph, Result
 from ..graph.program import Program
 from ..graph.text.format import Header

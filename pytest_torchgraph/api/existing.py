@@ -9,8 +9,8 @@ import torch
 import torch.export
 import torch.fx
 
-from ..convert.constants import value_of_constant
 from ..convert.from_fx import Naming, convert
+from ..convert.normalize import value_of_constant
 from ..convert.to_fx import convert_again, origin_of
 from ..errors import GraphFormatError
 from ..graph.model import Graph, GraphKind
@@ -18,7 +18,7 @@ from ..graph.program import Program
 from ..graph.text.format import Header
 from ..mechanisms.export import signature_names, with_outputs_of_program
 from ..mechanisms.protocol import COMPILING
-from ..ops.levels import Level
+from ..ops.names import Level
 from ..torch_release import need_torch
 from .contents import Contents
 from .result import Capture

@@ -19,14 +19,13 @@ if TYPE_CHECKING:
     from ..graph.cost.cost import Cost
     from ..graph.cost.recomputed import Recomputed
     from ..graph.cost.step import Received
-    from ..graph.graph_break import GraphBreak
+    from ..graph.events import GraphBreak
     from ..graph.model import Graph
     from ..syncs.model import Sync, Transfer
     from ..watching.cache_lookups import CacheBypass
-    from ..watching.cudagraphs import CudagraphSkip
-    from ..watching.eager_calls import EagerCall
+    from ..watching.output_code import CudagraphSkip
     from ..watching.recompiles import Recompile
-    from ..watching.record import WatchRecord
+    from ..watching.record import EagerCall, WatchRecord
     from .contents import Contents
 
 
@@ -352,7 +351,7 @@ class Observed:
             CaptureError: see `Graph.flops`; ops without a formula are left out.
             ValueError: for a depth that is none.
         """
-        from ..graph.cost.by_module import by_module
+        from ..graph.cost.table import by_module
 
         self._need_whole()
         return by_module(self.program, depth, received=self._received)

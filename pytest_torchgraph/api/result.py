@@ -10,12 +10,11 @@ from ..checks.compilation import need_graphs
 from ..errors import CaptureError
 from ..graph.census import count_ops
 from ..graph.collectives import Collective, collectives_of
-from ..graph.equality.common import equal_programs
+from ..graph.equality.numbered_graph import equal_programs
+from ..graph.events import in_schedule
 from ..graph.model import Detail, Graph, GraphKind
-from ..graph.schedule import in_schedule
 from ..graph.text.format import Header, format_document, shown_runs, with_runs
-from ..ops.levels import Level
-from ..ops.names import OpCounts
+from ..ops.names import Level, OpCounts
 from ..watching.output_code import UnreadableCodeError
 from .observed import Observed
 
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     import torch
 
     from ..checks.subject import EagerComparison
-    from ..graph.eager_op import EagerOp
+    from ..graph.events import EagerOp
     from ..watching.kernels import Kernel
     from .contents import Contents
 
@@ -424,7 +423,7 @@ class Capture(Assertions, Observed):
     def _need_any(self) -> None:
         """Say why a watch has no graph at all."""
         if self.watched is not None and not self.graphs:
-            from ..checks.evidence import why_no_graph
+            from ..checks.eager import why_no_graph
 
             raise CaptureError(f"no graph was compiled:\n{why_no_graph(self.watched)}")
 

@@ -30,12 +30,12 @@ def install(config: pytest.Config) -> None:
             was asked: a check of nothing must not look like one of everything.
     """
     if reason := why_unsupported():
-        from .unsupported import refuse
+        from .report import refuse
 
         refuse(config, reason)
         return
     from ..settings import config as settings
-    from .watcher import TestWatcher
+    from .suite_watch import TestWatcher
 
     chosen = settings.get(config)
     watcher = TestWatcher(isolated=bool(chosen.audit) and chosen.audit_isolation)

@@ -1,11 +1,13 @@
-"""Where a test calls `torch.compile`."""
+"""The places of `torch.compile` calls in tests, and settings of torch that tests leave changed."""
 
 from __future__ import annotations
 
 from types import FrameType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..convert.source_lines import is_torch_file, is_user_file
+from ..torch_private import ConfigChanges, same
+from .facts import SettingLeft
 
 _WAYS_IN = ("__init__.py", "_compile.py", "_dynamo", "compiler", "nn/modules/module.py")
 """The files of torch that a call of the user's passes through."""
@@ -47,3 +49,42 @@ def compile_call(frame: FrameType | None) -> CompileCall | None:
 
 def _is_way_in(file: str) -> bool:
     return any(is_torch_file(file, *way.split("/")) for way in _WAYS_IN)
+
+
+_LONGEST = 60
+"""How many characters of a value are shown."""
+
+
+class SettingsLeft:
+    """What the tests of this process leave changed in torch's config modules.
+
+    What a fixture of wider scope changes is meant for all tests that use it, and is no test's.
+    """
+
+    def __init__(self) -> None:
+        self._changes = ConfigChanges()
+        self._first: dict[str, Any] = {}
+        self._left: dict[str, tuple[Any, Any, str]] = {}
+
+    def look(self, test: str) -> None:
+        """Take note of what changed since the last look, in a test; "" for what is no test's."""
+        for name, (before, after) in self._changes.take().items():
+            first = self._first.setdefault(name, before)
+            old, _, by = self._left.pop(name, (before, None, test))
+            if by and not same(after, first) and not same(after, old):
+                self._left[name] = (old, after, by)
+
+    def all(self) -> list[SettingLeft]:
+        """The settings that are still changed, by name."""
+        return [
+            SettingLeft(name, _text(old), _text(now), test)
+            for name, (old, now, test) in sorted(self._left.items())
+        ]
+
+
+def _text(value: Any) -> str:
+    try:
+        text = repr(value)
+    except Exception:  # of a class of the user's
+        text = type(value).__name__
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"

@@ -1,4 +1,4 @@
-"""The process that reports: it gathers the facts of all tests, judges them, and says so.
+"""The report of an audit in the terminal, also where torch is missing or too old.
 
 Importing this module imports little: a suite that compiles nothing should pay nothing.
 """
@@ -13,19 +13,19 @@ import pytest
 
 from ..errors import OutsideRootError
 from ..settings import config as settings
-from ..settings.filters import filter_given
-from ..settings.paths import inside
-from ..settings.torchrun import pytest_command
+from ..settings.config import pytest_command
+from ..settings.paths import filter_given, inside
 from ..snapshot.run import TROUBLE
 from ..torch_release import running_release
 from ..words import counted
-from .watcher import ATTRIBUTE, BROKEN, SETTINGS, TestWatcher
+from .suite_watch import ATTRIBUTE, BROKEN, SETTINGS, TestWatcher
 
 if TYPE_CHECKING:
     from .baseline import Baseline, ReleaseSection
     from .facts import SettingLeft, TestFacts
     from .judge import Verdict
-    from .outcome import AuditOutcome
+    from .verdict import AuditOutcome
+
 
 PLUGIN = "torchgraph-audit"
 """The name under which `AuditReport` is registered."""
@@ -65,7 +65,7 @@ class AuditReport:
     @property
     def outcome(self) -> AuditOutcome:
         """What the audit found; complete when the session has finished."""
-        from .outcome import AuditOutcome
+        from .verdict import AuditOutcome
 
         return AuditOutcome(
             mode=self._mode,
@@ -302,3 +302,59 @@ def _baseline(config: pytest.Config, path: Path, mode: str) -> Baseline:
             "adds it"
         )
     return baseline
+
+
+def refuse(config: pytest.Config, reason: str) -> None:
+    """Say in the section `torchgraph audit` that nothing was watched.
+
+    Args:
+        config: of this run.
+        reason: why torch is not supported.
+
+    Raises:
+        pytest.UsageError: where more was asked for than to show.
+    """
+    mode = config.option.torchgraph_audit or ""
+    if mode not in ("", "show"):
+        raise pytest.UsageError(f"--torchgraph-audit={mode}: {reason}")
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(_NothingWatched(mode, reason), PLUGIN)
+
+
+class _NothingWatched:
+    """Prints the section, in the process that reports."""
+
+    def __init__(self, mode: str, reason: str) -> None:
+        self._mode = mode
+        self._reason = reason
+        self._tests: set[str] = set()
+
+    @property
+    def outcome(self) -> AuditOutcome:
+        """That nothing was watched, so that no file of this run says that nothing is compiled."""
+        from .verdict import AuditOutcome
+
+        return AuditOutcome(
+            mode=self._mode,
+            file="",
+            isolated=False,
+            tests=len(self._tests),
+            facts={},
+            settings=(),
+            passed=(),
+            verdict=None,
+            compared=0,
+            broken=self._reason,
+            said=(),
+        )
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Count the tests."""
+        self._tests.add(report.nodeid)
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Print the section `torchgraph audit`."""
+        if not self._mode:
+            return
+        terminalreporter.section("torchgraph audit")
+        terminalreporter.line(f"nothing was watched: {self._reason}")

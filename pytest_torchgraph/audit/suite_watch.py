@@ -1,4 +1,4 @@
-"""Watching every test of a suite, without importing anything that the suite does not import.
+"""The watch of an audit over a run: what each test compiles.
 
 Nothing happens until `torch._dynamo` is imported: nothing can be compiled before. Then the
 observers are installed once and stay, for a recorder that keeps nothing, so that a test that
@@ -10,19 +10,20 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import pytest
 
 from ..watching.dynamo_import import DynamoFinder, is_imported
 
 if TYPE_CHECKING:
-    from ..watching.observe.recorder import EventRecorder
+    from ..watching.observe.hub import EventRecorder
     from ..watching.record import WatchRecord
-    from .compile_calls import CompileCall
+    from .compile_calls import CompileCall, SettingsLeft
     from .facts import SettingLeft
-    from .settings_left import SettingsLeft
 
 
 @dataclass(frozen=True)
@@ -152,8 +153,7 @@ class SuiteWatch:
         if self.broken is not None:
             return
         try:
-            from ..watching.observe.hub import HUB
-            from ..watching.observe.recorder import EventRecorder, IdleRecorder
+            from ..watching.observe.hub import HUB, EventRecorder, IdleRecorder
 
             if self._settings is None:
                 self._observe()
@@ -170,7 +170,7 @@ class SuiteWatch:
     def _observe(self) -> None:
         """Observe what the watch does not: the settings, and calls of `torch.compile`."""
         from .. import torch_private
-        from .settings_left import SettingsLeft
+        from .compile_calls import SettingsLeft
 
         self._settings = SettingsLeft()
         torch_private.leave_alone(__package__)
@@ -226,3 +226,91 @@ def _calls(record: WatchRecord | None) -> Counter[str]:
     for callee in () if record is None else record.callables:
         calls[f"{relative(callee.file)} | {callee.name}"] += callee.entries
     return calls
+
+
+BROKEN = "torchgraph_audit_broken"
+"""The key under which a worker of pytest-xdist sends what kept it from watching."""
+ATTRIBUTE = "torchgraph_audit"
+"""Attribute of the report of a test's teardown: its facts, as `TestFacts.to_json` gives them."""
+SETTINGS = "torchgraph_audit_settings"
+"""The key under which it sends the settings that its tests left changed."""
+
+
+class TestWatcher:
+    """Watches each test, from its first fixture to the last one's teardown.
+
+    Outcomes do not change. What a test saw goes with the report of its
+    teardown, so that it gets from a worker of pytest-xdist to the process that reports.
+
+    Args:
+        isolated: whether Dynamo is reset before each test, and behind a fixture of wider scope that
+            used compiled code.
+    """
+
+    __test__ = False
+
+    def __init__(self, *, isolated: bool = False) -> None:
+        self._watch = SuiteWatch(isolated=isolated)
+        self._test = ""
+        self._facts: tuple[str, dict[str, Any]] | None = None
+
+    @property
+    def broken(self) -> str:
+        """What kept it from watching, "" while all is well."""
+        error = self._watch.broken
+        return "" if error is None else f"{type(error).__name__}: {error}"
+
+    @property
+    def settings_left(self) -> list[SettingLeft]:
+        """The settings of torch that tests of this process left changed."""
+        return self._watch.settings_left()
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None, object, object]:
+        """Begin before the first fixture."""
+        self._test = item.nodeid
+        self._watch.begin()
+        return (yield)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_fixture_setup(
+        self, fixturedef: pytest.FixtureDef[object], request: pytest.FixtureRequest
+    ) -> Generator[None, object, object]:
+        """Tell what a fixture of wider scope compiles from what the test does."""
+        if fixturedef.scope == "function":
+            return (yield)
+        with self._watch.wider_fixture(self._test):
+            return (yield)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_teardown(self, item: pytest.Item) -> Generator[None, object, object]:
+        """End behind the last fixture."""
+        try:
+            return (yield)
+        finally:
+            seen = self._watch.end(item.nodeid)
+            if seen is not None:
+                from ..convert.source_lines import set_root
+                from .read import facts_of_test
+
+                set_root(item.config.rootpath)
+                facts = facts_of_test(seen)
+                if facts.uses_compile:
+                    self._facts = item.nodeid, facts.to_json()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Put the facts into the report, before pytest-xdist sends it or anybody reads it."""
+        if self._facts is not None and report.when == "teardown":
+            test, facts = self._facts
+            if report.nodeid == test:
+                vars(report)[ATTRIBUTE] = facts
+                self._facts = None
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Take the observers away; in a worker of pytest-xdist, send what went wrong."""
+        self._watch.close()
+        output = getattr(session.config, "workeroutput", None)
+        if output is not None:
+            output[BROKEN] = self.broken
+            output[SETTINGS] = [list(each) for each in self.settings_left]

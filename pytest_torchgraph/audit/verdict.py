@@ -1,15 +1,19 @@
-"""The lines that say what differs from the baseline of an audit, by what differs."""
+"""The outcome of an audit, and the lines that say where it differs from the baseline."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..words import counted
+from .facts import SettingLeft, TestFacts
+from .judge import Verdict
 from .summary import over_tests
 
 if TYPE_CHECKING:
-    from .judge import AuditChange, Verdict
+    from .judge import AuditChange
+
 
 TIGHTEN = "pytest --torchgraph-audit=record makes this the baseline"
 ACCEPT = "this fails the run; where it is intended, pytest --torchgraph-audit=record accepts it"
@@ -70,3 +74,35 @@ def _grouped(changes: Sequence[AuditChange], width: int) -> Iterator[str]:
         more = f", and {len(places) - MOST_PLACES} more" if len(places) > MOST_PLACES else ""
         words = f"{', '.join(places[:MOST_PLACES])}{more}: {text}" if places else text
         yield from over_tests(words, [change.test for change in group], width)
+
+
+@dataclass(frozen=True, slots=True)
+class AuditOutcome:
+    """What an audit found.
+
+    Attributes:
+        mode: of `--torchgraph-audit`, "" where only another option asked for the facts.
+        file: the baseline, as messages name it.
+        isolated: whether Dynamo was reset before each test.
+        tests: how many tests ran.
+        facts: of each test that calls compiled code, by its id, sorted.
+        settings: the settings that tests changed, and that nobody put back.
+        passed: the ids of the tests that passed, or failed as expected.
+        verdict: what differs from the baseline; None where nothing was compared with it.
+        compared: how many tests of the baseline were compared.
+        broken: what kept the run from being watched: a mistake of ours, or a torch that is too old;
+            "" while all is well.
+        said: what the terminal says behind the summary.
+    """
+
+    mode: str
+    file: str
+    isolated: bool
+    tests: int
+    facts: Mapping[str, TestFacts]
+    settings: Sequence[SettingLeft]
+    passed: Collection[str]
+    verdict: Verdict | None
+    compared: int
+    broken: str
+    said: tuple[str, ...]

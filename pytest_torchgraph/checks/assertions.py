@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from ..graph.checks import device_of
 from ..graph.op_checks import OpChecks
-from . import compilation, eager, graph_count, kernels, parity, shapes, syncs
+from . import compilation, eager, kernels, parity
 
 if TYPE_CHECKING:
     import torch
 
     from ..graph.divergence import Divergence
     from ..graph.model import Graph
+    from .rounding import Tolerance
     from .subject import Subject
-    from .tolerances import Tolerance
 
 
 class Assertions(OpChecks):
@@ -82,7 +82,7 @@ class Assertions(OpChecks):
         if forward is None and backward is None and total is None:
             forward = backward = 1
         compilation.need_counted(self, total, allow)
-        graph_count.assert_graph_count(self, forward, backward, total)
+        compilation.assert_graph_count(self, forward, backward, total)
 
     def assert_kernel_count(
         self: Subject, n: Any = None, extern: Any = None, launches: Any = None
@@ -290,7 +290,7 @@ class Assertions(OpChecks):
         """
         __tracebackhide__ = True
         compilation.need_graphs(self)
-        shapes.assert_distinct_graphs(self, count)
+        kernels.assert_distinct_graphs(self, count)
 
     def assert_repeated(self: Subject, glob: str, kinds: int = 1, backward: bool = False) -> None:
         """Assert that blocks of a model compute the same; see `Capture.repeated`.
@@ -365,7 +365,7 @@ class Assertions(OpChecks):
         """
         __tracebackhide__ = True
         compilation.need_graphs(self)
-        shapes.assert_sizes(self, name, dim, dynamic=True)
+        kernels.assert_sizes(self, name, dim, dynamic=True)
 
     def assert_static(self: Subject, name: str, *, dim: int | Sequence[int]) -> None:
         """Assert that sizes of an input are numbers; see `assert_dynamic`.
@@ -376,7 +376,7 @@ class Assertions(OpChecks):
         """
         __tracebackhide__ = True
         compilation.need_graphs(self)
-        shapes.assert_sizes(self, name, dim, dynamic=False)
+        kernels.assert_sizes(self, name, dim, dynamic=False)
 
     def assert_no_graph_breaks(
         self: Subject, allow: str | Sequence[str] = (), within: Any = None
@@ -481,7 +481,7 @@ class Assertions(OpChecks):
             CaptureError: for a capture that cannot know.
         """
         __tracebackhide__ = True
-        syncs.assert_no_syncs(self, allow)
+        kernels.assert_no_syncs(self, allow)
 
     def assert_no_transfers(self: Subject, allow: str | Sequence[str] = ()) -> None:
         """Assert that nothing is copied between devices; see `transfers` for what is known.
@@ -496,7 +496,7 @@ class Assertions(OpChecks):
             CaptureError: for a capture that cannot know.
         """
         __tracebackhide__ = True
-        syncs.assert_no_transfers(self, allow)
+        kernels.assert_no_transfers(self, allow)
 
     def assert_matches_eager(self: Subject, rtol: Tolerance = None, atol: Tolerance = None) -> None:
         """Assert that the captured run did what an eager run from the same state does.

@@ -18,7 +18,7 @@ import torch
 import torch.utils._pytree as pytree
 
 from .. import torch_private
-from ..convert.effects import schema
+from ..convert import effects
 from ..convert.source_lines import Line, current, described, is_user_file, line_of
 from ..graph.divergence import DivergenceKind
 from ..ops.views import KNOWN_NAMESPACES
@@ -366,7 +366,7 @@ def _is_custom(func: Any) -> bool:
     return (
         isinstance(func, torch._ops.OpOverload)
         and func.namespace not in _TORCHS
-        and not schema.facts(func).communicates
+        and not effects.facts(func).communicates
     )
 
 

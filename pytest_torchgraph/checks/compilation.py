@@ -1,4 +1,4 @@
-"""The assertions on what torch.compile did. None passes where nothing was compiled."""
+"""Assertions on compilation: graph breaks, recompiles, and the number of graphs."""
 
 from __future__ import annotations
 
@@ -10,21 +10,17 @@ from typing import TYPE_CHECKING, Any
 from .. import devices
 from ..convert.source_lines import is_user_file, relative
 from ..device_types import FIXTURE
+from ..graph.census import calls
 from ..graph.checks import bounds, device_of, device_types, format_bounds, need_a_limit
 from ..graph.failures import Failure, failed
-from ..settings.within import allows, is_within, patterns
-from ..watching.guards.text import IN_TORCH
-from ..watching.observe.why_eager import first_line
+from ..settings.paths import allows, is_within, patterns
+from ..watching.guards.read import IN_TORCH
+from ..watching.observe.callables import first_line
 from ..words import listed
-from .evidence import (
-    switched_off,
-    what_ran_uncompiled,
-    why_no_graph,
-    why_no_recompile_possible,
-)
+from .eager import switched_off, what_ran_uncompiled, why_no_graph, why_no_recompile_possible
 
 if TYPE_CHECKING:
-    from ..graph.graph_break import GraphBreak
+    from ..graph.events import GraphBreak
     from ..watching.compilations import Compilation
     from ..watching.recompiles import Recompile
     from ..watching.record import WatchRecord
@@ -335,3 +331,32 @@ def _device(capture: Subject) -> str:
     """The device type by which counts are chosen: that of the graphs, else that of the test."""
     expected = None if capture.graphs else devices.expected_device()
     return device_of(capture.graphs, capture.device or expected)
+
+
+def assert_graph_count(capture: Subject, forward: Any, backward: Any, total: Any) -> None:
+    """See `Capture.assert_graph_count`."""
+    __tracebackhide__ = True
+    device = device_of(capture.graphs, capture.device)
+    asked = [
+        (word, *bounds(expected, device), graphs)
+        for word, expected, graphs in (
+            ("forward", forward, capture.forwards),
+            ("backward", backward, capture.backwards),
+            ("total", total, capture.graphs),
+        )
+        if expected is not None
+    ]
+    if capture.watched is None:  # of a watch any number says that something was compiled
+        need_a_limit("assert_graph_count", [(low, high) for _, low, high, _ in asked])
+    wrong: list[str] = []
+    for word, low, high, graphs in asked:
+        if len(graphs) < low or (high is not None and len(graphs) > high):
+            wrong.append(f"  {word}: expected {format_bounds(low, high)}, found {len(graphs)}")
+    if wrong:
+        there = [
+            f"  {graph.name}: {graph.kind}, {sum(call.times for call in calls([graph]))} ops"
+            for graph in capture.graphs
+        ]
+        raise AssertionError(
+            "\n".join(["graph count differs:", *wrong, "graphs captured:", *(there or ["  none"])])
+        )

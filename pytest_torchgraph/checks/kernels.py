@@ -1,4 +1,4 @@
-"""Assertions on generated kernels and library calls."""
+"""Assertions on kernels, input sizes, and host syncs."""
 
 from __future__ import annotations
 
@@ -6,11 +6,16 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..graph.checks import bounds, device_of, format_bounds, need_a_limit
+from ..graph.model import Graph, Node, Symbol, TensorMeta
+from ..settings.paths import allows, patterns
+from ..syncs.model import BREAKS, STARTS, THREADS, Sync, Transfer
 from ..words import listed
+from .compilation import need_graphs
 
 if TYPE_CHECKING:
     from ..watching.kernels import Kernel
     from .subject import Subject
+
 
 MOST = 4
 """How many ops, modules and lines a failure lists for one kernel."""
@@ -78,3 +83,150 @@ def described(kernels: Sequence[Kernel]) -> Iterator[str]:
         yield f"    in {listed(modules, MOST)}"
     if lines := dict.fromkeys(f"{line}: {line.code}" for k in kernels for line in k.lines):
         yield f"    at {listed(lines, MOST)}"
+
+
+def assert_sizes(capture: Subject, name: str, dim: int | Sequence[int], *, dynamic: bool) -> None:
+    """See `Capture.assert_dynamic` and `Capture.assert_static`."""
+    __tracebackhide__ = True
+    dims = (dim,) if isinstance(dim, int) else tuple(dim)
+    if any(isinstance(each, bool) or not isinstance(each, int) for each in dims):
+        raise TypeError(f"dim={dim!r} is no dimension: pass an int, or a sequence of ints")
+    if not dims:
+        raise TypeError(f"dim={dim!r} checks nothing: name at least one dimension")
+    wanted = "a symbol" if dynamic else "a number"
+    wrong: list[str] = []
+    for graph, node in _inputs(capture.forwards, name):
+        result = node.result
+        if not isinstance(result, TensorMeta):
+            raise ValueError(f"{name!r} of {graph.name} is no tensor, so it has no sizes")
+        for dim in dims:
+            if not -len(result.shape) <= dim < len(result.shape):
+                raise ValueError(
+                    f"{name!r} of {graph.name} has {len(result.shape)} dimensions, so there is no "
+                    f"dim={dim}"
+                )
+            size = result.shape[dim]
+            if isinstance(size, Symbol) != dynamic:
+                shown = ", ".join(
+                    each.expr if isinstance(each, Symbol) else str(each) for each in result.shape
+                )
+                wrong.append(f"  {graph.name}: {name} is [{shown}], so dim {dim} is not {wanted}")
+    if wrong:
+        word = "dynamic" if dynamic else "static"
+        raise AssertionError("\n".join([f"sizes of {name} that are not {word}:", *wrong]))
+
+
+def _inputs(graphs: Sequence[Graph], name: str) -> list[tuple[Graph, Node]]:
+    """The inputs of this name.
+
+    Raises:
+        ValueError: where no graph has one.
+    """
+    found = [(graph, node) for graph in graphs for node in graph.inputs if node.name == name]
+    if not found:
+        there = dict.fromkeys(
+            node.name for graph in graphs for node in graph.inputs if node.op == "input"
+        )
+        raise ValueError(
+            f"no forward graph has an input {name!r}; there is {', '.join(there) or 'none at all'}"
+        )
+    return found
+
+
+def assert_distinct_graphs(capture: Subject, count: int) -> None:
+    """See `Capture.assert_distinct_graphs`."""
+    __tracebackhide__ = True
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        raise TypeError(f"{count!r} is no number of graphs: pass an int of at least 1")
+    groups: list[list[Graph]] = []
+    for graph in capture.graphs:
+        same = next((group for group in groups if group[0] == graph), None)
+        if same is None:
+            groups.append([graph])
+        else:
+            same.append(graph)
+    if len(groups) != count:
+        lines = [f"distinct graphs: expected {count}, found {len(groups)}"]
+        for group in groups:
+            names = listed((graph.name for graph in group), 8)
+            inputs = ", ".join(_input_words(group[0])[:6])
+            lines.append(f"  {group[0].kind} of {len(group[0].nodes)} nodes: {names}")
+            lines.append(f"      {inputs}")
+        raise AssertionError("\n".join(lines))
+
+
+def _input_words(graph: Graph) -> list[str]:
+    words = []
+    for node in graph.inputs:
+        if node.op == "input" and isinstance(node.result, TensorMeta):
+            sizes = ", ".join(
+                size.expr if isinstance(size, Symbol) else str(size) for size in node.result.shape
+            )
+            words.append(f"{node.name} [{sizes}]")
+    return words
+
+
+_UNKNOWN = (
+    "What runs at a graph break is in no graph: remove the break, capture with via='dispatch', "
+    "which sees what runs, or tolerate it with allow="
+)
+_UNKNOWN_BUT_OPS = (
+    "The ops that ran at a graph break have been looked at, but not calls of tolist, cpu and "
+    "print, nor other threads: remove the break, capture with via='dispatch', which sees such "
+    "calls, or tolerate it with allow="
+)
+_IN_THREADS = "What other threads run is not seen: run it in this one, or tolerate it with allow="
+
+
+def assert_no_syncs(capture: Subject, allow: str | Sequence[str]) -> None:
+    """See `Capture.assert_no_syncs`."""
+    __tracebackhide__ = True
+    _assert_none("host syncs", capture, capture.syncs, allow)
+
+
+def assert_no_transfers(capture: Subject, allow: str | Sequence[str]) -> None:
+    """See `Capture.assert_no_transfers`."""
+    __tracebackhide__ = True
+    _assert_none("transfers between devices", capture, capture.transfers, allow)
+
+
+def _assert_none(
+    kind: str,
+    capture: Subject,
+    found: Sequence[Sync | Transfer],
+    allow: str | Sequence[str],
+) -> None:
+    __tracebackhide__ = True
+    allowed = patterns(allow)
+    wrong = [each for each in found if not allows(allowed, str(each))]
+    if wrong:
+        tolerated = len(found) - len(wrong)
+        certain = sum(each.certain for each in wrong)
+        unknown = len(wrong) - certain
+        head = f"{kind}: expected none, found {certain or 'none for certain'}"
+        head += f", and {unknown} not known" if unknown else ""
+        head += f" ({tolerated} more are allowed)" if tolerated else ""
+        lines = [_shown(number, each) for number, each in enumerate(wrong, 1)]
+        at_breaks = _UNKNOWN_BUT_OPS if capture.watched is None else _UNKNOWN
+        unseen = [each for each in wrong if not each.certain]
+        lines += [at_breaks] * any(each.op != STARTS for each in unseen)
+        lines += [_IN_THREADS] * any(each.op == STARTS for each in unseen)
+        raise AssertionError("\n".join([head, *lines]))
+    need_graphs(capture, unreported=True)
+
+
+def _shown(number: int, each: Sync | Transfer) -> str:
+    if not each.certain:
+        how = f"{THREADS if each.op == STARTS else BREAKS}: {each.op}"
+    elif isinstance(each, Transfer):
+        waits = "" if each.blocking else " (Python does not wait)"
+        how = f"from {each.source} to {each.target}: {each.op} ({each.seen}){waits}"
+    else:
+        how = f"{each.kind}: {each.op} ({each.seen})"
+    place = str(each).partition("\n")[0]
+    lines = [f"  {number}. {place}", f"     {how}"]
+    if each.module and each.file:
+        lines.append(f"     module {each.module}")
+    if each.occurrences > 1:
+        lines.append(f"     {each.occurrences} times")
+    return "\n".join(lines)

@@ -16,9 +16,8 @@ from ..graph.divergence import Divergence, Stage
 from ..graph.failures import UnexpectedOps, failed
 from ..words import listed
 from .causes import Causes, causes_of
-from .rounding import Unequal, explained, sized
+from .rounding import Tolerance, Unequal, absolute, explained, is_all_nan, sized, tolerances
 from .subject import EagerComparison, StepResult
-from .tolerances import Tolerance, absolute, is_all_nan, tolerances
 
 if TYPE_CHECKING:
     from .subject import Subject

@@ -11,8 +11,7 @@ from ..graph.census import OpCall
 from ..graph.checks import bounds, format_bounds, need_a_limit
 from ..graph.cost.flops import total
 from ..graph.cost.recomputed import Recomputed, need_backward
-from ..graph.cost.saved import producer_of
-from ..graph.cost.step import Kept, Received, StepStorages, kept
+from ..graph.cost.step import Kept, Received, StepStorages, kept, producer_of
 from ..graph.diff.paths import abridged
 from ..graph.find import find_calls
 from ..graph.higher_order import executed

@@ -12,12 +12,12 @@ from ..convert.source_lines import relative
 from ..errors import CaptureError
 from ..graph.blocks import matching
 from ..graph.diff.paths import abridged
-from ..watching.eager_calls import eager_calls_of
 from ..watching.failed_guards import details, reasons
+from ..watching.record import eager_calls_of
 from ..words import counted, listed
 from . import compilation
 from .blocks import MOST, need_count
-from .evidence import why_no_graph
+from .eager import why_no_graph
 
 if TYPE_CHECKING:
     from ..watching.observe.callables import CompiledCallable

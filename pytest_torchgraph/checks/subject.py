@@ -10,8 +10,7 @@ from ..graph.blocks import BlockKind
 from ..graph.cost.recomputed import Recomputed
 from ..graph.cost.step import Received
 from ..graph.divergence import Divergence
-from ..graph.eager_op import EagerOp
-from ..graph.graph_break import GraphBreak
+from ..graph.events import EagerOp, GraphBreak
 from ..graph.model import Graph
 from ..syncs.model import Sync, Transfer
 from ..watching.cache_lookups import CacheBypass

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..settings.within import allows, patterns
+from ..settings.paths import allows, patterns
 from ..watching.cache_lookups import CacheBypass, CacheLookup
 from ..watching.record import WatchRecord
 from ..words import counted
 from .compilation import need_graphs
-from .evidence import why_no_graph
+from .eager import why_no_graph
 from .subject import Subject
 
 

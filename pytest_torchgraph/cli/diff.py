@@ -10,9 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import TorchGraphError
 from ..words import format_ranks, markdown_code
-from .documents import add_rank, of_rank, read_any_document
-from .exit_codes import DIFFERENT, SAME, TROUBLE
-from .formats import add_format, markdown_table, print_json
+from .formats import (
+    DIFFERENT,
+    SAME,
+    TROUBLE,
+    add_format,
+    add_rank,
+    markdown_table,
+    of_rank,
+    print_json,
+    read_any_document,
+)
 
 if TYPE_CHECKING:
     from ..graph.diff.findings import GraphDiff
@@ -83,7 +91,7 @@ def _directories(options: argparse.Namespace) -> int:
 def _files(options: argparse.Namespace) -> int:
     """Print the difference of the graphs, or of op counts if one file holds only these."""
     from ..graph.diff.joining import of_ranks
-    from ..graph.diff.programs import diff_programs
+    from ..graph.diff.report import diff_programs
 
     old = read_any_document(options.old, may_be_missing=True)
     new = read_any_document(options.new, may_be_missing=True)
@@ -124,7 +132,7 @@ def _pairs(
     old: Program, new: Program, options: argparse.Namespace
 ) -> Sequence[tuple[tuple[int, ...], Program, Program]]:
     """The graphs to compare, with the ranks that have them; of files without ranks with none."""
-    from ..graph.diff.programs import same_ranks
+    from ..graph.diff.report import same_ranks
 
     if options.rank is None:
         if old.sections and new.sections:

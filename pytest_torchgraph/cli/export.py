@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from ..errors import TorchGraphError
-from .documents import read_document
-from .exit_codes import SAME
+from .formats import SAME, read_document
 
 if TYPE_CHECKING:
     from ..graph.model import Graph
-    from ..render.model_explorer.panes import Pane
+    from ..render.model_explorer.collection import Pane
 
 ADDRESS = "http://localhost:8080/"
 """Where model-explorer listens unless it is told another place."""
@@ -84,9 +83,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _one(options: argparse.Namespace) -> tuple[dict[Path, Any], str]:
     """What is to be written of one file, and the address that opens it."""
-    from ..render.model_explorer.collection import collection
-    from ..render.model_explorer.node_data import node_data
-    from ..render.model_explorer.panes import Pane
+    from ..render.model_explorer.collection import Pane, collection, node_data
 
     out: Path = options.out
     graphs, label = _graphs(options.file), options.file.name

@@ -1,16 +1,21 @@
-"""The forms in which a command prints a difference: text, Markdown, JSON."""
+"""Input, output and exit codes that the commands share: stored files, text, Markdown, JSON."""
 
 from __future__ import annotations
 
 import argparse
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..errors import TorchGraphError
 from ..words import markdown_code
 
 if TYPE_CHECKING:
     from ..graph.diff.findings import Finding
+    from ..graph.model import Graph
+    from ..graph.program import Program
+
 
 FORMATS = ("text", "markdown", "json")
 JSON_VERSION = 1
@@ -60,3 +65,80 @@ def markdown_table(causes: Sequence[Finding], noun: str = "file") -> list[str]:
 def printable(text: str) -> str:
     """A text with `?` for control characters, which could make a terminal do things."""
     return text if text.isprintable() else "".join(c if c.isprintable() else "?" for c in text)
+
+
+def add_rank(parser: argparse.ArgumentParser) -> None:
+    """Declare `--rank`, of a command that reads one program."""
+    parser.add_argument(
+        "--rank", metavar="N", type=int, help="the graphs of this rank, of a file with several"
+    )
+
+
+def read_document(file: Path, *, rank: int | None = None, may_be_missing: bool = False) -> Program:
+    """The document that a `.tgraph` file holds, of a file with several ranks that of one.
+
+    Args:
+        file: its path.
+        rank: the number of the rank, for such a file and no other.
+        may_be_missing: whether an empty file or the null device, by which git means a file that is
+            not there, counts as a document without graphs.
+
+    Raises:
+        GraphFormatError: for a malformed text, with the path and the position.
+        TorchGraphError: for a file with several ranks of which none is chosen, for a rank that it
+            does not have, and for a rank of a file without any.
+        OSError: if the file cannot be read.
+    """
+    document = read_any_document(file, may_be_missing=may_be_missing)
+    return of_rank(document, rank, file)
+
+
+def read_any_document(file: Path, *, may_be_missing: bool = False) -> Program:
+    """The same, where a file may have the graphs of several ranks."""
+    from ..graph.program import Program
+    from ..graph.text.format import Header
+    from ..graph.text.ranks import parse_file, read_text
+
+    text = read_text(file)
+    if may_be_missing and not text:
+        return Program(Header())
+    return parse_file(text, file)
+
+
+def of_rank(document: Program, rank: int | None, file: Path) -> Program:
+    """The graphs of a rank, see `read_document`."""
+    from ..words import format_ranks
+
+    if not document.sections:
+        if rank is not None and document.graphs + document.counts:
+            raise TorchGraphError(f"{file} holds one capture, no ranks: leave out --rank")
+        return document
+    known = format_ranks(document.ranks)
+    if rank is None:
+        raise TorchGraphError(f"{file} holds the graphs of {known}: choose one with --rank")
+    if rank not in document.of_rank:
+        raise TorchGraphError(f"{file} has no rank {rank}: it has {known}")
+    return document.of_rank[rank]
+
+
+def select_graphs(graphs: Sequence[Graph], name: str | None, file: Path) -> tuple[Graph, ...]:
+    """The graphs of a file that have this name; all of them for None.
+
+    Raises:
+        TorchGraphError: if the file has graphs, and none of this name.
+    """
+    selected = tuple(graph for graph in graphs if name in (None, graph.name))
+    if not selected and graphs:
+        names = ", ".join(graph.name for graph in graphs)
+        raise TorchGraphError(f"{file} has no graph {name!r}: it has {names}")
+    return selected
+
+
+SAME = 0
+"""Nothing differs. Also the code of a command that compares nothing and succeeds."""
+
+DIFFERENT = 1
+"""The two sides differ."""
+
+TROUBLE = 2
+"""A file cannot be read, a graph is not there, nothing can be drawn, or the arguments are wrong."""

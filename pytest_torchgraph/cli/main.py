@@ -25,8 +25,7 @@ from collections.abc import Sequence
 
 from ..errors import TorchGraphError
 from . import diff, export, merge, render, review, show
-from .exit_codes import SAME, TROUBLE
-from .formats import printable
+from .formats import SAME, TROUBLE, printable
 
 COMMANDS = (show, diff, review, render, export, merge)
 

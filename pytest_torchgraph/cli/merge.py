@@ -9,7 +9,7 @@ from typing import Any
 
 from ..errors import TorchGraphError
 from ..words import counted
-from .exit_codes import SAME
+from .formats import SAME
 
 
 def add_command(commands: Any) -> None:
@@ -58,8 +58,8 @@ def _is_page(path: Path) -> bool:
 
 
 def _merge_pages(pages: Sequence[Path], output: Path) -> str:
+    from ..report.page.gather import merged
     from ..report.page.html import page
-    from ..report.page.merging import merged
     from ..report.page.run_data import RED
     from ..snapshot.files import write_text
 

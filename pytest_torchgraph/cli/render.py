@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import TorchGraphError
-from .documents import add_rank, read_document, select_graphs
-from .exit_codes import SAME
+from .formats import SAME, add_rank, read_document, select_graphs
 
 
 def add_command(commands: Any) -> None:

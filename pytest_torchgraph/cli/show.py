@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import TorchGraphError
-from .documents import add_rank, of_rank, read_any_document, select_graphs
-from .exit_codes import SAME
+from .formats import SAME, add_rank, of_rank, read_any_document, select_graphs
 
 if TYPE_CHECKING:
     from ..graph.model import Graph
@@ -139,10 +138,9 @@ def _cost_table(graphs: Sequence[Graph]) -> str:
     Raises:
         CaptureError: where that is not known.
     """
-    from ..graph.cost.by_module import by_module
     from ..graph.cost.recomputed import recomputed_if_known
-    from ..graph.cost.table import format_cost_table
-    from ..graph.savers import with_savers
+    from ..graph.cost.step import with_savers
+    from ..graph.cost.table import by_module, format_cost_table
 
     again = recomputed_if_known(with_savers(graphs), {})
     return format_cost_table(graphs, by_module(graphs), None, again)
@@ -154,8 +152,7 @@ def _collectives(graphs: Sequence[Graph]) -> str:
     Raises:
         CaptureError: where the graphs do not say it.
     """
-    from ..graph.collective_table import format_collectives
-    from ..graph.collectives import collectives_of
+    from ..graph.collectives import collectives_of, format_collectives
 
     return format_collectives(
         [each for graph in graphs for each in collectives_of((graph,)) * graph.runs]

@@ -23,20 +23,17 @@ from ..graph.census import returned_by
 from ..graph.higher_order import GRAPH_MODULE
 from ..graph.model import Arg, Effect, Graph, GraphKind, Node, Ref, Result, Source, SubgraphRef
 from ..graph.module_paths import module_of
-from ..ops.levels import Level
-from ..ops.names import base_name
+from ..ops.names import Level, base_name
 from ..ops.qualified import class_name, op_name
 from . import node_meta, normalize, rng_states, source_lines
-from .aot_descriptors import is_saved
-from .backward_modules import BackwardModules
 from .canonical_names import CanonicalNames, NodeNamer
-from .constants import value_of_constant
-from .declared_order import DeclaredOrder, original_value
-from .effects.tracker import EffectTracker
-from .module_options import module_options
+from .effects import EffectTracker
+from .graph_modules import Regions, module_options
+from .node_meta import BackwardModules
+from .normalize import value_of_constant
+from .placeholders import DeclaredOrder, is_saved, original_value
 from .process_groups import mark_names
-from .recomputed_nodes import Copies
-from .regions import Regions
+from .rng_states import Copies
 
 
 @dataclass

@@ -1,11 +1,25 @@
-"""Copies of live graph modules, the bodies of higher-order ops included."""
+"""Live graph modules: copies, the options their modules were made with, and the regions they call.
+
+A graph of modules shows a call of one, and no more. Two dropouts of other probabilities are other
+computations all the same. What a class of the user's keeps is not known to be an option.
+
+Layers that are compiled as one region (`torch.compiler.nested_compile_region`) share a body, and
+torch notes for each call the module whose code calls the region, which may be the model. The layer
+shows in the parameters that a call hands over, and in a backward in what its forward saved.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import inspect
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache, cached_property
 from typing import Any
 
+import torch
 import torch.fx
+
+from ..graph.module_paths import common_path, module_of
 
 
 def copied(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
@@ -61,3 +75,150 @@ def runnable(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
 
 def _call(body: Any, *operands: Any) -> Any:
     return body(*operands)
+
+
+_PLAIN = (bool, int, float, str, type(None))
+
+
+def module_options(module: Any) -> str | None:
+    """The options of a module of torch's, in the order of its class; None for another one."""
+    if not isinstance(module, torch.nn.Module) or not _is_of_torch(type(module)):
+        return None
+    options = [
+        f"{name}.{option}" if name else option
+        for name, part in module.named_modules()
+        if _is_of_torch(type(part))
+        for option in _options(part)
+    ]
+    return ", ".join(options)
+
+
+def _options(module: torch.nn.Module) -> Iterator[str]:
+    kind: Any = type(module)
+    for name, default in _parameters(kind).items():
+        value = getattr(module, name, inspect.Parameter.empty)
+        if default is True and not isinstance(value, bool):  # bias: a parameter, or None
+            value = value is not None
+        value = _of_one(value)
+        if isinstance(value, tuple | list):
+            known = all(isinstance(item, _PLAIN) for item in value)
+        else:
+            known = isinstance(value, _PLAIN)
+        if known and (value != default or type(value) is not type(default)):
+            yield f"{name}={value!r}"
+    others = {parameter.dtype for parameter in module._parameters.values() if parameter is not None}
+    yield from sorted(str(dtype) for dtype in others - {torch.float32})
+    if not module.training and "training" in _names(kind):
+        yield "eval"
+
+
+def _of_one(value: Any) -> Any:
+    """The one number of `(2, 2)`, which classes make of `2`."""
+    if isinstance(value, tuple) and value and all(item == value[0] for item in value):
+        return value[0]
+    return tuple(value) if isinstance(value, list) else value
+
+
+@cache
+def _parameters(kind: type) -> Mapping[str, Any]:
+    """The defaults of what a class takes; of `LSTM(*args, **kwargs)` what its base takes."""
+    for base in kind.__mro__:
+        if "__init__" in vars(base):
+            parameters = inspect.signature(base).parameters
+            if not any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
+                return {
+                    name: each.default
+                    for name, each in parameters.items()
+                    if name not in ("device", "dtype")
+                }
+    return {}
+
+
+@cache
+def _names(kind: type) -> tuple[str, ...]:
+    """The attributes that a module's forward reads."""
+    code = getattr(getattr(kind, "forward", None), "__code__", None)
+    return () if code is None else tuple(code.co_names)
+
+
+def _is_of_torch(kind: type) -> bool:
+    return kind.__module__.partition(".")[0] == "torch"
+
+
+_RESULT = re.compile(r"(\A|/)invoke_subgraph(\.\d+)?#\d+\Z")
+"""The name of a result of a shared region."""
+
+
+class Regions:
+    """Finds the layers that the calls of shared regions in a graph stand for.
+
+    Args:
+        fx: the graph.
+        inputs: the role and the name of its inputs, by their names in `fx`.
+    """
+
+    def __init__(self, fx: torch.fx.Graph, inputs: Mapping[str, tuple[str, str]]):
+        self._fx = fx
+        self._inputs = inputs
+
+    def path(self, node: torch.fx.Node, noted: str) -> str:
+        """The module of a node: that of a call of a region may be inside of what torch noted."""
+        if node.target is not torch.ops.higher_order.invoke_subgraph:
+            return noted
+        path = self._paths[node]
+        return path if path and (not noted or path.startswith(f"{noted}.")) else noted
+
+    @cached_property
+    def _paths(self) -> dict[torch.fx.Node, str]:
+        invoke = torch.ops.higher_order.invoke_subgraph
+        by_body: dict[str, list[torch.fx.Node]] = {}
+        for call in self._fx.find_nodes(op="call_function", target=invoke):
+            body = call.args[0]
+            name = str(body.target) if isinstance(body, torch.fx.Node) else str(body)
+            by_body.setdefault(name, []).append(call)
+        paths: dict[torch.fx.Node, str] = {}
+        for calls in by_body.values():
+            owners = [[self._owner(arg) for arg in call.args[1:]] for call in calls]
+            paths.update(zip(calls, _own_paths(owners), strict=True))
+        return paths
+
+    def _owner(self, operand: object) -> str:
+        """The module whose parameter an operand is, or whose region saved it; "" for others."""
+        if not isinstance(operand, torch.fx.Node):
+            return ""
+        while operand.op == "call_function" and len(operand.all_input_nodes) == 1:
+            (operand,) = operand.all_input_nodes  # a view or a cast
+        if operand.op == "placeholder":
+            role, name = self._inputs.get(operand.name, ("input", operand.name))
+            if role in ("parameter", "buffer"):
+                return name.rpartition(".")[0]
+            return module_of(name) if _RESULT.search(name) else ""
+        return str(operand.target).rpartition(".")[0] if operand.op == "get_attr" else ""
+
+
+def _own_paths(owners: Sequence[Sequence[str]]) -> list[str]:
+    """The module of each of several calls, from the owners of their operands.
+
+    What two calls have in common, as a shared weight or the names inside of a layer, tells nothing:
+    `layers.0.fc` and `layers.1.fc` are of `layers.0` and `layers.1`.
+    """
+    paths = []
+    for own in owners:
+        others = [other for other in owners if other is not own]
+        cut = [
+            _differing(path, [other[k] for other in others if k < len(other)])
+            for k, path in enumerate(own)
+            if path
+        ]
+        paths.append(common_path(path for path in cut if path))
+    return paths
+
+
+def _differing(path: str, others: Sequence[str]) -> str:
+    """A path up to the last part in which it differs from another; all of it without others."""
+    parts = path.split(".")
+    ends = [0 if others else len(parts)]
+    for other in others:
+        pairs = zip(parts, other.split("."), strict=False)
+        ends += [k + 1 for k, (part, its) in enumerate(pairs) if part != its]
+    return ".".join(parts[: max(ends)])

@@ -1,19 +1,103 @@
-"""Roles and names of the inputs of Dynamo's and AOTAutograd's graphs.
+"""Roles, names and order of the inputs of Dynamo's and AOTAutograd's graphs.
+
+They are told by the names of their classes, which live in a private module (since torch 2.9).
 
 A role is one of `graph.model.INPUT_OPS`.
+
+torch puts inputs in the order of their first use, by which `f(x, y)` and `f(y, x)` would be the
+same graph. Here they are in the order in which the user declared them:
+
+    inputs    declared ones as declared (tensors, then sizes, then numbers), then saved values as
+              the forward computes them, then tangents
+    saved     inputs as declared, then values as they are computed
+    outputs   new values of mutated inputs and gradients as the inputs are declared, then the
+              others as torch has them
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import re
+from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 import torch
 import torch.fx
 
-from .aot_descriptors import input_index
-from .dynamo_sources import source_to_fqn
+_MAX_BASES = 8
+"""How many bases of views are followed: a bound against descriptions that refer in a circle."""
+
+
+def input_index(description: Any) -> int | None:
+    """The position of the Dynamo input that a placeholder of AOTAutograd is, or is a view of."""
+    for _ in range(_MAX_BASES):
+        if type(description).__name__ == "PlainAOTInput":
+            return int(description.idx)
+        description = getattr(description, "base_of", None) or getattr(description, "base", None)
+        if isinstance(description, list | tuple):
+            description = description[0] if description else None
+    return None
+
+
+def output_index(description: Any) -> int | None:
+    """The position among the outputs of Dynamo's graph; None for what is none of these."""
+    return int(description.idx) if type(description).__name__ == "PlainAOTOutput" else None
+
+
+def is_saved(description: Any) -> bool:
+    """Whether an output is a value that the forward saves for its backward."""
+    return type(description).__name__.startswith("SavedForBackwards")
+
+
+def is_gradient(description: Any) -> bool:
+    """Whether an output is a gradient."""
+    return "GradAOTOutput" in type(description).__name__
+
+
+def belongs_to(description: Any, position: int, backward: bool) -> int | None:
+    """The position of the Dynamo input that an output is the new value or the gradient of.
+
+    None for any other output.
+
+    Args:
+        position: the position of the output among the real ones.
+        backward: whether the graph is a backward.
+    """
+    kind = type(description).__name__
+    if kind == "InputMutationAOTOutput":
+        return input_index(description.mutated_input)
+    if kind == "GradAOTOutput":
+        return input_index(description.grad_of)
+    # A backward returns None for an input without gradient, in the place of that input.
+    return position if backward and description is None else None
+
+
+_PART = re.compile(r"\['([^']*)'\]|\[(\d+)\]|\.?(\w+)")
+"""One step of a source: `['key']`, `[0]` or `.attribute`."""
+
+_NOISE = frozenset(
+    {"_modules", "_parameters", "_buffers", "__closure__", "cell_contents", "__self__", "forward"}
+    | {"L", "G", "__wrapped__", "_orig_mod", "__dict__"}
+)
+"""Steps that are no part of a path: containers of torch.nn, closures, wrappers, Dynamo's roots."""
+
+STACK_VALUE = "___stack"
+"""Dynamo's source for a value that was on the stack at a graph break, in the code behind it."""
+
+
+def source_to_fqn(source: str) -> str:
+    """The path of a source: `fc.weight` for `L['self']._modules['fc'].weight`."""
+    parts = [a or b or c for a, b, c in _PART.findall(source)]
+    kept = [part for part in parts if part not in _NOISE]
+    if len(kept) > 1 and kept[0] in ("self", "kwargs"):
+        kept = kept[1:]
+    return ".".join(part.strip("_") or part for part in kept) or "input"
+
+
+def module_fqn(source: str) -> str:
+    """The path of a module's source; "" for the module that the frame belongs to."""
+    path = source_to_fqn(source)
+    return "" if path in ("self", "input", "mod") else path
 
 
 def dynamo_inputs(
@@ -86,3 +170,60 @@ def aot_inputs(
         if key in placeholders and placeholders[key] not in named:
             named[placeholders[key]] = ("saved", name)
     return named
+
+
+class DeclaredOrder:
+    """Sort keys for the inputs, saved values and outputs of one graph.
+
+    Args:
+        inputs, ranks, dynamo: see `from_fx.Naming`.
+    """
+
+    def __init__(
+        self,
+        inputs: Mapping[str, tuple[str, str]],
+        ranks: Mapping[str, int],
+        dynamo: Sequence[tuple[str, str]],
+    ):
+        self._inputs = inputs
+        self._ranks = ranks
+        self._dynamo = dynamo
+        saved = [name for name, (role, _) in inputs.items() if role == "saved"]
+        self._saved = {name: number for number, name in enumerate(saved)}
+
+    def of_input(self, node: torch.fx.Node) -> tuple[int, int]:
+        """The key of a placeholder among the inputs."""
+        role, name = self._inputs.get(node.name, ("input", node.name))
+        if role == "saved":
+            return 1, self._saved.get(node.name, 0)
+        return 2 if role == "tangent" else 0, self._ranks.get(name, len(self._ranks))
+
+    def of_saved(self, node: torch.fx.Node, order: Mapping[torch.fx.Node, int]) -> tuple[int, ...]:
+        """The key of a value among those that a forward saves.
+
+        Args:
+            order: the position of each node in the graph.
+        """
+        value = original_value(node)
+        return (0, *self.of_input(value)) if value.op == "placeholder" else (1, order[value])
+
+    def of_output(self, description: Any, position: int, backward: bool) -> tuple[int, int]:
+        """The key of an output among the real ones.
+
+        Args:
+            description: its `desc`.
+            position: its position among the real ones.
+            backward: whether the graph is a backward.
+        """
+        index = belongs_to(description, position, backward)
+        if index is None or index >= len(self._dynamo):
+            return 1, position
+        name = self._dynamo[index][1]
+        return 0, self._ranks.get(name, len(self._ranks))
+
+
+def original_value(node: torch.fx.Node) -> torch.fx.Node:
+    """The value that this one is an alias of by autograd's `aten.detach`; mostly itself."""
+    while node.target is torch.ops.aten.detach.default:
+        (node,) = node.args  # type: ignore[assignment]
+    return node

@@ -1,4 +1,4 @@
-"""States of the random generator that a forward keeps for ops that its backward runs again.
+"""Ops that a compiled backward runs again, and the random states that its forward keeps for them.
 
 Under activation checkpointing AOTAutograd lets a forward return the state that the generator had
 before each such op, as one more saved value. It writes the output of the graph anew for that, and
@@ -14,7 +14,7 @@ from typing import Any
 import torch.fx
 
 from .. import torch_private
-from ..graph.model import TensorMeta
+from ..graph.model import RecomputedBy, TensorMeta
 from . import node_meta
 
 _KEEPING = "run_and_save_rng_state"
@@ -111,3 +111,31 @@ def _size(node: torch.fx.Node, value: Any) -> int | None:
     inputs = node.graph.find_nodes(op="placeholder")
     devices = {getattr(node_meta.value_of(each), "device", None) for each in inputs} - {None}
     return torch.get_rng_state().numel() if devices == {"cpu"} else None
+
+
+_TAG = "recompute"
+"""The key under which torch.utils.checkpoint's policy is in the meta of each node of its region."""
+_SUFFIXES = ("_recomputed", "_recompute")
+"""What the partitioner may append to the name of a node that it copies."""
+
+
+class Copies:
+    """Tells the nodes that the partitioner copied into a backward from those of autograd.
+
+    Args:
+        forward: the forward that was split from the same joint graph.
+    """
+
+    def __init__(self, forward: torch.fx.Graph):
+        self._names = {node.name for node in forward.nodes if node.op == "call_function"}
+
+    def by(self, node: torch.fx.Node) -> RecomputedBy:
+        """See `Node.by`."""
+        if meta_of(node).get(_TAG) is not None:
+            return "checkpoint"
+        if restores(node):  # which the partitioner makes for a copy, under a new name
+            return "partitioner"
+        stem = node.name
+        for suffix in _SUFFIXES:
+            stem = stem.removesuffix(suffix)
+        return "partitioner" if stem in self._names else "formula"

@@ -15,9 +15,9 @@ from typing import Any
 import torch.fx
 
 from ..graph.model import Graph, GraphKind
-from ..ops.levels import Level
+from ..ops.names import Level
 from .canonical_names import CanonicalNames
-from .compiled_autograd.folded_graph import FoldedConverter
+from .compiled_autograd import FoldedConverter
 from .from_fx import Converted, Naming, convert
 from .node_meta import stack_path
 

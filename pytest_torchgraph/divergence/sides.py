@@ -14,18 +14,16 @@ from ..convert.canonical_names import CanonicalNames
 from ..convert.from_fx import Converted
 from ..convert.graph_modules import copied, runnable
 from ..graph.model import Atom, Device, Graph, Ref, SubgraphRef, Symbol
-from ..graph.numbering import numbered
-from ..mechanisms.dispatch.dispatch import Dispatch
+from ..graph.module_paths import numbered
+from ..mechanisms.dispatch import Dispatch
 from ..mechanisms.islands.capture import run_instead
 from ..mechanisms.protocol import Built, Captured, Mechanism
-from ..mechanisms.step.eager import EagerRun
-from ..mechanisms.step.outcome import Outcome
+from ..mechanisms.step.eager import EagerRun, Outcome
 from ..mechanisms.step.saved_state import RandomState
 from ..mechanisms.step.step import Step as Run
 from ..mechanisms.torch_compile.inductor import draw_by_seeds
-from .budget import Budget, NotFollowedError
 from .valued import ValuedGraph, ValuedStep
-from .values import copied_value, is_same
+from .values import Budget, NotFollowedError, copied_value, is_same
 
 
 def eager_side(again: EagerRun, expected: Any, budget: Budget) -> ValuedStep:

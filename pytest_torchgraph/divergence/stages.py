@@ -18,12 +18,10 @@ from ..mechanisms.step.eager import EagerRun
 from ..mechanisms.torch_compile.aot import Aot
 from ..mechanisms.torch_compile.dynamo import Dynamo
 from ..mechanisms.torch_compile.inductor import Inductor
-from .budget import Budget, NotFollowedError
-from .judge import Judgement
+from .judge import Judgement, original_op
 from .sides import CompiledSide, eager_side
-from .suspects import original_op
 from .valued import Key, ValuedStep
-from .values import described, is_close, is_dense
+from .values import Budget, NotFollowedError, described, is_close, is_dense
 from .walk import Walk, walk
 
 _SURE_NODES = 8

@@ -12,8 +12,7 @@ import torch
 import torch.fx
 
 from ..graph.model import Graph, Node, SubgraphRef, iter_refs
-from .budget import Budget
-from .values import ROUNDED, copied_value, in_double
+from .values import ROUNDED, Budget, copied_value, in_double
 
 Key: TypeAlias = tuple[int, str]
 """A node of a step: the number of its graph, and its name."""

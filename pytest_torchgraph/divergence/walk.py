@@ -8,12 +8,10 @@ from typing import Any
 
 import torch
 
-from .budget import Budget
-from .judge import Judge, Judgement
+from .judge import Judge, Judgement, Suspects
 from .pairs import PairedValues, anchors, partners
-from .suspects import Suspects
 from .valued import Key, ValuedStep
-from .values import is_close, is_dense
+from .values import Budget, is_close, is_dense
 
 MOST_FINDINGS = 5
 _MOST_TRIALS = 25

@@ -1,4 +1,6 @@
-"""The collectives of graphs: what is sent between ranks, where, and when it is waited for."""
+"""The collectives of graphs: what is sent between ranks, where, when it is waited for; also as a
+table.
+"""
 
 from __future__ import annotations
 
@@ -16,21 +18,79 @@ from ..ops.collectives import (
     hides_collectives,
     peers_of,
 )
-from ..ops.dtypes import item_size
-from ..ops.levels import ATEN_LEVELS
-from ..ops.no_work import NO_WORK
+from ..ops.dtypes import ABBREVIATIONS, item_size
+from ..ops.names import ATEN_LEVELS
+from ..ops.views import NO_WORK
+from ..words import counted
 from .census import runs
-from .collective_table import (
-    format_collectives,
-    format_over,
-    format_size,
-    format_tensor,
-    format_wait,
-)
-from .cost.saved import producer_of, viewed_by
+from .cost.step import producer_of, viewed_by
 from .higher_order import executed
 from .model import Graph, Node, Ref, Source, TensorMeta, is_projection
 from .select import tensors
+from .text.format import format_shape
+from .text.table import aligned, right_aligned
+
+NONE = "no collectives"
+"""The table of none."""
+
+
+def format_collectives(found: Sequence[Collective]) -> str:
+    """Collectives in columns; one in which nothing would stand is left out.
+
+    Args:
+        found: the collectives, which are numbered from 0 on.
+    """
+    if not found:
+        return NONE
+    columns = [
+        right_aligned(["#", *(str(number) for number in range(len(found)))]),
+        ["kind", *(each.kind for each in found)],
+        ["group", *(each.group or "?" for each in found)],
+        right_aligned(["bytes", *(format_bytes(each) for each in found)]),
+        ["tensor", *(format_tensor(each) for each in found)],
+        ["wait", *(format_wait(each) for each in found)],
+        ["module", *(each.module for each in found)],
+        ["line", *(str(each.source or "") for each in found)],
+        ["graph", *(each.graph for each in found)],
+    ]
+    said = [column for column in columns if any(column[1:])]
+    return aligned([list(cells) for cells in zip(*said, strict=True)])
+
+
+def format_over(each: Collective, of: str = "") -> str:
+    """The kind and the group of a collective: `all_reduce over tp`.
+
+    Args:
+        each: the collective.
+        of: what has it, where that is to be said: a graph.
+    """
+    return f"{each.kind}{f' of {of}' if of else ''} over {each.group or 'an unknown group'}"
+
+
+def format_size(each: Collective) -> str:
+    """How much a collective moves, in words: `1,024 bytes`."""
+    return "unknown bytes" if each.bytes is None else f"{each.bytes:,} bytes"
+
+
+def format_bytes(each: Collective) -> str:
+    """How many bytes a collective moves, "?" where a size is a symbol."""
+    return "?" if each.bytes is None else f"{each.bytes:,}"
+
+
+def format_tensor(each: Collective) -> str:
+    """dtype and shape of a collective's tensor, "" where it has none."""
+    dtype = ABBREVIATIONS.get(each.dtype, each.dtype)
+    return f"{dtype}[{format_shape(each.shape)}]" if dtype else ""
+
+
+def format_wait(each: Collective) -> str:
+    """When a collective is waited for: `at once`, `after 3 ops`; "" where nothing waits for it."""
+    if each.distance is None:
+        return ""
+    if not each.distance:
+        return "at once"
+    after = f"after {counted(each.distance, 'op')}"
+    return f"{after}, none computes" if each.exposed else after
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from ..ops.dtypes import DType
-from ..ops.levels import Level
+from ..ops.names import Level
 from .op_checks import OpChecks
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ..ops.names import OpCounts
     from .census import OwnCalls
     from .cost.cost import Cost
-    from .graph_break import GraphBreak
+    from .events import GraphBreak
     from .module_paths import OwnModule
 
 NodeKind: TypeAlias = Literal[
@@ -371,7 +371,7 @@ class Graph(OpChecks):
         Raises:
             CaptureError, ValueError: see `Capture.by_module`.
         """
-        from .cost.by_module import by_module
+        from .cost.table import by_module
 
         return by_module((self,), depth, times_run=False)
 
@@ -398,7 +398,7 @@ class Graph(OpChecks):
 
     def __hash__(self) -> int:
         from .equality.canonical import canonical_graph
-        from .equality.common import as_captured
+        from .equality.numbered_graph import as_captured
 
         nodes = canonical_graph(as_captured(self)).nodes
         counts = Counter(node.op for node in nodes if node.is_call)

@@ -183,7 +183,7 @@ class OpChecks:
             TypeError: for a count that allows any number.
         """
         __tracebackhide__ = True
-        from .pattern_checks import assert_pattern
+        from .pattern import assert_pattern
 
         assert_pattern(self._to_check(allow), pattern, count, self._checked_device())
 
@@ -199,7 +199,7 @@ class OpChecks:
             ValueError: for an op that can match nothing at the graphs' level.
         """
         __tracebackhide__ = True
-        from .pattern_checks import assert_no_pattern
+        from .pattern import assert_no_pattern
 
         assert_no_pattern(self._to_check(allow), pattern)
 
@@ -215,7 +215,7 @@ class OpChecks:
                 not occur, or no graph holds both.
         """
         __tracebackhide__ = True
-        from .pattern_checks import assert_order
+        from .pattern import assert_order
 
         assert_order(self._to_check(allow), first, second)
 
@@ -306,6 +306,6 @@ class OpChecks:
                 runs, unless it is a dimension of a known mesh.
         """
         __tracebackhide__ = True
-        from .overlap_check import assert_overlapped
+        from .collective_checks import assert_overlapped
 
         assert_overlapped(*self._sent(), group, kind, at_least, exposed, self._checked_device())

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from .digits import fewest, with_digits
 from .equality.canonical import canonical
-from .equality.strict import strict
+from .equality.equal import strict
 from .model import Detail, Graph
 from .text.format import VERSION, Header, format_document, format_op, format_sections
 

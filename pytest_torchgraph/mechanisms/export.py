@@ -14,13 +14,12 @@ from torch.export.graph_signature import OutputKind
 from .. import torch_private
 from ..convert import source_lines
 from ..convert.canonical_names import CanonicalNames
-from ..convert.constants import rounded, value_of_constant
 from ..convert.from_fx import Converted, Naming, convert
+from ..convert.normalize import rounded, value_of_constant
 from ..errors import CaptureError
 from ..graph.model import Graph, Ref
-from ..ops.levels import Level
-from .protocol import Captured
-from .returned import NamedValue, leaves_of, output_of
+from ..ops.names import Level
+from .protocol import Captured, NamedValue, leaves_of, output_of
 from .step.named_tensors import NamedTensors
 from .step.step import Step
 

@@ -17,14 +17,13 @@ import torch.utils._pytree as pytree
 from torch.overrides import TorchFunctionMode
 
 from .. import torch_private
-from ..convert import source_lines
+from ..convert import effects, source_lines
 from ..convert.canonical_names import CanonicalNames
-from ..convert.effects import schema
 from ..convert.from_fx import Naming, convert
 from ..convert.node_meta import COMMUNICATES, LINE, RESULT
 from ..errors import CaptureError
 from ..graph.model import GraphKind
-from ..ops.levels import Level
+from ..ops.names import Level
 from .protocol import Captured
 from .step.invocation import Invocation
 from .step.named_tensors import callable_of
@@ -164,7 +163,7 @@ class _Listening(torch_private.TorchDispatchMode):  # type: ignore[no-untyped-ca
     ) -> Any:
         if torch_private.stands_for_others(types):
             return NotImplemented
-        self.heard = self.heard or schema.facts(func).communicates
+        self.heard = self.heard or effects.facts(func).communicates
         return func(*args, **(kwargs or {}))
 
 

@@ -1,23 +1,32 @@
-"""The protocol behind `via`: a mechanism runs one step and gives the graphs that it saw."""
+"""The protocol of `via`: a mechanism runs one step, and gives its graphs and what the target
+returned.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import dataclasses
+import enum
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import torch
 
 from ..convert.canonical_names import CanonicalNames
 from ..convert.from_fx import Converted
-from ..graph.model import Graph
-from ..graph.schedule import ScheduledCall
-from ..ops.levels import Level
+from ..convert.normalize import rounded
+from ..convert.placeholders import output_index
+from ..convert.rng_states import descriptions_of
+from ..graph.cost.step import with_savers
+from ..graph.events import ScheduledCall
+from ..graph.model import Arg, Atom, Device, Graph, InputRef, Ref, Symbol, TensorMeta
+from ..ops.names import Level
 from ..syncs.detect import RecordedCalls
 from ..watching.cache_lookups import CacheBypass
 from ..watching.kernels import Kernel
 from .islands.islands import Islands
-from .step.step import Step
+from .step.named_tensors import NamedTensors
+from .step.step import DEPTH, Step, held_by
 
 COMPILING = frozenset({"dynamo", "aot", "inductor", "compiled_autograd"})
 """The mechanisms that run torch.compile: what it did is known, and what ran eagerly beside it."""
@@ -91,3 +100,200 @@ class Mechanism(Protocol):
             CaptureError: if this mechanism cannot capture the target.
         """
         ...
+
+
+READS = ("aten._local_scalar_dense.default", "aten.item.default", "Tensor.item", "Tensor.tolist")
+"""Ops that give a number to Python: one that the target returns may come from the data then."""
+UNKNOWN_TENSOR = Atom("tensor")
+"""A tensor of which no compiled graph and no input is known to be the origin."""
+_CONSTANTS = (type(None), str, bytes, bool, int, float, complex)
+
+
+class Leaf(NamedTuple):
+    """A leaf of what a target returned.
+
+    Attributes:
+        path: the keys and positions that lead to it.
+        named: whether one of them is a name.
+        value: a constant, or what `leaves_of` put in the place of a tensor.
+        is_tensor: whether it is a tensor.
+    """
+
+    path: str
+    named: bool
+    value: Any
+    is_tensor: bool
+
+
+class NamedValue(str):
+    """The name of a value of a graph, in the place of a tensor."""
+
+    __slots__ = ()
+
+
+def leaves_of(output: Any, tensor: Callable[[Any], Any], kind: type = torch.Tensor) -> list[Leaf]:
+    """The leaves of an output, in order, with `tensor` of each tensor, which is of type `kind`.
+
+    A dictionary, a named tuple and a dataclass give names, other sequences positions. Of an object
+    of another class those attributes count that hold a tensor.
+    """
+    return [
+        Leaf(".".join(path) or "0", named, tensor(value), True)
+        if isinstance(value, kind)
+        else Leaf(".".join(path) or "0", named, value, False)
+        for path, named, value in _leaves(output, (), False)
+    ]
+
+
+def _leaves(
+    value: Any, path: tuple[str, ...], named: bool
+) -> Iterator[tuple[tuple[str, ...], bool, Any]]:
+    items = _items(value) if len(path) <= DEPTH else None
+    if items is None:
+        yield path, named, value
+        return
+    names, pairs = items
+    if not pairs:
+        yield path, named, ()
+    for key, item in pairs:
+        yield from _leaves(item, (*path, key), named or names)
+
+
+def _items(value: Any) -> tuple[bool, list[tuple[str, Any]]] | None:
+    """The items of a container by their keys, and whether these are names; None for a leaf."""
+    if isinstance(value, (torch.Tensor, type, enum.Enum, *_CONSTANTS)):
+        return None
+    if isinstance(value, Mapping):
+        return True, [(_key(key, at), item) for at, (key, item) in enumerate(value.items())]
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return True, list(zip(value._fields, value, strict=True))
+    if isinstance(value, list | tuple):
+        return False, [(str(at), item) for at, item in enumerate(value)]
+    if dataclasses.is_dataclass(value):
+        fields = dataclasses.fields(value)
+        return True, [(field.name, getattr(value, field.name, None)) for field in fields]
+    held = [(str(key), item) for key, item in held_by(value).items() if _holds_tensor(item, 1)]
+    return (True, held) if held else None
+
+
+def _key(key: Any, position: int) -> str:
+    """The key of a dictionary; that of an object, whose text has an address, by its position."""
+    return str(key) if isinstance(key, _CONSTANTS) else f"{type(key).__name__} {position}"
+
+
+def _holds_tensor(value: Any, depth: int) -> bool:
+    if isinstance(value, torch.Tensor):
+        return True
+    items = _items(value) if depth <= DEPTH else None
+    return items is not None and any(_holds_tensor(item, depth + 1) for _, item in items[1])
+
+
+def output_of(
+    leaves: Sequence[Leaf], returned: Sequence[Arg], value_of: Callable[[Any], Arg], *, exact: bool
+) -> tuple[tuple[str, Arg], ...]:
+    """`Graph.output` of a graph.
+
+    Args:
+        leaves: the leaves of what the target returned.
+        returned: the values that the graph returns to its caller, in order.
+        value_of: the value in the graph for each tensor.
+        exact: whether numbers are the same in each run.
+    """
+    values = [value_of(leaf.value) if leaf.is_tensor else _constant(leaf, exact) for leaf in leaves]
+    if values == [*returned] and not any(leaf.named for leaf in leaves):
+        return ()
+    return tuple({leaf.path: value for leaf, value in zip(leaves, values, strict=True)}.items())
+
+
+def _constant(leaf: Leaf, exact: bool) -> Arg:
+    value = leaf.value
+    if isinstance(value, enum.Enum):
+        return Atom(f"{type(value).__qualname__}.{value.name}")
+    if isinstance(value, bool | int | float | complex) and not exact:
+        return Atom(type(value).__name__)
+    if type(value) in _CONSTANTS or type(value) is tuple:
+        return rounded(value)
+    if isinstance(value, torch.device):
+        return Device(str(value))
+    if isinstance(value, torch.dtype | torch.layout | torch.memory_format):
+        return Atom(str(value))
+    return Atom(type(value).__qualname__)
+
+
+def numbers_are_exact(graphs: Sequence[Graph]) -> bool:
+    """Return True if no graph reads a number from a tensor, and no size is a symbol."""
+    return not any(
+        node.op in READS or (node.kind == "placeholder" and _is_symbolic(node.result))
+        for graph in graphs
+        for node in graph.nodes
+    )
+
+
+def _is_symbolic(result: Any) -> bool:
+    shape = result.shape if isinstance(result, TensorMeta) else (result,)
+    return any(isinstance(size, Symbol) for size in shape)
+
+
+def with_output(
+    graphs: Sequence[Graph],
+    converted: Sequence[Converted],
+    output: Any,
+    named: NamedTensors,
+    *,
+    unbroken: bool,
+) -> tuple[Graph, ...]:
+    """The compiled graphs of a step, the last forward one with what the target returned.
+
+    Args:
+        graphs: the graphs under their final names.
+        converted: what each of them was converted from.
+        output: what the target returned.
+        named: the inputs, parameters and buffers by their names.
+        unbroken: whether no graph broke: then no number came from the data.
+    """
+    forwards = [at for at, graph in enumerate(graphs) if graph.kind in ("forward", "inference")]
+    noted = [made.position_of for made in converted]
+    if not forwards or noted[forwards[-1]] is None:
+        return tuple(graphs)
+    last = forwards[-1]
+    graph = graphs[last]
+    returned = {at: _by_position(converted[at]) for at in forwards}
+    inputs = {name: at for at, (name, _) in enumerate(named.inputs)}
+
+    def value_of(tensor: torch.Tensor) -> Arg:
+        for at in reversed(forwards):
+            position_of = noted[at]
+            position = None if position_of is None else position_of(tensor)
+            name = None if position is None else returned[at].get(position)
+            if name is not None:
+                return Ref(name) if at == last else Atom(f"{graphs[at].name}#{position}")
+        role, name = named.tensors.get(id(tensor), ("", ""))
+        if not role:
+            return UNKNOWN_TENSOR
+        node = graph.by_name.get(name)
+        if node is not None and node.op == role:
+            return Ref(name)
+        return InputRef(inputs[name], name) if role == "input" else Atom(f"{role}.{name}")
+
+    exact = unbroken and numbers_are_exact(graphs)
+    in_order = [Ref(name) for _, name in sorted(returned[last].items())]
+    found = output_of(leaves_of(output, lambda t: t), in_order, value_of, exact=exact)
+    graph = dataclasses.replace(graph, output=found)
+    return with_savers((*graphs[:last], graph, *graphs[last + 1 :]))  # they know the new forward
+
+
+def _by_position(converted: Converted) -> dict[int, str]:
+    """The names of what a graph returns to Dynamo's code, by the position there."""
+    (output,) = converted.fx.find_nodes(op="output")
+    values: Any = output.args[0]
+    if not isinstance(values, tuple | list):
+        return {}
+    places: list[int | None] = [*range(len(values))]
+    if converted.graph.level != "dynamo":
+        places = [output_index(description) for description in descriptions_of(output) or ()]
+    names = {
+        place: converted.names.get(getattr(value, "name", ""))
+        for place, value in zip(places, values, strict=False)
+        if place is not None
+    }
+    return {place: name for place, name in names.items() if name is not None}

@@ -1,4 +1,6 @@
-"""Qualified names of ops: matching them with patterns, counting them, their short forms."""
+"""Qualified names of ops, and the levels of graphs: matching names with patterns, and counting
+them.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any, Literal, TypeAlias, cast
 
 
 def matches(op: str, pattern: str) -> bool:
@@ -127,3 +129,38 @@ def base_name(op: str) -> str:
     if len(parts) == 3 and (parts[0] in OVERLOADED or parts[2] == "default"):
         return parts[1]
     return parts[-1]
+
+
+Level: TypeAlias = Literal[
+    "dispatch", "fx", "dynamo", "aot", "compiled_autograd", "export", "post_grad"
+]
+"""The stage that a graph was taken at.
+
+- `dispatch`: the ops that an eager run dispatches, forward and backward.
+- `fx`: `torch.fx.symbolic_trace`, or a `torch.fx` graph of the user's.
+- `dynamo`: what Dynamo hands to a backend: torch functions, before autograd.
+- `aot`: AOTAutograd's functional graphs of ATen ops, forward and backward apart.
+- `compiled_autograd`: the backward of a whole step, as one graph.
+- `export`: `torch.export`'s program.
+- `post_grad`: Inductor's graphs after its own passes, before code is generated.
+"""
+
+LEVELS: tuple[Level, ...] = (
+    "dispatch",
+    "fx",
+    "dynamo",
+    "aot",
+    "compiled_autograd",
+    "export",
+    "post_grad",
+)
+"""All levels, in the order in which messages list them."""
+
+SAVING_LEVELS: frozenset[Level] = frozenset({"dispatch", "aot", "compiled_autograd", "post_grad"})
+"""The levels whose forward graphs say what they keep for the backward."""
+
+ATEN_LEVELS: frozenset[Level] = frozenset({"dispatch", "aot", "compiled_autograd", "post_grad"})
+"""The levels at which only registered ops occur, composite ones being decomposed already."""
+
+FLOP_LEVELS: frozenset[Level] = ATEN_LEVELS | {"export"}
+"""The levels whose ops torch has formulas for."""

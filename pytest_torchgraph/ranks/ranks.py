@@ -11,9 +11,8 @@ from ..graph.failures import UnexpectedOps, failed, shown_by
 from ..graph.text.format import format_mesh
 from ..graph.text.ranks import parse_file, read_text
 from ..words import format_ranks
-from .agreement import Stuck, meeting, orders, place, sent, stuck
+from .agreement import Stuck, channels, meeting, orders, place, sent, stuck, unpaired
 from .fake_group import coordinates
-from .pairing import channels, unpaired
 
 if TYPE_CHECKING:
     from ..api.result import Capture

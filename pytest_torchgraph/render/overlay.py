@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 from ..graph.diff.findings import Change, ChangeKind, GraphPair
 from ..graph.model import Graph, Node
-from .layout.fold import DrawnValue, FoldedGraph, FoldedNode
-from .layout.sides import OnlySide
-from .look.change_marks import SIGNS, ChangeMark, ComparedLine
+from .layout.drawables import DrawnValue, FoldedGraph, FoldedNode
+from .layout.scene import OnlySide
+from .look.changes import SIGNS, ChangeMark, ComparedLine
 from .look.labels import value_label
 
 EMPTY = Graph(())

@@ -11,18 +11,17 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 
-from ..graph.graph_break import GraphBreak
+from ..graph.events import GraphBreak
 from ..graph.model import Graph
 from ..words import counted
-from .drawing import Drawing
 from .layout.canvas import EDGE_STYLES, Canvas
 from .layout.drawables import Edge
 from .layout.placed_graph import PlacedGraph, add_graph
 from .layout.scene import Element, Scene, Segment
 from .look import labels
-from .look.change_marks import BREAK_SIGN, CHANGE_PAINTS
-from .look.heat import Heat, HeatFigure
-from .whole import category_look, category_paint, legend
+from .look.changes import BREAK_SIGN, CHANGE_PAINTS
+from .look.colours import Heat, HeatFigure
+from .whole import Drawing, category_look, category_paint, legend
 
 Part = Graph | GraphBreak
 """A part of a step: a graph, or the break between two."""

@@ -1,4 +1,4 @@
-"""The drawing of a whole graph, top to bottom in the direction of data.
+"""The drawing of a whole graph, with the meaning of its elements, so that a page can lead to them.
 
 What makes `dot` slow is not the number of nodes but edges that span many ranks: each becomes a
 chain of invisible nodes, one a rank. A residual connection, a value saved for backward or an
@@ -8,22 +8,78 @@ consumer. What has more than a few hundred nodes is drawn with modules closed.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ..graph.model import Graph
-from .drawing import Drawing
 from .layout.canvas import Canvas
-from .layout.communication import NOT_OVERLAPPED
 from .layout.drawables import Drawable, Look
-from .layout.placed_graph import RETURNED, SAVED, PlacedGraph, add_graph
-from .layout.scene import Scene, Segment
+from .layout.placed_graph import NOT_OVERLAPPED, RETURNED, SAVED, PlacedGraph, add_graph
+from .layout.scene import Element, Scene, Segment, Sides
 from .look import labels
-from .look.heat import HEAT_PAINTS, WORDS, Heat, HeatFigure
-from .look.op_categories import CATEGORY_PAINTS, Paint, op_category
+from .look.colours import CATEGORY_PAINTS, HEAT_PAINTS, WORDS, Heat, HeatFigure, Paint, op_category
 
 if TYPE_CHECKING:
     import graphviz
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A finished drawing, not yet laid out by Graphviz.
+
+    `output.rendering` turns its DOT into a file. A `Scene` is the same before it is DOT.
+
+    Attributes:
+        digraph: the drawing as DOT.
+        elements: the meaning of each box and each cluster, by the `id` that it has in the SVG.
+        sides: of a difference, what of the SVG each of its sides has.
+    """
+
+    digraph: graphviz.Digraph
+    elements: Mapping[str, Element]
+    sides: Sides = field(default_factory=Sides)
+
+    @classmethod
+    def of(cls, scene: Scene) -> Drawing:
+        """The drawing of a scene, which is complete."""
+        return cls(scene.digraph(), dict(scene.elements), scene.sides)
+
+    def id_of(self, graph: str, node: str, *, is_old: bool = False) -> str | None:
+        """The `id` of the box that shows a node, alone or with others; None where none does.
+
+        Args:
+            graph: name of the graph, or `old -> new` where the graphs of a `Change` have two names.
+            node: name of the node; a parameter or a projection is shown in its user's box, a value
+                saved for the backward that is read as a port.
+            is_old: whether the node is one that only the old graph of a difference has.
+        """
+        for name in (graph, graph.rpartition(" -> ")[2]):
+            for old in (is_old, None):
+                box = self._boxes.get((name, node, old))
+                if box is not None:
+                    return box
+        return None
+
+    @cached_property
+    def _boxes(self) -> dict[tuple[str, str, bool | None], str]:
+        """The boxes by graph, node and `is_old`, which is None for groups and ports.
+
+        A group may have nodes of both graphs. A port counts only for a node without a box.
+        """
+        boxes: dict[tuple[str, str, bool | None], str] = {}
+        for key, element in self.elements.items():
+            if element.kind in ("node", "group"):
+                old = element.is_old if element.kind == "node" else None
+                for node in element.nodes:
+                    boxes.setdefault((element.graph, node, old), key)
+        for key, element in self.elements.items():
+            if element.kind == "port":
+                for node in element.nodes:
+                    boxes.setdefault((element.graph, node, None), key)
+        return boxes
+
 
 MAX_BOXES = 240
 """How many boxes the drawing of a graph has at most, ports and the legend not counted."""

@@ -16,15 +16,14 @@ import pytest
 
 from ..settings import config as settings
 from ..snapshot import RECORD, REPORTED, Record
-from ..snapshot.changes import brief
 from ..snapshot.compare import ONLY_FLOATS, Comparison
+from ..snapshot.summary import brief
 from ..words import first_lines, format_ranks
 from . import artifacts
-from .comparisons import data_of, headline
-from .pending import UPDATE, review_command, save_pending
+from .comparisons import UPDATE, data_of, headline, review_command, save_pending
 
 if TYPE_CHECKING:
-    from ..render.drawing import Drawing
+    from ..render.whole import Drawing
     from ..snapshot.assertion import GraphSnapshot
 
 MAX_LINES = 60

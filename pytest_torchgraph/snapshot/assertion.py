@@ -1,4 +1,4 @@
-"""The fixture `graph_snapshot`: an assertion of syrupy's, for graphs.
+"""The fixture `graph_snapshot`: syrupy's assertion and storage, for graphs.
 
 syrupy finds the place of a snapshot, counts and names the comparisons of a test and reports how
 many passed. What it does not do for graphs is done here and in the modules beside this one:
@@ -28,23 +28,59 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from syrupy.assertion import AssertionResult, SnapshotAssertion
+from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 from syrupy.location import PyTestLocation
 
 from ..errors import GraphFormatError, OutsideRootError, TorchGraphError
 from ..settings import config as settings
 from ..words import checked_digits, counted
-from . import RECORD, Record
-from .extension import GraphExtension
-from .file_names import stem_of
-from .files import read_text, remove_file, write_text
-from .order import Place, refuse_again, refuse_hypothesis
-from .release_files import ReleaseFiles
+from . import RECORD, SUFFIX, Record
+from .file_names import ReleaseFiles, release_files, stem_of
+from .files import Place, read_text, refuse_again, refuse_hypothesis, remove_file, write_text
 
 if TYPE_CHECKING:
     from ..graph.model import Detail
     from ..graph.program import Program
     from .compare import Comparison
     from .pending import PendingUpdate
+
+
+class GraphExtension(SingleFileSnapshotExtension):
+    """Syrupy's storage for graphs: `__snapshots__/<test file>/<test>[<name>].tgraph`."""
+
+    _write_mode = WriteMode.TEXT
+    file_extension = SUFFIX
+
+    @classmethod
+    def get_snapshot_name(cls, *, test_location: PyTestLocation, index: Any = 0) -> str:
+        """The file's name without its suffix, for the test and the number of the comparison."""
+        item = test_location.item
+        return stem_of(item, index, rank=settings.get(item.config).rank)
+
+    @classmethod
+    def get_location(cls, *, test_location: PyTestLocation, index: Any = 0) -> str:
+        """The file to compare with, for the release of torch at hand."""
+        return str(cls.files(test_location, index).compared[1])
+
+    @classmethod
+    def files(cls, test_location: PyTestLocation, index: str | int) -> ReleaseFiles:
+        """The files in which the graph of a comparison may be stored."""
+        item, home = test_location.item, Path(cls.dirname(test_location=test_location))
+        chosen = settings.get(item.config)
+        return release_files(
+            chosen.releases,
+            lambda release: home / f"{stem_of(item, index, release, chosen.rank)}.{SUFFIX}",
+        )
+
+    def read_snapshot_data_from_location(self, *, snapshot_location: str, **_: Any) -> str | None:
+        """The text of the stored file; None where there is no file."""
+        return read_text(Path(snapshot_location))
+
+    def matches(self, *, serialized_data: Any, snapshot_data: Any) -> bool:
+        """Whether the stored text is this one; where it is not, the graphs are compared later."""
+        from .compare import same_text
+
+        return same_text(snapshot_data, serialized_data)
 
 
 def make(request: pytest.FixtureRequest) -> GraphSnapshot:
@@ -225,21 +261,21 @@ class GraphSnapshot(SnapshotAssertion):
             if self.update_snapshots and files.own is not None:
                 self._note("unchanged", lookup.location)
             return
-        from . import changes
+        from . import summary
 
         how, change = "unchanged", ""
         if failed is not None:
             how = "created" if failed.is_new else "updated"
-            change = changes.describe(failed, self._detail)
+            change = summary.describe(failed, self._detail)
         elif not same_text:
             stored = str(result.recalled_data)
-            change = changes.renamed(stored, self._current, self._detail)
+            change = summary.renamed(stored, self._current, self._detail)
             how = "renamed" if change else how
             if not change:
-                change = changes.extended(stored, str(result.asserted_data))
+                change = summary.extended(stored, str(result.asserted_data))
                 how = "extended" if change else how
         if lookup.release != files.running:
-            how, change = "created", changes.beside(lookup.release, files, change)
+            how, change = "created", summary.beside(lookup.release, files, change)
         if how != "unchanged":
             with self._noting_refusal(lookup.key):
                 write_text(Path(lookup.key), str(result.asserted_data), root=self._root)
@@ -385,7 +421,7 @@ class GraphSnapshot(SnapshotAssertion):
         return replace(found, **known)
 
     def _why_missing(self, files: ReleaseFiles) -> tuple[str, ...]:
-        from .old_names import under_old_name
+        from .stale import under_old_name
 
         rank = settings.get(self.item.config).rank
         process = f"this process is {rank} (RANK, WORLD_SIZE): each has a file of its own"

@@ -19,7 +19,7 @@ from typing import get_args
 from ..errors import GraphFormatError
 from ..graph import Graph, GraphDiff
 from ..graph.digits import only_floats_differ
-from ..graph.equality.strict import strict
+from ..graph.equality.equal import strict
 from ..graph.model import Detail
 from ..graph.program import Program, count_lines
 from ..graph.text.format import (

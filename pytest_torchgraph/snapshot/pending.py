@@ -18,8 +18,8 @@ from ..graph.diff.findings import Place
 from ..graph.text.format import format_node
 from . import SUFFIX
 from .compare import read_stored
+from .file_names import ReleaseFiles
 from .files import read_bytes, read_text
-from .release_files import ReleaseFiles
 
 PENDING_SUFFIX = ".update.json"
 VERSION = 2

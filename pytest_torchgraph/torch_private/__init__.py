@@ -29,12 +29,19 @@ from .autograd import (
     boxed,
     current_autograd_node,
     hint_of,
+    is_composite,
+    is_triton_op,
     marks_gradient_sums,
+    name_of_custom_op,
     outputs_of_forward,
+    registered_ops,
     saved_tensor_hooks,
     sequence_number,
+    triton_constants,
+    triton_function,
+    triton_kernel_name,
+    triton_kernels,
 )
-from .cache_miss import CacheMiss, LeafGuard, cache_miss, leaf_guards, shape_of
 from .compile_cache import (
     LookedUp,
     Refused,
@@ -48,7 +55,6 @@ from .compile_cache import (
     put_plain_settings,
     why_uncacheable,
 )
-from .compile_calls import on_compile_call, on_precompiled_call
 from .compiled import (
     aot_autograd_functions,
     autograd_functions_behind,
@@ -60,10 +66,11 @@ from .compiled import (
     is_compiled_code,
     is_inline_wrapper,
     last_compilation,
+    on_compile_call,
+    on_precompiled_call,
     origin_of,
     unwrap_inline,
 )
-from .config_changes import GONE, ConfigChanges
 from .dtensor import (
     flattened,
     forget_meshes,
@@ -108,19 +115,11 @@ from .observers import (
     torch_function_modes,
     traced_files,
 )
-from .ops import (
-    is_composite,
-    is_triton_op,
-    name_of_custom_op,
-    registered_ops,
-    triton_constants,
-    triton_function,
-    triton_kernel_name,
-    triton_kernels,
-)
 from .private_names import NAMES, PrivateName, get, probe, replaced
 from .restore import (
     CONFIGS,
+    GONE,
+    ConfigChanges,
     configs_restored,
     counters_restored,
     forget_aborted_compilation,
@@ -129,7 +128,15 @@ from .restore import (
     same,
     stance_restored,
 )
-from .trace import ignore_torch_warnings, structured_trace
+from .trace import (
+    CacheMiss,
+    LeafGuard,
+    cache_miss,
+    ignore_torch_warnings,
+    leaf_guards,
+    shape_of,
+    structured_trace,
+)
 
 __all__ = [
     "CONFIGS",

@@ -1,4 +1,5 @@
-"""Code that Dynamo compiled: its bytecode, the graphs in it, and AOTAutograd's functions.
+"""Compiled code: its bytecode, its graphs, AOTAutograd's functions, and the calls of
+`torch.compile`.
 
 Dynamo's `orig_code_map` leads from its bytecode to the user's code, the bytecode's globals to the
 compiled graphs, and their closures and partial objects to AOTAutograd's `CompiledFunction`.
@@ -6,14 +7,17 @@ compiled graphs, and their closures and partial objects to AOTAutograd's `Compil
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
-from types import BuiltinMethodType, CodeType, FunctionType, MethodType
+from collections.abc import Callable, Iterator
+from types import BuiltinMethodType, CodeType, FrameType, FunctionType, MethodType
 from typing import Any, NamedTuple
 
 import torch
 
-from .private_names import get
+from .observers import leave_function_alone
+from .private_names import get, has, replaced
 
 
 def compiled_code() -> list[tuple[CodeType, list[tuple[dict[str, Any], str]]]]:
@@ -234,3 +238,52 @@ def disabled_in(call: Any) -> str:
 def _own(value: Any, name: str) -> Any:
     """An attribute that is not made up by `__getattr__`; `None` if there is none."""
     return getattr(value, "__dict__", {}).get(name)
+
+
+@contextlib.contextmanager
+def on_compile_call(called: Callable[[FrameType], None]) -> Iterator[None]:
+    """Call `called(frame)` for each call of `torch.compile`, with a frame of torch's inside of it.
+
+    `Module.compile`, `torch._dynamo.optimize` and torch's own uses count; what is exported, or
+    given to `torch.compile` while that is switched off, does not.
+
+    Raises:
+        TorchGraphError: where this torch has no `OptimizeContext`.
+    """
+    original = get("optimize_context")
+
+    def observed(self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        if not kwargs.get("export"):
+            called(sys._getframe(1))
+
+    with replaced("optimize_context", observed):
+        yield
+
+
+@contextlib.contextmanager
+def on_precompiled_call(called: Callable[[Any], None]) -> Iterator[None]:
+    """Call `called(module)` for each call of a module from `torch.compiler.precompile.load`.
+
+    Does nothing before torch 2.15, which has no such code.
+    """
+    if not _has_precompiled_code():
+        yield
+        return
+    original = get("precompiled_call")
+
+    @functools.wraps(original)
+    def entered(self: Any, *args: Any, **kwargs: Any) -> Any:
+        called(self)
+        return original(self, *args, **kwargs)
+
+    if "torch._dynamo" in sys.modules:
+        leave_function_alone(entered)
+    with replaced("precompiled_call", entered):
+        yield
+
+
+@functools.cache
+def _has_precompiled_code() -> bool:
+    """`has`, which looks through the import path for a module that is not there."""
+    return has("precompiled_call")

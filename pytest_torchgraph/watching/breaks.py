@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from ..convert.dynamo_sources import STACK_VALUE, module_fqn
+from ..convert.placeholders import STACK_VALUE, module_fqn
 from ..convert.source_lines import (
     frames_in,
     is_torch_file,
@@ -19,12 +19,12 @@ from ..convert.source_lines import (
     original_name,
     relative,
 )
-from ..graph.graph_break import GraphBreak, StackFrame
+from ..graph.events import GraphBreak, StackFrame
 from ..graph.model import Source
 from ..settings.paths import is_below
 from .compilations import Compilation
-from .guards.text import IN_TORCH
-from .observe.events import GraphBreakEvent
+from .guards.read import IN_TORCH
+from .observe.structured_trace import GraphBreakEvent
 
 SKIPPED = "frame skipped: "
 """Beginning of the kind of a break behind which Dynamo cannot resume: nothing of the function was

@@ -10,8 +10,8 @@ from ..convert.refused_nodes import RefusedOp
 from ..convert.source_lines import from_line
 from ..graph.model import Source
 from .compilations import Compilation
-from .observe.events import CacheEvent
 from .observe.executions import BACKWARD
+from .observe.structured_trace import CacheEvent
 
 NO_OP = "a graph without an op is never saved"
 """Reason against a forward or backward without any op."""

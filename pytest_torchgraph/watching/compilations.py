@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from ..convert.source_lines import original_name
 from .guards.look import Sight
-from .observe.events import (
+from .observe.structured_trace import (
     ONLY_TRACED,
     CacheEvent,
     CacheMissEvent,

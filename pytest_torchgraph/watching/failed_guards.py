@@ -6,13 +6,13 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from ..convert.dynamo_sources import STACK_VALUE
+from ..convert.placeholders import STACK_VALUE
 from ..convert.source_lines import is_user_file, original_name, relative
-from ..graph.graph_break import StackFrame
+from ..graph.events import StackFrame
 from ..graph.model import Source
 from .guards.checks import masked, readable, sizes_in
 from .guards.look import Sight
-from .guards.text import IN_TORCH, GuardLine
+from .guards.read import IN_TORCH, GuardLine
 
 _SIZE = re.compile(r"size of dim (\d+)")
 _FLOAT = re.compile(r"-?(?:\d+\.\d*(?:e[-+]?\d+)?|\d+e[-+]?\d+|inf|nan)")

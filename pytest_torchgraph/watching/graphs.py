@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ..convert.canonical_names import CanonicalNames
-from ..convert.compiled_autograd.engine_graph import RunFacts, fold
+from ..convert.compiled_autograd import RunFacts, fold
 from ..convert.from_fx import Naming
 from ..convert.printed import (
     Printed,
@@ -25,18 +25,17 @@ from ..convert.printed import (
     is_size,
     read_printed,
 )
-from ..convert.printed.results import PrintedNames
+from ..convert.printed.values import PrintedNames
 from ..convert.source_lines import relative
 from ..graph.census import calls
+from ..graph.events import ScheduledCall
 from ..graph.model import Graph, GraphKind
-from ..graph.numbering import numbered
-from ..graph.schedule import ScheduledCall
-from ..ops.levels import LEVELS, Level
+from ..graph.module_paths import numbered
+from ..ops.names import LEVELS, Level
 from .compilations import Compilation
-from .kernels import Kernel, kernels_of
+from .kernels import Kernel, kernels_of, schedule_of
 from .observe.executions import BACKWARD, CountedGraph
 from .output_code import UnreadableCodeError
-from .schedule import schedule_of
 
 if TYPE_CHECKING:
     from .record import WatchRecord

@@ -9,7 +9,7 @@ import torch
 from mechanisms.models import example
 
 from pytest_torchgraph import CaptureError, CompiledAutograd, capture, from_fx, load, watch
-from pytest_torchgraph.mechanisms.dispatch.recorder import DispatchRecorder
+from pytest_torchgraph.mechanisms.dispatch import DispatchRecorder
 
 
 def test_another_level_is_of_the_same_run() -> None:

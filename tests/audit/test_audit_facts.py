@@ -15,8 +15,7 @@ from pytest_torchgraph.audit.facts import Cause, SettingLeft, TestFacts
 from pytest_torchgraph.audit.read import NEVER_CALLED, NO_OPS, UNSEEN, facts_of
 from pytest_torchgraph.audit.suite_watch import SuiteWatch
 from pytest_torchgraph.audit.summary import summary_lines
-from pytest_torchgraph.watching.observe.hub import HUB
-from pytest_torchgraph.watching.observe.recorder import EventRecorder
+from pytest_torchgraph.watching.observe.hub import HUB, EventRecorder
 from pytest_torchgraph.watching.record import record_of
 
 

@@ -26,7 +26,7 @@ from timing import table
 
 from pytest_torchgraph import Graph
 from pytest_torchgraph.report.page import collect
-from pytest_torchgraph.report.page.parts import Parts
+from pytest_torchgraph.report.page.html import Parts
 
 EVERY = 50
 

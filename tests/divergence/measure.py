@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from pytest_torchgraph import Aot, capture
-from pytest_torchgraph.divergence.budget import Budget, NotFollowedError
 from pytest_torchgraph.divergence.sides import CompiledSide, eager_side
+from pytest_torchgraph.divergence.values import Budget, NotFollowedError
 from pytest_torchgraph.divergence.walk import walk
 from pytest_torchgraph.graph.divergence import Divergence, headline
 from pytest_torchgraph.graph.model import Node

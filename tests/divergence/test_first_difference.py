@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pytest_torchgraph import Aot, Capture, CaptureError, capture
-from pytest_torchgraph.divergence import budget
+from pytest_torchgraph.divergence import values as budget
 from pytest_torchgraph.graph import divergence
 from pytest_torchgraph.graph.failures import UnexpectedOps, shown_by
 

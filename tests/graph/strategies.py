@@ -24,7 +24,7 @@ from pytest_torchgraph.graph import (
 )
 from pytest_torchgraph.graph.model import GRAPH_KINDS, INPUT_OPS, EffectKind, GraphKind
 from pytest_torchgraph.graph.text.format import EAGER_KINDS, EAGER_NAME, LAYOUTS
-from pytest_torchgraph.ops.levels import LEVELS, Level
+from pytest_torchgraph.ops.names import LEVELS, Level
 
 checked = settings(deadline=None, database=None, max_examples=40)
 """No wall-clock deadline: two busy cores would make it a coin toss."""

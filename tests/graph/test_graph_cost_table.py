@@ -10,9 +10,14 @@ import torch
 from graph.build import graph
 
 from pytest_torchgraph import CaptureError, Graph, capture
-from pytest_torchgraph.graph.cost.by_module import by_module
 from pytest_torchgraph.graph.cost.by_node import flops_by_node, saved_by_node
-from pytest_torchgraph.graph.cost.table import CostRow, changed_costs, cost_table, format_cost_table
+from pytest_torchgraph.graph.cost.table import (
+    CostRow,
+    by_module,
+    changed_costs,
+    cost_table,
+    format_cost_table,
+)
 
 INPUTS = """
 %x = input : f32[2, 4]

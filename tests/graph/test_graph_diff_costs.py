@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pytest_torchgraph import Cost
 from pytest_torchgraph.graph import Graph, Ref, TensorMeta
 from pytest_torchgraph.graph.cost.flops import total
-from pytest_torchgraph.graph.cost.saved import need_saved, saved_storages
+from pytest_torchgraph.graph.cost.step import need_saved, saved_storages
 from pytest_torchgraph.graph.diff import costs as module
 from pytest_torchgraph.graph.diff.findings import one_place
 from pytest_torchgraph.graph.diff.report import diff_graphs

@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 from pytest_torchgraph import Aot, Capture, Cost, capture, diff
 from pytest_torchgraph.graph.cost.cost import sum_of
-from pytest_torchgraph.graph.cost.saved import saved_storages
+from pytest_torchgraph.graph.cost.step import saved_storages
 
 BATCH = torch.ones(4, 8)
 

@@ -9,7 +9,7 @@ from graph.build import graph
 
 from pytest_torchgraph.graph import Graph, GraphDiff
 from pytest_torchgraph.graph.diff.report import diff_graphs
-from pytest_torchgraph.graph.graph_break import GraphBreak
+from pytest_torchgraph.graph.events import GraphBreak
 
 
 def ops(*names: str, title: str = "forward @ dispatch", **changes: Any) -> Graph:

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_torchgraph.graph import Graph, InputRef, Ref
+from pytest_torchgraph.graph.cost.step import with_savers
 from pytest_torchgraph.graph.diff.report import diff_graphs
 from pytest_torchgraph.graph.equality.canonical import canonical
-from pytest_torchgraph.graph.equality.common import equal_programs
-from pytest_torchgraph.graph.savers import with_savers
+from pytest_torchgraph.graph.equality.numbered_graph import equal_programs
 from pytest_torchgraph.graph.text.format import format_document
 from pytest_torchgraph.graph.text.parse import parse_document
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from pytest_torchgraph import Aot, CaptureError, capture, load
-from pytest_torchgraph.graph.cost.saved import saved_storages
+from pytest_torchgraph.graph.cost.step import saved_storages
 
 
 def kept(call: Callable[[], object], *own: torch.Tensor) -> int:

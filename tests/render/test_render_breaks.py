@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from pytest_torchgraph.graph import Graph, Node, Ref, TensorMeta
-from pytest_torchgraph.graph.graph_break import GraphBreak
-from pytest_torchgraph.render import program, surplus, whole
-from pytest_torchgraph.render.drawing import Drawing
+from pytest_torchgraph.graph.events import GraphBreak
+from pytest_torchgraph.render import difference, program, whole
 from pytest_torchgraph.render.layout.scene import Element
+from pytest_torchgraph.render.whole import Drawing
 
 META = TensorMeta("float32", (2,))
 RED = "#C24E00"
@@ -269,7 +269,9 @@ def test_surplus_ops_are_marked_among_their_neighbours(look):
     graph = chain("forward", *(f"op{i}" for i in range(50)))
 
     seen = look(
-        surplus.surplus_drawing([graph], [graph["n20"]], "aten.op20: expected 0, found 1").digraph
+        difference.surplus_drawing(
+            [graph], [graph["n20"]], "aten.op20: expected 0, found 1"
+        ).digraph
     )
 
     assert seen.box("! aten.op20")["color"] == RED
@@ -281,7 +283,7 @@ def test_surplus_ops_are_marked_among_their_neighbours(look):
 def test_the_title_says_what_is_wrong_and_how_many_there_are():
     graph = chain("forward", "sin", "clone", "clone")
 
-    source = surplus.surplus_drawing(
+    source = difference.surplus_drawing(
         [graph], graph.find("aten.clone"), "aten.clone: expected 0"
     ).digraph.source
 
@@ -292,7 +294,7 @@ def test_the_title_says_what_is_wrong_and_how_many_there_are():
 def test_graphs_without_surplus_ops_are_left_out(look):
     one, other = chain("forward", "sin"), chain("backward", "clone")
 
-    seen = look(surplus.surplus_drawing([one, other], [other["n0"]]).digraph)
+    seen = look(difference.surplus_drawing([one, other], [other["n0"]]).digraph)
 
     assert "backward (forward)" in seen.clusters
     assert not any("aten.sin" in text for text in seen.boxes)
@@ -303,7 +305,7 @@ def test_a_surplus_op_in_a_body_is_marked(look):
     call = Node("call", "call_function", "higher_order.wrap")
     graph = Graph((call,), name="forward", subgraphs=(body,))
 
-    seen = look(surplus.surplus_drawing([graph], [body["n0"]]).digraph)
+    seen = look(difference.surplus_drawing([graph], [body["n0"]]).digraph)
 
     assert "! aten.clone" in seen.boxes
 
@@ -311,7 +313,7 @@ def test_a_surplus_op_in_a_body_is_marked(look):
 def test_more_surplus_ops_than_there_is_room_for_are_counted_in_their_groups(look):
     graph = chain("forward", *(["clone", "sin"] * 600))
 
-    digraph = surplus.surplus_drawing([graph], graph.find("aten.clone")).digraph
+    digraph = difference.surplus_drawing([graph], graph.find("aten.clone")).digraph
 
     seen = look(digraph)
     assert seen.count <= 250
@@ -322,7 +324,7 @@ def test_more_surplus_ops_than_there_is_room_for_are_counted_in_their_groups(loo
 
 @pytest.mark.parametrize("graphs", [[], [chain("forward", "sin")]])
 def test_nothing_surplus_gives_an_empty_drawing_that_says_so(look, graphs):
-    digraph = surplus.surplus_drawing(graphs, []).digraph
+    digraph = difference.surplus_drawing(graphs, []).digraph
 
     assert look(digraph).count == 0
     assert "! 0 ops in 0 graphs" in digraph.source

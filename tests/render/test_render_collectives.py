@@ -6,8 +6,8 @@ import pytest
 
 from pytest_torchgraph import Graph
 from pytest_torchgraph.graph import Node, Ref
-from pytest_torchgraph.render.look.op_categories import op_category
-from pytest_torchgraph.render.surplus import surplus_drawing
+from pytest_torchgraph.render.difference import surplus_drawing
+from pytest_torchgraph.render.look.colours import op_category
 from pytest_torchgraph.render.whole import to_dot
 
 TEXT = """torchgraph 1

@@ -12,7 +12,7 @@ from pytest_torchgraph.graph.diff.findings import Change, GraphPair, Place, one_
 from pytest_torchgraph.graph.diff.report import diff_graphs
 from pytest_torchgraph.graph.text.parse import parse_document
 from pytest_torchgraph.render.difference import diff_to_dot
-from pytest_torchgraph.render.look.change_marks import CHANGE_PAINTS
+from pytest_torchgraph.render.look.changes import CHANGE_PAINTS
 
 GREEN, RED, ORANGE, BLUE = (
     CHANGE_PAINTS[kind].border for kind in ("added", "removed", "changed", "rewired")

@@ -12,15 +12,13 @@ import pytest
 
 from pytest_torchgraph.graph import Graph, Node, Ref, TensorMeta
 from pytest_torchgraph.graph.diff.report import diff_graphs
-from pytest_torchgraph.render import difference, surplus, whole
-from pytest_torchgraph.render.drawing import Drawing
+from pytest_torchgraph.render import difference, whole
 from pytest_torchgraph.render.layout.scene import Element
-from pytest_torchgraph.render.look.change_marks import CHANGE_PAINTS
-from pytest_torchgraph.render.look.heat import HEAT_PAINTS
-from pytest_torchgraph.render.look.op_categories import CATEGORY_PAINTS
+from pytest_torchgraph.render.look.changes import CHANGE_PAINTS
+from pytest_torchgraph.render.look.colours import CATEGORY_PAINTS, HEAT_PAINTS
 from pytest_torchgraph.render.output.style import BACKGROUND, TEXT, dark, dark_rules
 from pytest_torchgraph.render.to_file import render
-from pytest_torchgraph.render.whole import to_dot
+from pytest_torchgraph.render.whole import Drawing, to_dot
 
 pytestmark = pytest.mark.usefixtures("in_this_process")
 
@@ -348,7 +346,7 @@ def test_an_svg_follows_the_viewers_choice_of_a_dark_background(tmp_path):
 def test_every_class_that_the_dark_rules_name_is_one_of_ours(tmp_path):
     pictures = [
         whole.drawing(MLP),
-        surplus.surplus_drawing([MLP], MLP.find("aten.relu")),
+        difference.surplus_drawing([MLP], MLP.find("aten.relu")),
         difference.drawing(diff_graphs((MLP,), (layers(2),))),
     ]
     used = {c for p in pictures for names in classes(drawn(p, tmp_path)).values() for c in names}

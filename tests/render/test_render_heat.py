@@ -12,7 +12,7 @@ from pytest_torchgraph import CaptureError
 from pytest_torchgraph.graph import Graph
 from pytest_torchgraph.graph.diff.report import diff_graphs
 from pytest_torchgraph.render import program
-from pytest_torchgraph.render.look.heat import HEAT_PAINTS
+from pytest_torchgraph.render.look.colours import HEAT_PAINTS
 from pytest_torchgraph.render.to_file import render
 from pytest_torchgraph.render.whole import to_dot
 

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from pytest_torchgraph.graph import Graph, Node, Ref, Source, TensorMeta
 from pytest_torchgraph.graph.diff.report import diff_graphs
-from pytest_torchgraph.graph.graph_break import GraphBreak
-from pytest_torchgraph.render import difference, surplus, whole
-from pytest_torchgraph.render.drawing import Drawing
+from pytest_torchgraph.graph.events import GraphBreak
+from pytest_torchgraph.render import difference, whole
 from pytest_torchgraph.render.output.rendering import draw
 from pytest_torchgraph.render.program import drawing_of_breaks
+from pytest_torchgraph.render.whole import Drawing
 
 pytestmark = pytest.mark.usefixtures("in_this_process")
 
@@ -86,7 +86,7 @@ PICTURES = {
     "difference": lambda text: difference.drawing(
         diff_graphs((graph(text, 30),), (edited(graph(text, 30)),))
     ),
-    "surplus": lambda text: surplus.surplus_drawing([graph(text)], graph(text).nodes[2:3], text),
+    "surplus": lambda text: difference.surplus_drawing([graph(text)], graph(text).nodes[2:3], text),
     "breaks": of_breaks,
 }
 

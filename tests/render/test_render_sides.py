@@ -8,8 +8,8 @@ from dataclasses import replace
 from pytest_torchgraph.graph import Graph
 from pytest_torchgraph.graph.diff.report import diff_graphs
 from pytest_torchgraph.render.difference import drawing as drawing_of
-from pytest_torchgraph.render.drawing import Drawing
-from pytest_torchgraph.render.layout.sides import Side
+from pytest_torchgraph.render.layout.scene import Side
+from pytest_torchgraph.render.whole import Drawing
 
 HEAD = "torchgraph 2\n\nforward @ aot {\n  %x = input : f32[2, 4]\n"
 

@@ -10,7 +10,7 @@ import pytest
 from pytest_torchgraph.audit.baseline import Entry, ReleaseSection
 from pytest_torchgraph.audit.facts import Cause, TestFacts
 from pytest_torchgraph.audit.judge import judge
-from pytest_torchgraph.audit.outcome import AuditOutcome
+from pytest_torchgraph.audit.verdict import AuditOutcome
 
 Made = Callable[..., AuditOutcome]
 

@@ -13,7 +13,7 @@ from projects import Run
 
 from pytest_torchgraph import CaptureError, capture
 from pytest_torchgraph.graph import Graph
-from pytest_torchgraph.report.tracebacks import hide_own_frames
+from pytest_torchgraph.report.failed_check import hide_own_frames
 
 
 def compiled_inside(x: torch.Tensor) -> torch.Tensor:

@@ -130,7 +130,7 @@ def test_an_eager_graph_can_be_stored_alone() -> None:
 
 
 def test_the_summary_of_an_update_names_eager_graphs() -> None:
-    from pytest_torchgraph.snapshot.changes import describe
+    from pytest_torchgraph.snapshot.summary import describe
 
     subject = program_of(captured(*STEP))
     assert describe(Comparison(subject, is_new=True)) == (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from projects import Run, files, section, stored_graphs
 
-from pytest_torchgraph.settings.torchrun import rank_of_process
+from pytest_torchgraph.settings.config import rank_of_process
 
 HOME = "__snapshots__/test_net"
 

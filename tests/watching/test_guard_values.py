@@ -15,8 +15,7 @@ from torch import Tensor, nn
 
 from pytest_torchgraph import FailedGuard, watch
 from pytest_torchgraph.watching.guards.look import backend_in_words, shown
-from pytest_torchgraph.watching.guards.read import UNKNOWN, length, read
-from pytest_torchgraph.watching.guards.text import GuardLine, parse
+from pytest_torchgraph.watching.guards.read import UNKNOWN, GuardLine, length, parse, read
 
 
 class Trap:

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import TorchGraphError
-from ..exit_codes import DIFFERENT, SAME, TROUBLE
-from ..formats import add_format, print_json, printable
+from ..formats import DIFFERENT, SAME, TROUBLE, add_format, print_json, printable
 
 if TYPE_CHECKING:
     from .waiting import Waiting
@@ -121,7 +120,7 @@ def _in_terminal() -> bool:
 
 def _store(waiting: Waiting, *, dry_run: bool) -> bool:
     """Store the chosen graphs; return True if all of them are stored, now or before."""
-    from .accepting import accept, outcome
+    from .prompt import accept, outcome
 
     accepted = accept(waiting, waiting.chosen, waiting.numbers, dry_run=dry_run)
     problems = [*waiting.unreadable, *(why for _, why in accepted.outside)]

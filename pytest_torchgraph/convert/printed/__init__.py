@@ -10,10 +10,18 @@
 
 from __future__ import annotations
 
-from .inputs import aot_names, describe_by_joint, describe_like, dynamo_names, is_size
-from .print_error import PrintedGraphError
-from .printed_graph import convert_printed, parse_printed
-from .reading import Printed, read_printed
+from .reading import (
+    Printed,
+    aot_names,
+    convert_printed,
+    describe_by_joint,
+    describe_like,
+    dynamo_names,
+    is_size,
+    parse_printed,
+    read_printed,
+)
+from .syntax import PrintedGraphError
 
 __all__ = [
     "Printed",

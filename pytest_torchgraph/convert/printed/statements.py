@@ -18,9 +18,8 @@ import torch.fx
 
 from ..node_meta import RESULT, SCOPE
 from .calls import INPLACE, Calls
-from .results import read_result
 from .syntax import PrintedText
-from .values import Values, dotted
+from .values import Values, dotted, read_result
 
 _TREE_FLATTEN = "fx_pytree.tree_flatten_spec"
 _TREE_UNFLATTEN = "pytree.tree_unflatten"

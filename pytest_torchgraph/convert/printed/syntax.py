@@ -1,4 +1,4 @@
-"""A printed graph as a Python syntax tree, with the comments that the tree lacks.
+"""A printed graph as a Python syntax tree with comments, and the error of reading one.
 
 The text is nearly Python. Class names such as `<lambda>` and reprs such as `<class 'torch.Tensor'>`
 are replaced by words, then `ast` parses it. Nothing is ever evaluated.
@@ -11,7 +11,28 @@ import re
 import warnings
 from dataclasses import dataclass, field
 
-from .print_error import PrintedGraphError
+from ...errors import CaptureError
+
+
+class PrintedGraphError(CaptureError):
+    """A printed graph cannot be read. No part of it is used.
+
+    Attributes:
+        problem: the reason.
+        line: 1-based line of the printed text.
+        text: that line.
+    """
+
+    def __init__(self, problem: str, line: int, text: str = ""):
+        self.problem = problem
+        self.line = line
+        self.text = text.strip()
+        super().__init__(problem, line, text)
+
+    def __str__(self) -> str:
+        shown = f"\n    {self.text[:200]}" if self.text else ""
+        return f"cannot read the graph that torch printed, line {self.line}: {self.problem}{shown}"
+
 
 REPR = "__torchgraph_repr__"
 """The function in whose call a repr that is not Python is quoted."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ...errors import CaptureError
-from ...ops.levels import FLOP_LEVELS, SAVING_LEVELS
+from ...ops.names import FLOP_LEVELS, SAVING_LEVELS
 from ..model import Graph, Node
-from .saved import owners_of_saved, storage_bytes
+from .step import owners_of_saved, storage_bytes
 
 
 def flops_by_node(graph: Graph) -> dict[str, int | None]:

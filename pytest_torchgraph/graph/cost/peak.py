@@ -14,8 +14,7 @@ from collections.abc import Sequence
 from ..census import runs
 from ..higher_order import KINDS, executed
 from ..model import Graph, Node, Ref
-from .saved import need_saved, producer_of, results_bytes, storage_bytes
-from .step import Received, StepStorages
+from .step import Received, StepStorages, need_saved, producer_of, results_bytes, storage_bytes
 
 _Key = tuple[int, str]
 """A storage: the `id` of the graph that made it, and the name of the node."""

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from ...errors import CaptureError
-from ...ops.levels import Level
+from ...ops.names import Level
 from ...ops.views import shared_argument
 from ..census import runs
 from ..equality.canonical import ALIAS_OP, canonical_op
@@ -36,8 +36,7 @@ from ..model import (
 )
 from .cost import Cost
 from .flops import flops_of_call
-from .saved import producer_of, results_bytes, storage_bytes
-from .step import Received
+from .step import Received, producer_of, results_bytes, storage_bytes
 
 _RESTORING_STATE = frozenset(
     {PREFIX + "run_with_rng_state", PREFIX + "graphsafe_run_with_rng_state"}

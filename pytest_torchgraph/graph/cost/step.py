@@ -1,4 +1,9 @@
-"""The storages of a step of several graphs, some of which take what others made.
+"""The storages of a step: which graph made them, and which the forward saves for its backward.
+
+A saved view keeps the storage that it is a view of, and two views of one storage keep it once.
+What parameters, buffers, constants and inputs hold is there anyway, and left out: a transposed
+weight is a view of a parameter, and a sum of the saved values' own sizes can be many times the
+truth. That holds for what a body returns as well, which is looked up in the body.
 
 Where Dynamo broke a frame, a value that one graph makes can be an input of the next one, which
 keeps it for its backward; what runs eagerly between them keeps its operands.
@@ -7,11 +12,194 @@ keeps it for its backward; what runs eagerly between them keeps its operands.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import prod
 from typing import TypeAlias
 
-from ..model import Graph, Node, Ref
-from .saved import need_saved, storage_bytes, viewed_by
+from ...errors import CaptureError
+from ...ops.dtypes import item_size
+from ...ops.names import SAVING_LEVELS
+from ...ops.views import shared_argument
+from ..census import operands_of, outputs_of, runs
+from ..higher_order import KINDS, executed
+from ..model import Graph, Node, Ref, Result, Symbol, TensorMeta, is_projection
+from ..sizes import advice
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SavedStorage:
+    """A storage that a graph keeps for the backward.
+
+    Attributes:
+        node: the op that made it; of several results it is the projection.
+        bytes: its size.
+        graph: the graph that keeps it.
+    """
+
+    node: Node
+    bytes: int
+    graph: Graph
+
+
+def saved_storages(graph: Graph) -> Iterator[SavedStorage]:
+    """The storages that one run of a graph keeps, each once, without inputs.
+
+    Raises:
+        CaptureError: where a size is a symbol, or what is saved is not known.
+    """
+    for node in owners_of_saved(graph):
+        yield SavedStorage(node, storage_bytes(node, graph), graph)
+
+
+def owners_of_saved(graph: Graph) -> Iterator[Node]:
+    """The ops that made the storages that a graph keeps, each once."""
+    seen: set[str] = set()
+    for ref in graph.saved:
+        node = base(graph, ref)
+        if node.is_call and node.name not in seen:
+            seen.add(node.name)
+            yield node
+
+
+def base(graph: Graph, ref: Ref) -> Node:
+    """The node that made the storage of a value, or the input that has it."""
+    node = graph.by_name[ref.name]
+    while (viewed := viewed_by(graph, node)) is not None:
+        node = viewed
+    return node
+
+
+def viewed_by(graph: Graph, node: Node) -> Node | None:
+    """The node whose storage a node has as well; None where it has its own."""
+    if not node.is_call:
+        return None
+    producer = producer_of(graph, node)
+    body = _called_by(graph, producer) if graph.subgraphs and producer is not None else None
+    if producer is not None and body is not None:
+        return _viewed_through(graph, node, producer, body)
+    viewed = _viewed(executed(producer or node))
+    return None if viewed is None else graph.by_name[viewed.name]
+
+
+def _called_by(graph: Graph, node: Node) -> Graph | None:
+    """The one body that a call runs once, on the arguments after it; None for any other call."""
+    called = runs(graph, node)
+    return called[0].body if len(called) == 1 and KINDS.get(node.op) == "call" else None
+
+
+def _made_by(body: Graph, index: object) -> Node | None:
+    """The node of a body that made the storage of one of its results, or the input that has it."""
+    outputs = outputs_of(body)
+    if not isinstance(index, int) or not 0 <= index < len(outputs):
+        return None
+    output = outputs[index]
+    return base(body, output) if isinstance(output, Ref) else None
+
+
+def _viewed_through(graph: Graph, node: Node, producer: Node, body: Graph) -> Node | None:
+    """The node whose storage a result of a body has: an operand, or the first such result."""
+    made = _made_by(body, node.args[1])
+    if made is None:
+        return None
+    if not made.is_call:
+        inputs, operands = body.inputs, operands_of(producer)
+        operand = operands[inputs.index(made)] if len(inputs) == len(operands) else None
+        return graph.by_name[operand.name] if isinstance(operand, Ref) else None
+    same = {index for index in range(len(outputs_of(body))) if _made_by(body, index) is made}
+    if len(same) == 1:
+        return None
+    sharing = (
+        each
+        for each in graph.nodes
+        if producer_of(graph, each) is producer and each.args[1] in same
+    )
+    first = next(sharing, node)
+    return None if first is node else first
+
+
+def producer_of(graph: Graph, node: Node) -> Node | None:
+    """The op with several results of which a node is one; None where it is no such result."""
+    if node.op != "operator.getitem" or not node.refs:
+        return None
+    producer = graph.by_name.get(node.refs[0])
+    return producer if is_projection(node, producer) else None
+
+
+def need_saved(graphs: Sequence[Graph]) -> None:
+    """Refuse graphs that do not say what they keep for the backward.
+
+    Raises:
+        CaptureError: for their level; and where a backward takes what no forward saves.
+    """
+    unknown = {graph.level for graph in graphs} - SAVING_LEVELS
+    if unknown:
+        raise CaptureError(
+            f"graphs at level {min(unknown)!r} do not say what is saved for the backward: capture "
+            "via 'aot' or 'dispatch', or use capture.at('aot')"
+        )
+    forwards = [graph for graph in graphs if graph.kind == "forward" and not graph.eager]
+    saved = {ref.name for graph in forwards for ref in graph.saved}
+    taken = next(
+        (
+            node
+            for graph in graphs
+            if graph.kind == "backward" and not graph.eager
+            for node in graph.inputs
+            # That of compiled autograd also takes what eager ops keep, by no name of theirs.
+            if node.op == "saved"
+            and (not saved or (graph.level == "compiled_autograd" and node.name not in saved))
+        ),
+        None,
+    )
+    if taken is not None and forwards:
+        raise CaptureError(
+            f"the forward does not say that it saves anything, and its backward takes "
+            f"%{taken.name}: what is kept is not known"
+        )
+
+
+def _viewed(node: Node) -> Ref | None:
+    """The argument whose storage the result of a node has; None where it has its own."""
+    position = shared_argument(node.op)
+    if position is None or position >= len(node.args):
+        return None
+    viewed = node.args[position]
+    return viewed if isinstance(viewed, Ref) else None
+
+
+def storage_bytes(node: Node, graph: Graph | None = None) -> int:
+    """The bytes of the storage that a node makes; 0 for what is no tensor.
+
+    Args:
+        node: the node.
+        graph: the graph that it is in, for a result that may be a view of what a body made.
+    """
+    producer = producer_of(graph, node) if graph is not None and graph.subgraphs else None
+    body = None if producer is None or graph is None else _called_by(graph, producer)
+    made = None if body is None else _made_by(body, node.args[1])
+    if made is not None and made.is_call:
+        return storage_bytes(made, body)
+    return _bytes_of(node, node.result)
+
+
+def results_bytes(node: Node) -> Iterator[int]:
+    """The bytes of each result of an op that has several."""
+    for each in node.result if isinstance(node.result, tuple) else ():
+        yield _bytes_of(node, each)
+
+
+def _bytes_of(node: Node, result: Result) -> int:
+    if not isinstance(result, TensorMeta):
+        return 0
+    for size in result.shape:
+        if isinstance(size, Symbol):
+            raise CaptureError(
+                f"the bytes of %{node.name} ({node.op}), which is saved for the backward, depend "
+                f"on the size {size.expr}, which is a symbol: {advice(size)}"
+            )
+    sizes = (size for size in result.shape if isinstance(size, int))
+    return prod(sizes) * item_size(result.dtype)
+
 
 Received: TypeAlias = Mapping[str, Mapping[str, str]]
 """Inputs of compiled graphs that another graph of the step made, by the names of graph and input:
@@ -138,3 +326,24 @@ def _forwards(graphs: Sequence[Graph]) -> dict[int, Graph]:
 
 def _is_saved(node: Node, forward: Graph) -> bool:
     return node.op != "tangent" and node.name in forward.by_name
+
+
+def with_savers(graphs: Sequence[Graph]) -> tuple[Graph, ...]:
+    """The graphs of a capture, each backward with the forward that saved its inputs.
+
+    It is the forward of the same number, else the last one before it that has all values that the
+    backward takes; `None` if no forward has them.
+    """
+    linked: list[Graph] = []
+    forwards: dict[str, Graph] = {}
+    for graph in graphs:
+        if graph.kind == "backward" and not graph.eager:
+            saved = {node.name for node in graph.inputs if node.op == "saved"}
+            same_number = forwards.get(graph.name.replace("backward", "forward", 1))
+            candidates = [same_number, *reversed(forwards.values())] if saved else []
+            saver = next((f for f in candidates if f and saved <= f.by_name.keys()), None)
+            graph = replace(graph, saver=saver)
+        elif graph.kind == "forward" and not graph.eager:
+            forwards[graph.name] = graph
+        linked.append(graph)
+    return tuple(linked)

@@ -1,4 +1,4 @@
-"""What graphs cost as a table of their modules, as `FlopCounterMode.get_table` prints one."""
+"""The cost of graphs by module, and as a table like `FlopCounterMode.get_table`."""
 
 from __future__ import annotations
 
@@ -6,13 +6,45 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ...ops.levels import SAVING_LEVELS
+from ...ops.names import SAVING_LEVELS
 from ..model import Graph, GraphKind
 from ..text.table import aligned, right_aligned
-from .by_module import by_module
 from .cost import Cost
 from .flops import flops_of
 from .recomputed import Recomputed
+from .step import Received, kept
+
+
+def by_module(
+    graphs: Sequence[Graph],
+    depth: int | None = None,
+    *,
+    times_run: bool = True,
+    received: Received | None = None,
+) -> dict[str, Cost]:
+    """What the ops of graphs cost, by the path of their module; see `Capture.by_module`."""
+    if depth is not None and (isinstance(depth, bool) or not isinstance(depth, int) or depth < 0):
+        raise ValueError(f"depth={depth!r} is no depth of modules: an int of at least 0, or None")
+    flops: dict[str, int] = {}
+    saved: dict[str, int] = {}
+    known = all(graph.level in SAVING_LEVELS for graph in graphs)
+    for graph in graphs:
+        times = graph.runs if times_run else 1
+        for module, count in flops_of(graph).by_module.items():
+            path = _cut(module, depth)
+            flops[path] = flops.get(path, 0) + count * times
+    for storage in kept(graphs, received or {}, times_run=times_run) if known else ():
+        path = _cut(storage.node.module, depth)
+        saved[path] = saved.get(path, 0) + storage.bytes
+    return {
+        path: Cost(flops.get(path, 0), saved.get(path, 0) if known else None)
+        for path in sorted(flops.keys() | saved.keys())
+    }
+
+
+def _cut(path: str, depth: int | None) -> str:
+    return path if depth is None else ".".join(path.split(".")[:depth])
+
 
 DIRECTIONS: Mapping[GraphKind, str] = {
     "forward": "forward",

@@ -1,8 +1,18 @@
-"""A partial one-to-one relation between the nodes of two graphs, and what it explains."""
+"""A partial one-to-one relation between the nodes of two graphs, and its improvement by local
+search.
+
+In a run of equal ops it is arbitrary at first which of them counts as the inserted one; only the
+edges into the run tell. One step gives a node another partner, or takes one away, and lets every
+node that lost its partner move on to the place that suits it best, along the whole run if need be.
+The step stays if fewer edges disagree than before.
+
+Where the edges do not tell either, modules and names do: of matchings of a run that explain as many
+edges, the one is taken in which most partners have the same module and the same name.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping
 
 from ..equality.numbered_graph import NumberedGraph
 
@@ -111,3 +121,255 @@ def _through(start: int, partner: list[int], operands: list[list[int]]) -> set[i
                 seen.add(operand)
                 todo.append(operand)
     return found
+
+
+MAX_SHIFT = 100
+"""How many nodes one step may move along a run of equal ops."""
+
+WORK = 100
+"""How many edges may be looked at, for each node of the graphs, before the matching is left as it
+is: where nearly everything differs no exchange helps."""
+
+
+LEAST_WORK = 100_000
+"""Edges that may be looked at in a graph of any size, so that a small one is never left halfway."""
+
+STEPS, LEAST_STEPS = 20, 200
+"""How many steps are tried: for each node whose edges disagree at first, as a step that helps has
+its neighbours tried again, and at least."""
+
+SAME_MODULE, SAME_NAME = 2, 1
+"""What it counts that two nodes are in the same module, and that they have the same name: a name is
+made from the module and a number, and the number tells less."""
+
+
+def improve(matching: Correspondence, token: Callable[[NumberedGraph, int], Hashable]) -> None:
+    """Improve `matching` in place; only nodes with equal tokens become partners.
+
+    In a run of ops that are equal but for their modules, nodes may exchange partners too.
+    """
+    improver = _LocalSearch(matching, token)
+    improver.run()
+    improver.settle()
+
+
+class _LocalSearch:
+    def __init__(self, m: Correspondence, token: Callable[[NumberedGraph, int], Hashable]):
+        self.m = m
+        self.flats = (m.a, m.b)
+        self.token = token
+        self.partner = (m.forward, m.backward)
+        self.work = WORK * (len(m.forward) + len(m.backward)) + LEAST_WORK
+
+    def run(self) -> None:
+        todo = [i for i, j in enumerate(self.m.forward) if j != -1 and self.m.bad_edges(i)]
+        budget = STEPS * len(todo) + LEAST_STEPS
+        while todo and budget and self.work > 0:
+            budget -= 1
+            i = todo.pop()
+            j = self.m.forward[i]
+            if j == -1:
+                continue
+            for p, q in self.m.edges(i, j):
+                if not self.m.edge_agrees(p, q) and self.mend(p, q):
+                    todo.extend((i, p, *(u for u, _ in self.m.a.users[p])))
+                    break
+            else:
+                if self.m.bad_edges(i) and (self.shift(1, j, -1, i) or self.shift(0, i, -1, j)):
+                    todo.append(i)
+
+    def mend(self, p: int, q: int) -> bool:
+        """Make the operands `p` and `q` agree: as partners, or by taking one's partner away."""
+        if self.fixed(0, p) or self.fixed(1, q):
+            movable_p, movable_q = not self.fixed(0, p), not self.fixed(1, q)
+        else:
+            movable_p = movable_q = True
+            if self.token(self.m.a, p) == self.token(self.m.b, q) and self.shift(0, p, q, -1):
+                return True
+        rival = self.m.backward[q]
+        if movable_q and rival != -1 and self.shift(0, rival, -1, q):
+            return True
+        rival = self.m.forward[p]
+        return movable_p and rival != -1 and self.shift(1, rival, -1, p)
+
+    def fixed(self, side: int, i: int) -> bool:
+        """Whether a node keeps what partner it has: inputs, the output, what is set apart."""
+        kind = self.flats[side].nodes[i].kind
+        return kind in ("placeholder", "output") or i in self.m.apart[side]
+
+    def shift(self, side: int, moving: int, target: int, banned: int) -> bool:
+        """Give `moving` the partner `target`, or any but `banned`; whom it displaces moves on."""
+        here, there = self.partner[side], self.partner[1 - side]
+        old: dict[int, int] = {}
+        if target == -1:
+            old[moving] = here[moving]
+            self.assign(side, moving, -1)
+            target = self.best_place(side, moving, old, banned)
+        for _ in range(MAX_SHIFT):
+            if target == -1 or self.work <= 0:
+                break
+            displaced = there[target]
+            for node in (moving, displaced):
+                if node != -1:
+                    old.setdefault(node, here[node])
+                    self.assign(side, node, -1)
+            self.assign(side, moving, target)
+            if displaced == -1:
+                break
+            moving = displaced
+            target = self.best_place(side, moving, old, banned)
+        new = {node: here[node] for node in old}
+        if list(new.values()).count(-1) > list(old.values()).count(-1) or new == old:
+            self.restore(side, old)
+            return False
+        region = self.region(side, old, new)
+        after = self.cost(region)
+        self.restore(side, old)
+        if after >= self.cost(region):
+            return False
+        self.restore(side, new)
+        return True
+
+    def assign(self, side: int, i: int, j: int) -> None:
+        here, there = self.partner[side], self.partner[1 - side]
+        if here[i] != -1:
+            there[here[i]] = -1
+        here[i] = j
+        if j != -1:
+            there[j] = i
+
+    def restore(self, side: int, pairs: Mapping[int, int]) -> None:
+        for i in pairs:
+            self.assign(side, i, -1)
+        for i, j in pairs.items():
+            self.assign(side, i, j)
+
+    def cost(self, region: Iterable[int]) -> int:
+        nodes = list(region)
+        self.work -= 2 * len(nodes)
+        return sum(map(self.m.bad_edges, nodes))
+
+    def region(self, side: int, old: Mapping[int, int], new: Mapping[int, int]) -> set[int]:
+        """The nodes of `a` whose edges the step can have touched."""
+        ours = set(old)
+        theirs = {j for pairs in (old, new) for j in pairs.values() if j != -1}
+        nodes_a, nodes_b = (ours, theirs) if side == 0 else (theirs, ours)
+        around_a = {u for i in nodes_a for u, _ in self.m.a.users[i]} | nodes_a
+        around_b = {u for j in nodes_b for u, _ in self.m.b.users[j]} | nodes_b
+        return around_a | {i for j in around_b if (i := self.m.backward[j]) != -1}
+
+    def best_place(self, side: int, i: int, moved: Mapping[int, int], banned: int) -> int:
+        """The equal node of the other graph that agrees most with `i`, free or not.
+
+        Not one that was given away in this step, and not `banned`.
+        """
+        flat, other = self.flats[side], self.flats[1 - side]
+        here, there = self.partner[side], self.partner[1 - side]
+        places = {j for j in moved.values() if j != -1}
+        for slot, operand in enumerate(flat.operands[i]):
+            partner = here[operand]
+            users = other.users[partner] if partner != -1 else []
+            places.update(user for user, at in users[:MANY_USERS] if at == slot)
+        for user, slot in flat.users[i]:
+            partner = here[user]
+            if partner != -1 and slot < len(other.operands[partner]):
+                places.add(other.operands[partner][slot])
+        # Behind the node that it just lost stands the next of the run.
+        places.update(user for user, _ in other.users[moved.get(i, -1)][:MANY_USERS])
+        token, apart = self.token(flat, i), self.m.apart[1 - side]
+        self.work -= len(places) * (1 + len(flat.operands[i]) + len(flat.users[i]))
+        scores = [
+            (self.agreement(side, i, j), there[j] == -1, -j)
+            for j in places
+            if self.token(other, j) == token
+            and j != banned
+            and there[j] not in moved
+            and j not in apart
+        ]
+        return -max(scores)[2] if scores else -1
+
+    def agreement(self, side: int, i: int, j: int) -> int:
+        return self.m.agreement(i, j) if side == 0 else self.m.agreement(j, i)
+
+    # -- runs of equal ops -----------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """Let modules and names say which nodes of a run of equal ops have no partner."""
+        for side in (0, 1):
+            partner = self.partner[side]
+            nodes = range(len(partner) if -1 in partner else 0)
+            # In this order a place that a slide has freed further on comes up again.
+            for order, upwards in ((reversed(nodes), True), (nodes, False)):
+                for i in order:
+                    if partner[i] == -1 and not self.fixed(side, i):
+                        self.slide(side, i, upwards)
+
+    def is_equal(self, side: int, i: int, other: int) -> bool:
+        """Whether two nodes of one graph are equal, apart from their modules and operands."""
+        flat = self.flats[side]
+        return flat.labels[i] == flat.labels[other] and not self.fixed(side, other)
+
+    def slide(self, side: int, free: int, upwards: bool) -> None:
+        """Move the place without partner along its run, to where modules and names agree best.
+
+        At each step the next node of the run gives its partner to the free one, and is free then.
+        """
+        here = self.partner[side]
+        gain = disagreeing = 0
+        best, steps = (0, 0), list[tuple[int, int]]()
+        kept = 0
+        for _ in range(MAX_SHIFT):
+            node = self.next_paired(side, free, upwards)
+            mate = here[node] if node != -1 else -1
+            if mate == -1 or self.flats[1 - side].labels[mate] != self.flats[side].labels[node]:
+                break
+            alike = self.likeness(side, node, mate)
+            if alike == SAME_MODULE + SAME_NAME or self.work <= 0:
+                break
+            touched = self.touched(side, (free, node), mate)
+            disagreeing -= self.cost(touched)
+            self.assign(side, node, -1)
+            self.assign(side, free, mate)
+            disagreeing += self.cost(touched)
+            gain += self.likeness(side, free, mate) - alike
+            steps.append((free, node))
+            if (-disagreeing, gain) > best:
+                best, kept = (-disagreeing, gain), len(steps)
+            free = node
+        for before, node in reversed(steps[kept:]):
+            mate = here[before]
+            self.assign(side, before, -1)
+            self.assign(side, node, mate)
+
+    def next_paired(self, side: int, free: int, upwards: bool) -> int:
+        """The next node of a run that has a partner, upwards or downwards, or -1."""
+        flat = self.flats[side]
+        for _ in range(MAX_SHIFT):
+            beside = flat.operands[free] if upwards else [user for user, _ in flat.users[free]]
+            free = next((i for i in beside if self.is_equal(side, free, i)), -1)
+            if free == -1 or self.partner[side][free] != -1:
+                break
+        return free
+
+    def likeness(self, side: int, i: int, j: int) -> int:
+        """How much the module and the name of two nodes say that they are the same one."""
+        node, other = self.flats[side].nodes[i], self.flats[1 - side].nodes[j]
+        return SAME_MODULE * (node.module == other.module) + SAME_NAME * (node.name == other.name)
+
+    def touched(self, side: int, nodes: Iterable[int], mate: int) -> set[int]:
+        """The nodes of `a` whose edges depend on the partners of these nodes.
+
+        Edges are looked at through nodes without partner, so these are gone through here too.
+        """
+        found: set[int] = set()
+        for flat, partner, start in (
+            (self.flats[side], self.partner[side], set(nodes)),
+            (self.flats[1 - side], self.partner[1 - side], {mate}),
+        ):
+            seen, todo = set(start), list(start)
+            while todo and len(seen) <= REACH:
+                users = {user for user, _ in flat.users[todo.pop()]} - seen
+                seen |= users
+                todo.extend(user for user in users if partner[user] == -1)
+            found |= seen if flat is self.m.a else {self.m.backward[j] for j in seen}
+        return found - {-1}

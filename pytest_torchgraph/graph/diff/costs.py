@@ -15,15 +15,14 @@ from dataclasses import replace
 from functools import cached_property, partial
 
 from ...errors import CaptureError
-from ...ops.levels import FLOP_LEVELS, SAVING_LEVELS, Level
+from ...ops.names import FLOP_LEVELS, SAVING_LEVELS, Level
 from ..cost.cost import Cost
-from ..cost.saved import base, owners_of_saved, storage_bytes
-from ..equality.common import runs_differ
+from ..cost.step import base, owners_of_saved, storage_bytes
+from ..equality.numbered_graph import runs_differ
 from ..model import Graph, Node, Ref, is_projection
 from .correspondence import Correspondence
-from .corresponding import Pair
 from .findings import Finding
-from .origins import Origins
+from .origins import Origins, Pair
 
 Side = tuple[bool, int]
 """A node of a matching: whether it is of the new graph, and its number."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..cost.cost import UNKNOWN, Cost
-from ..equality.common import runs_differ
+from ..equality.numbered_graph import runs_differ
 from ..model import Graph, Node, Source
 from ..module_paths import common_path
 from ..text.format import format_node

@@ -13,9 +13,8 @@ from ..text.format import format_result
 from .align import increasing
 from .correspondence import Correspondence
 from .match import match, output_pairs
-from .moves import moves
+from .moves import constants_follow, moves
 from .paths import holds
-from .sizes import constants_follow
 
 ASSERTED = "aten._assert_tensor_metadata.default"
 NodeChangeKind = Literal["added", "removed", "changed", "rewired"]

@@ -12,9 +12,8 @@ from ..census import calls
 from ..model import Graph, Node
 from ..module_paths import OwnModule, common_path
 from ..text.format import format_node
-from .calls import METHODS
 from .findings import Change, Finding, Identity, Place, ops_of
-from .keys import EditKeys, without_derived
+from .keys import METHODS, EditKeys, without_derived
 from .origins import Origins
 from .paths import holds, is_index, path_of
 

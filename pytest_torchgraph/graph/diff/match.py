@@ -18,8 +18,7 @@ from functools import cached_property
 from ..equality.numbered_graph import NumberedGraph
 from .align import align, increasing
 from .apart import exchanged, set_apart
-from .correspondence import MANY_USERS, Correspondence
-from .local_search import improve
+from .correspondence import MANY_USERS, Correspondence, improve
 from .paths import by_layer
 
 Token = Callable[[NumberedGraph, int], Hashable]

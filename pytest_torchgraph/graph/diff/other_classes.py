@@ -16,9 +16,9 @@ from ...words import counted
 from ..model import Graph, Node
 from ..text.format import format_arg
 from .findings import Change, Finding, Place, one_place, ops_of
+from .moves import constants
 from .origins import Origins
 from .paths import abridged, holds
-from .sizes import constants
 
 _RESUMED = re.compile(r"torch_dynamo_resume_in_.+_at_(\d+)")
 

@@ -9,10 +9,9 @@ from typing import Literal
 
 from ..equality.numbered_graph import NumberedGraph
 from ..model import Graph, Node
-from .calls import CallKeys
 from .findings import Change, Finding, Place, ops_of
 from .identify import MAX_EDITS, digest, ops_of_edit, where
-from .keys import EditKeys
+from .keys import CallKeys, EditKeys
 from .origins import Origins
 from .paths import abridged, holds, instances_of, natural, path_of
 

@@ -1,24 +1,28 @@
-"""The structural difference of graphs, as findings: what a person would call one change."""
+"""The difference of graphs and of programs, as findings: one finding for what a person would call
+one change.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
-from ...words import counted, listed
+from ...errors import TorchGraphError
+from ...words import counted, format_ranks, listed
 from ..digits import fewest, with_digits
 from ..equality.canonical import canonical
-from ..equality.common import as_captured, common
 from ..equality.equal import EquivalenceClasses, pairing
+from ..equality.numbered_graph import as_captured, common
 from ..model import Arg, Graph, InputRef, Node, Ref, is_projection
-from ..text.format import format_arg, format_name, format_node, ran
+from ..program import Program, count_lines
+from ..text.format import format_arg, format_mesh, format_name, format_node, ran
 from .consequences import with_consequences
-from .corresponding import corresponding
 from .costs import with_costs
 from .findings import SIGNS, Change, ChangeKind, Finding, GraphDiff, GraphPair, one_place
 from .group import GroupedChanges, NodeChange, group_changes, matched_bodies, subgraph_names
 from .identify import identified
-from .origins import Origins
+from .joining import of_ranks
+from .origins import Origins, corresponding
 from .other_classes import with_other_classes_as_one
 from .places import with_lines_as_one, with_parts_as_one, with_places
 
@@ -365,3 +369,54 @@ def _ran(pairs: Sequence[tuple[Graph, Graph]]) -> Finding:
 
 def _label(old: Graph, new: Graph) -> str:
     return new.name if old.name == new.name else f"{old.name} -> {new.name}"
+
+
+def diff_programs(old: Program, new: Program) -> tuple[GraphDiff | None, list[str]]:
+    """Return the difference of the graphs, of ranks once for each pair of classes of equal ranks.
+
+    Returns:
+        the difference, `None` if one side holds op counts alone, and the lines of these that
+        differ.
+
+    Raises:
+        TorchGraphError: for ranks of another mesh, and for other ranks.
+    """
+    if not (old.sections or new.sections):
+        if (old.counts or new.counts) and not (old.graphs and new.graphs):
+            return None, differing_counts(old, new)
+        return diff_graphs(old.graphs, new.graphs), []
+    pairs = [(ranks, *diff_programs(*both)) for ranks, *both in same_ranks(old, new)]
+    counts = [f"{format_ranks(ranks)}: {line}" for ranks, _, lines in pairs for line in lines]
+    return of_ranks((ranks, diff) for ranks, diff, _ in pairs), counts
+
+
+def same_ranks(old: Program, new: Program) -> Iterator[tuple[tuple[int, ...], Program, Program]]:
+    """Yield the ranks whose graphs are equal on both sides, with what they have on either.
+
+    Raises:
+        TorchGraphError: for ranks of another mesh, and for other ranks.
+    """
+    if [*old.mesh.items()] != [*new.mesh.items()] or old.ranks != new.ranks:
+        raise TorchGraphError(
+            "these are not the same ranks: "
+            f"{format_ranks(old.ranks)} of {format_mesh(old.mesh)}, and "
+            f"{format_ranks(new.ranks)} of {format_mesh(new.mesh)}"
+        )
+    for ranks, before in old.sections:
+        for others, after in new.sections:
+            if shared := {*ranks}.intersection(others):
+                yield tuple(sorted(shared)), before, after
+
+
+def differing_counts(old: Program, new: Program) -> list[str]:
+    """A line for each graph that ran more or less often, and for each count that differs.
+
+    Args:
+        old, new: the programs; of one with graphs their ops are counted.
+    """
+    lines = [
+        f"{graph} {ran(new.runs[graph])}, before: {old.runs[graph]}"
+        for graph in sorted(old.runs.keys() & new.runs.keys())
+        if old.runs[graph] != new.runs[graph]
+    ]
+    return lines + count_lines(old.op_counts, new.op_counts)

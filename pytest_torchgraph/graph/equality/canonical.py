@@ -16,9 +16,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ...ops.levels import ATEN_LEVELS
+from ...ops.names import ATEN_LEVELS
+from ..cost.step import with_savers
 from ..model import Arg, Effect, Graph, Node, Ref, iter_refs
-from ..savers import with_savers
 
 BELOW_AUTOGRAD = ATEN_LEVELS
 """The levels of graphs that autograd has been applied to already."""

@@ -1,4 +1,4 @@
-"""Isomorphism of dataflow, decided exactly.
+"""Isomorphism of dataflow, decided exactly, at each level of detail.
 
 Live nodes need no search: the operands of a node are ordered, so that a node that the output or a
 side effect needs is identified by any path that leads to it from there. Walking both graphs from
@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import weakref
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, cast
 
-from ..model import Graph
-from .canonical import aliases_of, canonical_graph
-from .common import common
-from .numbered_graph import NumberedGraph
-from .order_free import OrderFree
+from ..model import Arg, Atom, Device, Graph, Node, Result, TensorMeta
+from .canonical import aliases_of, canonical, canonical_graph
+from .numbered_graph import NumberedGraph, OrderFree, common
 
 COLOR_ROUNDS = 3
 """How often the colours of dead nodes are refined, by users and then by operands.
@@ -407,3 +407,67 @@ def _colors(
             operands = tuple(colors.get(o, -1) for o in flat.operands[i])
             colors[i] = intern((above[i], operands))
     return colors
+
+
+def renamed_values(old: Sequence[Graph], new: Sequence[Graph]) -> list[tuple[str, str]]:
+    """The old and the new name of each value that is called differently, in the old order.
+
+    Args:
+        old: the graphs of one capture.
+        new: those of another one, pair by pair equal to them.
+    """
+    return [
+        pair
+        for before, after in zip(canonical(old), canonical(new), strict=True)
+        for pair in _renamed(before, after)
+    ]
+
+
+def _renamed(old: Graph, new: Graph) -> list[tuple[str, str]]:
+    counterparts = pairing(old, new)
+    if counterparts is None:
+        return []
+    pairs = [
+        (node.name, new.nodes[number].name)
+        for node, number in zip(old.nodes, counterparts, strict=True)
+        if node.name != new.nodes[number].name
+    ]
+    for before, after in zip(old.subgraphs, new.subgraphs, strict=False):
+        pairs += _renamed(before, after)
+    return pairs
+
+
+def strict(graph: Graph) -> Graph:
+    """The graph with its strides and devices in its dtypes and constants, which `==` compares."""
+    return replace(
+        graph,
+        nodes=tuple(map(_strict_node, graph.nodes)),
+        subgraphs=tuple(map(strict, graph.subgraphs)),
+    )
+
+
+def _strict_node(node: Node) -> Node:
+    return replace(
+        node,
+        args=cast("tuple[Arg, ...]", _strict_arg(node.args)),
+        kwargs=cast("dict[str, Arg]", _strict_arg(node.kwargs)),
+        result=_strict_result(node.result),
+    )
+
+
+def _strict_result(result: Result) -> Result:
+    if isinstance(result, TensorMeta):
+        return replace(result, dtype=f"{result.dtype} {result.stride} {result.device}")
+    if isinstance(result, tuple):
+        return tuple(map(_strict_result, result))
+    return result
+
+
+def _strict_arg(value: Arg) -> Any:
+    if isinstance(value, Device):
+        return Atom(f"device {value.name}")
+    if isinstance(value, tuple):
+        return tuple(map(_strict_arg, value))
+    if isinstance(value, Mapping):
+        return {key: _strict_arg(item) for key, item in value.items()}
+    return value

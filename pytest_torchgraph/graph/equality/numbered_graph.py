@@ -1,4 +1,5 @@
-"""A graph as arrays of numbers, for equality and diff.
+"""A graph as arrays of numbers, independent of the order of statements that do not depend on each
+other.
 
 All dependencies become one thing, the ordered operands of a node:
 
@@ -10,26 +11,28 @@ All dependencies become one thing, the ordered operands of a node:
 
 So equality and diff need not know of side effects, and a node is live where it is reachable from
 the output.
+
+A stored file of an older version, a printed graph and fake tensors lack facts that a capture has.
+
+Three things of a training graph follow the order in which the forward ran:
+
+- the values that a forward saves: here they are sorted by what they compute;
+- the inputs of a backward that its forward saved: here they have no order, and a label that says
+  what they are in the forward;
+- the sums of gradients: autograd adds the gradients of one value as they come in, `(a + b) + c` or
+  `(c + b) + a`. Here such a sum is one op, whose operands are sorted by what they compute.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 
-from ..model import (
-    Arg,
-    Device,
-    Graph,
-    InputRef,
-    Node,
-    Ref,
-    Result,
-    SubgraphRef,
-    Symbol,
-    TensorMeta,
-)
+from ..digits import in_same_digits
+from ..model import Arg, Device, Graph, InputRef, Node, Ref, Result, SubgraphRef, Symbol, TensorMeta
 from ..text.format import format_arg, format_key, format_result, quote
+from .canonical import aliases_of, canonical, canonical_graph
 
 
 class NumberedGraph:
@@ -256,3 +259,225 @@ def _skeleton(value: Arg, refs: list[str], subgraph_label: Callable[[str], str])
     if isinstance(value, InputRef):
         return f"input {value.position}"
     return format_arg(value)
+
+
+WITH_SUMS = ("backward", "joint")
+"""The kinds of graphs in which the operands of a sum have no order."""
+MATCHED_BY_NAME = ("parameter", "buffer")
+"""The roles of inputs that are the same input if both graphs have one of that name."""
+
+
+def common(a: Graph, b: Graph) -> tuple[Graph, Graph]:
+    """Two graphs without the facts that one of them lacks, and with their parameters in one order.
+
+    The same objects if there is nothing to do.
+    """
+    if a.given != b.given:
+        a, b = as_captured(a), as_captured(b)
+    a, b = in_same_digits(a, b)
+    if (a.kind in WITH_SUMS) != (b.kind in WITH_SUMS):  # a module of a backward is a forward
+        a, b = (replace(g, kind="forward") if g.kind in WITH_SUMS else g for g in (a, b))
+    if (a.output is None) != (b.output is None):
+        a, b = replace(a, output=None), replace(b, output=None)
+    if _has_values(a) != _has_values(b):
+        a, b = _without_values(a), _without_values(b)
+    if _has_options(a) != _has_options(b):
+        a, b = _without_options(a), _without_options(b)
+    if (a.saver is None) != (b.saver is None):
+        a, b = replace(a, saver=None), replace(b, saver=None)
+    elif a.saver is not None and b.saver is not None:
+        saver = in_order_of(a.saver, b.saver)
+        b = b if saver is b.saver else replace(b, saver=saver)
+    return a, in_order_of(a, b)
+
+
+def equal_programs(a: Sequence[Graph], b: Sequence[Graph]) -> bool:
+    """Return True if two captures have equal graphs, which ran as often."""
+    return len(a) == len(b) and all(
+        (old.kind, old.eager) == (new.kind, new.eager) and not runs_differ(old, new) and old == new
+        for old, new in zip(canonical(a), canonical(b), strict=True)
+    )
+
+
+def runs_differ(old: Graph, new: Graph) -> bool:
+    """Return True if two graphs are known to have run another number of times."""
+    known = (old.eager or old.counted) and (new.eager or new.counted)
+    return known and old.runs != new.runs
+
+
+def in_order_of(a: Graph, b: Graph) -> Graph:
+    """Graph `b` with its parameters and buffers in the order of `a`, as far as names say it.
+
+    An input whose name both graphs have stands where `a` has it; the others fill the places that
+    are left, in their order.
+    """
+    first = [node for node in a.inputs if node.op in MATCHED_BY_NAME]
+    second = [node for node in b.inputs if node.op in MATCHED_BY_NAME]
+    names = [node.name for node in first]
+    if names == [node.name for node in second]:
+        return b
+    by_name = {node.name: node for node in second}
+    shared = [name for name in names if name in by_name]
+    known = set(shared)
+    if shared == [node.name for node in second if node.name in known]:
+        return b
+    others = iter([node for node in second if node.name not in known])
+    ordered: list[Node] = []
+    if len(first) == len(second):
+        ordered = [by_name[name] if name in known else next(others) for name in names]
+    else:  # those that came or went stay where they are among the others
+        in_turn = iter(shared)
+        ordered = [by_name[next(in_turn)] if n.name in known else n for n in second]
+    left = iter(ordered)
+    nodes = [
+        next(left) if node.kind == "placeholder" and node.op in MATCHED_BY_NAME else node
+        for node in b.nodes
+    ]
+    return replace(b, nodes=tuple(nodes))
+
+
+def _has_values(graph: Graph) -> bool:
+    return any(is_constant(node) and node.args for each in graph.walk() for node in each.nodes)
+
+
+def _without_values(graph: Graph) -> Graph:
+    nodes = tuple(
+        replace(node, args=()) if is_constant(node) and node.args else node for node in graph.nodes
+    )
+    return replace(graph, nodes=nodes, subgraphs=tuple(map(_without_values, graph.subgraphs)))
+
+
+def _has_options(graph: Graph) -> bool:
+    return any(node.options is not None for each in graph.walk() for node in each.nodes)
+
+
+def _without_options(graph: Graph) -> Graph:
+    nodes = tuple(
+        replace(node, options=None) if node.options is not None else node for node in graph.nodes
+    )
+    return replace(graph, nodes=nodes, subgraphs=tuple(map(_without_options, graph.subgraphs)))
+
+
+def as_captured(graph: Graph) -> Graph:
+    """A graph that the user handed over, as if it were captured: its aliases are nothing."""
+    if not graph.given:
+        return graph
+    return replace(graph, given=False, subgraphs=tuple(map(as_captured, graph.subgraphs)))
+
+
+SUM_OP = "aten.add.Tensor"
+"""The op by which autograd adds gradients."""
+PARTIAL_SUM = "partial sum"
+"""The label of a sum that is an operand of the next one: its operands are those of the last."""
+
+
+class OrderFree(NumberedGraph):
+    """A graph as it is compared; see `NumberedGraph`.
+
+    The saved inputs are no roots if the forward is known.
+
+    Attributes:
+        sums: the last sums of gradients, each with the gradients that are added.
+    """
+
+    def __init__(self, graph: Graph, subgraph_label: Callable[[str], str] | None = None):
+        super().__init__(graph, subgraph_label)
+        if graph.saver is not None:
+            self._label_saved(hashes_by_name(graph.saver))
+        self.sums = dict(self._find_sums()) if graph.kind in WITH_SUMS else {}
+        if not self.sums and len(graph.saved) < 2:
+            return
+        hashes = self.hashes()
+        for i, terms in self.sums.items():
+            self.operands[i] = sorted(terms, key=hashes.__getitem__)
+        if graph.saved:
+            end = self.arity[-1]
+            start = end - len(graph.saved)
+            last = self.operands[-1]
+            last[start:end] = sorted(last[start:end], key=hashes.__getitem__)
+
+    def _label_saved(self, hashes: Mapping[str, int]) -> None:
+        """Say in the labels of the saved inputs what they are in the forward."""
+        saved = [i for i in self.inputs if self.nodes[i].op == "saved"]
+        if not all(self.nodes[i].name in hashes for i in saved):
+            return  # without a label their order is all that tells them apart
+        self.roots = [i for i in self.inputs if self.nodes[i].op != "saved"]
+        for i in saved:
+            self._add_to_label(i, f" {hashes[self.nodes[i].name]}")
+
+    def _add_to_label(self, i: int, text: str) -> None:
+        self.labels[i] += text
+        if self.valueless is not self.labels:
+            self.valueless[i] += text
+
+    def _find_sums(self) -> Iterator[tuple[int, list[int]]]:
+        """Each last sum of gradients with the gradients that are added.
+
+        Partial sums lose their operands: as nodes that nothing uses they are counted, and no more.
+        """
+        sums = {
+            i
+            for i, node in enumerate(self.nodes)
+            if node.op == SUM_OP
+            and not node.kwargs
+            and not node.effects
+            and not node.after
+            and len(node.args) == 2
+            and all(type(arg) is Ref for arg in node.args)
+        }
+        partial: set[int] = set()
+        terms: dict[int, list[int]] = {}
+        for i in sorted(sums):
+            terms[i] = []
+            for operand in self.operands[i]:
+                alone = operand in sums and len(self.users[operand]) == 1
+                if alone and self.labels[operand] == self.labels[i]:
+                    partial.add(operand)
+                    terms[i] += terms[operand]
+                else:
+                    terms[i].append(operand)
+        for i in partial:
+            self._add_to_label(i, f" {PARTIAL_SUM}")
+            self.operands[i] = []
+        self.__dict__.pop("users", None)  # they are of the operands before
+        yield from ((i, terms[i]) for i in sums - partial)
+
+    def hashes(self) -> list[int]:
+        """For each node a hash of what it computes and is used for.
+
+        It is the same in equal graphs of one process. Nodes of one hash are interchangeable, but
+        for the rare graph that is only told apart by a search.
+        """
+        position = {i: number for number, i in enumerate(self.roots)}
+        last = len(self.nodes) - 1
+        end = self.arity[-1] if self.arity else 0
+        saved = range(end - len(self.graph.saved), end)
+        below: list[int] = []
+        for i, label in enumerate(self.valueless):
+            terms = self.sums.get(i)
+            codes = [below[operand] for operand in terms or self.operands[i]]
+            if terms is not None:
+                codes.sort()
+            elif i == last and saved:
+                codes[saved.start : saved.stop] = sorted(codes[saved.start : saved.stop])
+            below.append(hash((label, position.get(i, -1), *codes)))
+        uses: list[list[tuple[int, int]]] = [[] for _ in below]
+        codes = [0] * len(below)
+        for i in range(last, -1, -1):
+            codes[i] = hash((below[i], *sorted(uses[i])))
+            for slot, operand in enumerate(self.sums.get(i) or self.operands[i]):
+                if i == last and slot in saved:
+                    continue
+                uses[operand].append((codes[i], -1 if i in self.sums else slot))
+        return codes
+
+
+def hashes_by_name(graph: Graph) -> dict[str, int]:
+    """A hash of what each value of a graph computes, by its name; of an alias that of its value.
+
+    What the target returned is left out: a stored graph need not know it.
+    """
+    flat = OrderFree(replace(canonical_graph(graph), output=None))
+    hashes = {node.name: code for node, code in zip(flat.nodes, flat.hashes(), strict=True)}
+    aliases = aliases_of(graph)
+    return hashes | {alias: hashes[value] for alias, value in aliases.items()}

@@ -25,10 +25,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ...errors import GraphFormatError
-from .block import Block
-from .folded_names import CONTAINER, EXPRESSION, NUMBER, PATH, STRING, TOKEN, evaluate, key_of
 from .format import EAGER_VERSION, FACTS_VERSION, VERSION
-from .values import MAX_DEPTH, ValueReader, lines_of
+from .nodes import MAX_DEPTH, ValueReader, lines_of
+from .runs import CONTAINER, EXPRESSION, NUMBER, PATH, STRING, TOKEN, Block, evaluate, key_of
 
 
 @dataclass(frozen=True)

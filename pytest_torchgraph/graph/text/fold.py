@@ -8,17 +8,310 @@ behind that line. `expand` has the grammar.
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Iterable
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from ...errors import GraphFormatError
+from ..diff.align import align
 from ..model import INPUT_OPS
 from .expand import expand
-from .fold_series import MIN_SAVED, fold_series
-from .folded_names import NAME, STRING
 from .format import EAGER_VERSION, FACTS_VERSION, VERSION
 from .ranges import Instance, ranges_of
-from .runs import MIN_INSTANCES, OTHER, OWN, LineRun, Lines, runs_of
+from .runs import MIN_INSTANCES, NAME, OTHER, OWN, STRING, LineRun, Lines, key_of, outward, runs_of
+
+MIN_SAVED = 6
+"""A block must save so many lines."""
+MIN_SHARE = 0.4
+"""A block must save this share of the lines of its instances: else it is read with more trouble."""
+MAX_CHANGES = 0.75
+"""An instance with more changes than this share of the block is written out."""
+OWN_BLOCK = 0.4
+"""Equal instances with more changes than this share of the block get a block of their own."""
+FEW_CHANGES = 4
+"""So many changes are always an exception."""
+MAX_BLOCKS = 8
+"""The most blocks of one container, which is also how often each instance is compared."""
+MAX_BASES = 12
+"""How many structures are tried as the one that most instances are closest to."""
+
+Cluster = list[LineRun]
+"""Runs with one skeleton."""
+
+
+class SeriesPattern:
+    """A block that is being made, and how instances are written with it.
+
+    Attributes:
+        letter: tells it apart from others of the container.
+        sign: that of its formals.
+        slots: for each line the formals, by number from 0, and the names that are alike.
+        size: the number of its formals.
+        bag: its skeleton's lines.
+    """
+
+    def __init__(self, cluster: Cluster, letter: str, depth: int, others: Sequence[LineRun]):
+        self.letter = letter
+        self.sign = "$" * depth
+        self.first = cluster[0]
+        self.bag = Counter(self.first.skeleton)
+        columns: list[tuple[str, ...]]
+        if len(cluster) > 1:
+            columns = list(zip(*(run.parts[1] for run in cluster), strict=True))
+            fixed = {column for column in columns if len(set(column)) == 1}
+        else:
+            columns = [(name,) for name in self.first.parts[1]]
+            fixed = set(columns) - {(name,) for name in _differing(self.first, others)}
+        numbers: dict[tuple[str, ...], int] = {}
+        slots: list[int | str] = []
+        self.places: list[int] = []
+        for place, column in enumerate(columns):
+            if column in fixed:
+                slots.append(outward(column[0]))
+                continue
+            if column not in numbers:
+                numbers[column] = len(numbers)
+                self.places.append(place)
+            slots.append(numbers[column])
+        self.size = len(numbers)
+        queue = iter(slots)
+        self.slots = [[next(queue) for _ in names] for names in self.first.others]
+
+    def lines(self) -> list[str]:
+        """The lines of the block, with the indentation of those of an instance."""
+        return [self.line(k) for k in range(len(self.slots))]
+
+    def line(self, k: int) -> str:
+        """One line of the block."""
+        names = [
+            slot if isinstance(slot, str) else f"{self.sign}{slot + 1}" for slot in self.slots[k]
+        ]
+        return filled(self.first.skeleton[k], names)
+
+    def exact(self, run: LineRun) -> tuple[str, ...]:
+        """What a run of the same cluster gives."""
+        return tuple(run.parts[1][place] for place in self.places)
+
+    def changes(self, run: LineRun) -> tuple[tuple[str | None, ...], tuple[str, ...]]:
+        """What another run gives, and its exceptions."""
+        given: dict[int, str] = {}
+        same: dict[int, int] = {}
+        for k, j in sorted(align(self.first.skeleton, run.skeleton)):
+            new = dict(given)
+            for slot, name in zip(self.slots[k], run.others[j], strict=True):
+                if isinstance(slot, str):
+                    if slot != outward(name):
+                        break
+                elif new.setdefault(slot, name) != name:
+                    break
+            else:
+                given = new
+                same[k] = j
+        formals = {name: f"{self.sign}{slot + 1}" for slot, name in given.items()}
+
+        def written(j: int) -> str:
+            names = [formals.get(name, outward(name)) for name in run.others[j]]
+            return filled(run.skeleton[j], names).lstrip(" ")
+
+        lines = [self.line(k).lstrip(" ") for k in range(len(self.slots))]
+        changes = tuple(_changes(lines, same, len(run), written))
+        return tuple(given.get(slot) for slot in range(self.size)), changes
+
+
+def filled(skeleton: str, names: Sequence[str]) -> str:
+    """A skeleton's line with these names, and its own ones."""
+    parts = skeleton.replace(OWN, "%").split(OTHER)
+    return "".join(part + name for part, name in zip(parts, [*names, ""], strict=True))
+
+
+def _differing(run: LineRun, others: Sequence[LineRun]) -> set[str]:
+    """The names of a run that are others in the run most like it."""
+    bag = Counter(run.skeleton)
+    best = max(others, key=lambda other: _common(bag, Counter(other.skeleton)))
+    return {
+        mine
+        for k, j in align(run.skeleton, best.skeleton)
+        for mine, theirs in zip(run.others[k], best.others[j], strict=True)
+        if mine != theirs
+    }
+
+
+def _changes(
+    block: list[str], same: dict[int, int], length: int, written: Callable[[int], str]
+) -> Iterator[str]:
+    """The exceptions that make one instance of a block.
+
+    Args:
+        block: the lines of the block.
+        same: for each line of it that the instance has, which one that is there; increasing.
+        length: the number of the instance's lines.
+        written: a line of the instance, by its number.
+    """
+    keys = [key_of(line) for line in block]
+    places: defaultdict[str, list[int]] = defaultdict(list)
+    for place, key in enumerate(keys):
+        places[key].append(place)
+    at = 0
+
+    def reach(place: int) -> Iterator[str]:
+        """Go behind equal keys, of which a reader would take the first."""
+        nonlocal at
+        equal = places[keys[place]]
+        for passed in equal[bisect_left(equal, at) : bisect_left(equal, place)]:
+            yield f"@ {keys[passed]}"
+            at = passed + 1
+
+    anchors = [*sorted(same.items()), (len(block), length)]
+    k = j = 0
+    for next_k, next_j in anchors:
+        gone, new = range(k, next_k), range(j, next_j)
+        texts = [written(line) for line in new]
+        behind: int = k
+        position = {key_of(text): number for number, text in enumerate(texts)}
+        done = 0
+        for place in gone:
+            number = position.get(keys[place], -1)
+            if number < done:
+                yield from reach(place)
+                yield f"- {keys[place]}"
+            else:
+                if number > done and at < behind:
+                    yield from reach(behind - 1)
+                    yield f"@ {keys[behind - 1]}"
+                yield from (f"+ {text}" for text in texts[done:number])
+                yield from reach(place)
+                yield f"~ {texts[number]}"
+                done = number + 1
+            at = behind = place + 1
+        if texts[done:]:
+            if at < behind:
+                yield from reach(behind - 1)
+                yield f"@ {keys[behind - 1]}"
+                at = behind
+            yield from (f"+ {text}" for text in texts[done:])
+        k, j = next_k + 1, next_j + 1
+
+
+# -- series ----------------------------------------------------------------------------------------
+
+
+def fold_series(
+    runs: Sequence[LineRun], depth: int
+) -> tuple[dict[int, Instance], list[SeriesPattern]]:
+    """The instances of a container that are folded, by `id` of their run, and their blocks.
+
+    Args:
+        runs: runs of one container, each instance once.
+        depth: how many blocks they are inside of, and one more.
+    """
+    by_skeleton: defaultdict[str, Cluster] = defaultdict(list)
+    for run in runs:
+        if run.foldable:
+            by_skeleton[run.parts[0]].append(run)
+    clusters = _ordered(list(by_skeleton.values()))
+    if sum(map(len, clusters)) < MIN_INSTANCES:
+        return {}, []
+    patterns: list[SeriesPattern] = []
+    found: dict[int, Instance] = {}
+    for cluster in clusters:
+        pattern, written = _closest(patterns, cluster)
+        if pattern is None:
+            base = cluster is clusters[0]
+            if (len(cluster) == 1 and not base) or len(patterns) == MAX_BLOCKS:
+                continue
+            letter = chr(ord("a") + len(patterns)) if patterns else ""
+            others = [run for run in runs if run is not cluster[0] and run.foldable]
+            pattern = SeriesPattern(cluster, letter, depth, others)
+            patterns.append(pattern)
+            written = [(pattern.exact(run), ()) for run in cluster]
+        for run, (given, changes) in zip(cluster, written, strict=True):
+            found[id(run)] = Instance(
+                *(run.container, run.number, pattern.letter, pattern.sign),
+                *(given, changes, run.indent),
+            )
+    return found, _worth(runs, found, patterns)
+
+
+def _worth(
+    runs: Sequence[LineRun], found: dict[int, Instance], patterns: list[SeriesPattern]
+) -> list[SeriesPattern]:
+    """The blocks that save enough; the instances of the others are taken out of `found`."""
+    worth: list[SeriesPattern] = []
+    for pattern in patterns:
+        mine = [run for run in runs if id(run) in found and found[id(run)].letter == pattern.letter]
+        flat = sum(map(len, mine))
+        cost = len(pattern.slots) + 2
+        cost += sum(len(each.lines()) for each in ranges_of(found[id(run)] for run in mine))
+        if len(mine) > 1 and flat - cost >= max(MIN_SAVED, MIN_SHARE * flat):
+            worth.append(pattern)
+        else:
+            for run in mine:
+                del found[id(run)]
+    return worth
+
+
+Written = list[tuple[tuple[str | None, ...], tuple[str, ...]]]
+"""For each run of a cluster the names that it gives, and its exceptions."""
+
+
+def _closest(
+    patterns: list[SeriesPattern], cluster: Cluster
+) -> tuple[SeriesPattern | None, Written]:
+    """The block with the fewest changes for a cluster, if these are few, and how it is written."""
+    bag = Counter(cluster[0].skeleton)
+    best: tuple[int, SeriesPattern, tuple[tuple[str | None, ...], tuple[str, ...]]] | None = None
+    for pattern in patterns:
+        share = MAX_CHANGES if len(cluster) == 1 else OWN_BLOCK
+        most = max(FEW_CHANGES, share * len(pattern.slots))
+        if best is not None:
+            most = min(most, best[0] - 1)
+        common = _common(bag, pattern.bag)
+        if max(bag.total() - common, pattern.bag.total() - common) > most:
+            continue
+        written = pattern.changes(cluster[0])
+        if len(written[1]) <= most:
+            best = len(written[1]), pattern, written
+    if best is None:
+        return None, []
+    pattern = best[1]
+    return pattern, [best[2], *(pattern.changes(run) for run in cluster[1:])]
+
+
+def _common(a: Counter[str], b: Counter[str]) -> int:
+    if len(a) > len(b):
+        a, b = b, a
+    return sum(min(count, b[line]) for line, count in a.items() if line in b)
+
+
+def _ordered(clusters: list[Cluster]) -> list[Cluster]:
+    """The clusters, first the one with the fewest lines that the instances do not have alike.
+
+    Of equally good ones the one with the lowest number is first. The largest one, or that with
+    the most lines in common, would often be an irregular first layer.
+    """
+    clusters = sorted(clusters, key=lambda c: (-len(c), min(run.number for run in c)))
+    bags = [(Counter(c[0].skeleton), len(c)) for c in clusters]
+    tried = bags[:MAX_BASES]
+
+    def distance(bag: Counter[str]) -> int:
+        return sum(
+            count * (bag.total() + other.total() - 2 * _common(bag, other))
+            for other, count in tried
+        )
+
+    far = [distance(bag) if number < MAX_BASES else 0 for number, (bag, _) in enumerate(bags)]
+    return [
+        cluster
+        for _, cluster in sorted(
+            enumerate(clusters),
+            key=lambda item: (
+                item[0] >= MAX_BASES,
+                far[item[0]],
+                min(run.number for run in item[1]),
+            ),
+        )
+    ]
+
 
 MAX_INSIDE = 20
 """How many instances around each other are looked into; a network has three or four."""

@@ -1,12 +1,384 @@
-"""Reading one node of a `.tgraph` text, or its return, with what stands behind it."""
+"""Reading one line of a `.tgraph` text: its names, op, arguments, constants, results and
+annotations.
+
+    value     = "%" name | "@" name | number | string | "`" symbol "`" | True | False | None | ...
+              | dotted.name | "&" string | "[" values "]" | "{" value ":" value, ... "}"
+              | slice(a, b, c) | device(string) | complex(re, im) | bytes(hex)
+              | input(number, string) | "~"
+    result    = dtype "[" sizes "]" [layout] ["stride" "[" sizes "]"] ["on" string]
+              | "(" results ")" | value
+
+A name is bare where it consists of usual characters, else a JSON string. `parse` reads whole lines.
+"""
 
 from __future__ import annotations
 
-from typing import Any, cast
+import json
+import re
+from collections.abc import Callable
+from typing import Any, NoReturn, cast
 
-from ..model import INPUT_OPS, Arg, Effect, Node, NodeKind, Ref
+from ...errors import GraphFormatError
+from ...ops.dtypes import DTYPE_NAMES
+from ..model import (
+    ANY_FLOAT,
+    INPUT_OPS,
+    Arg,
+    Atom,
+    Device,
+    Effect,
+    InputRef,
+    Node,
+    NodeKind,
+    Ref,
+    Result,
+    SubgraphRef,
+    Symbol,
+    TensorMeta,
+)
 from ..module_paths import module_of
-from .values import WORD, ValueReader
+from .format import LAYOUTS, format_arg
+
+MAX_DEPTH = 60
+"""The deepest nesting of values, and of graphs, that is read.
+
+One level takes up to four nested Python calls, so that this stays far below Python's recursion
+limit of 1,000, also under pytest's own stack.
+"""
+MAX_DIGITS = 400
+"""The longest int that is read: far more than the 20 digits of 64 bits, and less than the 4,300 at
+which Python's own `int` refuses."""
+MAX_EQUAL_HASHES = 100
+"""How many keys of one dictionary may share a hash: each is compared with all before it."""
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./\-#<>]*")
+_OP = re.compile(r"[A-Za-z_]\w*(?:\.\w+)*", re.ASCII)
+WORD = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+_STRING = re.compile(r'"(?:[^"\\\x00-\x1f]|\\.)*"')
+_SYMBOL = re.compile(r"`([^`]*)`")
+_NUMBER = re.compile(r"-?(?:\d+(\.\d+)?(e[+-]?\d+)?|inf|nan)(?![\w.])", re.ASCII)
+
+
+def lines_of(text: str) -> list[str]:
+    """The lines of a text; at least one."""
+    # Not splitlines(): that also splits at characters that a string may hold.
+    return text.replace("\r\n", "\n").split("\n")
+
+
+class ValueReader:
+    """A position in a text, and methods that read one element there and go on behind it.
+
+    All of them raise `GraphFormatError` for anything else than that element.
+
+    Attributes:
+        lines: all lines of the text.
+        row: index of the current line.
+        text: the current line, "" at the end.
+        pos: index of the next character in it.
+        depth: how deeply the value that is read is nested.
+        subgraphs: names of the graphs that a value may refer to.
+        has_no_floats: whether `~` stands for each float constant.
+    """
+
+    def __init__(self, lines: list[str]):
+        self.lines = lines
+        self.row = 0
+        self.text = self.lines[0]
+        self.pos = 0
+        self.depth = 0
+        self.subgraphs: set[str] = set()
+        self.has_no_floats = False
+
+    # -- characters ------------------------------------------------------------------------------
+
+    def fail(self, problem: str, pos: int | None = None) -> NoReturn:
+        """Raise a `GraphFormatError` for this line.
+
+        Args:
+            pos: index of the character that is wrong; the current position by default.
+        """
+        column = (self.pos if pos is None else pos) + 1
+        raise GraphFormatError(problem, self.row + 1, column)
+
+    def next_line(self, skip_blank: bool = False) -> bool:
+        """Go to the start of the next line; false at the end of the text."""
+        while self.row + 1 < len(self.lines):
+            self.row += 1
+            self.text = self.lines[self.row]
+            self.pos = 0
+            if self.text or not skip_blank:
+                return True
+        self.text = ""
+        self.pos = 0
+        return False
+
+    def at_end(self) -> bool:
+        """Whether the text ends here: the last line, and it is empty."""
+        return not self.text and self.row + 1 == len(self.lines)
+
+    def at(self, token: str) -> bool:
+        """Whether `token` comes next."""
+        return self.text.startswith(token, self.pos)
+
+    def skip(self, token: str) -> bool:
+        """Go behind `token` where it comes next; false where it does not."""
+        if self.text.startswith(token, self.pos):
+            self.pos += len(token)
+            return True
+        return False
+
+    def expect(self, token: str) -> None:
+        """Go behind `token`; fail where it does not come next."""
+        if not self.skip(token):
+            self.fail(f"expected {token!r}, found {self.found()}")
+
+    def found(self) -> str:
+        """The next characters, quoted, for a message."""
+        rest = self.text[self.pos : self.pos + 20]
+        return repr(rest) if rest else "the end of the line"
+
+    def match(self, pattern: re.Pattern[str], what: str) -> str:
+        """Read the text that a pattern matches.
+
+        Args:
+            what: the name of that element, for the message.
+        """
+        match = pattern.match(self.text, self.pos)
+        if match is None:
+            self.fail(f"expected {what}, found {self.found()}")
+        self.pos = match.end()
+        return match.group()
+
+    def string(self) -> str:
+        """Read a JSON string."""
+        start = self.pos
+        token = self.match(_STRING, "a string")
+        try:
+            return cast(str, json.loads(token))
+        except ValueError:
+            self.fail("a string with an escape that JSON does not know", start)
+
+    def name(self) -> str:
+        """Read a name, bare or a string."""
+        return self.string() if self.at('"') else self.match(_NAME, "a name")
+
+    def ref(self) -> Ref:
+        """Read a reference to a node."""
+        self.expect("%")
+        return Ref(self.name())
+
+    def end_of_line(self) -> None:
+        """Fail unless the line ends here."""
+        if self.pos != len(self.text):
+            self.fail(f"expected the end of the line, found {self.found()}")
+
+    def op(self) -> str:
+        """Read the name of an op."""
+        return self.string() if self.at('"') else self.match(_OP, "an op")
+
+    # -- arguments -------------------------------------------------------------------------------
+
+    def arguments(self) -> tuple[tuple[Arg, ...], dict[str, Arg]]:
+        """Read positional and keyword arguments in parentheses."""
+        args: list[Arg] = []
+        kwargs: dict[str, Arg] = {}
+
+        def item() -> None:
+            start = self.pos
+            key = None
+            if self.at('"'):
+                key = self.string()
+            elif (word := WORD.match(self.text, self.pos)) is not None:
+                key = word.group()
+                self.pos = word.end()
+            if key is not None and self.skip("="):
+                if key in kwargs:
+                    self.fail(f"argument {key!r} is given twice", start)
+                kwargs[key] = self.value()
+                return
+            self.pos = start
+            if kwargs:
+                self.fail("a positional argument after a keyword argument")
+            args.append(self.value())
+
+        self.sequence("(", ")", item)
+        return tuple(args), kwargs
+
+    def sequence(self, opening: str, closing: str, item: Callable[[], None]) -> None:
+        """Read brackets with any number of items between them, each by calling `item`."""
+        self.expect(opening)
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            self.fail("values are nested too deeply")
+        if not self.skip(closing):
+            item()
+            while self.skip(", "):
+                item()
+            self.expect(closing)
+        self.depth -= 1
+
+    # -- values ----------------------------------------------------------------------------------
+
+    def value(self) -> Arg:
+        """Read an argument."""
+        first = self.text[self.pos : self.pos + 1]
+        if first == "%":
+            return self.ref()
+        if first == '"':
+            return self.string()
+        if first == "[":
+            return self.values()
+        if first == "~" and self.has_no_floats:
+            self.pos += 1
+            return ANY_FLOAT
+        if first == "`":
+            return Symbol(self.match(_SYMBOL, "a symbol")[1:-1])
+        if first == "{":
+            return self.mapping()
+        if first == "@":
+            self.pos += 1
+            start = self.pos
+            name = self.name()
+            if name not in self.subgraphs:
+                self.fail(f"@{name} is no subgraph of this graph", start)
+            return SubgraphRef(name)
+        if first == "&":
+            self.pos += 1
+            return Atom(self.string())
+        if self.skip("..."):
+            return Ellipsis
+        if (number := _NUMBER.match(self.text, self.pos)) is not None:
+            self.pos = number.end()
+            return self.number(number)
+        return self.word()
+
+    def values(self) -> tuple[Arg, ...]:
+        """Read a list: as `sequence` does, with one call less for each value."""
+        self.pos += 1
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            self.fail("values are nested too deeply")
+        values: list[Arg] = []
+        if not self.skip("]"):
+            values.append(self.value())
+            while self.skip(", "):
+                values.append(self.value())
+            self.expect("]")
+        self.depth -= 1
+        return tuple(values)
+
+    def number(self, match: re.Match[str]) -> int | float:
+        """The int or float that `_NUMBER` matched."""
+        text = match.group()
+        if match.group(1) or match.group(2) or text.endswith(("inf", "nan")):
+            return float(text)
+        if len(text) > MAX_DIGITS:
+            self.fail(f"a number of more than {MAX_DIGITS} digits", match.start())
+        return int(text)
+
+    def mapping(self) -> dict[Any, Arg]:
+        """Read a dictionary."""
+        items: dict[Any, Arg] = {}
+        printed: set[str] = set()
+        hashes: dict[int, int] = {}
+
+        def item() -> None:
+            start = self.pos
+            key = self.value()
+            if not _is_key(key):
+                self.fail("this cannot be a key", start)
+            number = hash(key)
+            hashes[number] = hashes.get(number, 0) + 1
+            if hashes[number] > MAX_EQUAL_HASHES:
+                self.fail("too many keys with one hash", start)
+            text = format_arg(key)
+            if text in printed or key in items:  # nan is not equal to itself
+                self.fail("a key is given twice", start)
+            printed.add(text)
+            self.expect(": ")
+            items[key] = self.value()
+
+        self.sequence("{", "}", item)
+        return items
+
+    def word(self) -> Arg:
+        """Read a constant that begins with a word: `True`, `torch.float32`, `slice(...)`."""
+        start = self.pos
+        word = self.match(_OP, "a value")
+        if word in ("True", "False", "None"):
+            return {"True": True, "False": False, "None": None}[word]
+        if not self.at("("):
+            return Atom(word)
+        values: list[Arg] = []
+        self.sequence("(", ")", lambda: values.append(self.value()))
+        if word == "slice" and len(values) == 3:
+            return slice(*values)
+        if word == "device" and len(values) == 1 and isinstance(values[0], str):
+            return Device(values[0])
+        if word == "input" and [type(value) for value in values] == [int, str]:
+            return InputRef(*values)
+        if word == "complex" and len(values) == 2 and all(isinstance(v, float) for v in values):
+            return complex(*values)
+        if word == "bytes" and len(values) == 1 and isinstance(values[0], str):
+            try:
+                return bytes.fromhex(values[0])
+            except ValueError:
+                self.fail("bytes are not hexadecimal", start)
+        self.fail(f"{word!r} cannot be called here", start)
+
+    # -- results ---------------------------------------------------------------------------------
+
+    def result(self) -> Result:
+        """Read the description of a node's value."""
+        if self.at("("):
+            results: list[Result] = []
+            self.sequence("(", ")", lambda: results.append(self.result()))
+            return tuple(results)
+        word = _OP.match(self.text, self.pos)
+        if word is not None and self.text[word.end() : word.end() + 1] == "[":
+            self.pos = word.end()
+            shape = self.sizes()
+            layout = self.layout()
+            stride = self.sizes() if self.skip(" stride ") else None
+            device = self.string() if self.skip(" on ") else None
+            dtype = DTYPE_NAMES.get(word.group(), word.group())
+            return TensorMeta(dtype, shape, stride, device, layout)
+        start = self.pos
+        value = self.value()
+        if value is None or isinstance(value, Symbol | Atom):
+            return value
+        self.fail("expected what the node gives", start)
+
+    def layout(self) -> str:
+        """Read the layout of a tensor, which is left out where it is the usual one."""
+        word = WORD.match(self.text, self.pos + 1) if self.at(" ") else None
+        if word is None or word.group() not in LAYOUTS:
+            return "strided"
+        self.pos = word.end()
+        return word.group()
+
+    def sizes(self) -> tuple[int | Symbol, ...]:
+        """Read a shape or strides."""
+        sizes: list[int | Symbol] = []
+
+        def item() -> None:
+            start = self.pos
+            value = self.value()
+            if isinstance(value, Atom):
+                value = Symbol(value.name)
+            if isinstance(value, bool) or not isinstance(value, int | Symbol):
+                self.fail("expected a size", start)
+            sizes.append(value)
+
+        self.sequence("[", "]", item)
+        return tuple(sizes)
+
+
+def _is_key(value: Arg) -> bool:
+    """Whether a value can be a key: a constant, or a tuple of these."""
+    if isinstance(value, tuple):
+        return all(map(_is_key, value))
+    return not isinstance(value, Ref | SubgraphRef | dict | slice)
 
 
 class NodeReader(ValueReader):

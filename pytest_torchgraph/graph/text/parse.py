@@ -33,7 +33,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple, NoReturn, cast
 
 from ...errors import GraphFormatError
-from ...ops.levels import LEVELS, Level
+from ...ops.names import LEVELS, Level
 from ...words import MOST_DIGITS
 from ..digits import with_digits
 from ..model import (
@@ -60,8 +60,7 @@ from .format import (
     VIA_LEVELS,
     Header,
 )
-from .nodes import NodeReader
-from .values import MAX_DEPTH, WORD, lines_of
+from .nodes import MAX_DEPTH, WORD, NodeReader, lines_of
 
 _RELEASE = re.compile(r"[^\s,]+")
 _DIGITS = re.compile(r"[0-9]{1,2}\Z")

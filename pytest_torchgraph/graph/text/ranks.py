@@ -24,8 +24,8 @@ from ...errors import GraphFormatError
 from ...words import format_ranks
 from ..program import Program
 from .format import EAGER_VERSION, FACTS_VERSION, RANKS_VERSION
+from .nodes import lines_of
 from .parse import parse_document, refuse_conflict
-from .values import lines_of
 
 MOST_RANKS = 1_000_000
 """The most ranks that the headings of a text may name together."""

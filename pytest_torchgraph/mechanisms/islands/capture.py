@@ -14,10 +14,10 @@ from ...convert import source_lines
 from ...convert.canonical_names import CanonicalNames
 from ...convert.from_fx import Converted
 from ...errors import CaptureError
-from ...graph.numbering import numbered
-from ...syncs.methods import on_method_call
+from ...graph.module_paths import numbered
+from ...syncs.detect import on_method_call
 from ..recording.mode import Value
-from ..recording.unfilled import Unfilled, refuse_unfilled
+from ..recording.section import Unfilled, refuse_unfilled
 from ..recording.unseen import precompiled_noted, refuse_unseen, threads_started
 from ..step.step import Step, output_leaves
 from .island_recorder import EagerRecord, IslandRecorder

@@ -19,11 +19,11 @@ import torch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from ... import torch_private
-from ...convert.effects import schema
+from ...convert import effects
 from ...convert.source_lines import Line
 from ...ops.qualified import op_name
 from ..recording.mode import LEAF, LIFT, OpRecord, RecordingMode, Value
-from ..recording.writes import tensors_in
+from ..recording.unseen import tensors_in
 from ..step.named_tensors import NamedTensors
 from .frames import Frames
 
@@ -305,7 +305,7 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         known = {v for t in tensors_in((args, kwargs)) if (v := self.known(t)) is not None}
         event.inputs += sorted(known - self._by_formulas)
         output = func(*args, **kwargs)
-        for tensor in tensors_in(schema.written(func, args, kwargs)):
+        for tensor in tensors_in(effects.written(func, args, kwargs)):
             if self.known(tensor) in known - self._by_formulas:
                 self._rewrite(tensor, self.meet(tensor, True))
         given = [self.encode(tensor, True) for tensor in tensors_in(output)]

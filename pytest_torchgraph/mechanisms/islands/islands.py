@@ -9,10 +9,9 @@ from typing import Any
 from ...convert import source_lines
 from ...convert.canonical_names import CanonicalNames
 from ...convert.from_fx import Converted
-from ...graph.eager_op import EagerOp
+from ...graph.events import EagerOp
 from ...graph.model import Graph, GraphKind, Source
-from ..recording.collector import collector_paused
-from ..recording.mode import LEAF, OpRecord, Value
+from ..recording.mode import LEAF, OpRecord, Value, collector_paused
 from ..recording.replay import Draft, Replay
 from ..recording.section import Section
 from .island_recorder import CompiledRun, EagerRecord, IslandRecorder

@@ -1,4 +1,4 @@
-"""What a recording mode writes down: ops as they ran, their tensors as numbered values.
+"""The records of a TorchDispatchMode: ops as they ran, their tensors as numbered values.
 
 It holds no tensor. A tensor is known by its id as long as a weak reference to it is alive, and a
 storage by its address, which a weak storage reference keeps from being used again. Everything else
@@ -7,10 +7,12 @@ storage by its address, which a weak storage reference keeps from being used aga
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import sys
 import threading
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
@@ -18,7 +20,7 @@ import torch
 from torch.autograd.function import BackwardCFunction
 
 from ... import torch_private
-from ...convert.constants import value_of_constant
+from ...convert.normalize import value_of_constant
 from ...convert.source_lines import Line, is_user_file, line_of
 from ...graph.model import RecomputedBy
 from ..step.named_tensors import NamedTensors
@@ -26,7 +28,8 @@ from ..step.step import Step
 from .constants import read, tensors_inside
 
 if TYPE_CHECKING:
-    from .writes import UnseenWrites
+    from .unseen import UnseenWrites
+
 
 LIFT = torch.ops.aten.lift_fresh.default
 """What `torch.tensor` and the like pass a constant to that they have just made."""
@@ -431,3 +434,20 @@ def line_of_target() -> Line | None:
             found = line_of(frame)
         frame = frame.f_back
     return None if frame is None else found
+
+
+@contextlib.contextmanager
+def collector_paused() -> Iterator[None]:
+    """Let the cyclic garbage collector wait.
+
+    Each few hundred new objects it looks whether they are garbage, and at times at all objects of
+    the process, of which torch alone makes half a million. Of a graph that is being built nothing
+    is garbage. It is for code of ours alone, never around the target's.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...convert import effects
 from ...convert.canonical_names import CanonicalNames
-from ...convert.constants import rounded
-from ...convert.effects import schema
-from ...convert.effects.aliasing import Storages
+from ...convert.effects import Storages
+from ...convert.normalize import rounded
 from ...convert.process_groups import mark_names
 from ...graph.model import EffectKind, NodeKind, RecomputedBy, Source, TensorMeta
 from ...ops.qualified import op_name
@@ -78,7 +78,7 @@ class Replay:
         self.numbers_read: set[Any] = set()
         self.made_projections: dict[tuple[int, tuple[int, ...]], int] = {}
         self.ranks = recorder.named.ranks()
-        self.facts: dict[int, schema.SchemaFacts] = {}
+        self.facts: dict[int, effects.SchemaFacts] = {}
         self.kept: dict[int, Any] = {}
         self.kept_by_name: dict[str, Any] = {}
 
@@ -230,14 +230,14 @@ class Replay:
             self.results(record.output, number)
             return
         found: list[tuple[EffectKind, int]] = []
-        for written in schema.written(record.op, record.args, record.kwargs):
+        for written in effects.written(record.op, record.args, record.kwargs):
             for value in _values(written):
                 storage = storage_of[value]
                 owner = self.storages.owner.get(storage)
                 self.storages.write(number, storage)
                 found.append(("mutates", number if owner is None else owner))
         self.results(record.output, number)
-        found += [(kind, -1) for kind in schema.kinds(record.op, record.args, record.kwargs)]
+        found += [(kind, -1) for kind in effects.kinds(record.op, record.args, record.kwargs)]
         draft.effects = tuple(dict.fromkeys(found))
 
     def writes_after(self) -> dict[int, tuple[int, ...]]:
@@ -258,9 +258,9 @@ class Replay:
                 writes[number] = after
         return writes
 
-    def facts_of(self, op: Any) -> schema.SchemaFacts:
+    def facts_of(self, op: Any) -> effects.SchemaFacts:
         """The facts of an op, from now on in `facts`, by its id: hashing an op takes longer."""
-        known = self.facts[id(op)] = schema.facts(op)
+        known = self.facts[id(op)] = effects.facts(op)
         return known
 
     def link(self, value: Any, values: list[Value]) -> Any:

@@ -1,22 +1,185 @@
-"""The eager run that a capture is compared with: the same target from the same state."""
+"""The eager run that a capture is compared with, its results, and the same step in float64."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+import copy
+import enum
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 import torch
+import torch.utils._pytree as pytree
+from torch.fx.immutable_collections import immutable_dict, immutable_list
+from torch.overrides import TorchFunctionMode
 
 from ...errors import CaptureError
-from .accelerators import autocast
 from .invocation import Invocation
-from .outcome import Outcome, outcome_of
 from .python_state import PythonState
-from .saved_state import RandomState, preserve_state
-from .saved_tensor import version
-from .step import Step
+from .saved_state import RandomState, SavedState, autocast, preserve_state
+from .saved_tensor import storage_of, version
+from .step import DEPTH, Step, held_by
+
+_PLAIN: dict[type, type] = {immutable_list: list, immutable_dict: dict}
+"""Types that torch.fx puts in the place of others, in the output of a graph that it interprets."""
+
+
+class _Container(NamedTuple):
+    """A list, a dict or another object in an output, whose items are leaves of their own."""
+
+    kind: type
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The results of one step.
+
+    Attributes:
+        outputs: the tensors of its output, by their path in it, as `output['logits']`.
+        others: the other leaves, by path.
+        containers: the types of lists, dicts and other objects with leaves in them, by path.
+        requires_grad: the paths of the tensors that require grad.
+        grads: the gradients, by the name of the parameter or argument.
+        state: buffers and tensor arguments as they were at the end: `buffer norm.running_mean`.
+        numpy: the state of numpy's global generator at the end, None if there is no numpy.
+    """
+
+    outputs: Mapping[str, torch.Tensor]
+    others: Mapping[str, Any]
+    containers: Mapping[str, type]
+    requires_grad: frozenset[str]
+    grads: Mapping[str, torch.Tensor]
+    state: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    numpy: Any = None
+
+    def finished(self, saved: SavedState) -> Outcome:
+        """Complete the outcome of a step once its state is put back, and forget the copies."""
+        left = saved.left()
+        saved.release()
+        state = {label: left.get(id(tensor), tensor) for label, tensor in self.state.items()}
+        return replace(self, state=state)
+
+
+def outcome_of(step: Step) -> Outcome:
+    """Return the outcome of a step that has just run, before anything is put back.
+
+    Its `state` has the tensors themselves until `finished`.
+    """
+    named = step.invocation.named
+    with_grad = [leaf for leaf in step.leaves if leaf.grad is not None]
+    names = {id(tensor): name for name, tensor in [*named.inputs, *named.all_parameters]}
+    if any(id(leaf) not in names for leaf in with_grad):  # the target may have made modules
+        named.look()
+        names.update((id(parameter), name) for name, parameter in named.all_parameters)
+    # What shares memory with a buffer or an argument gets that one's former value in a moment.
+    shared = {storage_of(tensor) for tensor in step.saved.restored()} - {0}
+    own = {id(tensor) for tensor in step.saved.restored()}
+
+    def kept(tensor: torch.Tensor) -> torch.Tensor:
+        tensor = tensor.detach()
+        return tensor.clone() if storage_of(tensor) in shared else tensor
+
+    outputs: dict[str, torch.Tensor] = {}
+    others: dict[str, Any] = {}
+    containers: dict[str, type] = {}
+    requiring = set()
+    for path, leaf in _leaves(step.output, "output"):
+        if isinstance(leaf, torch.Tensor):
+            outputs[path] = kept(leaf)
+            if leaf.requires_grad:
+                requiring.add(path)
+        elif isinstance(leaf, _Container):
+            containers[path] = leaf.kind
+        elif (array := _as_tensor(leaf)) is not None:
+            outputs[path], containers[path] = array, type(leaf)
+        else:
+            others[path] = leaf
+    grads = {
+        names[id(leaf)]: leaf.grad.detach()
+        for leaf in with_grad
+        if leaf.grad is not None and id(leaf) in names
+    }
+    state = {label: tensor if id(tensor) in own else kept(tensor) for label, tensor in _state(step)}
+    return Outcome(outputs, others, containers, frozenset(requiring), grads, state, _numpy_state())
+
+
+def _state(step: Step) -> Iterator[tuple[str, torch.Tensor]]:
+    """Buffers and tensor arguments, each with its label."""
+    named = step.invocation.named
+    for path, module in named.all_modules:
+        for name, buffer in module._buffers.items():
+            if buffer is not None:
+                yield f"buffer {f'{path}.{name}' if path else name}", buffer
+    for name, tensor in named.inputs:
+        if not isinstance(tensor, torch.nn.Parameter):
+            yield f"argument {name}", tensor
+
+
+def _leaves(value: Any, path: str, depth: int = 0) -> Iterator[tuple[str, Any]]:
+    """Give each leaf of an output and each container, with its path.
+
+    An object that pytree does not know is a container of its attributes.
+    """
+    children = _children(value, path)
+    inner = depth
+    if children is None:
+        held = held_by(value) if depth <= DEPTH and not _is_value(value) else {}
+        if not held:
+            yield path, copy.copy(value) if isinstance(value, set | bytearray) else value
+            return
+        children = [(f"{path}[{key!r}]", item) for key, item in held.items()]
+        inner += 1
+    yield path, _Container(_PLAIN.get(type(value), type(value)))
+    for name, item in children:
+        yield from _leaves(item, name, inner)
+
+
+def _children(value: Any, path: str) -> list[tuple[str, Any]] | None:
+    """The items of a container, None for a leaf."""
+    if isinstance(value, torch.Tensor):
+        return None
+    if isinstance(value, dict):
+        return [(f"{path}[{key!r}]", item) for key, item in value.items()]
+    if type(value) in (list, tuple, immutable_list):
+        return [(f"{path}[{number}]", item) for number, item in enumerate(value)]
+    try:
+        items, _ = pytree.tree_flatten_with_path(value, is_leaf=lambda each: each is not value)
+    except ValueError:  # a class registered without the names of its items
+        leaves, _ = pytree.tree_flatten(value, is_leaf=lambda each: each is not value)
+        return [(f"{path}[{number}]", item) for number, item in enumerate(leaves)]
+    if len(items) == 1 and not items[0][0]:
+        return None
+    return [(path + pytree.keystr(key), item) for key, item in items]
+
+
+def _is_value(value: Any) -> bool:
+    """Return True for a value of a kind that has attributes and is compared as a whole."""
+    return isinstance(
+        value, bool | int | float | complex | str | bytes | enum.Enum | torch.dtype | torch.device
+    ) or type(value).__module__ in ("pathlib", "datetime", "fractions", "decimal", "uuid")
+
+
+def _as_tensor(value: Any) -> torch.Tensor | None:
+    """Return a copy of an array of numpy's as a tensor, None for anything else."""
+    numpy = sys.modules.get("numpy")
+    if numpy is None or not isinstance(value, numpy.ndarray):
+        return None
+    try:
+        return torch.from_numpy(value.copy())
+    except (TypeError, ValueError):  # a dtype that torch does not have
+        return None
+
+
+def _numpy_state() -> Any:
+    """Return the state of numpy's global generator, in a form that can be compared."""
+    numpy = sys.modules.get("numpy.random")
+    if numpy is None:
+        return None
+    _, key, *rest = numpy.get_state()
+    return key.tobytes(), *rest
 
 
 class EagerRun:
@@ -97,3 +260,51 @@ class _Modes:
                 if now.get(device) != dtype:
                     stack.enter_context(torch.autocast(device, dtype, enabled=dtype is not None))
             yield
+
+
+_LESS = (torch.float32, torch.float16, torch.bfloat16)
+_TO_LESS = (torch.Tensor.float, torch.Tensor.half, torch.Tensor.bfloat16)
+
+
+def in_float64(step: Step) -> None:
+    """Run a step with each function of torch's in float64, parameters and arguments as they are.
+
+    The gradients of leaves have the dtypes of the leaves, since autograd rounds them at the end.
+    """
+    with _InFloat64():
+        step.run()
+
+
+class _InFloat64(TorchFunctionMode):
+    """Casts the arguments of each function, and the dtypes that are asked for.
+
+    What writes in place into a tensor that is no float64 is left alone: the caller has that tensor.
+    """
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        name = getattr(func, "__name__", "")
+        if name in ("__get__", "__set__") or (name.endswith("_") and _is_less(args[:1])):
+            return func(*args, **kwargs)
+        if func in _TO_LESS:
+            func = torch.Tensor.double
+        args, kwargs = pytree.tree_map(_cast, (tuple(args), kwargs))
+        return func(*args, **kwargs)
+
+
+def _is_less(values: Sequence[Any]) -> bool:
+    return any(isinstance(each, torch.Tensor) and each.dtype in _LESS for each in values)
+
+
+def _cast(value: Any) -> Any:
+    if isinstance(value, torch.Tensor) and value.dtype in _LESS:
+        return value.double()
+    if isinstance(value, torch.dtype) and value in _LESS:
+        return torch.float64
+    return value

@@ -1,16 +1,25 @@
-"""The call of a target that is captured, and the start of its backward."""
+"""The call that is captured, also on another device or on fake tensors, and the start of its
+backward.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import copy
+import functools
+import inspect
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import torch
+import torch.utils._pytree as pytree
+
+from ... import torch_private
+from ...errors import CaptureError, add_note
+from ...words import listed
 from .named_tensors import NamedTensors
-
-if TYPE_CHECKING:
-    import torch
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,3 +75,132 @@ class Invocation:
             if type(own) is type(found) and str(own) == str(found):
                 raise found from None
             raise own from None
+
+
+def to_device(invocation: Invocation, device: torch.device) -> Invocation:
+    """An invocation of copies of target and arguments on `device`; the originals stay there.
+
+    What is one tensor has one copy: attention takes other ways where query and key are the same.
+
+    Raises:
+        CaptureError: if the device is not there, or the target is a function over a module
+            elsewhere, which cannot be copied.
+    """
+    try:
+        torch.empty(0, device=device)
+    except (AssertionError, RuntimeError) as error:
+        raise CaptureError(f"device={str(device)!r} is not there: {error}") from None
+
+    copies: dict[int, Any] = {}
+
+    def move(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return value
+        if id(value) not in copies:
+            moved = value.detach().to(device, copy=True)
+            copies[id(value)] = moved.requires_grad_() if value.requires_grad else moved
+        return copies[id(value)]
+
+    def module(value: torch.nn.Module) -> torch.nn.Module:
+        moved = copy.deepcopy(value).to(device)
+        for each in (torch.nn.Module.parameters, torch.nn.Module.buffers):
+            pairs = zip(each(value), each(moved), strict=True)
+            copies.update((id(original), copied) for original, copied in pairs)
+        return moved
+
+    target = _moved_target(invocation.target, device, move, module)
+    args, kwargs = pytree.tree_map(move, (invocation.args, invocation.kwargs))
+    return replace(invocation, target=target, args=args, kwargs=kwargs)
+
+
+def _moved_target(
+    target: Any,
+    device: torch.device,
+    move: Callable[[Any], Any],
+    module: Callable[[torch.nn.Module], torch.nn.Module],
+) -> Any:
+    if isinstance(target, torch.nn.Module):
+        return module(target)
+    if isinstance(target, functools.partial):
+        function = _moved_target(target.func, device, move, module)
+        args, keywords = pytree.tree_map(move, (target.args, target.keywords))
+        return functools.partial(function, *args, **keywords)
+    if inspect.ismethod(target) and isinstance(target.__self__, torch.nn.Module):
+        return getattr(module(target.__self__), target.__name__)
+    parameters = NamedTensors(target, (), {}).all_parameters
+    elsewhere = {parameter.device.type for _, parameter in parameters} - {device.type}
+    if elsewhere:
+        raise CaptureError(
+            f"device={str(device)!r}: the target is a function over a module on "
+            f"{', '.join(sorted(elsewhere))}, which cannot be copied. Pass the module itself, its "
+            "bound method, or a functools.partial of it."
+        )
+    return target
+
+
+def note_meta_device(error: Exception, invocation: Invocation) -> None:
+    """Let an exception say what captures a target with tensors on the meta device, if it is one."""
+    named = invocation.named
+    on_meta = [
+        named.tensors[id(tensor)]
+        for tensor in named.all_tensors()
+        if tensor.device.type == "meta" and id(tensor) in named.tensors
+    ]
+    if on_meta:
+        first = listed((f"{role} {name!r}" for role, name in on_meta), 1)
+        add_note(
+            error,
+            f"The target was given on the meta device ({first}), where tensors have "
+            "a shape and no data. fake=True captures such a target, as if it were on the CPU, via "
+            "'aot', 'dispatch', 'dynamo' or 'export'.",
+        )
+
+
+@contextlib.contextmanager
+def with_fake_tensors(invocation: Invocation, device: torch.device | None) -> Iterator[Invocation]:
+    """Let the target's parameters and buffers be fake inside; gives one with fake arguments.
+
+    Nothing is copied: each module is given fake tensors in place of its own and has its own again
+    afterwards. Tensors on the meta device count as ones on the CPU, which is how a model larger
+    than the memory is made: `with torch.device("meta"): model = Model(config)`.
+
+    Args:
+        device: where the fake tensors are; None for where the real ones are.
+    """
+    mode = torch_private.get("fake_tensor_mode")(allow_non_fake_inputs=True)
+    fake_tensor = torch_private.get("fake_tensor")
+    made: dict[int, torch.Tensor] = {}
+
+    def fake(tensor: torch.Tensor) -> torch.Tensor:
+        if id(tensor) not in made:
+            where = device or tensor.device
+            if where.type == "meta":
+                where = torch.device("cpu")
+            with torch.no_grad():
+                meta = tensor.detach().to("meta")
+                value = fake_tensor(mode, meta, where)
+            if isinstance(tensor, torch.nn.Parameter):
+                value = torch.nn.Parameter(value, tensor.requires_grad)
+            elif tensor.requires_grad:
+                value.requires_grad_()
+            made[id(tensor)] = value
+        return made[id(tensor)]
+
+    slots = [
+        (table, name, tensor)
+        for _, root in invocation.named.modules_by_prefix
+        for module in root.modules()
+        for table in (module._parameters, module._buffers)
+        for name, tensor in table.items()
+        if tensor is not None
+    ]
+    try:
+        for table, name, tensor in slots:
+            table[name] = fake(tensor)  # type: ignore[assignment]
+        arguments = invocation.args, invocation.kwargs
+        args, kwargs = pytree.tree_map_only(torch.Tensor, fake, arguments)
+        with mode:
+            yield replace(invocation, args=args, kwargs=kwargs)
+    finally:
+        for table, name, tensor in slots:
+            table[name] = tensor  # type: ignore[assignment]

@@ -1,8 +1,10 @@
-"""One step of a target: call it, then run the backward from its output."""
+"""One step of a target, forward and backward, and the lock that allows one capture at a time."""
 
 from __future__ import annotations
 
+import contextlib
 import re
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
@@ -17,6 +19,7 @@ from .saved_state import WATCH_THE_STEP, parameters_changed
 if TYPE_CHECKING:
     from .invocation import Invocation
     from .saved_state import SavedState
+
 
 DEPTH = 8
 """How deep objects in an output are looked into: they may hold each other."""
@@ -266,3 +269,45 @@ def _describe(value: Any) -> str:
         return "None"
     name = type(value).__name__
     return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
+
+
+_lock = threading.RLock()
+_inside: list[bool] = []
+"""For each capture that this thread is in the middle of, whether it resets Dynamo."""
+
+
+@contextlib.contextmanager
+def exclusive(*, resets: bool) -> Iterator[None]:
+    """Keep other threads from capturing meanwhile.
+
+    A capture changes what all threads share, such as the RNG, Dynamo's caches and methods of
+    tensors, and puts it back: two at once would each put back what the other one had made of it. A
+    capture inside another one, in the same thread, does no harm unless one of them resets Dynamo.
+    Waiting for the other one could be for ever: its target may be waiting for this thread.
+
+    Args:
+        resets: whether the capture resets Dynamo.
+
+    Raises:
+        CaptureError: if another thread is in the middle of a capture; or this one is, and one of
+            the two resets Dynamo.
+    """
+    if not _lock.acquire(blocking=False):
+        raise CaptureError(
+            "another thread is in the middle of a capture, and a capture changes and restores what "
+            "all threads share (the RNG, Dynamo): make one after the other"
+        )
+    try:
+        if _inside and (resets or any(_inside)):
+            raise CaptureError(
+                "a capture is made inside another one, by its target or its loss_fn: both would "
+                "hold what the inner one runs, and each resets and restores the same things (the "
+                "RNG, Dynamo). Make one after the other"
+            )
+        _inside.append(resets)
+        try:
+            yield
+        finally:
+            _inside.pop()
+    finally:
+        _lock.release()

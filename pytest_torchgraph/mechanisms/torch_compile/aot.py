@@ -16,15 +16,14 @@ import torch.fx
 from ... import torch_private
 from ...convert.canonical_names import CanonicalNames
 from ...graph.model import Graph, GraphKind
-from ...ops.levels import Level
+from ...ops.names import Level
 from ..islands.capture import Made, recorded_islands
 from ..islands.island_recorder import IslandRecorder
 from ..protocol import Captured
 from ..step.named_tensors import NamedTensors
 from ..step.step import Step
 from .cacheable import CacheQuestions
-from .frame import Frame
-from .run import run_compiled, switched_off
+from .run import Frame, run_compiled, switched_off
 
 
 @dataclass(frozen=True)

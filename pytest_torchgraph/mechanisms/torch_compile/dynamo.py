@@ -13,14 +13,13 @@ from ... import torch_private
 from ...convert.canonical_names import CanonicalNames
 from ...convert.graph_modules import runnable
 from ...graph.model import GraphKind
-from ...ops.levels import Level
+from ...ops.names import Level
 from ..islands.capture import Made, recorded_islands
 from ..islands.island_recorder import IslandRecorder
 from ..protocol import Captured
 from ..step.step import Step
 from .cacheable import CacheQuestions
-from .frame import Frame
-from .run import run_compiled, switched_off
+from .run import Frame, run_compiled, switched_off
 
 
 @dataclass(frozen=True)

@@ -18,22 +18,20 @@ from ...convert.canonical_names import CanonicalNames
 from ...convert.from_fx import Converted
 from ...convert.graph_modules import copied, runnable
 from ...graph.collectives import communicates
+from ...graph.events import ScheduledCall
 from ...graph.model import Graph, GraphKind, Source
-from ...graph.schedule import ScheduledCall
 from ...ops.collectives import packet_of
-from ...ops.levels import Level
+from ...ops.names import Level
 from ...ops.qualified import op_name
-from ...watching.kernels import Kernel, Origin, kernels_of, placed_by_op
+from ...watching.kernels import Kernel, Origin, kernels_of, placed_by_op, schedule_of
 from ...watching.output_code import UnreadableCodeError
-from ...watching.schedule import schedule_of
 from ..islands.capture import Made, recorded_islands
 from ..islands.island_recorder import IslandRecorder
 from ..protocol import Captured
 from ..step.named_tensors import NamedTensors
 from ..step.step import Step
 from .cacheable import CacheQuestions
-from .frame import Frame
-from .run import run_compiled, switched_off
+from .run import Frame, run_compiled, switched_off
 
 NO_GRAPH_CACHE = {"fx_graph_cache": False, "fx_graph_remote_cache": False}
 

@@ -1,18 +1,313 @@
-"""One step through torch.compile, from and to a fresh Dynamo."""
+"""One step through torch.compile, from a fresh Dynamo: its frames, its errors, and why nothing was
+compiled.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
-from typing import Any
+import functools
+import linecache
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, NamedTuple
 
 import torch
+import torch.fx
 
 from ... import torch_private
+from ...convert.canonical_names import CanonicalNames
+from ...convert.from_fx import Converted, Naming, convert
+from ...convert.placeholders import aot_inputs, dynamo_inputs
+from ...convert.rng_states import names_in_backward
+from ...convert.source_lines import is_own_file, is_torch_file, is_user_file, relative, resumed
+from ...errors import CaptureError, TorchGraphError, add_note
+from ...graph.model import GraphKind
+from ...ops.names import Level
+from ...watching.breaks import BreakReport, read_report
+from ...watching.observe.structured_trace import REPEATED
 from ..islands.capture import run_recorded
 from ..islands.island_recorder import IslandRecorder
+from ..step.invocation import Invocation
+from ..step.named_tensors import NamedTensors
+from ..step.saved_state import SavedState, preserve_state
 from ..step.step import Step
-from .reports import Broke, Reports, told_by
+
+
+class Frame:
+    """One call of the backend: Dynamo's graph of a frame, and those that are lowered from it.
+
+    To be made inside the backend: what the names are made from is erased afterwards.
+
+    Attributes:
+        inputs: (role, name) of each input of Dynamo's graph.
+    """
+
+    def __init__(
+        self,
+        gm: torch.fx.GraphModule,
+        example_inputs: list[Any],
+        named: NamedTensors,
+        canon: CanonicalNames,
+    ):
+        self.inputs = dynamo_inputs(gm, example_inputs, named.tensors, named.numbers)
+        self._placeholders = [node.name for node in gm.graph.nodes if node.op == "placeholder"]
+        self._named = named
+        self._canon = canon
+        self._forward: Converted | None = None
+        self._returned: dict[int, tuple[weakref.ref[torch.Tensor], int]] = {}
+
+    def noting(self, compiled: Callable[..., Any]) -> Callable[..., Any]:
+        """The compiled frame as a callable of which the outputs are noted; see `position_of`."""
+
+        @functools.wraps(compiled)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            outputs = compiled(*args, **kwargs)
+            for position, value in enumerate(outputs if isinstance(outputs, tuple | list) else ()):
+                if isinstance(value, torch.Tensor):
+                    self._returned[id(value)] = weakref.ref(value), position
+            return outputs
+
+        return run
+
+    def position_of(self, tensor: torch.Tensor) -> int | None:
+        """The position of a tensor among what Dynamo's graph returned; None if it is not of it."""
+        known = self._returned.get(id(tensor))
+        return known[1] if known is not None and known[0]() is tensor else None
+
+    def dynamo(self, gm: torch.fx.GraphModule, kind: GraphKind) -> Converted:
+        """Dynamo's own graph."""
+        inputs = dict(zip(self._placeholders, self.inputs, strict=False))
+        naming = Naming(inputs, self._named.modules, ranks=self._named.ranks())
+        found = convert(gm, name=kind, kind=kind, level="dynamo", canon=self._canon, naming=naming)
+        return replace(found, position_of=self.position_of)
+
+    def lowered(self, gm: torch.fx.GraphModule, kind: GraphKind, level: Level) -> Converted:
+        """A graph of AOTAutograd or of a stage behind it.
+
+        A backward calls what it is given by the names that the nodes of its forward have, which
+        is to come first.
+        """
+        forward = self._forward if kind == "backward" else None
+        naming = Naming(
+            aot_inputs(
+                gm,
+                self.inputs,
+                forward.names if forward else {},
+                names_in_backward(forward.fx, gm.graph) if forward else {},
+            ),
+            self._named.modules,
+            ranks=self._named.ranks(),
+            dynamo=self.inputs,
+            forward=forward,
+        )
+        found = convert(gm, name=kind, kind=kind, level=level, canon=self._canon, naming=naming)
+        if kind in ("forward", "inference"):
+            found = self._forward = replace(found, position_of=self.position_of)
+        return found
+
+
+_COMPILERS = ("_dynamo", "_functorch", "_inductor", "_subclasses", "fx")
+"""The parts of torch that compile, or run what was compiled."""
+_ENTRIES = (("_dynamo", "eval_frame.py"), ("_dynamo", "external_utils.py"))
+"""Files with frames that are around all code that Dynamo sees, also around what runs eagerly."""
+_GENERATED = "<eval_with_key>"
+_GENERATED_BY_INDUCTOR = "torch._inductor."
+"""Beginning of the names of the modules that inductor writes; their files are in its cache."""
+
+
+def tell_whose(error: Exception, invocation: Invocation, state: SavedState, via: str) -> None:
+    """See whether the target raises too when it runs eagerly.
+
+    An exception of the user's own code is nobody else's, and `Unsupported` is Dynamo's answer to
+    `fullgraph=True`: for these nothing is called. Any other gets a note if the target runs.
+
+    Args:
+        state: what the step began with.
+        via: name of the mechanism.
+
+    Raises:
+        Exception: what the target raises by itself.
+    """
+    if isinstance(error, TorchGraphError) or not _is_of_compiler(error):
+        return
+    try:
+        state.restore()
+        with preserve_state(invocation.named) as saved:
+            Step(invocation, saved).run()
+    except CaptureError:
+        pass  # it ran; what it returned is another matter
+    except Exception as own:
+        if type(own) is type(error) and str(own) == str(error):
+            return
+        raise own from None
+    add_note(
+        error,
+        f"The target itself runs eagerly without an error. What fails via {via!r} is compiling it, "
+        "or the code that was made of it; via='dispatch' captures what runs eagerly.",
+    )
+
+
+def _is_of_compiler(error: Exception) -> bool:
+    """Whether torch's compilers, or code that they made, raised this, and not the user's code."""
+    if isinstance(error, torch_private.get("dynamo_exception")):
+        return not isinstance(error, torch_private.get("unsupported"))
+    steps: list[TracebackType] = []
+    step = error.__traceback__
+    while step is not None:
+        steps.append(step)
+        step = step.tb_next
+    for step in reversed(steps):
+        frame = step.tb_frame
+        file = frame.f_code.co_filename
+        if file.startswith(_GENERATED):
+            return True
+        if str(frame.f_globals.get("__name__")).startswith(_GENERATED_BY_INDUCTOR):
+            return True
+        if any(is_torch_file(file, *entry) for entry in _ENTRIES):
+            continue
+        if any(is_torch_file(file, part) for part in _COMPILERS):
+            return True
+        if is_user_file(file):
+            return False
+    return False
+
+
+_NO_HINT = ("Please report an issue to PyTorch.", "This graph break may have been caused by")
+"""Beginnings of hints that help nobody who reads one break."""
+_DISPATCH = "\nvia='dispatch' captures what runs eagerly."
+_IS_CAUSAL = "_detect_is_causal_mask"
+"""The function of nn.Transformer that looks at the data of masks."""
+
+
+class Broke(NamedTuple):
+    """A graph break, or a failure of Dynamo, as a message tells it.
+
+    Attributes:
+        stack: the frames of the target at the break, outermost first; the innermost one of the
+            user's code is the place, unless the break is in torch.nn.
+        why: kind, reason and hints, a line each.
+    """
+
+    stack: Sequence[tuple[str, int, str, str]]
+    why: str
+
+    @property
+    def place(self) -> tuple[str, int, str]:
+        """File, line and function of the innermost frame of the user's code, else of any."""
+        users = [frame for frame in self.stack if is_user_file(frame[0])]
+        return (users or self.stack)[-1][:3]
+
+    @property
+    def is_in_torch_nn(self) -> bool:
+        """Whether the innermost frame is in a module of torch.nn."""
+        return is_torch_file(self.stack[-1][0], "nn", "modules")
+
+    def describe_in_torch(self) -> str:
+        """The refusal of a break in torch's own code: what happened, where and why."""
+        file, line, function, _ = self.stack[-1]
+        caller, at, _ = self.place
+        called = f", called at {_line(caller, at)}" if is_user_file(caller) else ""
+        advice = ""
+        if function == _IS_CAUSAL:
+            advice = (
+                "\nThe masks are not looked at where src_is_causal and tgt_is_causal are given "
+                "(is_causal, for a layer or an encoder alone)."
+            )
+        return (
+            "Dynamo broke the graph in torch's own code, which it compiles only together with the "
+            "code that calls it, so all of it ran eagerly and its operations are in no graph. It "
+            f"broke at {_line(file, line)}{called}\n{self.why}{advice}"
+        )
+
+    def describe(self) -> str:
+        """Why nothing was compiled: where and why."""
+        file, line, function = self.place
+        if self.is_in_torch_nn or is_torch_file(file):
+            return f"{self.describe_in_torch()}{_DISPATCH}"
+        within = f" in {resumed(function)[0]}" if function else ""
+        return (
+            "Dynamo gave up on the target and ran it eagerly. It broke at "
+            f"{_line(file, line, within)}\n{self.why}{_DISPATCH}"
+        )
+
+
+def _line(file: str, line: int, within: str = "") -> str:
+    code = linecache.getline(file, line).strip()
+    return f"{relative(file)}:{line}{within}{': ' if code else ''}{code}"
+
+
+def why(report: BreakReport) -> str:
+    """Kind, reason and hints of a report, a line each, without what is for Dynamo's developers."""
+    reason = report.reason
+    if report.context:
+        reason = reason.replace(f" [{report.context}]", "", 1)
+    hints = [hint for hint in report.hint.splitlines() if not hint.startswith(_NO_HINT)]
+    first = ": ".join(filter(None, [report.kind, reason]))
+    return "\n".join([first, *hints])
+
+
+class Reports:
+    """Collects graph breaks and failures of Dynamo from torch's trace and hooks.
+
+    Attributes:
+        broke: each of them, in order.
+    """
+
+    def __init__(self) -> None:
+        self.broke: list[Broke] = []
+        self._stack: list[tuple[str, int, str, str]] = []
+        self._is_new = False
+
+    def at_break(self, frames: Iterable[Any], module: str) -> None:
+        """Dynamo is about to report a break with this stack."""
+        self._stack = [(each.filename or "", each.lineno or 0, each.name, "") for each in frames]
+
+    def record(self, metadata: dict[str, Any], payload: str) -> None:
+        """Keep what a record of the trace says."""
+        artifact = metadata.get("artifact")
+        if isinstance(artifact, dict) and artifact.get("name") == "dynamo_graph_break_reason":
+            if not payload.startswith(REPEATED):
+                self._broke(read_report(payload))
+            return
+        metrics = metadata.get("compilation_metrics")
+        if isinstance(metrics, dict):
+            if metrics.get("fail_reason") and not self._is_new:
+                report = read_report(str(metrics["fail_reason"]))
+                file, line = metrics.get("co_filename"), metrics.get("co_firstlineno")
+                begin = str(file), int(line or 0), str(metrics.get("co_name")), ""
+                self.broke.append(Broke(report.frames or [begin], why(report)))
+            self._is_new = False
+
+    def _broke(self, report: BreakReport) -> None:
+        stack, self._stack = self._stack, []
+        if report.of_compiler:  # its stack is that of the program around the target
+            stack = []
+        frames = stack or report.frames or [("", 0, "", "")]
+        ours = [number for number, frame in enumerate(frames) if is_own_file(frame[0])]
+        of_target = frames[ours[-1] + 1 :] if ours else frames
+        self.broke.append(Broke(of_target or frames, why(report)))
+        self._is_new = True
+
+
+def told_by(backend: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """A backend under a name, whose errors are in words.
+
+    torch shows both: of a callable object the address, of an error that consists of an op the op.
+    """
+
+    def compile(gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
+        try:
+            return backend(gm, example_inputs)  # type: ignore[no-any-return]
+        except Exception as error:
+            if not any(isinstance(arg, str) for arg in error.args):
+                error.args = (f"{type(error).__name__}: {error}", *error.args[1:])
+            raise
+
+    compile.__name__ = compile.__qualname__ = name
+    return compile
+
 
 _RECORDS = frozenset({"dynamo_graph_break_reason", "compilation_metrics", "inductor_output_code"})
 

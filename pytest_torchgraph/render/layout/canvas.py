@@ -19,15 +19,13 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ..look import labels
-from ..look.change_marks import CHANGE_PAINTS
-from ..look.heat import HEAT_PAINTS
-from ..look.op_categories import Paint
+from ..look.changes import CHANGE_PAINTS
+from ..look.colours import HEAT_PAINTS, Paint
 from .clustering import Clustering, Unit, break_cycles
 from .drawables import Drawable, Edge, Look
-from .estimated_ranks import NodeRanks
 from .groups import group_text
-from .scene import Element, Scene
-from .sides import OnlySide
+from .scene import Element, OnlySide, Scene
+from .sequence import NodeRanks
 
 LONG = 12
 """An edge over more ranks than this is cut: each rank costs `dot` an invisible node."""

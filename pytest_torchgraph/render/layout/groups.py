@@ -9,7 +9,7 @@ from typing import NamedTuple
 from ...graph.model import Node
 from ...words import counted, listed
 from ..look import labels
-from ..look.change_marks import SIGNS
+from ..look.changes import SIGNS
 from .clustering import Unit
 
 ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"

@@ -1,17 +1,65 @@
-"""Puts a graph on a canvas, the subgraphs of its higher-order ops included."""
+"""Puts a graph on a canvas, with the bodies of its higher-order ops and the words about
+collectives.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from ...errors import CaptureError
+from ...graph.collectives import Collective, awaited, collectives_of, format_bytes
 from ...graph.model import Graph, Node, SubgraphRef
+from ...words import counted
 from ..look import labels
 from .canvas import Canvas
-from .communication import NOT_OVERLAPPED, collective_lines
-from .drawables import Drawable, Edge
-from .fold import FoldedGraph, FoldedNode
+from .drawables import Drawable, Edge, FoldedGraph, FoldedNode
 from .scene import ClusterPath, Segment, common_cluster, module_cluster
+
+NOT_OVERLAPPED = "not overlapped"
+"""The note of a wait for a collective beside which nothing computes."""
+
+
+def collective_lines(folded: FoldedGraph) -> Mapping[str, list[str]]:
+    """Lines for the boxes of collectives and of the first wait for each, by names of nodes.
+
+    There are none where a graph of torch functions does not say what it sends. What overlaps is not
+    said of a graph that inductor lowers: it orders collectives later, when it writes code.
+    """
+    own: dict[str, list[Collective]] = {}
+    for each in _own(folded.graph):
+        own.setdefault(each.node.name, []).append(each)
+    lines = {name: list(_sent(parts)) for name, parts in own.items()}
+    if folded.graph.level == "post_grad":
+        return lines
+    waited: set[str] = set()
+    for name, wait in folded.nodes.items():
+        for start in awaited(folded.graph, wait.node):
+            if start in own and start not in waited:
+                waited.add(start)
+                lines.setdefault(name, []).append(_overlap(own[start][0]))
+    return lines
+
+
+def _own(graph: Graph) -> Iterator[Collective]:
+    """The collectives of a graph without those of its bodies."""
+    try:
+        found = collectives_of((graph,))
+    except CaptureError:
+        return
+    yield from (each for each in found if graph.by_name.get(each.node.name) is each.node)
+
+
+def _sent(parts: list[Collective]) -> Iterator[str]:
+    for each in parts:
+        kind = f"{each.kind} " if len(parts) > 1 else ""
+        if each.group:
+            yield f"{kind}over {each.group}, {format_bytes(each)} B"
+
+
+def _overlap(each: Collective) -> str:
+    return NOT_OVERLAPPED if each.exposed else f"overlaps {counted(len(each.overlap), 'op')}"
+
 
 MAX_RETURNED = 6
 """With more results than this, each is marked at its producer instead of leading to one box."""

@@ -11,11 +11,21 @@ from ...graph.diff.origins import Matched
 from ...graph.diff.report import diff_graphs
 from ...graph.diff.words import heading
 from ...graph.model import Graph, Node
-from ..look.change_marks import CHANGE_PAINTS
-from ..look.op_categories import Paint
-from .collection import collection, enclosing
-from .explorer_nodes import GROUP, ExplorerSide, Json, Marked, namespace
-from .panes import NEW, OLD, Pane, first_panes
+from ..look.changes import CHANGE_PAINTS
+from ..look.colours import Paint
+from .collection import (
+    GROUP,
+    NEW,
+    OLD,
+    ExplorerSide,
+    Json,
+    Marked,
+    Pane,
+    collection,
+    enclosing,
+    first_panes,
+    namespace,
+)
 
 
 @dataclass(frozen=True)

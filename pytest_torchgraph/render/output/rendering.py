@@ -1,4 +1,9 @@
-"""From DOT to a picture, by the system's `dot` or else by pygraphviz, or else the DOT text.
+"""From DOT to a picture, by `dot`, else by pygraphviz, each in a process with limits, else the DOT
+text.
+
+`subprocess.run(timeout=...)` is not enough: it kills the program alone, not what that has started,
+and then waits for pipes that those still hold open. So the program has a process group of its own,
+which is killed, and writes to files.
 
 A picture is a help, so a renderer that is missing, crashes, hangs or writes an unusable file must
 never fail a test run. Pictures appear at their path complete or not at all.
@@ -9,18 +14,113 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+import signal
+import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from .process import run
-
 if TYPE_CHECKING:
     import graphviz
+
+
+MEMORY = 1 << 30
+"""Address space of a renderer in bytes, where the platform can limit it."""
+FILE_SIZE = 256 << 20
+"""Bytes of a file that a renderer can write, where the platform can limit it."""
+GRACE = 5.0
+"""Seconds to wait for a process that was killed."""
+MAX_COMPLAINT = 200
+"""Characters of the last line on standard error that become part of a message."""
+LOG_TAIL = 4096
+"""Bytes at the end of standard error in which its last line is looked for."""
+
+
+def run(
+    command: Sequence[str],
+    directory: Path,
+    timeout: float,
+    environment: Mapping[str, str] | None = None,
+) -> str:
+    """Run a program without input and output.
+
+    Args:
+        command: the program and its arguments.
+        directory: where it runs; `log` in there takes its standard error.
+        timeout: seconds until it is killed, with what it has started.
+        environment: its environment, None for that of this process.
+
+    Returns:
+        "" where it exited with 0, else what went wrong, with the last line of its standard error.
+    """
+    log = directory / "log"
+    try:
+        with log.open("wb") as stderr:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=stderr,
+                cwd=directory,
+                env=None if environment is None else dict(environment),
+                start_new_session=True,
+            )
+    except (OSError, ValueError) as error:
+        return f"could not be started ({error})"
+    try:
+        _limit(process.pid)
+        status = process.wait(timeout)
+    except subprocess.TimeoutExpired:
+        return f"not finished after {timeout:g} s"
+    finally:
+        _kill(process)
+    if status == 0:
+        return ""
+    end = f"killed by signal {-status}" if status < 0 else f"exit status {status}"
+    complaint = _last_line(log)
+    return f"{end}: {complaint}" if complaint else end
+
+
+def _limit(pid: int) -> None:
+    """Limit memory from outside: code between fork and exec is unsafe where threads run."""
+    if sys.platform != "linux":
+        return
+    import resource
+
+    with suppress(OSError, ValueError):
+        resource.prlimit(pid, resource.RLIMIT_AS, (MEMORY, MEMORY))
+    with suppress(OSError, ValueError):
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (FILE_SIZE, FILE_SIZE))
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process that still runs, with its group, and wait for its end."""
+    if process.returncode is not None:
+        return
+    with suppress(OSError):
+        if hasattr(os, "killpg"):
+            os.killpg(process.pid, signal.SIGKILL)
+        else:
+            process.kill()
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(GRACE)
+
+
+def _last_line(log: Path) -> str:
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - LOG_TAIL))
+            lines = file.read().decode("utf-8", "replace").split("\n")
+    except OSError:
+        return ""
+    lines = ["".join(c if c.isprintable() else "?" for c in line).strip() for line in lines]
+    return next((line[:MAX_COMPLAINT] for line in reversed(lines) if line), "")
+
 
 FORMATS = ("svg", "png", "pdf")
 """The formats that Graphviz draws; DOT is written without it."""

@@ -11,9 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..layout.scene import css_classes
-from ..look.change_marks import CHANGE_PAINTS
-from ..look.heat import HEAT_PAINTS
-from ..look.op_categories import CATEGORY_PAINTS, Paint
+from ..look.changes import CHANGE_PAINTS
+from ..look.colours import CATEGORY_PAINTS, HEAT_PAINTS, Paint
 
 BACKGROUND = "#1B1D21"
 TEXT = "#F2F2F2"

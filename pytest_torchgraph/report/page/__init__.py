@@ -32,7 +32,7 @@ def install(config: pytest.Config, path: Path) -> None:
         path: the file to write.
     """
     from .gather import Gatherer
-    from .session import Page
+    from .run_data import Page
 
     config.pluginmanager.register(Gatherer(), "torchgraph-gatherer")
     if not hasattr(config, "workerinput"):

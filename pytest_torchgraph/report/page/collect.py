@@ -11,24 +11,22 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...errors import CaptureError
-from ...graph.collective_table import format_bytes, format_tensor, format_wait
+from ...graph.collectives import format_bytes, format_tensor, format_wait
 from ...graph.cost.cost import Cost
 from ...graph.diff.findings import Change, Finding, GraphDiff
 from ...graph.diff.paths import abridged
 from ...graph.model import Graph
 from ...words import amount, counted
-from .graphs import bodies_data, compared_data
-from .nodes import changed_nodes_data, costs_before, nodes_data
-from .parts import Data
+from .html import Data
+from .nodes import bodies_data, changed_nodes_data, compared_data, costs_before, nodes_data
 
 if TYPE_CHECKING:
     from ...api.result import Capture
     from ...graph.collectives import Collective
     from ...graph.cost.recomputed import Recomputed
-    from ...render.drawing import Drawing
-    from ...render.layout.scene import Element
-    from ...render.layout.sides import Sides
-    from .parts import Parts
+    from ...render.layout.scene import Element, Sides
+    from ...render.whole import Drawing
+    from .html import Parts
 
 
 def capture_data(capture: Capture, parts: Parts | None = None) -> Data:
@@ -195,8 +193,8 @@ def picture_data(
 
 def _sign(element: Element) -> str:
     """The sign of a graph break or a surplus op; "" for every other element."""
-    from ...render.look.change_marks import BREAK_SIGN
-    from ...render.look.change_marks import SIGNS as MARK_SIGNS
+    from ...render.look.changes import BREAK_SIGN
+    from ...render.look.changes import SIGNS as MARK_SIGNS
 
     if element.kind == "break":
         return BREAK_SIGN

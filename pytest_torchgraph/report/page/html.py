@@ -1,11 +1,17 @@
-"""The page as one HTML file: style, script and data, and a policy that forbids every request."""
+"""The page as one HTML file, its large parts compressed, and a policy that forbids every request.
+
+A page of two thousand tests would take seconds to open if all were read at once. What the list of
+tests needs is small, and is read at the start (`summary`); all else is in parts, which other data
+name by their digests. `script/data.js` reads them.
+"""
 
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib.resources import files
 from typing import Any
 
@@ -94,7 +100,7 @@ def embedded(data: object) -> str:
 
 def _constants() -> str:
     """What the script shares with the drawings: the scale and the units of a heat."""
-    from ...render.look.heat import BORDER, HEAT_PAINTS, SHARES, UNITS, WORDS
+    from ...render.look.colours import BORDER, HEAT_PAINTS, SHARES, UNITS, WORDS
     from ...render.output.style import dark
 
     steps = [
@@ -112,3 +118,101 @@ def _constants() -> str:
 
 def _resource(name: str) -> str:
     return files(__package__).joinpath(name).read_text(encoding="utf-8")
+
+
+Data = dict[str, Any]
+"""Plain data: numbers, texts, lists and dictionaries with texts as keys."""
+
+DETAILS = ("message", "captures", "ranks", "differences", "pictures")
+"""The keys of a test that are in its part."""
+
+FORMAT = 2
+"""The version of a page's data, which is read again to put pages together."""
+
+_LEVEL = 6
+_DIGEST_BYTES = 12
+
+
+class Parts:
+    """Parts by their digests; equal data are one part.
+
+    Attributes:
+        texts: the parts, each JSON that gzip has compressed, in base64: what a page holds.
+    """
+
+    def __init__(self, texts: Mapping[str, str] | None = None):
+        self.texts: dict[str, str] = dict(texts or {})
+
+    def add(self, data: object) -> str:
+        """Keep data, and return their digest."""
+        text = json.dumps(data, ensure_ascii=True, separators=(",", ":")).encode()
+        digest = hashlib.blake2b(text, digest_size=_DIGEST_BYTES).hexdigest()
+        if digest not in self.texts:
+            packed = gzip.compress(text, _LEVEL, mtime=0)
+            self.texts[digest] = base64.b64encode(packed).decode()
+        return digest
+
+    def get(self, digest: str) -> Any:
+        """The data with a digest.
+
+        Raises:
+            KeyError: where there are none.
+        """
+        return json.loads(gzip.decompress(base64.b64decode(self.texts[digest])))
+
+
+def summary(test: Mapping[str, Any], part: str) -> Data:
+    """What the list shows of a test.
+
+    Args:
+        test: its data, as `session.Page` gathers them.
+        part: the digest of its details.
+    """
+    captures = captures_of(test)
+    return {
+        **{key: value for key, value in test.items() if key not in DETAILS},
+        "facts": {
+            "findings": sum(len(each["findings"]) for each in test["differences"]),
+            "breaks": sum(len(each["breaks"]) for each in captures),
+            "recompiles": sum(len(each["recompiles"]) for each in captures),
+            "disagree": any(map(_disagree, test["ranks"])),
+        },
+        "part": part,
+    }
+
+
+def captures_of(test: Mapping[str, Any]) -> list[Data]:
+    """The captures of a test, and one for each class of equal ranks."""
+    return [
+        *test["captures"],
+        *(one["capture"] for ranks in test["ranks"] for one in ranks["classes"]),
+    ]
+
+
+def _disagree(ranks: Mapping[str, Any]) -> bool:
+    dangers = (one["order"]["danger"] for one in ranks["classes"] if one["order"])
+    return any(dangers) or bool(ranks.get("problems"))
+
+
+def words(test: Mapping[str, Any]) -> str:
+    """What the search of the tests looks into, each line once, in small letters."""
+    return "\n".join(dict.fromkeys("\n".join(map(str, _words(test))).lower().splitlines()))
+
+
+def _words(test: Mapping[str, Any]) -> Iterable[object]:
+    yield test["id"]
+    yield test["message"]
+    for capture in captures_of(test):
+        for graph in capture["graphs"]:
+            yield graph["name"]
+            yield "eager" if graph["runs"] else ""
+            yield from (op for op, _ in graph["ops"])
+        for sent in (capture.get("collectives") or {}).get("rows", ()):
+            yield from (sent[key] for key in ("kind", "group", "module", "line"))
+        for each in capture["breaks"]:
+            yield from (each[key] for key in ("kind", "reason", "file", "code"))
+        for each in capture["recompiles"]:
+            yield from (each["function"], *each["reasons"], *each["details"])
+    for difference in test["differences"]:
+        yield difference["headline"]
+        yield from (finding["summary"] for finding in difference["findings"])

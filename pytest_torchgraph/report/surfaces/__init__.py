@@ -32,7 +32,7 @@ def install(config: pytest.Config) -> None:
     chosen = settings.get(config)
     register = config.pluginmanager.register
     if chosen.json is not None:
-        from .run_json import RunJson
+        from .document import RunJson
 
         register(RunJson(config, chosen.json), "torchgraph-json")
     if chosen.audit and chosen.github and os.environ.get("GITHUB_ACTIONS") == "true":

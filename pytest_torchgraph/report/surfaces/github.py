@@ -1,21 +1,23 @@
-"""An audit on GitHub Actions: annotations in the log, and a summary of the step."""
+"""An audit on GitHub Actions: annotations with paths in the checkout, and a summary of the step."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+from urllib.parse import quote
 
 import pytest
 
 from ...audit.facts import CauseKind
-from ...audit.outcome import AuditOutcome
 from ...audit.report import outcome_of
 from ...audit.summary import CauseOverTests, causes_over_tests, summary_lines
+from ...audit.verdict import AuditOutcome
 from ...graph.diff.joining import some
-from ...snapshot.changes import brief
+from ...snapshot.summary import brief
 from ...words import counted, markdown_code, markdown_text
 from .document import (
     NOWHERE,
@@ -25,7 +27,55 @@ from .document import (
     describe_over_tests,
     place_of_cause,
 )
-from .workspace import Workspace
+
+_INSTALLED = frozenset({"site-packages", "dist-packages"})
+"""Directories of installed packages: a virtual environment may lie in the workspace."""
+
+
+class Workspace:
+    """Finds the files that facts name.
+
+    Args:
+        config: of the run.
+        environment: the variables that GitHub sets: `GITHUB_WORKSPACE`, and for links
+            `GITHUB_SERVER_URL`, `GITHUB_REPOSITORY` and `GITHUB_SHA`.
+    """
+
+    def __init__(self, config: pytest.Config, environment: Mapping[str, str]) -> None:
+        root = environment.get("GITHUB_WORKSPACE") or str(config.rootpath)
+        self._root = Path(os.path.realpath(root))
+        self._homes = (config.rootpath, config.invocation_params.dir)
+        address = [
+            environment.get(f"GITHUB_{name}", "") for name in ("SERVER_URL", "REPOSITORY", "SHA")
+        ]
+        server, repository, commit = address
+        self._blob = f"{server}/{repository}/blob/{commit}" if all(address) else ""
+        self._found: dict[str, str] = {}
+
+    def path(self, file: str) -> str:
+        """The path of a file from the workspace on, with `/`; "" for one that is not in it.
+
+        Args:
+            file: as facts have it: relative to pytest's rootdir, the working directory, or an entry
+                of the import path.
+        """
+        if file not in self._found:
+            self._found[file] = next(self._paths(file), "") if file else ""
+        return self._found[file]
+
+    def link(self, place: CodePlace) -> str:
+        """The address of a line on GitHub, "" where it has none."""
+        path = self.path(place.file)
+        return f"{self._blob}/{quote(path)}#L{place.line}" if path and self._blob else ""
+
+    def _paths(self, file: str) -> Iterator[str]:
+        for home in (*map(str, self._homes), *filter(None, sys.path)):
+            path = Path(os.path.realpath(Path(home, file)))
+            if path.is_relative_to(self._root) and path.is_file():
+                inside = path.relative_to(self._root)
+                if _INSTALLED.isdisjoint(inside.parts):
+                    yield inside.as_posix()
+
 
 Level = Literal["error", "warning"]
 

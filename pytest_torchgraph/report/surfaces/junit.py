@@ -12,8 +12,8 @@ import pytest
 
 from ...audit.facts import TestFacts
 from ...audit.report import outcome_of
+from ...audit.suite_watch import ATTRIBUTE
 from ...audit.summary import describe
-from ...audit.watcher import ATTRIBUTE
 from .document import breaks, recompiles, totals
 
 PREFIX = "torchgraph_"

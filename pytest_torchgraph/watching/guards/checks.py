@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from ...convert.dynamo_sources import source_to_fqn
+from ...convert.placeholders import source_to_fqn
 from ...convert.source_lines import relative
 
 Reads = Literal["", "value", "length", "type", "object", "sizes", "state", "marks", "keys", "modes"]

@@ -20,8 +20,17 @@ from ... import torch_private
 from ...convert.source_lines import is_torch_file, relative, torch_file
 from ...words import counted
 from .checks import BACKEND, Check, check_of, marked, size_in_words, sizes_in, thing
-from .read import UNKNOWN, attribute, length, own_attributes, read
-from .text import GuardLine, GuardText, parse, without_scope
+from .read import (
+    UNKNOWN,
+    GuardLine,
+    GuardText,
+    attribute,
+    length,
+    own_attributes,
+    parse,
+    read,
+    without_scope,
+)
 
 _MARKS = {
     "_dynamo_dynamic_indices": "mark_dynamic",

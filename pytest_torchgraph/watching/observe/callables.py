@@ -1,14 +1,19 @@
-"""What was given to `torch.compile`, and the calls of it that ran eagerly."""
+"""Callables that were given to `torch.compile`, and their calls: compiled or eager, and why."""
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from types import CodeType
 from typing import Any, Literal, NamedTuple
 
 from ... import torch_private
+from ...convert.source_lines import is_user_file, original_name, relative
+from .structured_trace import is_recompile_limit
 
 CallKind = Literal["stance", "limit", "disabled", "skipped", "backend"]
 """Why a call ran eagerly.
@@ -148,3 +153,241 @@ def _last_line(code: CodeType) -> int:
     inner = [each for each in code.co_consts if isinstance(each, CodeType)]
     lines = [line for *_, line in code.co_lines() if line is not None]
     return max([code.co_firstlineno, *lines, *map(_last_line, inner)])
+
+
+ACTIVE, HIT, COMPILED = "active", "hit", "compiled"
+"""Keys of a `Call`: it has not returned; code came from Dynamo's cache; Dynamo compiled a frame."""
+
+
+class Call(dict[str, bool]):
+    """A call of a compiled callable, with what Dynamo did for it as keys.
+
+    It is a dict because Dynamo's guard hook adds `HIT` in C, by `setdefault`.
+
+    Args:
+        local: the thread's own.
+        callee: the callable; `None` for what runs outside of every call, and for a compilation.
+
+    Attributes:
+        callee: as given.
+        judged_at_end: whether it is judged as it returns.
+        misses: how often none of the compilations of a frame fitted, and Dynamo did not compile
+            the frame either: the interpreter ran it.
+        cause: why Dynamo left a frame to the interpreter; `None` if it left none.
+        cause_rank: 0 for a cause that is about all code, 1 for a frame of the user's or one that
+            failed to compile, 2 for a frame of torch's.
+        partial: why a frame inside the call ran eagerly, for a call that got compiled code too.
+        cleanups: what torch runs as the call ends; `None` if our judgement is in there.
+        go_on_with: makes this the thread's current call again, in C.
+        over: takes note that it has returned, in C.
+    """
+
+    __slots__ = (
+        "callee",
+        "cause",
+        "cause_rank",
+        "cleanups",
+        "go_on_with",
+        "judged_at_end",
+        "misses",
+        "over",
+        "partial",
+    )
+
+    def __init__(self, local: Local, callee: CompiledCallable | None = None) -> None:
+        super().__init__()
+        self.callee = callee
+        self.judged_at_end = True
+        self.misses = 0
+        self.cause: EagerCause | None = None
+        self.cause_rank = 0
+        self.partial: EagerCause | None = None
+        self.cleanups: list[Callable[[], object]] | None = None
+        self.go_on_with = partial(setattr, local, "hit", self.setdefault)
+        self.over = partial(self.pop, ACTIVE, None)
+
+    def end(self) -> None:
+        """Forget all of it: it is judged, and can stand for another call."""
+        self.clear()
+        self[HIT] = True
+        self.callee = self.cause = self.partial = self.cleanups = None
+        self.misses = 0
+
+    @property
+    def served(self) -> bool:
+        """Whether it got compiled code."""
+        return HIT in self or COMPILED in self
+
+
+class Interrupted(NamedTuple):
+    """A call during which Dynamo is tracing a frame.
+
+    Attributes:
+        compile_id: the compilation.
+        call: the call.
+    """
+
+    compile_id: Any
+    call: Call
+
+
+class ThreadCalls:
+    """The calls of one thread.
+
+    Attributes:
+        ident: its `threading.get_ident()`.
+        last: the latest call that is not judged at its end. It is used again for the next one.
+        compiling: the calls that compilations interrupt, outermost first: a backend may call
+            compiled code itself.
+    """
+
+    def __init__(self, local: Local) -> None:
+        self.ident = threading.get_ident()
+        self.compiling: list[Interrupted] = []
+        self.last = Call(local)
+        self.last.end()
+
+
+class Local(threading.local):
+    """What belongs to the running thread.
+
+    Attributes:
+        calls: its calls.
+        hit: `setdefault` of the current call, to be called by name in C. The call is its
+            `__self__`. Outside of every call it is that of a `Call` that is never judged.
+    """
+
+    def __init__(self, threads: list[ThreadCalls]) -> None:
+        self.calls = ThreadCalls(self)
+        self.hit: Any = Call(self).setdefault
+        threads.append(self.calls)
+
+    @property
+    def current(self) -> Call:
+        """The current call."""
+        call: Call = self.hit.__self__
+        return call
+
+
+EAGER_STANCES = frozenset(
+    {"force_eager", "eager_on_recompile", "eager_then_compile", "aot_eager_then_compile"}
+)
+"""The stances under which a call may run eagerly; `fail_on_recompile` raises instead."""
+_BACKEND_FAILED = "BackendCompilerFailed"
+_NO_TENSOR_OPS = ("No ops traced for the FX graph", "no tensor-related objects found in frame")
+"""Dynamo's reasons for leaving a frame alone in which there is nothing to compile."""
+_DISABLED = "torch.compiler.disable"
+PRECOMPILED = "torch.compiler.precompile compiled it, and no graph of it is known"
+"""The reason of a call of a precompiled module: it ran compiled code, but not Dynamo's."""
+_NO_GRAPH = "Dynamo compiled no graph of it"
+_NEVER_LOOKED_AT = (
+    "Dynamo did not even look at it. Its code was marked as skipped earlier in this process, by a "
+    "dispatch mode that was active, the recompile limit, an error, or (modules of torch.nn share "
+    "the code) a layer without tensor operation; torch._dynamo.reset() clears that"
+)
+
+
+class Reasons:
+    """How Dynamo's latest attempt to compile each function ended."""
+
+    def __init__(self) -> None:
+        self.without_graph: set[CodeKey] = set()
+        self.failures: dict[CodeKey, EagerCause] = {}
+
+    def compiled(self, key: CodeKey, *, has_graph: bool) -> None:
+        """Take note that Dynamo compiled a function, into no graph if it has no tensor op."""
+        (self.without_graph.discard if has_graph else self.without_graph.add)(key)
+        self.failures.pop(key, None)
+
+    def failed(self, key: CodeKey, failure: str, reason: str) -> EagerCause:
+        """Return why a function runs eagerly that Dynamo failed to compile.
+
+        Args:
+            key: the function.
+            failure, reason: the type and the text of the exception.
+        """
+        kind: CallKind = "backend" if failure == _BACKEND_FAILED else "skipped"
+        if is_recompile_limit(failure, reason):
+            kind = "limit"
+        self.failures[key] = EagerCause(kind, first_line(reason) or failure, *key)
+        return self.failures[key]
+
+    def why_unseen(self, callee: CompiledCallable, *, missed: bool) -> EagerCause | None:
+        """Return why Dynamo left a call alone; None if there is nothing to compile in it.
+
+        Args:
+            callee: the callable.
+            missed: whether Dynamo has compiled code for it, but none that fitted.
+        """
+        if callee.code is None:
+            return EagerCause("skipped", _NEVER_LOOKED_AT, earlier=True)
+        key = code_key(callee.code)
+        if key in self.failures:
+            return self.failures[key]
+        if key in self.without_graph or callee.without_ops:
+            return None
+        if missed or torch_private.is_at_recompile_limit(callee.code):
+            words = (
+                "the recompile limit had been reached before: Dynamo compiles this code no more. "
+                "torch._dynamo.reset() clears it"
+            )
+            return EagerCause("limit", words, *key, earlier=True)
+        last = torch_private.last_compilation(*key)
+        if last is not None and last.failure:
+            kind: CallKind = "backend" if last.failure == _BACKEND_FAILED else "skipped"
+            words = f"Dynamo gave it up earlier in this process: {first_line(last.reason)}"
+            return EagerCause(kind, words, *key, earlier=True)
+        if last is not None and last.ops is None:
+            return None
+        return EagerCause("skipped", _NEVER_LOOKED_AT, earlier=True)
+
+
+def why_partly(stance: str) -> EagerCause:
+    """Return why a frame inside a call ran eagerly, though Dynamo had compiled its code before."""
+    if stance in EAGER_STANCES:
+        return under_stance(stance)
+    codes = torch_private.code_at_recompile_limit()
+    names = [
+        f"{original_name(code.co_name)} ({relative(code.co_filename)}:{code.co_firstlineno})"
+        for code in codes
+        if is_user_file(code.co_filename)
+    ]
+    words = "a part of it ran eagerly, since the recompile limit had been reached before"
+    return EagerCause("limit", f"{words}: {', '.join(names)}" if names else words, earlier=True)
+
+
+def switched_off(setting: str) -> EagerCause:
+    """The cause where a setting keeps all code from being compiled."""
+    return EagerCause("disabled", f"torch.compile is switched off by {setting}")
+
+
+def under_stance(stance: str) -> EagerCause:
+    """The cause where a stance lets code run eagerly."""
+    return EagerCause("stance", f"torch.compiler.set_stance({stance!r}) is in force")
+
+
+def has_no_ops(reason: str) -> bool:
+    """Return True if Dynamo left a frame alone because there is nothing to compile."""
+    return any(text in reason for text in _NO_TENSOR_OPS)
+
+
+def disabled_at(report: str) -> str:
+    """The reason of a call that is cut at a `torch.compiler.disable`d function; "" for others.
+
+    Args:
+        report: Dynamo's report of the graph break.
+    """
+    lines = (line.strip() for line in report.splitlines() if _DISABLED in line)
+    line = next(lines, "")
+    return line and f"{_NO_GRAPH}: {line}"
+
+
+def disabled_inside(call: Any) -> str:
+    """The reason of a call of which Dynamo has compiled code without a graph; "" if unknown."""
+    name = "" if call is None else torch_private.disabled_in(call)
+    return name and f"{_NO_GRAPH}: {name} is under {_DISABLED}"
+
+
+def first_line(text: str) -> str:
+    """The first line that is not blank, "" for none."""
+    return next((line.strip() for line in text.splitlines() if line.strip()), "")

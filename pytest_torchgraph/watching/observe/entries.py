@@ -46,13 +46,21 @@ from typing import Any
 
 from ... import torch_private
 from ...convert.source_lines import is_user_file, original_name
-from .call_state import ACTIVE, COMPILED, HIT, Call, Interrupted, Local, ThreadCalls
-from .callables import CallableTable, CallKind, CompiledCallable, EagerCause, code_key
-from .events import CompilationFinished, CompilationStarted
-from .executions import Executions
-from .why_eager import (
+from .callables import (
+    ACTIVE,
+    COMPILED,
     EAGER_STANCES,
+    HIT,
+    Call,
+    CallableTable,
+    CallKind,
+    CompiledCallable,
+    EagerCause,
+    Interrupted,
+    Local,
     Reasons,
+    ThreadCalls,
+    code_key,
     disabled_at,
     disabled_inside,
     has_no_ops,
@@ -60,6 +68,8 @@ from .why_eager import (
     under_stance,
     why_partly,
 )
+from .executions import Executions
+from .structured_trace import CompilationFinished, CompilationStarted
 
 WRAPPER = "compile_wrapper"
 """Name of the frame of torch's that calls a compiled callable."""

@@ -19,7 +19,7 @@ from typing import Any
 
 from ... import torch_private
 from ...convert.source_lines import original_name
-from .events import CompilationFinished, CompileId
+from .structured_trace import CompilationFinished, CompileId
 
 GRAPH_PREFIX = "__compiled_fn_"
 """How Dynamo names the globals by which its bytecode calls compiled graphs."""

@@ -14,7 +14,7 @@ import pytest
 from projects import GRAPHS
 
 from pytest_torchgraph.cli.main import main
-from pytest_torchgraph.cli.review import accepting, prompt
+from pytest_torchgraph.cli.review import prompt
 from pytest_torchgraph.cli.review.waiting import read_waiting
 from pytest_torchgraph.graph.diff.joining import problem_found
 from pytest_torchgraph.snapshot import files
@@ -445,7 +445,7 @@ def test_link_that_is_made_during_a_review_is_refused(place: Place) -> None:
     directory.symlink_to(place.outside)
     (place.outside / "test_good.tgraph").write_text(RELU)
     before = place.protected()
-    done = accepting.accept(waiting, waiting.updates)
+    done = prompt.accept(waiting, waiting.updates)
     assert not done.written
     assert len(done.outside) == 2
     assert place.protected() == before

@@ -6,7 +6,7 @@ import textwrap
 
 from pytest_torchgraph import Graph
 from pytest_torchgraph.convert.printed import parse_printed
-from pytest_torchgraph.ops.levels import Level
+from pytest_torchgraph.ops.names import Level
 
 X = 'x: "f32[2, 3][3, 1]cpu"'
 

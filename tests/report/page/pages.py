@@ -11,8 +11,8 @@ from pytest_torchgraph.graph.diff.report import diff_graphs
 from pytest_torchgraph.render.difference import drawing as drawing_of
 from pytest_torchgraph.render.output.rendering import draw
 from pytest_torchgraph.report.page import collect
+from pytest_torchgraph.report.page.html import DETAILS, FORMAT, Parts, summary, words
 from pytest_torchgraph.report.page.html import page as html_of
-from pytest_torchgraph.report.page.parts import DETAILS, FORMAT, Parts, summary, words
 from pytest_torchgraph.snapshot.subject import program_of
 
 LAYER = """\

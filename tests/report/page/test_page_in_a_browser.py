@@ -12,9 +12,9 @@ from report.page.captured import Captured
 from report.page.pages import difference, network, one_test, settled, view_box, written
 
 from pytest_torchgraph import Graph
-from pytest_torchgraph.graph.graph_break import GraphBreak
+from pytest_torchgraph.graph.events import GraphBreak
 from pytest_torchgraph.report.page import collect
-from pytest_torchgraph.report.page.merging import read_page
+from pytest_torchgraph.report.page.gather import read_page
 
 
 def test_a_failure_is_shown_first_with_the_change_in_the_middle_of_its_picture(

@@ -11,9 +11,9 @@ from projects import Run
 from report.page.pages import settled
 
 from pytest_torchgraph.cli.main import main
+from pytest_torchgraph.report.page.gather import read_page
+from pytest_torchgraph.report.page.html import FORMAT, Parts
 from pytest_torchgraph.report.page.html import page as html_of
-from pytest_torchgraph.report.page.merging import read_page
-from pytest_torchgraph.report.page.parts import FORMAT, Parts
 from pytest_torchgraph.report.page.run_data import RunData
 from pytest_torchgraph.report.surfaces.document import audit_document
 

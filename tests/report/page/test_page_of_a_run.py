@@ -10,7 +10,7 @@ import pytest
 from projects import Run
 from report.page.pages import settled
 
-from pytest_torchgraph.report.page.merging import read_page
+from pytest_torchgraph.report.page.gather import read_page
 
 PROJECT = """
     import os

@@ -14,8 +14,8 @@ from report.page.pages import settled
 from report.page.pages import written as page_of
 
 from pytest_torchgraph.audit.facts import Cause, SettingLeft, TestFacts
-from pytest_torchgraph.audit.outcome import AuditOutcome
-from pytest_torchgraph.report.page.merging import read_page
+from pytest_torchgraph.audit.verdict import AuditOutcome
+from pytest_torchgraph.report.page.gather import read_page
 from pytest_torchgraph.report.surfaces.document import audit_document
 
 Made = Callable[..., AuditOutcome]

@@ -22,7 +22,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from pytest_torchgraph import Graph, capture, capture_ranks, watch
 from pytest_torchgraph.report.page import collect
 from pytest_torchgraph.report.page.gather import AFTER, BEFORE, Gatherer, ranks_data
-from pytest_torchgraph.report.page.session import ATTRIBUTE
+from pytest_torchgraph.report.page.run_data import ATTRIBUTE
 
 
 def reduces(before: int = 0, after: int = 0) -> Any:

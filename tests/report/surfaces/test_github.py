@@ -15,16 +15,16 @@ from projects import Run
 
 from pytest_torchgraph.audit.facts import Cause, SettingLeft, TestFacts
 from pytest_torchgraph.audit.judge import Verdict
-from pytest_torchgraph.audit.outcome import AuditOutcome
+from pytest_torchgraph.audit.verdict import AuditOutcome
 from pytest_torchgraph.report.surfaces.document import CodePlace
 from pytest_torchgraph.report.surfaces.github import (
     MOST,
     Annotation,
+    Workspace,
     annotations_of,
     append_summary,
     summary,
 )
-from pytest_torchgraph.report.surfaces.workspace import Workspace
 from pytest_torchgraph.words import markdown_code, markdown_text
 
 Made = Callable[..., AuditOutcome]

@@ -12,8 +12,8 @@ import pytest
 from projects import Run
 
 from pytest_torchgraph.audit.facts import Cause, SettingLeft, TestFacts
-from pytest_torchgraph.audit.outcome import AuditOutcome
-from pytest_torchgraph.report.surfaces import run_json
+from pytest_torchgraph.audit.verdict import AuditOutcome
+from pytest_torchgraph.report.surfaces import document
 from pytest_torchgraph.report.surfaces.document import audit_document
 
 SUITE = """
@@ -219,9 +219,9 @@ def test_every_key_is_documented(
         before={"t.py::a": compiling(), "t.py::gone": compiling()},
         settings=[SettingLeft("torch._dynamo.config.verbose", "False", "True", "t.py::a")],
     )
-    data = run_json.run_document(outcome, 1)
+    data = document.run_document(outcome, 1)
     assert data["audit"]["baseline"]["verdict"]["worse"]
-    documented = set(re.findall(r"[\w-]+", str(run_json.__doc__)))
+    documented = set(re.findall(r"[\w-]+", str(document.__doc__)))
     assert set(keys(data)) - documented == set()
     assert {each.name for each in fields(TestFacts)} <= documented
 

@@ -1,4 +1,11 @@
-"""Capture of the whole backward by compiled autograd: as the autograd engine ran it.
+"""Capture of the whole backward by compiled autograd, as the autograd engine ran it.
+
+The backward is noted when the joint graph is split. Compiled autograd copies it into its own graph,
+node by node, instead of having it compiled; and changes it when it does.
+
+Compiled autograd says of its ops only which step of the backward they are: `(NodeCall 7)`. The
+steps are a walk over the autograd graph in an order of its own, which is replayed here; and an
+autograd node has a sequence number, which says between which module calls it was made.
 
 The engine gives each backward to a compiler of ours, as one graph through all graph breaks of the
 forward, with the hooks in it. It is run node by node, as it is, which gives the shapes of its
@@ -8,6 +15,8 @@ values. The forward is compiled up to AOTAutograd, or runs eagerly.
 from __future__ import annotations
 
 import contextlib
+from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -15,20 +24,255 @@ from typing import Any, ClassVar, Literal
 import torch
 import torch.fx
 
-from ... import torch_private
-from ...convert.canonical_names import CanonicalNames
-from ...convert.compiled_autograd.engine_graph import RunFacts, fold
-from ...convert.from_fx import Converted
-from ...ops.levels import Level
-from ...watching.observe.events import ONLY_TRACED
-from ..islands.capture import Made, recorded_islands
-from ..islands.island_recorder import IslandRecorder
-from ..protocol import Captured
-from ..step.step import Step
-from ..torch_compile.run import run_compiled, switched_off
-from . import engine
-from .forward import ForwardRecorder
-from .node_order import ModuleCalls, steps
+from .. import torch_private
+from ..convert.canonical_names import CanonicalNames
+from ..convert.compiled_autograd import RunFacts, fold
+from ..convert.from_fx import Converted, Naming, convert
+from ..graph.model import GraphKind
+from ..ops.names import Level
+from ..watching.observe.structured_trace import ONLY_TRACED
+from .islands.capture import Made, recorded_islands
+from .islands.island_recorder import IslandRecorder
+from .protocol import Captured
+from .recording.mode import LEAF
+from .step.named_tensors import NamedTensors
+from .step.step import Step
+from .torch_compile.run import Frame, run_compiled, switched_off
+
+
+class ForwardRecorder:
+    """A backend for torch.compile that records AOT graphs and runs the forwards as they are.
+
+    Attributes:
+        made: called with each forward or inference graph; gives what counts its runs.
+        islands: records what runs eagerly beside the graphs.
+    """
+
+    def __init__(
+        self,
+        named: NamedTensors,
+        canon: CanonicalNames,
+        made: Callable[[Converted], Made],
+        islands: IslandRecorder,
+    ):
+        self.islands = islands
+        self.named = named
+        self.canon = canon
+        self.made = made
+        self._backwards: dict[int, tuple[torch.fx.GraphModule, Converted]] = {}
+
+    def __call__(self, gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
+        """Compile one graph of Dynamo."""
+        frame = Frame(gm, example_inputs, self.named, self.canon)
+        halves = _Halves(self, frame)
+        compiler = torch_private.aot_autograd(
+            fw_compiler=halves.compiler("forward"),
+            bw_compiler=lambda gm, _: torch_private.boxed(gm.forward),
+            inference_compiler=halves.compiler("inference"),
+            partition_fn=halves.split,
+        )
+        with self.islands.aside():
+            return frame.noting(compiler(gm, example_inputs))
+
+    def backward(self, module: torch.fx.GraphModule) -> Converted:
+        """The graph of an AOT backward; of one that was compiled before it is converted now."""
+        known = self._backwards.get(id(module))
+        if known is not None:
+            return known[1]
+        naming = Naming(modules=self.named.modules)
+        converted = convert(
+            module, name="backward", kind="backward", level="aot", canon=self.canon, naming=naming
+        )
+        return self.note(module, converted)
+
+    def note(self, module: torch.fx.GraphModule, converted: Converted) -> Converted:
+        """Keep what an AOT backward is."""
+        self._backwards[id(module)] = (module, converted)
+        return converted
+
+
+class _Halves:
+    """The two halves of what Dynamo compiled at once."""
+
+    def __init__(self, recorder: ForwardRecorder, frame: Frame):
+        self.recorder = recorder
+        self.frame = frame
+        self.backward: torch.fx.GraphModule | None = None
+
+    def split(self, joint: torch.fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
+        halves = torch_private.get("default_partition")(joint, *args, **kwargs)
+        self.backward = halves[1]
+        return halves
+
+    def compiler(self, kind: GraphKind) -> Callable[..., Any]:
+        def compile(gm: torch.fx.GraphModule, _inputs: list[Any]) -> Callable[..., Any]:
+            made = self.recorder.made(self.frame.lowered(gm, kind, "aot"))
+            if self.backward is not None:
+                converted = self.frame.lowered(self.backward, "backward", "aot")
+                self.recorder.note(self.backward, converted)
+            return made.recorded(torch_private.boxed(gm.forward), self.recorder.islands)
+
+        return compile
+
+
+@contextlib.contextmanager
+def compiler_restored() -> Iterator[None]:
+    """Put back the autograd compiler that is there, which a reset of Dynamo drops.
+
+    Inside, the config says that there is none: with `torch._dynamo.config.compiled_autograd` each
+    compiled region would put a compiler of its own in the place of ours.
+    """
+    set_compiler = torch_private.get("set_autograd_compiler")
+    enabled = torch_private.get("compiled_autograd_enabled")
+    compiler, dynamic = set_compiler(None, False)
+    set_compiler(compiler, dynamic)
+    try:
+        with (
+            torch_private.replaced("compiled_autograd_enabled", enabled),
+            torch_private.get("config").patch(compiled_autograd=False),
+        ):
+            yield
+    finally:
+        set_compiler(compiler, dynamic)
+
+
+@contextlib.contextmanager
+def compiled_by(compiler: Callable[[Any], Any], dynamic: bool) -> Iterator[None]:
+    """Let the engine give each backward inside to `compiler`, as a graph module.
+
+    Args:
+        compiler: returns what is then called with inputs, sizes, scalars, hooks and packed data.
+        dynamic: whether sizes are inputs of the graph from the start, not only once they change.
+    """
+    with torch_private.get("enable_compiled_autograd")(compiler, dynamic=dynamic):
+        yield
+
+
+@contextlib.contextmanager
+def around_backward(
+    context: Callable[[Sequence[Any], Sequence[Any]], contextlib.AbstractContextManager[None]],
+) -> Iterator[None]:
+    """Run each backward inside `context(roots, inputs)`.
+
+    Dynamo compiles nothing that the backward calls: neither hooks nor what captures it.
+    """
+    original = torch_private.get("engine_run_backward")
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def wrapped(roots: Any, *args: Any, **kwargs: Any) -> Any:
+        with context(tuple(roots), tuple(args[3] or ()) if len(args) > 3 else ()):
+            return original(roots, *args, **kwargs)
+
+    with torch_private.replaced("engine_run_backward", wrapped):
+        yield
+
+
+def aot_backward(context: Any) -> tuple[int, torch.fx.GraphModule] | None:
+    """The id and graph of the AOT backward that an autograd node would run; None for other nodes.
+
+    Both hang on the autograd.Function that AOTAutograd makes for each of its graphs.
+    """
+    function = getattr(context, "_forward_cls", None)
+    number = getattr(function, "_aot_id", None)
+    module = getattr(getattr(function, "_lazy_backward_info", None), "bw_module", None)
+    return None if number is None or module is None else (number, module)
+
+
+class ModuleCalls:
+    """Notes during a forward which modules run at which sequence numbers of autograd."""
+
+    def __init__(self, named: NamedTensors):
+        self.named = named
+        self.numbers: list[int] = []
+        self.paths: list[str] = []
+        self._stack: list[str] = []
+        self._sequence = torch_private.sequence_number()
+
+    @contextlib.contextmanager
+    def recording(self) -> Iterator[None]:
+        """Note the module calls that are made inside."""
+        module = torch.nn.modules.module
+        before = module.register_module_forward_pre_hook(self._enter)
+        after = module.register_module_forward_hook(self._leave, always_call=True)
+        try:
+            yield
+        finally:
+            before.remove()
+            after.remove()
+
+    def _enter(self, module: torch.nn.Module, _args: Any) -> None:
+        self._stack.append(self.named.modules.get(id(module), type(module).__name__))
+        self._note()
+
+    def _leave(self, _module: torch.nn.Module, _args: Any, _output: Any) -> None:
+        if self._stack:
+            self._stack.pop()
+        self._note()
+
+    def _note(self) -> None:
+        self.numbers.append(self._sequence())
+        self.paths.append(self._stack[-1] if self._stack else "")
+
+    def path_of(self, node: Any) -> str:
+        """Path of the module that made an autograd node, "" where that is not known."""
+        number = node._sequence_nr()
+        at = bisect_right(self.numbers, number) - 1
+        return self.paths[at] if at >= 0 and number < LEAF else ""
+
+
+def steps(roots: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
+    """The autograd nodes of a backward in the order in which compiled autograd takes them.
+
+    A worklist, last in, first out; a node is put on it when its last consumer was taken. (The
+    engine itself orders by sequence number.) The first step is the root, which is no node: None.
+
+    Args:
+        roots: the tensors, or gradient edges, that the backward starts from.
+        inputs: what it is confined to; then the order is another one, and nothing is returned.
+    """
+    if inputs:
+        return []
+    start = [_node_of(root) for root in roots]
+    consumers = _consumers(start)
+    order: list[Any] = [None]
+    todo: list[Any] = []
+
+    def arrive(nodes: Sequence[Any]) -> None:
+        for node in nodes:
+            if node is not None:
+                consumers[node] -= 1
+                if not consumers[node]:
+                    todo.append(node)
+
+    arrive(start)
+    while todo:
+        node = todo.pop()
+        order.append(node)
+        arrive([following for following, _ in node.next_functions])
+    return order
+
+
+def _node_of(root: Any) -> Any:
+    if not isinstance(root, torch.Tensor):
+        return root.node
+    return (
+        root.grad_fn
+        if root.grad_fn is not None
+        else torch.autograd.graph.get_gradient_edge(root).node
+    )
+
+
+def _consumers(start: Sequence[Any]) -> Counter[Any]:
+    """How many edges of the backward lead to each node."""
+    count: Counter[Any] = Counter(node for node in start if node is not None)
+    todo = list(count)
+    while todo:
+        for node, _ in todo.pop().next_functions:
+            if node is not None:
+                if node not in count:
+                    todo.append(node)
+                count[node] += 1
+    return count
 
 
 @dataclass(frozen=True)
@@ -77,7 +321,7 @@ class CompiledAutograd:
             return Captured([], why_none=off)
         recorder = _Recorder(self, step, canon)
         try:
-            with engine.compiler_restored(), engine.around_backward(recorder.during_backward):
+            with compiler_restored(), around_backward(recorder.during_backward):
                 recorder.run()
         finally:
             recorder.link.recorder = None
@@ -151,7 +395,7 @@ class _Recorder:
     @contextlib.contextmanager
     def enabled(self) -> Iterator[None]:
         """Compiled autograd with our compiler. The loss stays outside, so it is in no graph."""
-        with engine.compiled_by(self.link, bool(self.options.dynamic)):
+        with compiled_by(self.link, bool(self.options.dynamic)):
             yield
 
     @contextlib.contextmanager
@@ -208,7 +452,7 @@ class _Recorder:
                 facts.inputs[position] = self.named.tensors[id(tensor)]
         for hook in hooks:
             facts.hooks.append(_called(hook))
-            taken = engine.aot_backward(hook)
+            taken = aot_backward(hook)
             if taken is not None:
                 number, module = taken
                 facts.backwards[number] = converted = self.forward.backward(module)

@@ -1,0 +1,354 @@
+"""Side effects of nodes, and the order that they impose (`Node.after`).
+
+- `schema`: the effects of an op, from its schema.
+- `by_name`: those of functions and methods without a schema, by their names.
+- `aliasing`: the last write to each storage.
+- `tracker`: fx nodes -> `Node.effects` and `Node.after`, by these three.
+
+Operands alone do not say so where the write goes through another tensor. An example:
+
+    y = x.view(-1)      shares the storage of x
+    y.add_(1)           writes it
+    x.sum()             reads it, and has no operand that says so: `after` is `add_`
+
+`schema` and `by_name` say which arguments a call writes, and which one its result is a view of;
+`aliasing` says which node wrote a storage last.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+import torch
+import torch.fx
+
+from ..graph.model import Effect, EffectKind, Ref
+from ..ops.qualified import op_name
+from .node_meta import COMMUNICATES
+from .process_groups import GROUP_NAME, is_marked
+
+Name = TypeVar("Name", bound=Hashable)
+
+
+class Storages(Generic[Name]):
+    """The last write to each storage, while nodes are added in the order in which they run.
+
+    A storage is any hashable key; `Name` is a node's name or number.
+
+    Attributes:
+        clock: number of the latest event, a definition or a write.
+        defined: the time of each node's definition.
+        written: for each storage its last writer and the time of that write.
+        owner: for each storage the node that was the first with a result in it.
+    """
+
+    def __init__(self) -> None:
+        self.clock = 0
+        self.defined: dict[Name, int] = {}
+        self.written: dict[Hashable, tuple[Name, int]] = {}
+        self.owner: dict[Hashable, Name] = {}
+
+    def define(self, name: Name, storages: Iterable[Hashable] = ()) -> None:
+        """Add a node, with results in these storages."""
+        self.clock += 1
+        self.defined[name] = self.clock
+        for storage in storages:
+            self.owner.setdefault(storage, name)
+
+    def after(self, operands: Sequence[tuple[Name, Hashable]]) -> tuple[Name, ...]:
+        """The writers that a node must come after, and that are none of its operands.
+
+        Args:
+            operands: (name, storage) of each. A write before an operand was defined is left out:
+                the operand itself comes after it.
+        """
+        if not self.written:
+            return ()
+        names = {name for name, _ in operands}
+        writers: dict[Name, None] = {}
+        for name, storage in operands:
+            if storage not in self.written:
+                continue
+            writer, when = self.written[storage]
+            if writer not in names and self.defined.get(name, 0) < when:
+                writers[writer] = None
+        return tuple(writers)
+
+    def write(self, name: Name, storage: Hashable) -> None:
+        """Add a write of a storage by node `name`, which is defined before."""
+        self.clock += 1
+        self.written[storage] = (name, self.clock)
+
+
+COLLECTIVE_NAMESPACES = ("_c10d_functional", "c10d_functional", "c10d", "_dtensor")
+"""The namespaces of collectives, every op of which communicates; others tell by a group's name."""
+
+SYNCS = frozenset({"_local_scalar_dense", "item", "equal", "is_nonzero", "allclose"})
+"""Ops that read a value back to Python: the host waits for the device, also if it is unused."""
+
+READING = frozenset({"Tensor.__array__", "Tensor.__dlpack__", "Tensor.numpy", "Tensor.tolist"})
+"""Methods that read a tensor and dispatch no op: they are recorded by name."""
+
+CHECKS = frozenset({"_assert_async", "_functional_assert_async"})
+"""Ops that only raise where a condition does not hold; their effect is `opaque`."""
+
+HIDDEN_WRITES = {
+    "aten.native_batch_norm.default": (3, 4, 5),
+    "aten.cudnn_batch_norm.default": (3, 4, 5),
+    "aten.miopen_batch_norm.default": (3, 4, 5),
+}
+"""Ops that write running statistics although their schema does not say so: the positions of mean
+and variance, and of the flag `training`, without which they do not."""
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaFacts:
+    """The effects of an op, as far as its schema and name tell.
+
+    Attributes:
+        writes: positions of the positional arguments that are written.
+        writes_named: names of the keyword arguments that are written.
+        aliases: positions of the arguments that an output is a view of.
+        random: whether the op can draw from the random number generator (see `draws`).
+        communicates: whether it is a collective.
+        syncs: whether it reads a value back to Python.
+        checks: whether it only raises where a condition does not hold.
+        hidden: an entry of `HIDDEN_WRITES`, or ().
+        name: the op's qualified name.
+        takes_group: whether an argument is the name of a process group, or the own rank.
+        pure: whether no call of the op has an effect.
+    """
+
+    writes: tuple[int, ...] = ()
+    writes_named: tuple[str, ...] = ()
+    aliases: tuple[int, ...] = ()
+    random: bool = False
+    communicates: bool = False
+    syncs: bool = False
+    checks: bool = False
+    hidden: tuple[int, ...] = ()
+    name: str = ""
+    takes_group: bool = False
+
+    pure: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        effects = (
+            self.writes,
+            self.writes_named,
+            self.hidden,
+            self.random,
+            self.communicates,
+            self.syncs,
+            self.checks,
+        )
+        object.__setattr__(self, "pure", not any(effects))
+
+
+PURE = SchemaFacts()
+
+
+def _names_group(op: torch._ops.OpOverload) -> bool:
+    """Whether an op takes the name of a process group, as one of somebody's own does."""
+    return any(argument.name == GROUP_NAME for argument in op._schema.arguments)
+
+
+@functools.lru_cache(maxsize=8192)
+def facts(op: Any) -> SchemaFacts:
+    """The effects of an overload, or of a method that reads a tensor; `PURE` for anything else."""
+    if op in READING:
+        return SchemaFacts(syncs=True, name=op)
+    if not isinstance(op, torch._ops.OpOverload):
+        return PURE
+    writes, named, aliases = [], [], []
+    for position, argument in enumerate(op._schema.arguments):
+        info = argument.alias_info
+        if info is None:
+            continue
+        if info.is_write:
+            if argument.kwarg_only:
+                named.append(argument.name)
+            else:
+                writes.append(position)
+        else:
+            aliases.append(position)
+    return SchemaFacts(
+        tuple(writes),
+        tuple(named),
+        tuple(aliases),
+        torch.Tag.nondeterministic_seeded in op.tags,
+        op.namespace in COLLECTIVE_NAMESPACES or _names_group(op),
+        op.namespace == "aten" and op._opname in SYNCS,
+        op.namespace == "aten" and op._opname in CHECKS,
+        () if writes else HIDDEN_WRITES.get(str(op), ()),
+        str(op),
+        any(is_marked(op, argument.name) for argument in op._schema.arguments),
+    )
+
+
+def kinds(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[EffectKind]:
+    """The effects of a call on something global: all but `mutates`."""
+    known = facts(op)
+    effects: list[EffectKind] = []
+    if known.random and draws(op, args, kwargs):
+        effects.append("random")
+    if known.communicates:
+        effects.append("communicates")
+    if known.syncs:
+        effects.append("syncs")
+    if known.checks:
+        effects.append("opaque")
+    return effects
+
+
+def written(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+    """The arguments that a call writes."""
+    known = facts(op)
+    values = [args[i] for i in known.writes if i < len(args)]
+    values += [kwargs[name] for name in known.writes_named if name in kwargs]
+    hidden = known.hidden
+    if hidden and len(args) > hidden[2] and args[hidden[2]]:
+        values += [args[i] for i in hidden[:2]]
+    return values
+
+
+def draws(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether a call draws random numbers; an attention without dropout does not."""
+    if not facts(op).random:
+        return False
+    schema = op._schema.arguments
+    for position, argument in enumerate(schema):
+        if argument.name in ("dropout_p", "dropout"):
+            default = argument.default_value if argument.has_default_value() else None
+            value = args[position] if position < len(args) else kwargs.get(argument.name, default)
+            return value != 0
+    return True
+
+
+_INPLACE = frozenset(
+    getattr(operator, f"i{name}")
+    for name in "add sub mul truediv floordiv mod pow matmul and or xor lshift rshift".split()
+)
+"""The functions of Python's in-place operators, as `operator.iadd` for `+=`."""
+_KERNEL = "triton_kernel_wrapper_mutation"
+"""A Triton kernel that writes its operands."""
+_VIEWS = frozenset(
+    "view view_as reshape transpose t permute expand expand_as squeeze unsqueeze narrow select "
+    "chunk split unbind flatten unflatten swapaxes movedim diagonal detach as_strided getitem "
+    "getattr T mT contiguous real imag".split()
+)
+"""Functions and methods whose result is a view of the first argument."""
+_RANDOM = frozenset(
+    "dropout dropout1d dropout2d dropout3d alpha_dropout feature_alpha_dropout rand randn randint "
+    "rand_like randn_like randint_like randperm normal bernoulli multinomial poisson "
+    "bernoulli_ normal_ uniform_ exponential_ geometric_ log_normal_ cauchy_ random_".split()
+)
+"""Functions and methods that draw random numbers, at least in training."""
+
+
+def has_schema(node: torch.fx.Node) -> bool:
+    """Whether the node calls an overload, whose schema gives its effects."""
+    return isinstance(node.target, torch._ops.OpOverload)
+
+
+def node_writes(node: torch.fx.Node) -> list[torch.fx.Node]:
+    """The operands that a node writes, by its schema where it has one."""
+    arguments: list[Any]
+    if isinstance(node.target, torch._ops.OpOverload):
+        arguments = written(node.target, tuple(node.args), dict(node.kwargs))
+    elif str(node.target) == _KERNEL:
+        arguments = [node.kwargs.get("kwargs")]  # torch does not say which of them it writes
+    else:
+        word = node.target if isinstance(node.target, str) else ""
+        inplace = (
+            (node.op == "call_method" and word.endswith("_") and not word.endswith("__"))
+            or (node.op == "call_method" and word == "__setitem__")
+            or node.target in _INPLACE
+            or node.target is operator.setitem
+            or (node.op == "call_function" and node.kwargs.get("inplace") is True)
+        )
+        arguments = list(node.args[:1]) if inplace else []
+        if "out" in node.kwargs:
+            arguments.append(node.kwargs["out"])
+    nodes: list[torch.fx.Node] = []
+    torch.fx.node.map_arg(tuple(arguments), nodes.append)
+    return nodes
+
+
+def is_view(node: torch.fx.Node) -> bool:
+    """Whether the result is a view of the first argument, by the name; false with a schema."""
+    return not has_schema(node) and _word(node) in _VIEWS
+
+
+def node_draws(node: torch.fx.Node) -> bool:
+    """Whether the call draws random numbers, by the name; false with a schema."""
+    if has_schema(node) or node.op not in ("call_function", "call_method"):
+        return False
+    training = node.args[2] if len(node.args) > 2 else node.kwargs.get("training", True)
+    return _word(node) in _RANDOM and training is not False
+
+
+def _word(node: torch.fx.Node) -> str:
+    """The last part of the op's name."""
+    return op_name(node.target).rpartition(".")[2]
+
+
+class EffectTracker:
+    """Follows storages through the nodes of a graph, which are added in their order.
+
+    A storage is known by the name of the first node that has its value there.
+
+    Args:
+        names: the name of each node, to be there when the node is added.
+    """
+
+    def __init__(self, names: Mapping[torch.fx.Node, str]):
+        self._names = names
+        self._storages: Storages[str] = Storages()
+        self._storage_of: dict[torch.fx.Node, str] = {}
+
+    def add_input(self, node: torch.fx.Node) -> None:
+        """Add a placeholder, which has a storage of its own."""
+        name = self._names[node]
+        self._storages.define(name, [name])
+        self._storage_of[node] = name
+
+    def add_call(self, node: torch.fx.Node) -> tuple[tuple[Effect, ...], tuple[Ref, ...]]:
+        """Add any other node: its effects, and the writes that it must come after."""
+        name = self._names[node]
+        args, kwargs = tuple(node.args), dict(node.kwargs)
+        operands = [
+            (self._names[operand], self._storage_of[operand])
+            for operand in node.all_input_nodes
+            if operand in self._storage_of
+        ]
+        after = tuple(Ref(writer) for writer in self._storages.after(operands))
+        writes = [value for value in node_writes(node) if value in self._storage_of]
+        source = self._aliased(node, args, writes)
+        self._storage_of[node] = self._storage_of[source] if source is not None else name
+        self._storages.define(name, [self._storage_of[node]])
+        effects: list[Effect] = []
+        for value in writes:
+            storage = self._storage_of[value]
+            effects.append(Effect("mutates", Ref(self._storages.owner[storage])))
+            self._storages.write(name, storage)
+        effects += [Effect(kind) for kind in kinds(node.target, args, kwargs)]
+        if node.meta.get(COMMUNICATES):
+            effects.append(Effect("communicates"))
+        if node_draws(node):
+            effects.append(Effect("random"))
+        return tuple(dict.fromkeys(effects)), after
+
+    def _aliased(
+        self, node: torch.fx.Node, args: tuple[Any, ...], writes: list[torch.fx.Node]
+    ) -> torch.fx.Node | None:
+        """The operand whose storage the result shares: one that is written, or viewed."""
+        aliases = facts(node.target).aliases
+        shared: list[Any] = writes or [args[i] for i in aliases if i < len(args)]
+        if not shared and args and is_view(node):
+            shared = [args[0]]
+        return next((value for value in shared if value in self._storage_of), None)

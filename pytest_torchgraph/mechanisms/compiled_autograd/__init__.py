@@ -1,1 +1,0 @@
-"""The whole backward as one graph, captured by compiled autograd."""

@@ -1,0 +1,474 @@
+"""Capture by a TorchDispatchMode: ops as they ran, recorded and then replayed as nodes."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from types import FrameType
+from typing import Any, ClassVar
+
+import torch
+
+from .. import torch_private
+from ..convert import effects, source_lines
+from ..convert.canonical_names import CanonicalNames
+from ..convert.source_lines import Line, is_torch_module, is_user_file
+from ..errors import CaptureError
+from ..graph.model import Arg, Graph, RecomputedBy, Ref, Source
+from ..ops.names import Level
+from ..ops.qualified import op_name
+from ..ops.views import KNOWN_NAMESPACES
+from ..syncs.detect import RecordedCalls, on_method_call
+from ..syncs.model import STARTS
+from ..syncs.op_calls import SyncCall, may_sync_or_copy
+from .protocol import UNKNOWN_TENSOR, Built, Captured, Leaf, leaves_of, numbers_are_exact, output_of
+from .recording.mode import HANDS_OVER, LEAF, LIFT, OpRecord, RecordingMode, Value, collector_paused
+from .recording.replay import Replay
+from .recording.section import Section, Unfilled, refuse_unfilled
+from .recording.unseen import precompiled_noted, refuse_unseen, threads_started
+from .step.named_tensors import NamedTensors
+from .step.saved_state import SavedState
+from .step.step import Step, output_leaves
+
+_inference_mode_is_on = torch.is_inference_mode_enabled
+_NONE: dict[str, Any] = {}
+"""The keyword arguments of all calls without any."""
+
+
+class _RunningHooks:
+    """The hooks on the output of a module, which run when its forward has ended.
+
+    What they run belongs to the module. Tensor parallelism puts its collectives there.
+
+    Attributes:
+        sequence: that of the last op of the module, as far as is known.
+        outer: the hooks that called the module, None where none did.
+    """
+
+    def __init__(self, call: FrameType, sequence: int, outer: _RunningHooks | None):
+        self._call = call
+        self.sequence = sequence
+        self.outer = outer
+
+    def are_running(self, frame: FrameType | None) -> bool:
+        """Whether a frame is inside of the module's call."""
+        while frame is not None and frame is not self._call:
+            frame = frame.f_back
+        return frame is not None
+
+
+class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]
+    """Records forward and backward ops of one step.
+
+    Args:
+        named: the tensors and modules that have names.
+        saved: what is told of each op that may write.
+    """
+
+    def __init__(self, named: NamedTensors, saved: SavedState):
+        super().__init__(named)
+        self._saved = saved
+        self._writing: dict[Any, bool] = {}
+        self.forward: list[OpRecord] = []
+        self.backward: list[OpRecord] = []
+        self.records = self.forward
+        self.changes: list[tuple[int, int]] = []
+        self._stack: list[int] = []
+        self._hooks: _RunningHooks | None = None
+        self._user_files: dict[str, bool] = {}
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        # True would wrap __torch_dispatch__ in a torch.compiler.disable, at 3 µs an op. No compiled
+        # region runs under this mode, so there is nothing to disable.
+        return False
+
+    @contextmanager
+    def recording(self, *, backward: bool) -> Iterator[None]:
+        """Record what runs inside as the forward or as the backward."""
+        self.records = self.backward if backward else self.forward
+        pre = torch.nn.modules.module.register_module_forward_pre_hook(self._enter)
+        post = torch.nn.modules.module.register_module_forward_hook(self._leave, always_call=True)
+        try:
+            with self:
+                yield
+        finally:
+            pre.remove()
+            post.remove()
+            self._stack.clear()
+            self._hooks = None
+
+    # -- modules ---------------------------------------------------------------------------------
+
+    @property
+    def module(self) -> str:
+        """Path of the innermost module that is running."""
+        if self._hooks is not None:
+            self._after_hooks()
+        return self.paths[self._stack[-1]] if self._stack else ""
+
+    def _enter(self, module: torch.nn.Module, _args: Any) -> None:
+        if self._hooks is not None:
+            self._after_hooks()
+        number = self.number_of_module(module)
+        self._stack.append(number)
+        if self.records is self.forward:
+            self.changes.append((self._sequence(), number))
+
+    def _leave(self, module: torch.nn.Module, _args: Any, _output: Any) -> None:
+        if self._hooks is not None:
+            self._after_hooks()
+        if module._forward_hooks and self._stack:  # they run behind this one
+            self._hooks = _RunningHooks(sys._getframe(1), self._sequence(), self._hooks)
+        else:
+            self._left(self._sequence())
+
+    def _left(self, sequence: int) -> None:
+        """Note that the innermost module has ended, before what comes next in this sequence."""
+        if self._stack:
+            self._stack.pop()
+        if self.records is self.forward:
+            self.changes.append((sequence, self._stack[-1] if self._stack else 0))
+
+    def _after_hooks(self) -> None:
+        """Note which modules have ended: those of which no hook on the output is running."""
+        caller = sys._getframe(2)
+        while (hooks := self._hooks) is not None:
+            if hooks.are_running(caller):
+                hooks.sequence = self._sequence()
+                return
+            self._hooks = hooks.outer
+            self._left(hooks.sequence)
+
+    # -- ops -------------------------------------------------------------------------------------
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        if types and torch_private.stands_for_others(types):
+            return NotImplemented
+        if _inference_mode_is_on() and self.is_composite(func):
+            with self:  # inference mode skips the place where composite ops are taken apart
+                return func.decompose(*args, **(kwargs or {}))
+        writes = self.writes
+        if writes is not None and not writes.is_following:
+            return writes.follow(func, self.__torch_dispatch__, args, kwargs or {})
+        if func is LIFT:
+            self.lifted(args[0])
+        if self._hooks is not None:
+            self._after_hooks()
+        if self._saved.unwritten and self._may_write(func):
+            self._saved.before_write(args, *(kwargs or _NONE).values())
+        encoded = self.encode_all(args)
+        if kwargs:
+            named = {key: self.encode(arg) for key, arg in kwargs.items()}
+            output = func(*args, **kwargs)
+        else:
+            named = _NONE
+            output = func(*args)
+        self._record(func, encoded, named, self.encode(output, True))
+        return output
+
+    def read(self, method: str, tensor: Any) -> None:
+        """Record a method that reads a tensor and dispatches no op; what leads to it stays."""
+        self.hand_over(method)
+        if method in HANDS_OVER:  # numpy may write into the memory that it is given
+            self._saved.before_write(tensor)
+        op = sys.intern(f"Tensor.{method}")
+        if op in effects.READING and isinstance(tensor, torch.Tensor):
+            if self._hooks is not None:
+                self._after_hooks()
+            self._record(op, (self.number_of(tensor),), _NONE, None)
+
+    def _record(
+        self, func: Any, encoded: tuple[Any, ...], named: dict[str, Any], result: Any
+    ) -> None:
+        stack = self._stack
+        if self.records is self.forward:
+            path, sequence, line = (stack[-1] if stack else 0), self._sequence(), self._line()
+            by: RecomputedBy = ""
+            if self.is_packing():
+                sequence = self.records[-1].sequence if self.records else self._begin
+        else:
+            node = self._autograd_node()
+            path = stack[-1] if stack else -1
+            sequence = self.sequence_of(node)
+            line, by = None, self.by(node, bool(stack))
+            if path == -1 and sequence >= LEAF:
+                path = self.number_of_owner(node)
+        self.records.append(OpRecord(func, encoded, named, result, path, sequence, line, by))
+
+    def _may_write(self, func: Any) -> bool:
+        """True for an op that writes to an argument, or is a custom one, which may not say so."""
+        known = self._writing.get(func)
+        if known is None:
+            is_mutable = getattr(getattr(func, "_schema", None), "is_mutable", True)
+            known = bool(is_mutable or getattr(func, "namespace", "") not in KNOWN_NAMESPACES)
+            self._writing[func] = known
+        return known
+
+    def _line(self) -> Line | None:
+        frame: FrameType | None = sys._getframe(2)
+        known = self._user_files
+        direct = True
+        while frame is not None:
+            code = frame.f_code
+            file = code.co_filename  # a code object's own hash takes one of all its constants
+            mine = known.get(file)
+            if mine is None:
+                mine = known[file] = is_user_file(file)
+            if mine:
+                return file, frame.f_lineno, code.co_name, direct
+            direct = direct and not is_torch_module(file)
+            frame = frame.f_back
+        return None
+
+
+class DispatchReplay(Replay):
+    """Builds the graphs of one recorded step.
+
+    Args:
+        recorder, canon: see `Replay`.
+        keep_dead: whether ops whose results nothing uses are kept.
+    """
+
+    def __init__(self, recorder: DispatchRecorder, canon: CanonicalNames, keep_dead: bool):
+        super().__init__(recorder, canon)
+        self.forward, self.backward = recorder.forward, recorder.backward
+        self.changes = recorder.changes
+        self.keep_dead = keep_dead
+        self.sequences = [record.sequence for record in recorder.forward]
+        self.change_points = [sequence for sequence, _ in recorder.changes]
+
+    def graphs(self, outputs: Sequence[Value], grads: Sequence[Value] | None) -> list[Graph]:
+        """The forward (or inference) graph and, where a backward ran, its graph."""
+        for record in self.forward:
+            self.add(record)
+        returned = [self.draft_of(value) for value in outputs]
+        keep_dead = self.keep_dead
+        writes = self.writes_after()
+        if grads is None:
+            section = Section(self, 0, returned, writes=writes, keep_dead=keep_dead)
+            return [section.graph("inference")]
+        self.section = 1
+        for record in self.backward:
+            self.add(record)
+        results = [self.draft_of(value) for value in grads]
+        section = Section(self, 1, results, writes=self.writes_after(), keep_dead=keep_dead)
+        saved = section.outside()
+        forward = Section(self, 0, returned, saved, writes=writes, keep_dead=keep_dead)
+        graph = forward.graph("forward")
+        section.known = {i: forward.names[i] for i in saved}
+        section.reserved = forward.names.values()
+        backward = section.graph("backward")
+        # A checkpoint drops what its forward computes. A value that only the backward needs is then
+        # dead in the forward: only the forward with its dead ops shows that it is computed twice.
+        graph = replace(graph, whole=forward.whole(graph))
+        known = {i: name for i, name in forward.names.items() if i not in section.known}
+        section.known.update(known)
+        return [graph, replace(backward, whole=section.whole(backward))]
+
+    def place(self, record: OpRecord) -> tuple[str, Source | None]:
+        """Module path and source of an op; in the backward those of the forward op it is for."""
+        paths = self.recorder.paths
+        if record.line is not None:
+            return paths[max(record.path, 0)], source_lines.from_line(*record.line)
+        sequence = record.sequence
+        if record.path >= 0 or sequence < 0 or sequence >= LEAF:
+            return paths[max(record.path, 0)], None
+        at = bisect_right(self.change_points, sequence) - 1
+        path = paths[self.changes[at][1]] if at >= 0 else ""
+        made = bisect_right(self.sequences, sequence)
+        line = self.forward[made].line if made < len(self.forward) else None
+        return path, None if line is None else source_lines.from_line(*line)
+
+
+_REFUSED = (
+    "a region compiled by torch.compile runs inside the target: what it runs would be a hole in a "
+    "graph of dispatched ops. Capture the eager function, or use via='aot'"
+)
+
+
+@dataclass(frozen=True)
+class Dispatch:
+    """A TorchDispatchMode that records each op which reaches the dispatcher below autograd.
+
+    Args:
+        keep_dead: whether ops whose results nothing uses are kept in the graph.
+    """
+
+    keep_dead: bool = False
+
+    name: ClassVar[str] = "dispatch"
+    level: ClassVar[Level] = "dispatch"
+
+    def capture(
+        self, step: Step, canon: CanonicalNames, *, keep_constants: bool = False
+    ) -> Captured:
+        """Run the step under the mode.
+
+        Args:
+            keep_constants: keep the tensors of constants, so that the graphs can run again.
+        """
+        named = step.invocation.named
+        compiled = _compiled_modules(step.invocation.target, named)
+        if compiled:
+            raise CaptureError(f"{_REFUSED} ({compiled})")
+        recorder = DispatchRecorder(named, step.saved)
+        recorder.kept = {} if keep_constants else None
+        seen = RecordedCalls()
+
+        def note(method: str, owner: Any) -> None:
+            if method == STARTS:
+                step.saved.copy_all()
+            note_method(seen, recorder, method, owner)
+
+        @contextlib.contextmanager
+        def forward() -> Iterator[None]:
+            for name, tensor in named.inputs:
+                recorder.introduce(tensor, "input", name)
+            with recorder.recording(backward=False), on_method_call(note):
+                yield
+
+        @contextlib.contextmanager
+        def backward() -> Iterator[None]:
+            for number, cotangent in step.cotangents:
+                recorder.introduce(cotangent, "tangent", f"tangent.{number}")
+            with recorder.recording(backward=True), on_method_call(note):
+                yield
+
+        with (
+            precompiled_noted(recorder),
+            _no_compiled_region(),
+            threads_started(recorder) as threads,
+        ):
+            step.run(None, forward, backward)
+        tensors = output_leaves(step.output)
+        outputs = [recorder.number_of(tensor) for tensor in tensors]
+        positions = {id(tensor): position for position, tensor in enumerate(tensors)}
+        leaves = leaves_of(step.output, lambda tensor: positions.get(id(tensor)))
+        number = len(tensors)
+        del tensors  # none may outlive the step
+        outputs += [recorder.number_of(buffer) for buffer in step.saved.replaced_buffers()]
+        grads = [recorder.number_of(leaf.grad) for leaf in step.leaves if leaf.grad is not None]
+        refuse_unseen(recorder, threads)
+        unfilled = Unfilled(recorder)
+        for record in (*recorder.forward, *recorder.backward):
+            unfilled.ran(record)
+        unfilled.read([*outputs, *grads])
+        refuse_unfilled(unfilled)
+        ran_backward, keep_dead = step.ran_backward, self.keep_dead
+        if not ran_backward:  # the target may have run a backward of its own
+            outputs += grads
+
+        def build() -> Built:
+            replay = DispatchReplay(recorder, canon, keep_dead)
+            with collector_paused():
+                graphs = replay.graphs(outputs, grads if ran_backward else None)
+            graphs[0] = _with_output(graphs[0], leaves, number)
+            note_calls(seen, recorder, replay, backward=ran_backward)
+            if ran_backward and not any(node.is_call for node in graphs[1].nodes):
+                raise CaptureError(
+                    "the backward ran, but no op of it leads to a gradient of a leaf: does a hook "
+                    "clear .grad?"
+                )
+            return Built(graphs, seen, replay.kept_by_name)
+
+        # Working out the graphs takes about as long as recording, so it waits until they are read,
+        # unless it takes that to see whether there is anything in them.
+        computed = any(value not in recorder.origin for value in outputs)
+        return Captured(build if computed and (grads or not ran_backward) else build())
+
+
+def _with_output(graph: Graph, leaves: Sequence[Leaf], tensors: int) -> Graph:
+    """The forward with what the target returned.
+
+    Args:
+        graph: returns the tensors of the output, and then what else the step gives.
+        leaves: those of the output, with the position of each tensor.
+        tensors: how many tensors there are.
+    """
+    values = [Ref(node.name) for node in graph.outputs]
+
+    def value_of(position: int | None) -> Arg:
+        return UNKNOWN_TENSOR if position is None else values[position]
+
+    exact = numbers_are_exact((graph,))
+    returned = values[:tensors]
+    return replace(graph, output=output_of(leaves, returned, value_of, exact=exact))
+
+
+def _compiled_modules(target: Any, named: NamedTensors) -> str:
+    if torch_private.is_compiled(target):
+        return "the target itself"
+    for path, module in named.all_modules:
+        if torch_private.is_compiled(module):
+            return f"module {path or type(module).__name__}"
+    return ""
+
+
+@contextlib.contextmanager
+def _no_compiled_region() -> Iterator[None]:
+    """Refuse as soon as a compiled function is entered."""
+    loaded = "torch._dynamo" in sys.modules
+    with torch_private.on_compiled_region(_refuse) if loaded else contextlib.nullcontext():
+        yield
+    if not loaded and "torch._dynamo" in sys.modules and torch_private.frames_seen():
+        _refuse(None)
+
+
+def _refuse(function: Any) -> None:
+    name = getattr(function, "__qualname__", "")
+    if str(getattr(function, "__module__", "")).startswith("torch."):
+        raise CaptureError(
+            f"torch's {name.partition('.')[0]} compiles itself where it runs eagerly: what it runs "
+            "would be a hole in a graph of dispatched ops. Use via='aot', where its bodies are "
+            "subgraphs"
+        )
+    raise CaptureError(f"{_REFUSED} ({name})" if name else _REFUSED)
+
+
+def note_calls(
+    seen: RecordedCalls, recorder: DispatchRecorder, replay: Replay, *, backward: bool
+) -> None:
+    """Add what a replayed recorder has to `seen`; then nothing needs the recorder any more.
+
+    Args:
+        seen: where the calls go.
+        recorder, replay: of one step.
+        backward: whether its backward ran apart from the forward.
+    """
+
+    def described(value: Any) -> Any:
+        if type(value) is Value:
+            return replay.meta(value)
+        if type(value) is tuple:
+            return tuple([described(item) for item in value])
+        return replay.canon.constant(value)
+
+    for records, name in (
+        (recorder.forward, "forward" if backward else "inference"),
+        (recorder.backward, "backward"),
+    ):
+        for record in records:
+            op = effects.facts(record.op).name or op_name(record.op)
+            if isinstance(record.op, str):  # `note_method` has it
+                continue
+            if may_sync_or_copy(op):
+                module, source = replay.place(record)
+                kwargs = {key: described(value) for key, value in record.kwargs.items()}
+                result = replay.result(record.output)
+                call = SyncCall(op, described(record.args), kwargs, result)
+                seen.calls.append((call, name, module, source))
+
+
+def note_method(seen: RecordedCalls, recorder: DispatchRecorder, method: str, owner: Any) -> None:
+    """Add the call of a method that is being made, of a tensor or a thread."""
+    recorder.read(method, owner)
+    line = source_lines.current()
+    source = None if line is None else source_lines.from_line(*line)
+    seen.methods.append((method, recorder.module, source))

@@ -1,1 +1,0 @@
-"""Graphs by a TorchDispatchMode: what ran, recorded and then replayed as nodes."""
