@@ -1,11 +1,12 @@
 """Stored graphs: `.tgraph` files beside the tests, kept by syrupy, compared as graphs.
 
-    assertion    the fixture `graph_snapshot`, on top of syrupy's; `extension`, its storage
-    subject      what a test captured, as a `Program`
-    compare      that against a stored one, ranks by their classes
-    file_names, files, order    names of the files, reading and writing, refused loops
-    changes, run, stale, summary    what a run wrote, compared, and may remove
-    pending    what an update would have written, to be made later
+    assertion            the fixture `graph_snapshot`: syrupy's assertion and its storage
+    subject              what a test captured, as a `Program`
+    compare              that program against a stored one, ranks by their classes
+    file_names, files    names of the files; reading and writing
+    run, stale, summary  what a run compared, may remove, and wrote
+    pending              what an update would have written, for later
+    inline, literals     `assert_graph_text`, and the text in the source of a test
 
 A test keeps in its stash, as a `Record`, what its report needs. This module imports nothing
 but pytest, so that tests without graphs pay nothing.

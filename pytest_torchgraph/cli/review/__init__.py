@@ -1,7 +1,7 @@
 """`review [DIR]`: go through the graphs that tests captured and that differ from the stored ones.
 
-`waiting` reads what runs left in a directory, with its causes and their numbers; `accepting` writes
-stored files; `listing` prints the causes, and `prompt` asks about them in a terminal.
+`waiting` reads what runs left in a directory, with its causes and their numbers; `listing` prints
+the causes; `prompt` asks about them in a terminal, and stores what is accepted.
 """
 
 from __future__ import annotations

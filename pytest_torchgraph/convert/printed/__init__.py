@@ -1,11 +1,8 @@
 """Graphs that torch's structured trace printed, to the same `Graph` as the live ones.
 
-- `syntax`: text -> Python syntax tree, comments and sources.
-- `reading`, `statements`: syntax tree -> torch.fx graph; `calls`, `callables`, `values`: its
-  expressions.
-- `results`, `descriptions`, `scopes`: annotations, comments and sources, into the nodes' meta.
-- `inputs`: roles and names of the inputs.
-- `graphs`: all of it, and the conversion that live graphs go through. `errors`: the one error.
+- `syntax`: text -> Python syntax tree, with comments and sources.
+- `statements`: syntax tree -> nodes of torch.fx; `calls`, `callables`, `values`: its expressions.
+- `reading`: the whole module, its inputs, and the conversion that live graphs go through.
 """
 
 from __future__ import annotations

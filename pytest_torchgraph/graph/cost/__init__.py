@@ -2,9 +2,8 @@
 
 - `cost`: `Cost`, the two figures of some ops or of an edit.
 - `flops`: floating-point operations, by torch's formulas; the one module that needs torch.
-- `saved`: the storages that a forward keeps for its backward.
+- `step`: the storages of a step of several graphs, and those that the forward saves.
 - `peak`: an estimate of the most bytes that are alive at one time.
-- `step`: the storages of a step of several graphs, which take what others made.
-- `by_module`: both by the module in which the ops are.
-- `by_node`: both of each node; `table`: of modules, in rows and as text.
+- `recomputed`: what a backward computes again.
+- `table`: costs by node and by module, in rows and as text.
 """
