@@ -21,7 +21,7 @@ import pytest_torchgraph
 from pytest_torchgraph import Graph, GraphDiff, GraphFormatError, Node, OpCounts, TensorMeta
 from pytest_torchgraph.graph import diff, equality, text
 from pytest_torchgraph.graph.diff import group
-from pytest_torchgraph.graph.text import format, parse, values
+from pytest_torchgraph.graph.text import format, nodes, parse
 from pytest_torchgraph.graph.equality import equal
 from pytest_torchgraph.graph.diff.report import diff_graphs
 

@@ -225,7 +225,7 @@ def test_a_file_that_is_only_written_in_another_way_is_left_alone(
         def broken(text):
             raise AssertionError("read")
 
-        pytest_torchgraph.snapshot.compare.parse_document = broken
+        pytest_torchgraph.snapshot.compare.parse_text = broken
         """
     )
     path.write_text(flat)

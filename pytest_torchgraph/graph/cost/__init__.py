@@ -5,5 +5,5 @@
 - `step`: the storages of a step of several graphs, and those that the forward saves.
 - `peak`: an estimate of the most bytes that are alive at one time.
 - `recomputed`: what a backward computes again.
-- `table`: costs by node and by module, in rows and as text.
+- `by_node`: costs of single nodes. `table`: costs by module, in rows and as text.
 """
