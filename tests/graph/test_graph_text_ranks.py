@@ -162,7 +162,7 @@ ERRORS = {
     "no graph": (OK.partition("rank 5\n")[2], "", "*: the file holds no graph"),
     "an undefined name": ("return %relu", "return %gelu", "10:3: %gelu is used before"),
     "truncated": ("  return %x\n}\n", "", "17:1: graph 'forward' has no closing"),
-    "a bad origin": ("via aot", "viva aot", "2:5: expected 'via'"),
+    "a bad origin": ("via aot", "viva aot", "2:1: expected 'via'"),
     "a later line": ("return %x\n", "return %y\n", "17:3: %y is used before"),
     "a conflict": ("ranks 0-3, 7\n", "<<<<<<< HEAD\nranks 0-3, 7\n", "5:1: merge conflict"),
     "endless": ("dp=2, tp=4\n\nranks 0-3", "a=999999999\n\nranks 0-99999999", "*more than 1000000"),
