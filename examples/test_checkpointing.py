@@ -6,10 +6,12 @@ the allocator says before and after a forward. A block that nobody wrapped chang
 that nothing else notices it.
 """
 
+import functools
+
 import pytest
 import torch
 from torch import nn
-from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
 
 BLOCKS = 4
 
@@ -71,3 +73,36 @@ def test_the_more_is_computed_again_the_less_is_kept(graph_capture, x):
     steps = [graph_capture(policy, x, via="dispatch") for policy in policies]
     assert [step.saved_bytes for step in steps] == sorted({s.saved_bytes for s in steps})[::-1]
     assert [step.flops for step in steps] == sorted({step.flops for step in steps})
+
+
+def selective(block, x):
+    """A policy that saves matrix products, and nothing else."""
+    aten = torch.ops.aten
+    keep = functools.partial(
+        create_selective_checkpoint_contexts, [aten.mm.default, aten.addmm.default]
+    )
+    return checkpoint(block, x, use_reentrant=False, context_fn=keep)
+
+
+class SelectiveTower(Tower):
+    def forward(self, x):
+        for block in self.blocks:
+            x = selective(block, x)
+        return x
+
+
+@via
+def test_a_selective_policy_recomputes_no_product(graph_capture, x, via):
+    step = graph_capture(SelectiveTower(), x, via=via)
+    step.assert_not_recomputed("aten.mm", "aten.addmm")
+    step.assert_recomputed({"aten.gelu": BLOCKS})
+    step.assert_budget(recomputed_flops=0)
+
+
+@via
+def test_a_policy_that_is_missing_is_named(graph_capture, x, via):
+    with pytest.raises(
+        AssertionError, match=r"aten\.addmm\.default \(8 times\)|aten\.addmm"
+    ) as error:
+        graph_capture(Tower(0, 1, 2, 3), x, via=via).assert_not_recomputed("aten.mm", "aten.addmm")
+    assert "create_selective_checkpoint_contexts" in str(error.value)
