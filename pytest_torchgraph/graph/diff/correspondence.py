@@ -55,7 +55,7 @@ class Correspondence:
         return self.is_open(0, i) and self.is_open(1, j)
 
     def is_open(self, side: int, i: int) -> bool:
-        """Return True if a node of `a` (side 0) or `b` (side 1) still needs and may get a partner."""
+        """Return True if a node of `a` (side 0) or `b` (side 1) has no partner and may get one."""
         partner = self.backward if side else self.forward
         return partner[i] == -1 and i not in self.apart[side]
 

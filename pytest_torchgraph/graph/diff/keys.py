@@ -50,7 +50,7 @@ class EditKeys:
         self._users: dict[Key, Users] = {}
 
     def key(self, finding: Finding) -> Hashable:
-        """Return the key of a finding, equal for two findings if they are one edit in two places."""
+        """Return the key of a finding, equal for the same edit in different places."""
         changes: Sequence[Change] = finding.changes
         unknown = not all(map(self.origins.knows, changes))
         if finding.summary or finding.of_graph or unknown:
@@ -340,7 +340,7 @@ class CallKeys:
         self._ids: dict[Hashable, int] = {}
 
     def key(self, finding: Finding) -> Hashable:
-        """Return the key of a finding, equal for one edit in several calls of a module or function."""
+        """Return a key that is equal for one edit in several calls of a module or function."""
         alone = ("alone", id(finding))
         if finding.summary or finding.of_graph or not self._is_certain(finding):
             return alone
@@ -405,7 +405,10 @@ class CallKeys:
         )
 
     def _uses(self, node: Occurrence, module: str | None, own: Mapping[Key, int]) -> Hashable:
-        """Return the users of a node; outside users by op if its operands have other outside users."""
+        """Return the users of a node.
+
+        Outside users are identified by op if the operands have other users outside.
+        """
         flat = node.flat
         uses = {
             (self._value(node.at(user), module, own), slot) for user, slot in flat.uses(node.number)

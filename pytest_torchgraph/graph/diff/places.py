@@ -92,7 +92,7 @@ def set_modules_apart(
 def _came_or_went(
     findings: Sequence[Numbered], before: Sequence[Graph], after: Sequence[Graph]
 ) -> _Modules:
-    """Return the outermost instances on one side only, if most of their ops are added or removed."""
+    """Return the outermost instances on one side only whose ops are mostly added or removed."""
     edited = _counted(place.changes for _, finding in findings for place in finding.places)
     if all(count < LEAST for counts in edited.values() for count in counts.values()):
         return {}
