@@ -189,7 +189,7 @@ class _Matcher:
         return {keys[i]: i for i in rest if counts[keys[i]] == 1}
 
     def pasts(self, ids: dict[Hashable, int]) -> tuple[list[int], list[int]]:
-        """Number the nodes of both graphs so that nodes with equal dependencies have equal numbers."""
+        """Number the nodes of both graphs; equal numbers mean equal dependencies."""
 
         def past(flat: NumberedGraph, partner: list[int], offset: int) -> list[int]:
             numbers: list[int] = []
@@ -204,7 +204,7 @@ class _Matcher:
         return past(self.a, self.m.forward, 0), past(self.b, self.m.backward, 1)
 
     def futures(self, ids: dict[Hashable, int]) -> tuple[list[int], list[int]]:
-        """Number the nodes of both graphs so that nodes with equal dependents have equal numbers."""
+        """Number the nodes of both graphs; equal numbers mean equal dependents."""
         slots_a, slots_b = self.output_slots()
 
         def future(flat: NumberedGraph, slots: Sequence[int]) -> list[int]:
@@ -231,7 +231,7 @@ class _Matcher:
     # -- neighbours ------------------------------------------------------------------------------
 
     def match_neighbours(self) -> None:
-        """Match equal nodes that are singled out by their matched neighbours, until none is left."""
+        """Match equal nodes that their matched neighbours single out, until none is left."""
         for _ in range(NEIGHBOUR_ROUNDS):
             found = 0
             for i in range(len(self.a.nodes)):
