@@ -1,4 +1,4 @@
-"""What follows in the backward from the edits of a forward."""
+"""Find the changes of the backward that follow from the edits of a forward."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ TAKEN_BY_SEVERAL = 1.5
 def with_consequences(
     findings: Sequence[Finding], backward: Iterable[Finding], origins: Origins
 ) -> list[Finding]:
-    """The findings, each with the changes of the backward that follow from it.
+    """Return the forward findings, each with the backward changes that follow from it.
 
     These are, in this order: on its own values, in its modules, on values that it takes, in a
     module nearby. A change that says nothing of this goes with those that it is connected to.
 
     Args:
-        findings: of the forward, one place each, at least one.
+        findings: the findings of the forward, one place each, at least one.
         backward: the findings of the backward, one place each.
-        origins: where the changes come from.
+        origins: the origins of the changes.
     """
     reach = _Reach(findings, origins)
     follows: list[list[Change]] = [[] for _ in findings]
@@ -95,7 +95,7 @@ class _Reach:
         return number + origins.position(change)
 
     def best(self, change: Change) -> tuple[float, int]:
-        """How surely a change follows from an edit, and the number of that edit."""
+        """Return the score and the number of the edit that a change most likely follows from."""
         nodes = _nodes((change,))
         names = [name for node in nodes for name in (node.name, *node.refs)]
         for name in names:

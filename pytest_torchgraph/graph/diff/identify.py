@@ -179,7 +179,7 @@ def _below(path: str, own: str) -> str:
 
 
 def where(places: Iterable[Place], ops: tuple[tuple[str, ...], tuple[str, ...]]) -> str:
-    """Return a token for an edit from its removed or changed nodes, or "" if there are none.
+    """Return a token for an edit from its old nodes, or "" if a place has no old node.
 
     The names of added nodes are not used: they say too little.
     """

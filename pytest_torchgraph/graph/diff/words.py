@@ -101,7 +101,7 @@ def count_changes(changes: Iterable[Change]) -> str:
 
 
 def places_text(finding: Finding) -> str:
-    """Return the abridged modules of the places; for a shared module, also the modules feeding it."""
+    """Return the abridged modules of the places, and the modules feeding a shared module."""
     paths = [place.module for place in finding.places]
     text = abridged(path or TOP for path in paths)
     if len(paths) > 1 and len(set(paths)) == 1:
@@ -304,7 +304,7 @@ def heading(findings: Sequence[Finding]) -> str:
 
 
 def edit_name(finding: Finding) -> str:
-    """Return the name of an edit without its place: `aten.gelu -> aten.relu`, `aten.clone added`."""
+    """Return an edit without its place: `aten.gelu -> aten.relu`, `aten.clone added`."""
     if finding.summary:
         return finding.summary
     change, rest = finding.changes[0], ops_of(finding.changes[1:])
