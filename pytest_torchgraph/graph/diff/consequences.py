@@ -14,9 +14,9 @@ from .origins import Origins
 from .paths import path_of
 
 SURE = 2.0
-"""From which score on a change belongs to another edit than the rest of what it is connected to."""
+"""Minimum score for a change to follow from a different edit than its connected changes."""
 TAKEN_BY_SEVERAL = 1.5
-"""The score of a change of a value that several edits take."""
+"""Score of a change of a value that several edits take as operand."""
 
 
 def with_consequences(
@@ -24,8 +24,9 @@ def with_consequences(
 ) -> list[Finding]:
     """Return the forward findings, each with the backward changes that follow from it.
 
-    These are, in this order: on its own values, in its modules, on values that it takes, in a
-    module nearby. A change that says nothing of this goes with those that it is connected to.
+    A backward change is attributed by these criteria, in order: it is on the edit's own values, in
+    its modules, on values that the edit takes as operands, or in a module nearby. A change without
+    any of these follows the changes that it is connected to.
 
     Args:
         findings: the findings of the forward, one place each, at least one.
@@ -47,16 +48,16 @@ def with_consequences(
 
 
 def _with(place: Place, changes: Iterable[Change]) -> Place:
-    """A place of the forward, with what follows in the backward as well."""
+    """Return a forward place extended by its consequences in the backward."""
     return replace(place, consequences=(*place.consequences, *changes))
 
 
 class _Reach:
-    """What forward findings touched, to tell which backward changes follow from which.
+    """The values and modules touched by forward findings, to attribute backward changes.
 
     Args:
-        findings: of the forward, one place each.
-        origins: where their changes come from.
+        findings: the findings of the forward, one place each.
+        origins: the origins of their changes.
     """
 
     def __init__(self, findings: Sequence[Finding], origins: Origins):
@@ -86,7 +87,7 @@ class _Reach:
             places.sort()
 
     def _place(self, change: Change, origins: Origins) -> float:
-        """Where a change stands: the number of its pair of graphs, and the share before it."""
+        """Return the position of a change: its pair of graphs, and the share of nodes before it."""
         node = next(origins.nodes(change), None)
         if node is None:
             return 0.0
@@ -114,14 +115,14 @@ class _Reach:
         return share, self._nearest(nodes[-1].module, self.inside[path])
 
     def _nearest(self, module: str, places: Sequence[tuple[float, int]]) -> int:
-        """Of several edits the one that is nearest to a module of the forward."""
+        """Return the edit nearest to a module of the forward."""
         at = self.positions.get(module, 0.0)
         k = bisect_left(places, (at, 0))
         return min(places[max(0, k - 1) : k + 1], key=lambda place: abs(place[0] - at))[1]
 
     @cached_property
     def positions(self) -> dict[str, float]:
-        """Where the modules of the forward begin, in the order of `_place`."""
+        """Start positions of the modules of the forward, as in `_place`."""
         positions: dict[str, float] = {}
         for number, matching in self.matchings.values():
             for flat in (matching.a, matching.b):
