@@ -131,11 +131,12 @@ def _went(content: Content | None, gone: Counter[str]) -> bool:
 
 
 def exchanged(matching: Correspondence) -> Iterator[tuple[int, int]]:
-    """Pairs of nodes without partner, old and new, of which one was exchanged for the other.
+    """Yield pairs of unmatched nodes, old and new, where one op was exchanged for the other.
 
-    Both take the same values, have equal results and are in one module. Around one of them is a
-    module that only its graph has; what is there takes values of its own, and none of these. So an
-    op that was written out as several ops is no exchange: these take what the op took.
+    Both nodes take the same values, have equal results and are in the same module. Next to one of
+    them is a module that only its graph has. The nodes of this module take other values and none of
+    the node's operands. So an op written out as several ops is not an exchange: these ops take the
+    operands of the op.
     """
     paths = [{node.module for node in flat.nodes} for flat in (matching.a, matching.b)]
     taken: set[int] = set()

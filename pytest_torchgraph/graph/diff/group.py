@@ -426,7 +426,7 @@ class _Grouper:
 
 
 def _known(flat: NumberedGraph, i: int) -> Iterable[int]:
-    """Return the operands that share a value or a storage with a node, not only their order."""
+    """Return the operands that a node shares a value or a storage with."""
     return (p for slot, p in enumerate(flat.operands[i]) if not flat.takes_turns(i, slot))
 
 

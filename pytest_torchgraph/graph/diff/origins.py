@@ -213,7 +213,7 @@ class Origins:
         return (node for node in self.of(change) if node is not None)
 
     def position(self, change: Change) -> float:
-        """Return the position of a change as a share of its graph, comparable between old and new."""
+        """Return the position of a change as a share of its graph, to compare old and new."""
         for node in reversed([*self.nodes(change)]):
             return node.number / len(node.flat.nodes)
         return 1.0

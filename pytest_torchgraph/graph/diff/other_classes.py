@@ -118,7 +118,10 @@ def _exchanged(before: Sequence[Graph], after: Sequence[Graph]) -> _Exchanged | 
 
 
 def _kept(before: Sequence[Graph], after: Sequence[Graph], paths: Sequence[str]) -> Set[Line]:
-    """Return the lines of functions that both sides ran; lines of one graph join a function."""
+    """Return the lines of functions that both sides ran.
+
+    The lines of a function in one graph belong together.
+    """
     lines = ChangedLines()
     seen: tuple[set[Line], set[Line]] = set(), set()
     for side, graphs in zip(seen, (before, after), strict=True):
@@ -242,7 +245,7 @@ def _is_in(name: str, file: str, library: Set[str]) -> bool:
     Args:
         name: the qualified name.
         file: the file, relative to the root or to where packages are installed.
-        library: classes whose package is no script.
+        library: classes whose package is not a script.
     """
     parts = file.removesuffix(".py").split("/")
     if name.startswith("__main__."):

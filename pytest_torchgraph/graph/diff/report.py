@@ -1,4 +1,4 @@
-"""The difference of graphs and of programs: one finding for each edit, as a person would count."""
+"""Compare graphs and programs: one finding for each change, as a person would count changes."""
 
 from __future__ import annotations
 
