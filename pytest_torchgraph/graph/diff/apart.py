@@ -22,7 +22,7 @@ MAX_CONTENTS = 50
 """Maximum number of different modules of one list to compare; with more, nothing is set apart."""
 
 Content = frozenset[tuple[tuple[str, str], int]]
-"""The ops of a module, with their places in the module, and how many there are of each."""
+"""Counts of the ops of a module, by op and place in the module."""
 
 
 def set_apart(a: NumberedGraph, b: NumberedGraph) -> tuple[set[int], set[int]]:
@@ -50,7 +50,7 @@ def set_apart(a: NumberedGraph, b: NumberedGraph) -> tuple[set[int], set[int]]:
 
 
 def _outermost(path: str, both: Iterable[str], kept: Iterable[str]) -> str | None:
-    """The outermost instance of a path that only its own graph has, in a list that both have."""
+    """Return the outermost instance of a path that only one graph has, in a list that both have."""
     for instance in reversed(instances_of(path)):
         if instance not in both:
             return instance if _list(instance) in kept else None
@@ -154,7 +154,7 @@ def exchanged(matching: Correspondence) -> Iterator[tuple[int, int]]:
 
 
 def _candidates(m: Correspondence, i: int) -> Iterator[int]:
-    """The nodes of the new graph without partner that take what a node took, in its module."""
+    """Yield unmatched new nodes with the operands, module and result of an old node."""
     node, operands = m.a.nodes[i], m.a.operands[i]
     partners = [m.forward[p] for p in operands]
     flow = [p for p in operands if m.a.nodes[p].op not in GIVEN]
@@ -173,15 +173,16 @@ def _candidates(m: Correspondence, i: int) -> Iterator[int]:
 
 
 def _around(m: Correspondence, side: int, start: int, paths: Set[str]) -> set[str] | None:
-    """The modules around a node that only its graph has, through nodes without partner.
-
-    `None` if a node there takes a value that `start` takes: then all is one edit. Empty if they
-    take nothing but the result of `start`: then one op was written out as a chain of ops.
+    """Return the modules next to a node that only its graph has, through unmatched nodes.
 
     Args:
         m: the correspondence of the nodes.
-        side, start: the node, of the old graph (0) or of the new one (1).
+        side, start: the node, in the old graph (0) or the new graph (1).
         paths: the modules of the other graph.
+
+    Returns:
+        `None` if a node there takes a value that `start` takes: then all is one edit. Empty if the
+        nodes take only the result of `start`: then one op was written out as a chain of ops.
     """
     flat = m.b if side else m.a
     partner = m.backward if side else m.forward

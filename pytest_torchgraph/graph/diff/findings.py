@@ -424,7 +424,7 @@ class GraphDiff:
 
 
 def ops_of(changes: Iterable[Change]) -> list[Change]:
-    """The changes worth a line: without projections and without the inputs that were derived."""
+    """Return the changes worth a line: without projections and derived inputs."""
     return [
         change for change in changes if change.node.is_call and change.node.op != "operator.getitem"
     ]

@@ -95,7 +95,7 @@ def _subgraphs(node: Node) -> list[str]:
 
 
 def subgraph_names(value: Arg) -> Iterable[str]:
-    """The names of the subgraphs that an argument refers to, in order."""
+    """Yield the names of the subgraphs that an argument refers to, in order."""
     if isinstance(value, SubgraphRef):
         yield value.name
     elif isinstance(value, tuple | Mapping):

@@ -52,7 +52,7 @@ def finding_data(finding: Finding) -> dict[str, Any]:
 
 
 def source_text(node: Node) -> str:
-    """The user's line of a node in words, of bounded size; "" if it is unknown."""
+    """Return the user's source line of a node as text of bounded size; "" if unknown."""
     source = node.source
     return shortened(f"{source}: {source.code.strip()}".rstrip(": ")) if source else ""
 

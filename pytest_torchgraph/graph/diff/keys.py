@@ -319,7 +319,7 @@ METHODS = ("forward", "__call__", "<module>", "<lambda>")
 
 
 OUTSIDE = ("outside",)
-"""A value or a user outside of the call."""
+"""Form of a value or a user outside the call."""
 
 
 class CallKeys:
