@@ -14,7 +14,7 @@ MAX_EDITS = 1000
 
 
 def align(a: Sequence[Hashable], b: Sequence[Hashable]) -> Iterator[tuple[int, int]]:
-    """Return pairs of positions with equal tokens, increasing in both sequences."""
+    """Yield pairs of positions with equal tokens, increasing in both sequences."""
     todo = [(0, len(a), 0, len(b))]
     while todo:
         a0, a1, b0, b1 = todo.pop()

@@ -116,7 +116,7 @@ class _Moved:
         return max(passed, key=lambda unit: len(common_path((unit.path, path))))
 
     def through_before(self, p: int) -> Iterator[MovedUnit]:
-        """Return the units that a value of the old graph passes through, last unit first."""
+        """Yield the units that a value of the old graph passes through, last unit first."""
         for _ in range(REACH):
             unit = self.before.get(p)
             if unit is None or unit.took >= p:
@@ -125,7 +125,7 @@ class _Moved:
             p = unit.took
 
     def through_after(self, q: int) -> Iterator[MovedUnit]:
-        """Return the units that a value of the new graph passes through, last unit first."""
+        """Yield the units that a value of the new graph passes through, last unit first."""
         for _ in range(REACH):
             unit = self.after.get(q)
             if unit is None or unit.takes >= q:
@@ -149,7 +149,7 @@ def _other_operands(m: Correspondence, i: int) -> list[tuple[int, int]]:
 
 
 def _units(m: Correspondence, edges: Iterable[int]) -> Iterator[MovedUnit]:
-    """Return the units of the rewired nodes, each once, in order."""
+    """Yield the units of the rewired nodes, each once, in order."""
     known: set[int] = set()
     sides = _Side(m.a), _Side(m.b)
     live: tuple[list[bool], list[bool]] | None = None

@@ -31,7 +31,7 @@ ANY = 0.01
 def corresponding(
     before: Sequence[Graph], after: Sequence[Graph], classes: EquivalenceClasses
 ) -> Iterator[Pair]:
-    """Return corresponding graphs: forward graphs first, and compiled graphs first in each kind.
+    """Yield corresponding graphs: forward graphs first, and compiled graphs first in each kind.
 
     If each side has a single graph, the two are paired, whatever their kinds.
 
@@ -93,7 +93,7 @@ def _in_order(old: Sequence[Graph], new: Sequence[Graph]) -> Iterator[Pair]:
 
 
 def _most_alike(old: Sequence[Graph], new: Sequence[Graph]) -> Iterator[Pair]:
-    """Return the pairs, in order on both sides, with the most ops in common."""
+    """Yield the pairs, in order on both sides, with the most ops in common."""
     if not old or not new or len(old) * len(new) > MAX_PAIRS:
         yield from _in_order(old, new)
         return
@@ -209,7 +209,7 @@ class Origins:
         return {node.key: k for k, change in enumerate(changes) for node in self.nodes(change)}
 
     def nodes(self, change: Change) -> Iterator[Occurrence]:
-        """Yield the existing nodes of a change, old node first."""
+        """Return the existing nodes of a change, old node first."""
         return (node for node in self.of(change) if node is not None)
 
     def position(self, change: Change) -> float:

@@ -184,7 +184,7 @@ def _is_passed_on(finding: Finding, graphs: Set[str]) -> bool:
 
 
 def _ops(finding: Finding, graphs: Mapping[int, Graph]) -> Iterator[Change]:
-    """Return the ops of a finding: all ops of an added or removed graph, except in a backward."""
+    """Yield the ops of a finding: all ops of an added or removed graph, except in a backward."""
     for place in finding.places:
         for change in place.changes:
             graph = graphs.get(id(change.node)) if finding.of_graph else None

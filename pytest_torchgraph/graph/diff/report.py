@@ -269,7 +269,7 @@ def _outputs_in_words(old: Graph, new: Graph, names: Mapping[str, str]) -> str:
 
 
 def _leaves(graph: Graph) -> Sequence[tuple[str, Arg]]:
-    """Yield the outputs of the target by path; items of a sequence by position."""
+    """Return the outputs of the target by path; items of a sequence by position."""
     if graph.output:
         return graph.output
     returned = graph.nodes[-1].args[0]
