@@ -14,7 +14,7 @@ MAX_EDITS = 1000
 
 
 def align(a: Sequence[Hashable], b: Sequence[Hashable]) -> Iterator[tuple[int, int]]:
-    """Pairs of positions with equal tokens, increasing in both sequences."""
+    """Yield pairs of positions with equal tokens, increasing in both sequences."""
     todo = [(0, len(a), 0, len(b))]
     while todo:
         a0, a1, b0, b1 = todo.pop()
@@ -30,7 +30,7 @@ def align(a: Sequence[Hashable], b: Sequence[Hashable]) -> Iterator[tuple[int, i
             continue
         anchors = _unique_anchors(a, b, a0, a1, b0, b1)
         if not anchors:
-            # What only one side has can pair with nothing, and would cost an edit each.
+            # Items that only one side has cannot pair, and each would cost an edit.
             common = set(a[a0:a1]).intersection(b[b0:b1])
             rest_a = [x for x in range(a0, a1) if a[x] in common]
             rest_b = [y for y in range(b0, b1) if b[y] in common]
@@ -60,7 +60,7 @@ def _unique(tokens: Sequence[Hashable], start: int, stop: int) -> dict[Hashable,
 
 
 def increasing(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The longest part of `pairs` (sorted by the first) in which the second increases too."""
+    """Return the longest subsequence of `pairs` (sorted by first item) with increasing second."""
     tails: list[int] = []
     at: list[int] = []
     before: list[int] = []

@@ -1,9 +1,9 @@
-"""Nodes that correspond to none: of modules that only one of two graphs has, and exchanged ops.
+"""Set apart the nodes of modules that only one of two graphs has, and find exchanged ops.
 
-Where a list of layers has one more than before, the new layer's nodes are like those of every other
-layer, and would take the partners of what stands behind the list. So they get none at all. This
-is done only where nothing says that the module has merely another name: that the list has shifted,
-or that a module went that this one may have been.
+If a list of layers grows by one, the nodes of the new layer look like the nodes of every other
+layer, and would take the partners of the nodes after the list. So they get no partner at all.
+Modules are set apart only if there is no sign of a mere rename: a shifted list, or a removed module
+that may be the same module.
 """
 
 from __future__ import annotations
@@ -17,17 +17,16 @@ from .moves import GIVEN
 from .paths import instances_of, path_of
 
 MOST = 0.5
-"""Which share of a module's ops must have gone elsewhere for the module to be one that moved."""
+"""Minimum share of a module's ops among removed modules for the module to count as moved."""
 MAX_CONTENTS = 50
-"""How many different modules of one list are compared with each other; where there are more of
-them, nothing is set apart."""
+"""Maximum number of different modules of one list to compare; with more, nothing is set apart."""
 
 Content = frozenset[tuple[tuple[str, str], int]]
-"""The ops of a module, with their places in the module, and how many there are of each."""
+"""Counts of the ops of a module, by op and place in the module."""
 
 
 def set_apart(a: NumberedGraph, b: NumberedGraph) -> tuple[set[int], set[int]]:
-    """The numbers of the nodes of either graph that are in modules that the other does not have."""
+    """Return, for each graph, the numbers of the nodes in modules that only this graph has."""
     paths = [[path_of(node) for node in flat.nodes] for flat in (a, b)]
     every = [
         {i: None for path in dict.fromkeys(side) for i in instances_of(path)} for side in paths
@@ -51,7 +50,7 @@ def set_apart(a: NumberedGraph, b: NumberedGraph) -> tuple[set[int], set[int]]:
 
 
 def _outermost(path: str, both: Iterable[str], kept: Iterable[str]) -> str | None:
-    """The outermost instance of a path that only its own graph has, in a list that both have."""
+    """Return the outermost instance of a path that only one graph has, in a list that both have."""
     for instance in reversed(instances_of(path)):
         if instance not in both:
             return instance if _list(instance) in kept else None
@@ -68,7 +67,7 @@ def _moved(
     flats: tuple[NumberedGraph, NumberedGraph],
     paths: tuple[list[str], list[str]],
 ) -> set[str]:
-    """The modules among some of one graph that may be other ones of the other graph.
+    """Return the modules that may be renamed modules of the other graph.
 
     Args:
         modules: instances that only the first graph has.
@@ -124,7 +123,7 @@ def _distance(one: Content, other: Content) -> int:
 
 
 def _went(content: Content | None, gone: Counter[str]) -> bool:
-    """Whether most ops of a module are among those of modules that are gone."""
+    """Return True if most ops of a module are among the ops of removed modules."""
     labels: Counter[str] = Counter()
     for (_, label), count in content or ():
         labels[label] += count
@@ -132,11 +131,12 @@ def _went(content: Content | None, gone: Counter[str]) -> bool:
 
 
 def exchanged(matching: Correspondence) -> Iterator[tuple[int, int]]:
-    """Pairs of nodes without partner, old and new, of which one was exchanged for the other.
+    """Yield pairs of unmatched nodes, old and new, where one op was exchanged for the other.
 
-    Both take the same values, have equal results and are in one module. Around one of them is a
-    module that only its graph has; what is there takes values of its own, and none of these. So an
-    op that was written out as several ops is no exchange: these take what the op took.
+    Both nodes take the same values, have equal results and are in the same module. Next to one of
+    them is a module that only its graph has. The nodes of this module take other values and none of
+    the node's operands. So an op written out as several ops is not an exchange: these ops take the
+    operands of the op.
     """
     paths = [{node.module for node in flat.nodes} for flat in (matching.a, matching.b)]
     taken: set[int] = set()
@@ -154,7 +154,7 @@ def exchanged(matching: Correspondence) -> Iterator[tuple[int, int]]:
 
 
 def _candidates(m: Correspondence, i: int) -> Iterator[int]:
-    """The nodes of the new graph without partner that take what a node took, in its module."""
+    """Yield unmatched new nodes with the operands, module and result of an old node."""
     node, operands = m.a.nodes[i], m.a.operands[i]
     partners = [m.forward[p] for p in operands]
     flow = [p for p in operands if m.a.nodes[p].op not in GIVEN]
@@ -173,15 +173,16 @@ def _candidates(m: Correspondence, i: int) -> Iterator[int]:
 
 
 def _around(m: Correspondence, side: int, start: int, paths: Set[str]) -> set[str] | None:
-    """The modules around a node that only its graph has, through nodes without partner.
-
-    `None` if a node there takes a value that `start` takes: then all is one edit. Empty if they
-    take nothing but the result of `start`: then one op was written out as a chain of ops.
+    """Return the modules next to a node that only its graph has, through unmatched nodes.
 
     Args:
-        m: which nodes correspond.
-        side, start: the node, of the old graph (0) or of the new one (1).
+        m: the correspondence of the nodes.
+        side, start: the node, in the old graph (0) or the new graph (1).
         paths: the modules of the other graph.
+
+    Returns:
+        `None` if a node there takes a value that `start` takes: then all is one edit. Empty if the
+        nodes take only the result of `start`: then one op was written out as a chain of ops.
     """
     flat = m.b if side else m.a
     partner = m.backward if side else m.forward

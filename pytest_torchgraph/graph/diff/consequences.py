@@ -1,4 +1,4 @@
-"""What follows in the backward from the edits of a forward."""
+"""Find the changes of the backward that follow from the edits of a forward."""
 
 from __future__ import annotations
 
@@ -14,23 +14,24 @@ from .origins import Origins
 from .paths import path_of
 
 SURE = 2.0
-"""From which score on a change belongs to another edit than the rest of what it is connected to."""
+"""Minimum score for a change to follow from a different edit than its connected changes."""
 TAKEN_BY_SEVERAL = 1.5
-"""The score of a change of a value that several edits take."""
+"""Score of a change of a value that several edits take as operand."""
 
 
 def with_consequences(
     findings: Sequence[Finding], backward: Iterable[Finding], origins: Origins
 ) -> list[Finding]:
-    """The findings, each with the changes of the backward that follow from it.
+    """Return the forward findings, each with the backward changes that follow from it.
 
-    These are, in this order: on its own values, in its modules, on values that it takes, in a
-    module nearby. A change that says nothing of this goes with those that it is connected to.
+    A backward change is attributed by these criteria, in order: it is on the edit's own values, in
+    its modules, on values that the edit takes as operands, or in a module nearby. A change without
+    any of these follows the changes that it is connected to.
 
     Args:
-        findings: of the forward, one place each, at least one.
+        findings: the findings of the forward, one place each, at least one.
         backward: the findings of the backward, one place each.
-        origins: where the changes come from.
+        origins: the origins of the changes.
     """
     reach = _Reach(findings, origins)
     follows: list[list[Change]] = [[] for _ in findings]
@@ -47,16 +48,16 @@ def with_consequences(
 
 
 def _with(place: Place, changes: Iterable[Change]) -> Place:
-    """A place of the forward, with what follows in the backward as well."""
+    """Return a forward place extended by its consequences in the backward."""
     return replace(place, consequences=(*place.consequences, *changes))
 
 
 class _Reach:
-    """What forward findings touched, to tell which backward changes follow from which.
+    """The values and modules touched by forward findings, to attribute backward changes.
 
     Args:
-        findings: of the forward, one place each.
-        origins: where their changes come from.
+        findings: the findings of the forward, one place each.
+        origins: the origins of their changes.
     """
 
     def __init__(self, findings: Sequence[Finding], origins: Origins):
@@ -86,7 +87,7 @@ class _Reach:
             places.sort()
 
     def _place(self, change: Change, origins: Origins) -> float:
-        """Where a change stands: the number of its pair of graphs, and the share before it."""
+        """Return the position of a change: its pair of graphs, and the share of nodes before it."""
         node = next(origins.nodes(change), None)
         if node is None:
             return 0.0
@@ -95,7 +96,7 @@ class _Reach:
         return number + origins.position(change)
 
     def best(self, change: Change) -> tuple[float, int]:
-        """How surely a change follows from an edit, and the number of that edit."""
+        """Return the score and the number of the edit that a change most likely follows from."""
         nodes = _nodes((change,))
         names = [name for node in nodes for name in (node.name, *node.refs)]
         for name in names:
@@ -114,14 +115,14 @@ class _Reach:
         return share, self._nearest(nodes[-1].module, self.inside[path])
 
     def _nearest(self, module: str, places: Sequence[tuple[float, int]]) -> int:
-        """Of several edits the one that is nearest to a module of the forward."""
+        """Return the edit nearest to a module of the forward."""
         at = self.positions.get(module, 0.0)
         k = bisect_left(places, (at, 0))
         return min(places[max(0, k - 1) : k + 1], key=lambda place: abs(place[0] - at))[1]
 
     @cached_property
     def positions(self) -> dict[str, float]:
-        """Where the modules of the forward begin, in the order of `_place`."""
+        """Start positions of the modules of the forward, as in `_place`."""
         positions: dict[str, float] = {}
         for number, matching in self.matchings.values():
             for flat in (matching.a, matching.b):

@@ -1,13 +1,13 @@
 """A partial one-to-one relation between the nodes of two graphs, and its improvement by local
 search.
 
-In a run of equal ops it is arbitrary at first which of them counts as the inserted one; only the
-edges into the run tell. One step gives a node another partner, or takes one away, and lets every
-node that lost its partner move on to the place that suits it best, along the whole run if need be.
-The step stays if fewer edges disagree than before.
+In a run of equal ops, the choice of the inserted op is arbitrary at first; only the edges into the
+run decide it. One step gives a node a different partner, or removes its partner. Every node that
+lost its partner moves on to the place with the best agreement, along the whole run if needed. The
+step is kept if fewer edges disagree than before.
 
-Where the edges do not tell either, modules and names do: of matchings of a run that explain as many
-edges, the one is taken in which most partners have the same module and the same name.
+If the edges do not decide, modules and names do: among matchings of a run that explain equally many
+edges, the search prefers the matching with the most partners of the same module and name.
 """
 
 from __future__ import annotations
@@ -17,11 +17,13 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from ..equality.numbered_graph import NumberedGraph
 
 REACH = 200
-"""How many unmatched nodes are looked through to find what an edge comes down to."""
+"""Maximum number of unmatched nodes to traverse from an edge to its matched sources."""
 
 MANY_USERS = 64
-"""How many users of one value are looked at as candidates: what hundreds use singles nobody out,
-and would cost the square of their number. 32 and 128 give the same findings in the same time."""
+"""Maximum number of users of one value to consider as candidates.
+
+A value with hundreds of users does not single out any of them, and comparing them would take
+quadratic time. Limits of 32 and 128 give the same findings in the same time."""
 
 
 class Correspondence:
@@ -30,8 +32,9 @@ class Correspondence:
     Attributes:
         forward: for each node of `a` the number of its partner in `b`, or -1.
         backward: the same from `b` to `a`.
-        apart: the nodes of `a` and those of `b` that get no partner.
-        exchanged: the nodes of `a` whose partner is another op, beside which a module came or went.
+        apart: the nodes of `a` and the nodes of `b` that must not get a partner.
+        exchanged: the nodes of `a` whose partner is a different op, next to an added or removed
+            module.
     """
 
     def __init__(self, a: NumberedGraph, b: NumberedGraph, apart: tuple[set[int], set[int]]):
@@ -48,16 +51,16 @@ class Correspondence:
         self.backward[j] = i
 
     def free(self, i: int, j: int) -> bool:
-        """Whether neither has a partner yet, and both may get one."""
+        """Return True if neither node has a partner yet and both may get one."""
         return self.is_open(0, i) and self.is_open(1, j)
 
     def is_open(self, side: int, i: int) -> bool:
-        """Whether a node of `a` (side 0) or of `b` (side 1) has no partner yet and may get one."""
+        """Return True if a node of `a` (side 0) or `b` (side 1) has no partner and may get one."""
         partner = self.backward if side else self.forward
         return partner[i] == -1 and i not in self.apart[side]
 
     def agreement(self, i: int, j: int) -> int:
-        """How many operand and user slots of `i` and `j` are partners of each other."""
+        """Return the number of operand and user slots of `i` and `j` that hold partners."""
         agree = sum(
             self.forward[p] == q
             for p, q in zip(self.a.operands[i], self.b.operands[j], strict=False)
@@ -65,12 +68,12 @@ class Correspondence:
         users = {(self.forward[u], slot) for u, slot in self.a.users[i] if self.forward[u] != -1}
         return agree + sum(user in users for user in self.b.users[j])
 
-    # -- edges, looking through nodes that came or went ------------------------------------------
+    # -- edges, looking through added and removed nodes ------------------------------------------
 
     def edge_agrees(self, p: int, q: int) -> bool:
-        """Whether operand `p` of a node of `a` is the same value as operand `q` of its partner.
+        """Return True if operand `p` in `a` is the same value as operand `q` of the partner.
 
-        Looked through are inserted and removed nodes: behind an inserted `clone` is its operand.
+        Inserted and removed nodes are looked through: an inserted `clone` counts as its operand.
         """
         if self.forward[p] == q:
             return True
@@ -80,26 +83,25 @@ class Correspondence:
         return matched == 0 or not self.sources_a(p).isdisjoint(self.sources_b(q))
 
     def sources_a(self, i: int) -> set[int]:
-        """The nodes of `b` that stand for a node of `a`, looking through those that are gone."""
+        """Return the nodes of `b` that correspond to node `i` of `a` through removed nodes."""
         return {self.forward[p] for p in _through(i, self.forward, self.a.operands)}
 
     def sources_b(self, j: int) -> set[int]:
-        """The matched nodes of `b` that a node of `b` comes down to."""
+        """Return the matched nodes of `b` that a node of `b` depends on through added nodes."""
         return _through(j, self.backward, self.b.operands)
 
     def bad_edges(self, i: int) -> int:
-        """How many operands of `i` are not those of its partner."""
+        """Return the number of operands of `i` that differ from the operands of its partner."""
         j = self.forward[i]
         if j == -1:
             return 0
         return sum(not self.edge_agrees(p, q) for p, q in self.edges(i, j))
 
     def edges(self, i: int, j: int) -> Iterable[tuple[int, int]]:
-        """The operands that `i` and `j` have in the same slots.
-
-        What a forward saves is a set: of the two outputs only what they return is compared.
-        """
+        """Return the pairs of operands that `i` and `j` have in the same slots."""
         a, b = self.a.operands[i], self.b.operands[j]
+        # The values that a forward saves are a set without order, so for the two output nodes only
+        # the returned values are compared.
         if i == len(self.forward) - 1 and j == len(self.backward) - 1:
             a, b = self.a.returned, self.b.returned
         return zip(a, b, strict=False)
@@ -124,23 +126,27 @@ def _through(start: int, partner: list[int], operands: list[list[int]]) -> set[i
 
 
 MAX_SHIFT = 100
-"""How many nodes one step may move along a run of equal ops."""
+"""Maximum number of nodes that one step may move along a run of equal ops."""
 
 WORK = 100
-"""How many edges may be looked at, for each node of the graphs, before the matching is left as it
-is: where nearly everything differs no exchange helps."""
+"""Maximum number of edges to examine per node of the graphs before the search stops.
+
+If nearly everything differs, no exchange helps."""
 
 
 LEAST_WORK = 100_000
-"""Edges that may be looked at in a graph of any size, so that a small one is never left halfway."""
+"""Edges that may be examined in a graph of any size, so that the search of a small graph always
+finishes."""
 
 STEPS, LEAST_STEPS = 20, 200
-"""How many steps are tried: for each node whose edges disagree at first, as a step that helps has
-its neighbours tried again, and at least."""
+"""Steps to try for each node whose edges disagree at first, and the minimum for a whole graph.
+
+More than one step for each node, because a successful step retries its neighbours."""
 
 SAME_MODULE, SAME_NAME = 2, 1
-"""What it counts that two nodes are in the same module, and that they have the same name: a name is
-made from the module and a number, and the number tells less."""
+"""Weights of an equal module and an equal name of two nodes.
+
+A name is made from the module and a number, and the number is weaker evidence."""
 
 
 def improve(matching: Correspondence, token: Callable[[NumberedGraph, int], Hashable]) -> None:
@@ -179,7 +185,7 @@ class _LocalSearch:
                     todo.append(i)
 
     def mend(self, p: int, q: int) -> bool:
-        """Make the operands `p` and `q` agree: as partners, or by taking one's partner away."""
+        """Make the operands `p` and `q` agree: pair them, or remove the partner of one of them."""
         if self.fixed(0, p) or self.fixed(1, q):
             movable_p, movable_q = not self.fixed(0, p), not self.fixed(1, q)
         else:
@@ -193,12 +199,15 @@ class _LocalSearch:
         return movable_p and rival != -1 and self.shift(1, rival, -1, p)
 
     def fixed(self, side: int, i: int) -> bool:
-        """Whether a node keeps what partner it has: inputs, the output, what is set apart."""
+        """Return True if a node keeps its partner: inputs, the output, and nodes set apart."""
         kind = self.flats[side].nodes[i].kind
         return kind in ("placeholder", "output") or i in self.m.apart[side]
 
     def shift(self, side: int, moving: int, target: int, banned: int) -> bool:
-        """Give `moving` the partner `target`, or any but `banned`; whom it displaces moves on."""
+        """Give `moving` the partner `target`, or any partner but `banned` if `target` is -1.
+
+        A displaced node moves on to its own best place. Return True if the step was kept.
+        """
         here, there = self.partner[side], self.partner[1 - side]
         old: dict[int, int] = {}
         if target == -1:
@@ -250,7 +259,7 @@ class _LocalSearch:
         return sum(map(self.m.bad_edges, nodes))
 
     def region(self, side: int, old: Mapping[int, int], new: Mapping[int, int]) -> set[int]:
-        """The nodes of `a` whose edges the step can have touched."""
+        """Return the nodes of `a` whose edges the step may have changed."""
         ours = set(old)
         theirs = {j for pairs in (old, new) for j in pairs.values() if j != -1}
         nodes_a, nodes_b = (ours, theirs) if side == 0 else (theirs, ours)
@@ -259,9 +268,9 @@ class _LocalSearch:
         return around_a | {i for j in around_b if (i := self.m.backward[j]) != -1}
 
     def best_place(self, side: int, i: int, moved: Mapping[int, int], banned: int) -> int:
-        """The equal node of the other graph that agrees most with `i`, free or not.
+        """Return the equal node of the other graph that agrees most with `i`, free or not.
 
-        Not one that was given away in this step, and not `banned`.
+        A node given away in this step, and `banned`, are excluded. Return -1 if no node is left.
         """
         flat, other = self.flats[side], self.flats[1 - side]
         here, there = self.partner[side], self.partner[1 - side]
@@ -274,7 +283,7 @@ class _LocalSearch:
             partner = here[user]
             if partner != -1 and slot < len(other.operands[partner]):
                 places.add(other.operands[partner][slot])
-        # Behind the node that it just lost stands the next of the run.
+        # The users of the partner that `i` just lost include the next node of the run.
         places.update(user for user, _ in other.users[moved.get(i, -1)][:MANY_USERS])
         token, apart = self.token(flat, i), self.m.apart[1 - side]
         self.work -= len(places) * (1 + len(flat.operands[i]) + len(flat.users[i]))
@@ -294,25 +303,25 @@ class _LocalSearch:
     # -- runs of equal ops -----------------------------------------------------------------------
 
     def settle(self) -> None:
-        """Let modules and names say which nodes of a run of equal ops have no partner."""
+        """Choose the nodes without partner in each run of equal ops by modules and names."""
         for side in (0, 1):
             partner = self.partner[side]
             nodes = range(len(partner) if -1 in partner else 0)
-            # In this order a place that a slide has freed further on comes up again.
+            # In this order the loop still reaches a place that a slide frees further on.
             for order, upwards in ((reversed(nodes), True), (nodes, False)):
                 for i in order:
                     if partner[i] == -1 and not self.fixed(side, i):
                         self.slide(side, i, upwards)
 
     def is_equal(self, side: int, i: int, other: int) -> bool:
-        """Whether two nodes of one graph are equal, apart from their modules and operands."""
+        """Return True if two nodes of one graph are equal except for modules and operands."""
         flat = self.flats[side]
         return flat.labels[i] == flat.labels[other] and not self.fixed(side, other)
 
     def slide(self, side: int, free: int, upwards: bool) -> None:
-        """Move the place without partner along its run, to where modules and names agree best.
+        """Move the place without partner along its run to the best agreement of modules and names.
 
-        At each step the next node of the run gives its partner to the free one, and is free then.
+        At each step the next node of the run gives its partner to the free node and becomes free.
         """
         here = self.partner[side]
         gain = disagreeing = 0
@@ -342,7 +351,7 @@ class _LocalSearch:
             self.assign(side, node, mate)
 
     def next_paired(self, side: int, free: int, upwards: bool) -> int:
-        """The next node of a run that has a partner, upwards or downwards, or -1."""
+        """Return the next node of a run that has a partner, upwards or downwards, or -1."""
         flat = self.flats[side]
         for _ in range(MAX_SHIFT):
             beside = flat.operands[free] if upwards else [user for user, _ in flat.users[free]]
@@ -352,14 +361,14 @@ class _LocalSearch:
         return free
 
     def likeness(self, side: int, i: int, j: int) -> int:
-        """How much the module and the name of two nodes say that they are the same one."""
+        """Return a score for equal modules and names of two nodes."""
         node, other = self.flats[side].nodes[i], self.flats[1 - side].nodes[j]
         return SAME_MODULE * (node.module == other.module) + SAME_NAME * (node.name == other.name)
 
     def touched(self, side: int, nodes: Iterable[int], mate: int) -> set[int]:
-        """The nodes of `a` whose edges depend on the partners of these nodes.
+        """Return the nodes of `a` whose edges depend on the partners of these nodes.
 
-        Edges are looked at through nodes without partner, so these are gone through here too.
+        Edges are compared through nodes without partner, so the search passes these nodes too.
         """
         found: set[int] = set()
         for flat, partner, start in (

@@ -1,9 +1,9 @@
-"""What edits cost: how the costs of two captures differ, put to the findings that are the cause.
+"""Costs of edits: attribute the cost difference of two captures to the findings that cause it.
 
-All that differs is put to some finding, so that their costs sum up to the difference of the
-captures' own. Where it cannot be told to which of several, none of these has a figure.
+Every difference is attributed to some finding, so the costs of the findings sum up to the cost
+difference of the captures. If several findings may be the cause, none of them gets a figure.
 
-`Bearers` says which findings a node, or a pair of graphs, belongs to; FLOPs are in `flop_costs`.
+`Bearers` maps nodes and pairs of graphs to findings; FLOPs are in `flop_costs`.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from .findings import Finding
 from .origins import Origins, Pair
 
 Side = tuple[bool, int]
-"""A node of a matching: whether it is of the new graph, and its number."""
+"""A node of a matching: True for the new graph, and the node's number."""
 
 
 class Bearers:
-    """The findings of one difference, by what they are about.
+    """The findings of one difference, by node and by pair of graphs.
 
     Args:
-        findings: all of them; elsewhere they are known by their numbers.
-        origins: where their changes come from.
+        findings: all findings; other classes refer to them by number.
+        origins: the origins of their changes.
 
     Attributes:
-        count: how many findings there are.
-        pairs: the graphs that were compared.
-        matchings: those of graphs that differ, and of bodies that do.
-        levels: for each finding the levels of the graphs that it is in.
+        count: number of findings.
+        pairs: the compared graphs.
+        matchings: the matchings of differing graphs and bodies.
+        levels: for each finding, the levels of its graphs.
     """
 
     def __init__(self, findings: Sequence[Finding], origins: Origins):
@@ -71,25 +71,25 @@ class Bearers:
         self.levels[number] |= {matching.a.graph.level, matching.b.graph.level}
 
     def matching(self, old: Graph, new: Graph) -> Correspondence | None:
-        """The matching of two graphs, or two bodies; None where they are equal."""
+        """Return the matching of two graphs, or two bodies; `None` if they are equal."""
         return self._by_graphs.get((id(old), id(new)))
 
     def of_graphs(self, pair: Pair) -> set[int]:
-        """The finding that a graph came, went or ran another number of times, as a set."""
+        """Return the finding about a whole graph (added, removed, other run count), as a set."""
         old, new = (None if graph is None else graph.nodes[-1] for graph in pair)
         number = self._graphs.get((id(old), id(new)))
         return set() if number is None else {number}
 
     def nodes(self, matching: Correspondence) -> Collection[Side]:
-        """The nodes of a matching that are in some finding."""
+        """Return the nodes of a matching that are in some finding."""
         return self._nodes[id(matching)].keys()
 
     def within(self, matching: Correspondence) -> set[int]:
-        """The findings that have a node of a matching."""
+        """Return the findings that contain a node of a matching."""
         return set(self._nodes[id(matching)].values())
 
     def of_node(self, matching: Correspondence, node: Side) -> set[int]:
-        """The findings that have a node, or its partner: at most one but by rare chance."""
+        """Return the findings that contain a node or its partner: rarely more than one."""
         nodes = self._nodes[id(matching)]
         is_new, number = node
         partner = (matching.backward if is_new else matching.forward)[number]
@@ -97,7 +97,7 @@ class Bearers:
         return {nodes[each] for each in both if each in nodes}
 
     def of_nodes(self, matching: Correspondence, nodes: Iterable[Side]) -> set[int]:
-        """The findings that have any of some nodes, or their partners."""
+        """Return the findings that contain any of the nodes, or their partners."""
         found: set[int] = set()
         for node in nodes:
             found |= self.of_node(matching, node)
@@ -108,19 +108,19 @@ class Ledger:
     """One figure of each finding.
 
     Attributes:
-        figures: by the numbers of the findings; None where it is not known.
+        figures: one figure for each finding, by number; `None` if unknown.
     """
 
     def __init__(self, count: int):
         self.figures: list[int | None] = [0] * count
 
     def add(self, findings: Collection[int], amount: int | None) -> None:
-        """Put an amount to the one finding that bears it.
+        """Attribute an amount to the finding that causes it.
 
         Args:
-            findings: those that may bear it; none where it may be any. Of several none has a figure
-                any more.
-            amount: how much; None where it is not known.
+            findings: the candidates, empty if any finding may be the cause. Unless there is
+                exactly one candidate, the figures of all candidates become `None`.
+            amount: the amount; `None` if unknown.
         """
         if amount == 0:
             return
@@ -131,11 +131,11 @@ class Ledger:
 
 
 def with_costs(findings: Sequence[Finding], origins: Origins) -> list[Finding]:
-    """The findings, each with its cost, which is computed when the first is asked for.
+    """Return the findings with their costs, computed on first access to any of them.
 
     Args:
-        findings: all of one difference.
-        origins: where their changes come from.
+        findings: all findings of one difference.
+        origins: the origins of their changes.
     """
     costs = _Costs(findings, origins)
     return [
@@ -148,7 +148,7 @@ class _Costs:
 
     Args:
         findings: the findings.
-        origins: where their changes come from; they are let go when the costs are known.
+        origins: the origins of their changes; released after the costs are computed.
     """
 
     def __init__(self, findings: Sequence[Finding], origins: Origins):
@@ -156,7 +156,6 @@ class _Costs:
         self._known: list[Cost] = []
 
     def of(self, number: int) -> Cost:
-        """The cost of a finding."""
         if self._open is not None:
             self._known = costs_of(*self._open)
             self._open = None
@@ -164,7 +163,7 @@ class _Costs:
 
 
 def costs_of(findings: Sequence[Finding], origins: Origins) -> list[Cost]:
-    """What findings cost, in their order; FLOPs only where torch is loaded."""
+    """Return the costs of findings, in order; FLOPs only if torch is loaded."""
     bearers = Bearers(findings, origins)
     saved = saved_by_finding(bearers)
     flops: list[int | None] = [None] * len(findings)
@@ -182,7 +181,7 @@ def costs_of(findings: Sequence[Finding], origins: Origins) -> list[Cost]:
 
 
 def saved_by_finding(bearers: Bearers) -> list[int | None]:
-    """The saved bytes of each finding, after minus before; None where they are not known."""
+    """Return the saved bytes of each finding, after minus before; `None` if unknown."""
     return _Saved(bearers).run()
 
 
@@ -208,7 +207,7 @@ class _Saved:
         return self.ledger.figures
 
     def _add_graph(self, pair: tuple[Graph | None, Graph | None], graph: Graph, times: int) -> None:
-        """Put to the finding of a whole graph what it saves."""
+        """Attribute the saved bytes of a whole graph to its finding."""
         findings = self.bearers.of_graphs(pair)
         for node in owners_of_saved(graph):
             self._add(findings, _bytes(node), times)
@@ -217,7 +216,7 @@ class _Saved:
         self.ledger.add(findings, None if amount is None else amount * times)
 
     def _add_matching(self, matching: Correspondence, times: int) -> None:
-        """Put to the findings what a pair of graphs saves that runs some times."""
+        """Attribute the difference in saved bytes of a pair of graphs that runs `times` times."""
         a, b = matching.a, matching.b
         old, new = (
             {flat.index[node.name]: node for node in owners_of_saved(flat.graph)} for flat in (a, b)
@@ -234,14 +233,17 @@ class _Saved:
             if matching.backward[j] not in old:
                 self._add(self._of_storage(matching, (True, j)), _bytes(node), times)
 
-    # -- who is the cause ------------------------------------------------------------------------
+    # -- causes ----------------------------------------------------------------------------------
 
     def _of_storage(self, matching: Correspondence, owner: Side) -> set[int]:
-        """The findings because of which a storage is saved on one side alone; one if it is known.
+        """Return the findings that may cause a storage to be saved on one side only.
 
         Args:
-            matching: of the two graphs.
-            owner: the node that made the storage.
+            matching: the matching of the two graphs.
+            owner: the node that allocated the storage.
+
+        Returns:
+            Exactly one finding if the cause is known.
         """
         is_new, number = owner
         partner = (matching.backward if is_new else matching.forward)[number]
@@ -260,7 +262,7 @@ class _Saved:
         return (causes & later if causes else later) or causes or self.bearers.within(matching)
 
     def _makers(self, matching: Correspondence, owner: Side) -> set[int]:
-        """The findings of the op that made a storage."""
+        """Return the findings of the op that allocated a storage."""
         is_new, number = owner
         flat = matching.b if is_new else matching.a
         found = self.bearers.of_node(matching, owner)
@@ -272,7 +274,7 @@ class _Saved:
         return found
 
     def _in_backward(self, matching: Correspondence, is_new: bool, number: int) -> set[int]:
-        """The findings of the ops of a backward that use a saved value."""
+        """Return the findings of the backward ops that use a saved value."""
         flat = matching.b if is_new else matching.a
         found: set[int] = set()
         for other, taken in self._saved_inputs.get((is_new, flat.nodes[number].name), ()):
@@ -281,9 +283,9 @@ class _Saved:
 
     @cached_property
     def _saved_inputs(self) -> Mapping[tuple[bool, str], Sequence[tuple[Correspondence, int]]]:
-        """The inputs of changed backward graphs by side and name, where one graph saves the name.
+        """Inputs of changed backward graphs by side and name, for names saved by one graph only.
 
-        Several forwards that save values of one name do not tell whose it is.
+        If several forwards save a value of the same name, its forward is unknown.
         """
         savers = Counter(
             (is_new, ref.name)
@@ -303,7 +305,7 @@ class _Saved:
 
 
 def _sharing(matching: Correspondence, is_new: bool, owner: int) -> Iterator[int]:
-    """The nodes of one graph that have the storage that a node made: itself, its views."""
+    """Yield the nodes of one graph that share the storage of a node: the node and its views."""
     flat = matching.b if is_new else matching.a
     name = flat.nodes[owner].name
     seen = {owner}
@@ -320,13 +322,13 @@ def _sharing(matching: Correspondence, is_new: bool, owner: int) -> Iterator[int
 
 
 def _takers(matching: Correspondence, is_new: bool, number: int) -> Iterator[Side]:
-    """The ops of one graph that take a value."""
+    """Return the ops of one graph that take a value."""
     flat = matching.b if is_new else matching.a
     return ((is_new, user) for user, _ in flat.users[number] if flat.nodes[user].is_call)
 
 
 def _bytes(node: Node) -> int | None:
-    """The bytes of the storage that a node made; None where they are not known."""
+    """Return the bytes of a node's storage; `None` if unknown."""
     if node.result is None:
         return None
     try:

@@ -28,12 +28,13 @@ class Change:
     """One node that differs.
 
     Attributes:
-        kind: "added", "removed", "changed" (another op, constant, shape or dtype in the same
-            place) or "rewired" (the same op on another operand).
-        graph: name of the graph that it is in.
-        before, after: the node in the old and in the new graph; None where there is none.
-        renamed: the old and the new names of its operands, if both nodes print alike: `%mul` may be
-            another value now.
+        kind: "added", "removed", "changed" (a different op, constant, shape or dtype in the same
+            place) or "rewired" (the same op on a different operand).
+        graph: name of the graph that contains the node.
+        before, after: the node in the old and in the new graph; `before` is `None` if the node was
+            added, `after` is `None` if it was removed.
+        renamed: pairs of old and new operand names, if both nodes print alike: `%mul` may now be a
+            different value.
     """
 
     kind: ChangeKind
@@ -44,7 +45,7 @@ class Change:
 
     @property
     def node(self) -> Node:
-        """The node as it is now or, where it is gone, as it was."""
+        """The node in the new graph, or in the old graph if it was removed."""
         node = self.after or self.before
         assert node is not None
         return node
@@ -59,12 +60,12 @@ class Place:
 
     Attributes:
         module: the innermost module path common to the ops of the edit in this place, "" at the
-            top; of modules that came or went, the module's. A shared module that is called twice
-            has two places of one path.
+            top. For an added or removed module, its path. A shared module that is called twice
+            has two places with the same path.
         graph: name of the graph that was edited.
         changes: the nodes of the edit itself, the primary one first.
-        consequences: what follows from it: in the backward of an edited forward, and in what reads
-            an op that was moved to another place.
+        consequences: the nodes that differ because of the edit: in the backward of an edited
+            forward, and among the users of an op that was moved.
     """
 
     module: str
@@ -79,21 +80,21 @@ def _unknown() -> Cost:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Tokens by which findings of several comparisons are known to be one edit; "" for none.
+    """Tokens that identify the same edit in several comparisons; "" for a missing token.
 
-    Of the graphs nothing but these tokens is left in another process: they are texts, the same in
-    every process.
+    The graphs themselves are not available in another process. The tokens are texts that are equal
+    in every process.
 
     Attributes:
-        edits: everything that the edit did as seen from its module, see `keys`, and the numbers of
-            the modules in this one: in a layer the edit of its third module is not that of its
-            first. One in common is enough.
-        line: the line of the user's code, if known, and which ops came and went there.
-        rewrite: one op was replaced by the same ones wherever it was: none of it is left.
-        release: which ops came and went; used only between releases of torch.
-        where: the nodes that were taken away or changed, by name, and which ops came and went:
-            alike also where the surroundings, which `edits` contains, differ, as in training and
-            inference. Used only where no comparison has two of these.
+        edits: everything the edit did, relative to its module (see `keys`), with the numbers of the
+            modules inside it: an edit of the third module of a layer differs from an edit of the
+            first. Two findings match if they share one of these tokens.
+        line: the line of the user's code, if known, and the ops added and removed there.
+        rewrite: set if an op was replaced by the same ops everywhere, so that none of it is left.
+        release: the ops added and removed; used only between releases of torch.
+        where: the removed or changed nodes, by name, and the ops added and removed. It is equal
+            even if the surroundings, which `edits` contains, differ, as between training and
+            inference. Used only if no comparison has two findings with the same `where`.
     """
 
     edits: tuple[str, ...] = ()
@@ -107,24 +108,24 @@ class Identity:
 class Finding:
     """One edit, however many places it touches: the same edit in twelve layers has twelve.
 
-    An edit that several files have is one finding with the places of all.
+    An edit found in several files is one finding with the places of all files.
 
     Attributes:
-        places: where the edit is found, at least one, in the order of the graphs; none if it was
-            read from JSON.
-        summary: what happened, where it is no matter of single nodes.
-        of_graph: whether it is about a graph as a whole, that came, went, or ran another number of
-            times.
-        modules: the paths of the modules that came or went, in the order of `places`, one for each;
-            () of every other edit.
-        like: paths of modules that were there before and are still, and that these are like, each
-            one once; () where none is.
-        files: the files that have the edit, relative to the directories that were compared; of two
-            files the name of the new one; () if no files were compared.
-        ranks: the ranks that have it, ascending; `None` if no ranks were compared.
-        identity: by what the same edit is known in other comparisons; see `joining`.
-        costs: what `cost` is read from.
-        data: its plain data, if they were read from JSON or joined.
+        places: the places of the edit, at least one, in the order of the graphs; empty if the
+            finding was read from JSON.
+        summary: a description of the edit, if it concerns more than single nodes.
+        of_graph: True if the finding is about a whole graph that was added, was removed, or
+            changed its run count.
+        modules: the paths of added or removed modules, one for each of `places`, in that order; ()
+            for every other edit.
+        like: paths of kept modules that the added or removed modules resemble, without duplicates;
+            () if there are none.
+        files: the files that have the edit, relative to the compared directories. If two files were
+            compared, the name of the new file; () if no files were compared.
+        ranks: the ranks that have the edit, ascending; `None` if no ranks were compared.
+        identity: tokens that identify the same edit in other comparisons; see `joining`.
+        costs: computes `cost`.
+        data: the plain data of the finding, if it was read from JSON or joined.
     """
 
     places: tuple[Place, ...]
@@ -140,14 +141,16 @@ class Finding:
 
     @property
     def cost(self) -> Cost:
-        """What the edit costs: after minus before, in all places, with what follows from it.
+        """The cost of the edit: after minus before, over all places and their consequences.
 
-        FLOPs are those of the forward and of the backward, saved bytes those that the forward keeps
-        (see `Capture.flops` and `.saved_bytes`), each as often as its graph runs. Over all findings
-        of a difference they sum up to what the graphs of its second side cost more. A figure is
-        None where it is not known: of graphs whose level does not tell it, of sizes that are
-        symbols, of ops without a formula, of values that are saved because of one edit or of
-        another; FLOPs also where torch is not loaded, as on the command line.
+        FLOPs count the forward and the backward; saved bytes count the activations that the forward
+        saves (see `Capture.flops` and `.saved_bytes`). Both are multiplied by the run count of
+        their graph. Summed over all findings of a difference, they give the cost of the second side
+        minus the cost of the first.
+
+        A figure is `None` if unknown: the level of the graph does not record it, a size is
+        symbolic, an op has no formula, or a value may be saved because of either of two edits.
+        FLOPs are also `None` if torch is not loaded, as on the command line.
         """
         return self.costs()
 
@@ -158,12 +161,12 @@ class Finding:
 
     @property
     def consequences(self) -> tuple[Change, ...]:
-        """What follows from the edit in its first place."""
+        """The consequences of the edit in its first place."""
         return self.places[0].consequences
 
     @property
     def kind(self) -> ChangeKind:
-        """The kind of the primary change; "added" or "removed" of modules that came or went."""
+        """The kind of the primary change; "added" or "removed" for added or removed modules."""
         return self.changes[0].kind
 
     @property
@@ -173,12 +176,12 @@ class Finding:
 
     @property
     def before(self) -> Node | None:
-        """The primary node of the first place as it was."""
+        """The primary node of the first place in the old graph; `None` if it was added."""
         return self.changes[0].before
 
     @property
     def after(self) -> Node | None:
-        """The primary node of the first place as it is."""
+        """The primary node of the first place in the new graph; `None` if it was removed."""
         return self.changes[0].after
 
     @property
@@ -188,17 +191,23 @@ class Finding:
 
     @property
     def source(self) -> Source | None:
-        """The user's line of the primary node, where one is known: stored graphs have none."""
+        """The user's source line of the primary node, or `None`: stored graphs have none."""
         return self.changes[0].node.source
 
     def to_json(self) -> dict[str, Any]:
-        """Return the finding in words, as plain data of bounded size.
+        """Return the finding as plain data of bounded size, with the nodes as text.
 
-        The keys: `sign`, of the kind of change, see `SIGNS`; `what` the edit did, as
-        `aten.gelu -> aten.relu`; `where`, its modules abridged, and `modules`, the first ones;
-        `places`, their number; `cost`, with `flops` and `saved_bytes`; `sources`, the lines of the
-        user's code, if known; `before` and `after`, the primary node, "" if there is none; `files`;
-        `ranks`; and `identity`, by which `joining.join` knows the same edit.
+        The keys:
+
+        - `sign`: the sign of the kind of change, see `SIGNS`.
+        - `what`: the edit, as in `aten.gelu -> aten.relu`.
+        - `where`, `modules`: its modules, abridged, and the first of them.
+        - `places`: the number of places.
+        - `cost`: with `flops` and `saved_bytes`.
+        - `sources`: the lines of the user's code, if known.
+        - `before`, `after`: the primary node, "" if there is none.
+        - `files`, `ranks`: see the attributes.
+        - `identity`: the tokens that `joining.join` matches edits by.
         """
         from .joining import finding_data
 
@@ -206,7 +215,7 @@ class Finding:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Finding:
-        """Return the finding that `to_json` gave the data of, without its nodes."""
+        """Return the finding that `to_json` serialized, without its nodes."""
         identity, ranks = data["identity"], data["ranks"]
         cost = Cost(**data["cost"])
         return cls(
@@ -220,12 +229,12 @@ class Finding:
         )
 
     def to_text(self, limit: int = 4) -> str:
-        """This finding in a few lines: places, before, after, what else, cost, what follows.
+        """Return the finding as text: places, before, after, other nodes, cost, consequences.
 
-        The nodes are those of the first place, and what follows is counted over all places.
+        The nodes are taken from the first place; consequences are counted over all places.
 
         Args:
-            limit: how many further nodes, and how many consequences, are listed.
+            limit: maximum number of further nodes, and of consequences, to list.
         """
         from .joining import finding_lines
         from .words import finding_text
@@ -242,7 +251,7 @@ def one_place(
     of_graph: bool = False,
     consequences: Iterable[Change] = (),
 ) -> Finding:
-    """A finding with one place.
+    """Return a finding with one place.
 
     Args:
         changes: the nodes of the edit, the primary one first; at least one.
@@ -263,7 +272,7 @@ def _module(changes: Sequence[Change]) -> str:
 class GraphPair:
     """The raw lists for one pair of graphs; one of the two is None where a graph came or went.
 
-    All lists are empty if the graphs differ in the number of their runs alone.
+    All lists are empty if the graphs differ only in their run counts.
     """
 
     before: Graph | None
@@ -275,7 +284,7 @@ class GraphPair:
 
     @property
     def runs(self) -> tuple[int, int] | None:
-        """How often both ran, if both know it and the numbers differ; else None."""
+        """Run counts of both graphs; `None` if they are equal or if either is unknown."""
         old, new = self.before, self.after
         if old is None or new is None or not runs_differ(old, new):
             return None
@@ -288,13 +297,13 @@ class FilesDiff:
 
     Attributes:
         compared: the files that both sides have.
-        changed: those of them whose graphs or op counts differ.
+        changed: the compared files whose graphs or op counts differ.
         added: the files that only the new side has.
         removed: the files that only the old side has.
-        renamed: files whose texts differ and whose graphs do not: in names, strides or devices.
-        unreadable: maps a file that cannot be read or is malformed, on either side, to the reason.
-        counts: maps files, of which one holds op counts alone, to the lines that differ.
-        releases: maps files that were captured by different releases of torch to these.
+        renamed: files with equal graphs whose texts differ, in names, strides or devices.
+        unreadable: maps a file that is unreadable or malformed, on either side, to the reason.
+        counts: maps a file that holds only op counts, on either side, to the lines that differ.
+        releases: maps a file captured with two different releases of torch to these releases.
         of_directories: True unless two files were named.
     """
 
@@ -314,14 +323,14 @@ class GraphDiff:
     """The difference of two graphs, captures, ranks, files or directories; false if there is none.
 
     Attributes:
-        findings: one for each edit with all its places, in the order of the graph; of directories
-            those in most files first.
+        findings: one for each edit with all its places, in the order of the graph. For directories,
+            findings in the most files come first.
         graphs: the raw lists, for each pair of graphs that differ.
-        files: the files that were compared; `None` if none were.
-        parts: of ranks, each class of ranks whose graphs are equal on either side, and its
-            difference, if there is one.
-        origins: which graphs and nodes correspond; `None` for ranks, whose `parts` know it, and for
-            directories.
+        files: the compared files; `None` if no files were compared.
+        parts: for ranks, each class of ranks with equal graphs on both sides, and its difference,
+            if there is one.
+        origins: the correspondence of graphs and nodes; `None` for ranks, where each of `parts`
+            has its own, and for directories.
     """
 
     findings: tuple[Finding, ...]
@@ -351,40 +360,44 @@ class GraphDiff:
 
     @property
     def rewired(self) -> tuple[tuple[Node, Node], ...]:
-        """All nodes that have another operand, old and new."""
+        """All nodes with a different operand, old and new."""
         return tuple(nodes for pair in self.graphs for nodes in pair.rewired)
 
     def heading(self) -> str:
-        """The edits and their places counted and named, in one line.
+        """Return one line that counts and names the edits and their places.
 
-        `1 edit in 12 places: aten.gelu -> aten.relu in encoder.layer.{0 … 11}.act`; of modules that
-        came or went `1 module added: encoder.layer.12, like encoder.layer.11 (118 ops)`. Whole
-        graphs are counted last: `1 edit: aten.relu removed in fc; 1 graph added`. Of directories
-        the files are counted: `14 of 200 files differ by 1 cause; 1 file added`.
+        `1 edit in 12 places: aten.gelu -> aten.relu in encoder.layer.{0 … 11}.act`. For added or
+        removed modules: `1 module added: encoder.layer.12, like encoder.layer.11 (118 ops)`. Whole
+        graphs are counted last: `1 edit: aten.relu removed in fc; 1 graph added`. For directories,
+        files are counted: `14 of 200 files differ by 1 cause; 1 file added`.
         """
         from .words import diff_heading
 
         return diff_heading(self)
 
     def to_text(self, limit: int | None = 10) -> str:
-        """All findings as text, below the ranks and with the files that have them.
+        """Return all findings as text, grouped by ranks and with the files that have them.
 
         Args:
-            limit: how many findings are listed, and how many of the other files; `None` for all.
+            limit: maximum number of findings, and of other files, to list; `None` for all.
         """
         from .words import diff_text
 
         return diff_text(self, limit)
 
     def to_json(self, limit: int | None = None) -> dict[str, Any]:
-        """Return the difference as plain data: the one form in which it is sent and stored.
+        """Return the difference as plain data, the only format in which it is sent and stored.
 
-        The keys: `version`, counted up if a key changes its meaning or goes; `heading`; `findings`,
-        see `Finding.to_json`; `left`, the number of findings that `limit` leaves out; and `files`,
-        with the attributes of `FilesDiff`, `None` if no files were compared.
+        The keys:
+
+        - `version`: incremented if a key is removed or changes its meaning.
+        - `heading`: see `heading`.
+        - `findings`: see `Finding.to_json`.
+        - `left`: the number of findings that `limit` leaves out.
+        - `files`: the attributes of `FilesDiff`, or `None` if no files were compared.
 
         Args:
-            limit: the number of findings that are listed; `None` for all.
+            limit: maximum number of findings to list; `None` for all.
         """
         files = self.files
         return {
@@ -406,12 +419,12 @@ class GraphDiff:
         return f"<GraphDiff: {self.heading()}>"
 
     def __str__(self) -> str:
-        # Without a difference heading and text are the same words, or the text is empty.
+        # Without a difference, the text is empty or repeats the heading.
         return "\n".join(dict.fromkeys(filter(None, (self.heading(), self.to_text()))))
 
 
 def ops_of(changes: Iterable[Change]) -> list[Change]:
-    """The changes worth a line: without projections and without the inputs that were derived."""
+    """Return the changes worth a line: without projections and derived inputs."""
     return [
         change for change in changes if change.node.is_call and change.node.op != "operator.getitem"
     ]

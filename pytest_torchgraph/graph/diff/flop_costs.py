@@ -1,4 +1,4 @@
-"""The FLOPs of edits. Importing this module imports torch, whose formulas they are of."""
+"""FLOPs of edits. Importing this module imports torch, which has the formulas."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .group import same_result
 
 
 def flops_by_finding(bearers: Bearers) -> list[int | None]:
-    """The FLOPs of each finding, after minus before; None where they are not known."""
+    """Return the FLOPs of each finding, after minus before; `None` if unknown."""
     ledger = Ledger(bearers.count)
     for old, new in bearers.pairs:
         if old is None or new is None:
@@ -37,9 +37,9 @@ def _add(ledger: Ledger, findings: set[int], flops: int | None, times: int) -> N
 
 
 class _Edits:
-    """What differs in the ops of two graphs.
+    """The FLOP differences of two graphs.
 
-    Only changed nodes and their users can differ: FLOPs follow from an op and its operands' shapes.
+    Only changed nodes and their users can differ: FLOPs depend on an op and its operands' shapes.
     """
 
     def __init__(self, bearers: Bearers, ledger: Ledger):
@@ -47,7 +47,7 @@ class _Edits:
         self.ledger = ledger
 
     def add(self, matching: Correspondence, times: int) -> None:
-        """Put to the findings what differs in a pair of graphs that runs some times."""
+        """Attribute the FLOP differences of a pair of graphs that runs `times` times."""
         for i, j in _near_changes(matching, self.bearers):
             if not self._calls_bodies(matching, i, j):
                 _add(self.ledger, self._of(matching, i, j), _difference(matching, i, j), times)
@@ -75,7 +75,7 @@ class _Edits:
                 self.add(inner, times * called[key])
 
     def _calls_bodies(self, matching: Correspondence, i: int, j: int) -> bool:
-        """Whether both of two matched nodes call as many bodies as the other, some."""
+        """Return True if two matched nodes call equally many bodies, at least one."""
         if i == -1 or j == -1:
             return False
         a, b = matching.a, matching.b
@@ -83,15 +83,15 @@ class _Edits:
         return counts[0] == counts[1] > 0
 
     def _within_bodies(self, pairs: list[tuple[Graph, Graph]]) -> set[int]:
-        """The findings that are in some of these bodies."""
+        """Return the findings inside these bodies."""
         matchings = [self.bearers.matching(old, new) for old, new in pairs]
         return {number for m in matchings if m is not None for number in self.bearers.within(m)}
 
     def _of(self, matching: Correspondence, i: int, j: int) -> set[int]:
-        """The findings of a node; of one that did not change that of its first changed operand.
+        """Return the findings of a node, or of its first changed operand if it did not change.
 
-        Where two operands are of two edits, as the factors of a product with another inner size,
-        neither edit could be without the other: it is as true of the first.
+        Two operands may belong to two edits, such as the factors of a product with a new inner
+        size. Neither edit is possible without the other, so the first is as good as the second.
         """
         sides = [side for side in ((True, j), (False, i)) if side[1] != -1]
         found = self.bearers.of_nodes(matching, sides)
@@ -102,7 +102,7 @@ class _Edits:
 
 
 def _near_changes(matching: Correspondence, bearers: Bearers) -> Iterator[tuple[int, int]]:
-    """The nodes in findings and their users, each with its partner."""
+    """Return the nodes in findings and their users, each with its partner."""
     found: dict[tuple[int, int], None] = {}
     for is_new, number in bearers.nodes(matching):
         i, j = (matching.backward[number], number) if is_new else (number, matching.forward[number])
@@ -115,7 +115,7 @@ def _near_changes(matching: Correspondence, bearers: Bearers) -> Iterator[tuple[
 
 
 def _difference(matching: Correspondence, i: int, j: int) -> int | None:
-    """How many FLOPs a node has more than before; None where that is not known."""
+    """Return the FLOPs of a node, after minus before; `None` if unknown."""
     a, b = matching.a, matching.b
     if i != -1 and j != -1 and a.plain[i] == b.plain[j]:
         operands = [*zip(a.operands[i], b.operands[j], strict=False)]
@@ -131,7 +131,7 @@ def _minus(after: int | None, before: int | None) -> int | None:
 
 
 def _flops(graph: Graph) -> int | None:
-    """The FLOPs of a graph; None where they are not known."""
+    """Return the FLOPs of a graph; `None` if unknown."""
     try:
         return _known(flops_of(graph))
     except Exception:
@@ -139,10 +139,10 @@ def _flops(graph: Graph) -> int | None:
 
 
 def _of_call(graph: Graph, node: Node) -> int | None:
-    """The FLOPs of a node; None where they are not known.
+    """Return the FLOPs of a node; `None` if unknown.
 
-    Formulas are other people's, and assert what they take: of a stored graph that somebody wrote
-    they may raise anything, and a difference is told all the same.
+    Formulas are third-party code and assert properties of their arguments. For a hand-written
+    stored graph they may raise any exception, which must not prevent the difference.
     """
     if not node.is_call:
         return 0

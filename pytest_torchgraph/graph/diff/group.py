@@ -20,13 +20,14 @@ ASSERTED = "aten._assert_tensor_metadata.default"
 NodeChangeKind = Literal["added", "removed", "changed", "rewired"]
 ORDER: dict[NodeChangeKind, int] = {"changed": 0, "added": 1, "rewired": 2, "removed": 3}
 DERIVED = len(ORDER)
-"""The order of a node that took over another shape or dtype: an inserted pooling changes the sizes
-of all that follows, and what was inserted is the edit."""
+"""Sort order of a node that differs only in an inherited shape or dtype.
+
+An inserted pooling changes the sizes of every later node, but the insertion is the edit."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeChange:
-    """One differing node: numbers in the two graphs, -1 where it does not exist."""
+    """One differing node: its numbers in the two graphs, -1 if it is missing there."""
 
     kind: NodeChangeKind
     before: int
@@ -38,9 +39,9 @@ class GroupedChanges:
     """The nodes that differ between two graphs, a group for each edit.
 
     Attributes:
-        matching: which nodes of the two graphs correspond.
+        matching: the correspondence of the nodes of the two graphs.
         groups: the changes of each edit.
-        follows: for each of them what follows from it in the same graph.
+        follows: for each group, its consequences in the same graph.
     """
 
     matching: Correspondence
@@ -48,7 +49,7 @@ class GroupedChanges:
     follows: list[list[NodeChange]] = field(default_factory=list)
 
     def names(self) -> dict[str, str]:
-        """The names of matched nodes, old to new."""
+        """Return a map from old to new names of matched nodes."""
         a, b = self.matching.a.nodes, self.matching.b.nodes
         return {a[i].name: b[j].name for i, j in enumerate(self.matching.forward) if j != -1}
 
@@ -61,14 +62,14 @@ def group_changes(
 
 
 def same_result(node: Node, other: Node) -> bool:
-    """Whether dtype and shape of two nodes are equal."""
+    """Return True if dtype and shape of two nodes are equal."""
     if node.result == other.result:
         return True
     return format_result(node.result) == format_result(other.result)
 
 
 def matched_bodies(a: Graph, b: Graph, partner: Sequence[int]) -> Iterable[tuple[Graph, Graph]]:
-    """The pairs of subgraphs that matched nodes refer to.
+    """Yield the pairs of subgraphs that matched nodes refer to.
 
     Args:
         a, b: the graphs.
@@ -94,7 +95,7 @@ def _subgraphs(node: Node) -> list[str]:
 
 
 def subgraph_names(value: Arg) -> Iterable[str]:
-    """The names of the subgraphs that an argument refers to, in order."""
+    """Yield the names of the subgraphs that an argument refers to, in order."""
     if isinstance(value, SubgraphRef):
         yield value.name
     elif isinstance(value, tuple | Mapping):
@@ -181,7 +182,7 @@ class _Grouper:
             self.flag("rewired", i, j)
 
     def blame(self, i: int, p: int, q: int) -> None:
-        """A rewired node belongs to what came or went at its operand."""
+        """Join a rewired node to the node that was added or removed at its operand."""
         if self.m.forward[p] == -1:
             self.join(("a", i), self.key_a(p))
         if self.m.backward[q] == -1:
@@ -266,14 +267,14 @@ class _Grouper:
         self.join_derived()
 
     def is_apart(self, key: tuple[str, int], module: str, reader: str) -> bool:
-        """Return True if what an edit did with a value is no edit of what reads the value.
+        """Return True if the edit of a value is separate from the edit of a node that reads it.
 
-        A new norm whose result is read as the old one's was, and a gate that came and reads it too,
-        are two edits; so are an op that was exchanged, and what came beside it.
+        A new norm that takes the place of the old norm, and an added gate that also reads it, are
+        two edits. So are an exchanged op and the module added next to it.
 
         Args:
             key: the value.
-            module, reader: the modules of the value and of what came, or went, and reads it.
+            module, reader: the modules of the value and of the added or removed node that reads it.
         """
         if key[0] == "a" and key[1] in self.m.exchanged:
             return True
@@ -284,7 +285,7 @@ class _Grouper:
         return part.kind if part else ""
 
     def join_derived(self) -> None:
-        """A node that merely took over another shape or dtype follows from where it came."""
+        """Join a node that differs only in shape or dtype to the operands that caused it."""
         different: set[int] = set()
         for i, node in enumerate(self.a.nodes):
             j = self.m.forward[i]
@@ -322,10 +323,11 @@ class _Grouper:
         return groups
 
     def join_calls(self) -> None:
-        """Join what came or went in one call of a torch function.
+        """Join the nodes added or removed in one call of a torch function.
 
-        A product by `torch.einsum` shapes both factors and the result; by `@` it does so with other
-        ops. In between are ops that both have. Constants alone may be several edits of one call.
+        `torch.einsum` reshapes both factors and the result of a product; `@` does so with different
+        ops. The ops in between are common to both. Changed constants do not join: they may be
+        several edits of one call.
         """
         sides = (False, self.a), (True, self.b)
         nodes = (
@@ -356,11 +358,11 @@ class _Grouper:
     def absorb(
         self, groups: dict[tuple[str, int], list[NodeChange]]
     ) -> dict[tuple[str, int], list[NodeChange]]:
-        """Parts that follow from some other edit are no edits of their own: they go to the nearest.
+        """Add parts that only follow from another edit to the nearest edit.
 
-        These are one more or one fewer output taken of an op, what is computed in order to be saved
-        and for nothing else (a `detach` of autograd's, what the partitioner recomputes or not), and
-        what torch.export asserts of a value before a cast.
+        These parts are an output of an op that is now taken or no longer taken, nodes computed only
+        to be saved (a `detach` by autograd, a node that the partitioner recomputes or does not),
+        and the assertions of torch.export on a value before a cast.
         """
         edits = {key: group for key, group in groups.items() if not all(map(self.follows, group))}
         if not edits:
@@ -377,7 +379,7 @@ class _Grouper:
     def apart_from_moves(
         self, groups: list[list[NodeChange]]
     ) -> tuple[list[list[NodeChange]], list[list[NodeChange]]]:
-        """The groups without what follows where something moved, and what follows from each."""
+        """Return the groups without the consequences of moves, and the consequences of each."""
         rewired = {
             part.before: k
             for k, group in enumerate(groups)
@@ -410,26 +412,26 @@ class _Grouper:
         return node.op == ASSERTED or number in (self.kept_a if gone else self.kept_b)
 
     def rank(self, part: NodeChange) -> tuple[bool, int, float]:
-        """The primary part first: an op before the inputs and projections that came with it."""
+        """Return a sort key, primary part first: an op before its added inputs and projections."""
         node = self.a.nodes[part.before] if part.after == -1 else self.b.nodes[part.after]
         minor = node.kind == "placeholder" or node.op in ("operator.getitem", ASSERTED)
         order = DERIVED if part.before in self.derived else ORDER[part.kind]
         return minor, order, self.position(part)
 
     def position(self, part: NodeChange) -> float:
-        """Where a part stands, as a share of its graph: comparable between old and new."""
+        """Return the position of a part as a share of its graph, comparable between old and new."""
         if part.after != -1:
             return part.after / len(self.b.nodes)
         return part.before / len(self.a.nodes)
 
 
 def _known(flat: NumberedGraph, i: int) -> Iterable[int]:
-    """The operands of a node that it shares a value or a storage with."""
+    """Return the operands that a node shares a value or a storage with."""
     return (p for slot, p in enumerate(flat.operands[i]) if not flat.takes_turns(i, slot))
 
 
 def _only_saved(flat: NumberedGraph) -> set[int]:
-    """The nodes that a forward computes for its backward alone."""
+    """Return the nodes that a forward computes only for its backward."""
     if not flat.graph.saved:
         return set()
     returned: set[int] = set()

@@ -1,4 +1,4 @@
-"""The identities of findings: what makes the tokens of `identity`."""
+"""Compute the identities of findings: the tokens of `Finding.identity`."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from .paths import holds, is_index, path_of
 
 ATEN = "aten."
 COPIES = ("_to_copy", "index_copy", "_foreach_copy")
-"""Ops that copy by themselves: of other ones `_copy` is the form without an alias."""
+"""Ops whose `_copy` is part of the name. On other ops, `_copy` marks the form without an alias."""
 
 MAX_EDITS = 32
-"""How many tokens of its places a finding has at most."""
+"""Maximum number of `edits` tokens of a finding."""
 
 
 def identified(
     findings: Iterable[Finding], before: Sequence[Graph], after: Sequence[Graph], origins: Origins
 ) -> list[Finding]:
-    """The findings, each with its identity.
+    """Return the findings, each with its identity.
 
     Args:
-        findings: of one comparison.
+        findings: the findings of one comparison.
         before, after: all graphs of the two captures.
-        origins: where the changes come from.
+        origins: the origins of the changes.
     """
     identities = _Identities(before, after, origins)
     return [replace(finding, identity=identities.of(finding)) for finding in findings]
@@ -50,7 +50,6 @@ class _Identities:
         self._left: dict[str, frozenset[str]] = {}
 
     def of(self, finding: Finding) -> Identity:
-        """The identity of a finding."""
         edits = self._edits(finding)[:MAX_EDITS]
         if finding.summary or finding.of_graph:
             return Identity(edits)
@@ -67,7 +66,7 @@ class _Identities:
         )
 
     def _ops_left(self, finding: Finding) -> frozenset[str]:
-        """The ops that there are in graphs of the kind that a finding is in."""
+        """Return the ops in the new graphs of the finding's kind of graph."""
         kind = self.kinds.get(finding.graph.rpartition(" -> ")[2], "forward")
         if kind not in self._left:
             graphs = (graph for graph in self.after if graph.kind == kind)
@@ -87,12 +86,9 @@ class _Identities:
         return tuple(digest("edit", key, numbers) for numbers in inner)
 
     def _lines(self, finding: Finding) -> Sequence[Hashable]:
-        """The lines of code that an edit is on; none where these are not all known.
+        """Return the lines of code of an edit; empty if one of them is unknown.
 
-        Of what is gone no line is known, for stored graphs have none: that counts where nothing
-        came. On the line of a method may stand several modules of torch's that it calls: their
-        paths from its own module tell these apart. A module of a class that has no such method of
-        its own, as a `Sequential`, is known by its class.
+        Removed nodes are used only if nothing was added: stored graphs have no source lines.
         """
         lines: list[Hashable] = []
         for change in ops_of(without_derived(finding.changes)):
@@ -109,20 +105,25 @@ class _Identities:
                 module = self._modules_of_lines.get(line[:2], "")
                 lines.append((*line, _starred(node.module)[len(module) :].removeprefix(".")))
             elif self._own[own].has_forward:
+                # A line of a method may call several torch modules. Their paths relative to the
+                # module of the method distinguish them.
                 lines.append((*line, _below(_starred(node.module), own)))
-            else:
+            else:  # a class without such a method, as a `Sequential`, is identified by its name
                 lines.append(("class", self._own[own].name, 0, _below(node.module, own)))
         return tuple(dict.fromkeys(lines)) or self._what_is_gone(finding)
 
     def _calls_modules(self, line: tuple[str, int], node: Node) -> bool:
-        """Whether a line runs ops in a module around that of a node, whose method it then is of."""
+        """Return True if a line also runs ops in a module around the node's module.
+
+        The line then belongs to a method of that outer module.
+        """
         return any(
             path != node.module and (not path or holds(path, node.module))
             for path in self._paths_of_lines.get(line, ())
         )
 
     def _what_is_gone(self, finding: Finding) -> Sequence[Hashable]:
-        """What an edit took out of a class, by its names in there: its lines are gone as well."""
+        """Return the removed nodes of an edit by class and name, in place of unknown lines."""
         gone = []
         for change in ops_of(without_derived(finding.changes)):
             node = change.before
@@ -133,9 +134,9 @@ class _Identities:
         return tuple(sorted(gone))
 
     def _own_module(self, path: str) -> str | None:
-        """The innermost module around a path whose class is not torch's, None where none is known.
+        """Return the innermost module around a path with a class outside torch, or `None`.
 
-        It is the one that the line of a method belongs to.
+        The line of a method belongs to this module.
         """
         while path not in self._own:
             if not path:
@@ -149,13 +150,13 @@ class _Identities:
 
     @cached_property
     def _modules_of_lines(self) -> Mapping[tuple[str, int], str]:
-        """For each line of code the module that all its ops are in, `_starred`."""
+        """Maps each line of code to the common module of all its ops, `_starred`."""
         known = self._paths_of_lines.items()
         return {line: common_path(map(_starred, paths)) for line, paths in known}
 
     @cached_property
     def _paths_of_lines(self) -> Mapping[tuple[str, int], set[str]]:
-        """For each line of code the modules that its ops are in."""
+        """Maps each line of code to the modules of its ops."""
         modules: dict[tuple[str, int], set[str]] = {}
         for call in calls(self.after):
             node = call.node
@@ -166,19 +167,22 @@ class _Identities:
 
 
 def _starred(path: str) -> str:
-    """A path with `*` in the place of its first number, which is that of a layer."""
+    """Return a path with `*` in place of its first number, the number of a layer."""
     parts = path.split(".")
     first = next((k for k, part in enumerate(parts) if is_index(part)), len(parts))
     return ".".join([*parts[:first], *["*"][: len(parts) - first], *parts[first + 1 :]])
 
 
 def _below(path: str, own: str) -> str:
-    """The path of a module as the module around it knows it."""
+    """Return the path of a module relative to its outer module `own`."""
     return ".".join(path.split(".")[len(own.split(".")) if own else 0 :])
 
 
 def where(places: Iterable[Place], ops: tuple[tuple[str, ...], tuple[str, ...]]) -> str:
-    """What tells an edit by the nodes that it took away; the name of a new node says too little."""
+    """Return a token for an edit from its old nodes, or "" if a place has no old node.
+
+    The names of added nodes are not used: they say too little.
+    """
     nodes = [place.changes[0].before for place in places]
     if not any(ops) or None in nodes:
         return ""
@@ -186,7 +190,7 @@ def where(places: Iterable[Place], ops: tuple[tuple[str, ...], tuple[str, ...]])
 
 
 def _inner_numbers(path: str) -> tuple[str, ...]:
-    """The numbers in a path behind the first one, which is that of a layer."""
+    """Return the numbers in a path after the first, which is the number of a layer."""
     return tuple(part for part in path.split(".") if is_index(part))[1:]
 
 
@@ -195,7 +199,7 @@ def _texts(change: Change) -> tuple[str, ...]:
 
 
 def ops_of_edit(finding: Finding) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The ops that went and those that came, each once: how many there are depends on sizes."""
+    """Return the removed and the added ops, each once, since their number depends on sizes."""
     gone: Counter[str] = Counter()
     came: Counter[str] = Counter()
     for change in ops_of(without_derived(finding.changes)):
@@ -208,14 +212,16 @@ def ops_of_edit(finding: Finding) -> tuple[tuple[str, ...], tuple[str, ...]]:
             came[after.op] += 1
     both = gone.keys() & came.keys()
     if gone.keys() != came.keys():
-        for op in both:  # taken to another place of the same edit
+        for op in both:  # moved to a different place within the same edit
             del gone[op], came[op]
     return tuple(sorted(gone)), tuple(sorted(came))
 
 
 def _plain(op: str) -> str:
-    """An op without what functionalization does to it: `fill_` is `fill`, `lift_fresh_copy` is
-    `lift_fresh`, so that the graphs of all mechanisms agree.
+    """Return an op name without the suffixes of functionalization.
+
+    `fill_` becomes `fill`, and `lift_fresh_copy` becomes `lift_fresh`, so that the graphs of all
+    capture mechanisms agree.
     """
     packet, dot, overload = op.removeprefix(ATEN).partition(".")
     if not op.startswith(ATEN):
@@ -227,5 +233,5 @@ def _plain(op: str) -> str:
 
 
 def digest(*parts: Hashable) -> str:
-    """A token for these values, the same in every process."""
+    """Return a token for these values that is equal in every process."""
     return hashlib.blake2b(repr(parts).encode("utf-8", "replace"), digest_size=12).hexdigest()

@@ -1,8 +1,8 @@
-"""Findings of several comparisons as one, and a finding as plain data.
+"""Merge findings of several comparisons, and convert a finding to plain data.
 
 An edit that occurs in forty files, or on eight ranks, is one finding with their names. Findings
-come as they were made, or as their plain data from another process: both are joined by their
-`identity`.
+are merged by their `identity`, whether they were made in this process or read from the plain data
+of another process.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from .paths import abridged
 from .words import cost_text, edit_name, sides, sign_of
 
 MAX_TEXT = 160
-"""How many characters of a node or a line of code are kept."""
+"""Maximum number of characters of a node or a line of code."""
 MAX_MODULES = 64
-"""How many modules of a finding are kept."""
+"""Maximum number of modules in the data of a finding."""
 MAX_CAUSES = 10
-"""How many findings are listed; the others are counted."""
+"""Maximum number of findings to list; the others are counted."""
 MAX_FILES = 3
-"""How many files, or tests, are named of a finding."""
+"""Maximum number of files, or tests, to name for a finding."""
 
 
 def finding_data(finding: Finding) -> dict[str, Any]:
@@ -52,7 +52,7 @@ def finding_data(finding: Finding) -> dict[str, Any]:
 
 
 def source_text(node: Node) -> str:
-    """The user's line of a node in words, of bounded size; "" if it is unknown."""
+    """Return the user's source line of a node as text of bounded size; "" if unknown."""
     source = node.source
     return shortened(f"{source}: {source.code.strip()}".rstrip(": ")) if source else ""
 
@@ -63,11 +63,11 @@ def _data(**data: Any) -> dict[str, Any]:
 
 
 def problem_found(problem: str, limit: int | None = MAX_TEXT) -> Finding:
-    """Return the finding of a comparison that failed without any; equal problems are one.
+    """Return a finding for a comparison that failed without findings; equal problems merge.
 
     Args:
-        problem: what is wrong.
-        limit: how many characters of it tell two problems apart; None for all.
+        problem: the text of the problem.
+        limit: number of leading characters that distinguish two problems; `None` for all.
     """
     problem = " ".join(problem.split())
     tokens = Identity(edits=(f"problem {problem if limit is None else shortened(problem)}",))
@@ -88,11 +88,10 @@ def problem_found(problem: str, limit: int | None = MAX_TEXT) -> Finding:
 
 
 def joined(group: Sequence[tuple[str, Finding]]) -> Finding:
-    """Return the findings of one edit as one, with the places of all.
+    """Merge the findings of one edit into one with the places of all.
 
     Args:
-        group: of each finding the label of its comparison (a file, a test), and the finding; at
-            least one.
+        group: at least one pair of a comparison's label (a file, a test) and its finding.
     """
     findings = [finding for _, finding in group]
     known = [finding.to_json() for finding in findings]
@@ -128,17 +127,21 @@ def _union(known: Iterable[dict[str, Any]], key: str) -> list[str]:
 def join(
     items: Sequence[tuple[str, Finding]], *, upgraded: Collection[str] = ()
 ) -> tuple[Finding, ...]:
-    """Return each edit of several comparisons once, those in most of them first.
+    """Return each edit of several comparisons once, the most frequent edits first.
 
-    Two findings are one if they are one edit of the same code, or on one line of it; if they put
-    the same ops in the place of nodes of the same names; or if files that differ in their findings
-    say that one op was replaced by others everywhere. Two different edits are never one.
+    Two findings merge if any of these holds:
+
+    - They are the same edit of the same code, or are on the same line of it.
+    - They replace nodes of the same names by the same ops.
+    - An op was replaced by the same ops everywhere, in files that differ in their other findings.
+
+    Two different edits never merge.
 
     Args:
-        items: of each finding the label of its comparison (a file, a test), and the finding.
-        upgraded: the labels of those whose two sides were captured by different releases of torch.
-            Of these the same ops that came and went are one edit in whatever modules: a release
-            rewrites ops wherever they are.
+        items: pairs of a comparison's label (a file, a test) and a finding.
+        upgraded: labels of comparisons between different releases of torch. In these, findings with
+            the same added and removed ops merge regardless of their modules, because a release
+            rewrites an op wherever it occurs.
     """
     found = [joined([items[k] for k in group]) for group in same_edits(items, upgraded=upgraded)]
     return tuple(sorted(found, key=lambda finding: -len(finding.files)))
@@ -147,7 +150,7 @@ def join(
 def same_edits(
     items: Sequence[tuple[str, Finding]], *, upgraded: Collection[str] = ()
 ) -> list[list[int]]:
-    """Return the numbers of the items that are one edit, in the order of their first ones.
+    """Return groups of numbers of items that are one edit, in the order of their first items.
 
     Args:
         items, upgraded: see `join`.
@@ -177,8 +180,8 @@ def same_edits(
         if identity.where:
             places.setdefault(identity.where, []).append(k)
     for members in rewrites.values():
-        # Two edits that the same files have may well be two: only a file that has one of them
-        # without the other says that both have a common cause.
+        # Two edits in the same files may be two. They have a common cause only if some file has
+        # one edit without the other.
         files: dict[int, set[str]] = {}
         for k in members:
             files.setdefault(find(k), set()).add(items[k][0])
@@ -199,7 +202,7 @@ def of_ranks(diffs: Iterable[tuple[Sequence[int], GraphDiff | None]]) -> GraphDi
     """Return the difference of several ranks: each edit once, with the ranks that have it.
 
     Args:
-        diffs: ranks with equal graphs on either side, and how these differ.
+        diffs: pairs of ranks with equal graphs on both sides, and their difference.
     """
     parts = [(tuple(sorted(ranks)), diff) for ranks, diff in diffs if diff]
     found: dict[str, tuple[Finding, list[int]]] = {}
@@ -220,9 +223,10 @@ def finding_lines(
     """Yield a few lines for each finding of several files.
 
     Args:
-        findings: those in most files first.
-        noun: what the files are.
-        limit: how many findings are listed, and of each not all files; None for everything.
+        findings: the findings, most frequent first.
+        noun: the noun for a file, as in "40 files".
+        limit: maximum number of findings to list; the files of each are then limited as well.
+            `None` lists everything.
     """
     for finding in findings[:limit]:
         data = finding.to_json()
@@ -250,7 +254,7 @@ def finding_head(finding: Finding, noun: str = "file") -> str:
 
 
 def some(items: Sequence[str], limit: int | None) -> str:
-    """Return the first of several texts, long ones cut, and the number of the others."""
+    """Return the first texts, shortened if long, and the number of remaining texts."""
     more = f" and {len(items) - limit} more" if limit is not None and len(items) > limit else ""
     named = items if limit is None else [shortened(item) for item in items[:limit]]
     return ", ".join(named) + more

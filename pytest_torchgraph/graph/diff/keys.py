@@ -1,22 +1,22 @@
 """The key of an edit: findings with equal keys are one edit, in two places or in two calls of a
 function.
 
-A key says all that an edit did, as seen from the instance that it did it in (see `paths`), so that
-it is the same in every layer of one class. For each changed node, before and after:
+A key describes everything an edit did, relative to its module instance (see `paths`), so it is
+equal in every layer of one class. It contains for each changed node, before and after:
 
 - kind, op, constants, effects, and the module relative to the instance;
-- dtype and shape, where they differ from its partner's, and the dtype of a node without one: an
-  edit is the same at another size;
+- dtype and shape if they differ from the partner's, and only the dtype of a node without partner:
+  an edit is the same at a different size;
 - each operand and each user: a node of the edit, a node of the instance by its relative name, or a
-  value from outside by its *role*, which is who else in the instance uses it. By its role the
-  value that enters the first layer is the same as the one that enters the second, though one comes
-  from an embedding and the other from a layer.
+  value from outside by its *role*, the other users of the value in the instance. The inputs of the
+  first and of the second layer have the same role, although an embedding produces the first and a
+  layer the second.
 
-Where no instance is known, names stand for themselves: the same edit in two graphs is one.
+If the instance is unknown, full names are used: the same edit in two graphs is one edit.
 
-Within one module path, or one line of the user's code, a call has no name of its own. So nodes of
-the call are known by their place in the flow of values: two nodes have the same place where all
-that they depend on within the module, and all that depends on them there, is equal.
+Within one module path, or one line of the user's code, calls have no names of their own. So the
+nodes of a call are identified by their place in the data flow. Two nodes have the same place if
+their dependencies within the module are equal, and all nodes there that depend on them are equal.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from .origins import Key, Occurrence, Origins
 from .paths import holds, instances_of, path_of, relative
 
 Users = Mapping[str, Sequence[tuple[int, int]]]
-"""The users of a value, and the slots in which they take it, by the instances that they are in."""
+"""The users of a value and their operand slots, by the instances of the users."""
 PLACING = ("inside", "role", "named", "beside")
-"""Forms of operands and users that tell where in its instance a node stands."""
+"""Forms of operands and users that determine the place of a node in its instance."""
 
 
 class EditKeys:
     """The keys of findings with one place each.
 
     Args:
-        origins: where their changes come from.
+        origins: the origins of their changes.
     """
 
     def __init__(self, origins: Origins):
@@ -50,7 +50,7 @@ class EditKeys:
         self._users: dict[Key, Users] = {}
 
     def key(self, finding: Finding) -> Hashable:
-        """What two findings have in common exactly where they are one edit in two places."""
+        """Return the key of a finding, equal for the same edit in different places."""
         changes: Sequence[Change] = finding.changes
         unknown = not all(map(self.origins.knows, changes))
         if finding.summary or finding.of_graph or unknown:
@@ -65,10 +65,10 @@ class EditKeys:
         return tuple(self._form(change, (before, instances), own) for change in changes)
 
     def _is_user_outside(self, change: Change, instance: str, own: Mapping[Key, int]) -> bool:
-        """Whether a node outside of an instance merely takes another value of the edit now.
+        """Return True if a node outside an instance only reads a different value of the edit now.
 
-        That a value is used outside, its own form says; by whom depends on what comes behind the
-        instance, and is another node behind the last one.
+        The form of the value already records that it is used outside. Its users depend on the
+        surroundings of the instance: the last layer of a list has a different user.
         """
         if change.kind != "rewired" or holds(instance, path_of(change.node)):
             return False
@@ -153,7 +153,10 @@ class EditKeys:
     def _role(
         self, value: Occurrence, instance: str, own: Mapping[Key, int]
     ) -> tuple[Hashable, ...]:
-        """Who else in an instance uses a value from outside; as it was, where an edit took all."""
+        """Return the other users of an outside value in an instance.
+
+        If the edit took all of them, return the users before the edit.
+        """
         for side in (value, value.partner(value.number)):
             if side is not None:
                 nodes = side.flat.nodes
@@ -180,11 +183,12 @@ class EditKeys:
     def _uses(
         self, node: Occurrence, instances: Sequence[str], own: Mapping[Key, int]
     ) -> tuple[tuple[Hashable, ...], ...]:
-        """The users of a changed node; of those outside of the instance only whether they are all.
+        """Return the users of a changed node.
 
-        These are all who use one of its operands outside, or only some of them, told by their ops:
-        an op inserted before all uses is another edit than one inserted before the residual alone.
-        Of a node that is not in the instance itself they are known by name.
+        Users outside the instance are not identified if they are all the outside users of its
+        operands. If they are only some of these, they are identified by their ops: an op inserted
+        before all uses is a different edit from an op inserted only before the residual. Users of a
+        node that is not in the instance itself are identified by name.
         """
         flat = node.flat
         uses: list[tuple[Hashable, ...]] = []
@@ -216,17 +220,17 @@ class EditKeys:
 
 
 def _instances(changes: Iterable[Change]) -> tuple[str, ...]:
-    """The instances that an edit is in: those of the first of its nodes that are in any."""
+    """Return the instances of an edit: those around its first node that is in an instance."""
     found = (instances_of(path_of(change.node)) for change in changes)
     return next((instances for instances in found if instances), ())
 
 
 def _instances_before(changes: Iterable[Change], instances: tuple[str, ...]) -> tuple[str, ...]:
-    """What the instances that an edit is in were called, where all lists of modules were renamed.
+    """Return the old names of the instances of an edit, in case module lists were renamed.
 
     Args:
         changes: the edit.
-        instances: those that it is in now.
+        instances: its instances in the new graph.
     """
     numbers = [instance.rpartition(".")[2] for instance in instances]
     for change in changes:
@@ -239,7 +243,7 @@ def _instances_before(changes: Iterable[Change], instances: tuple[str, ...]) -> 
 
 
 def name_form(node: Node, instances: Sequence[str]) -> tuple[Hashable, ...]:
-    """A node by its name relative to the instance, where its name is made from its module."""
+    """Return the name of a node relative to the instance, or its full name if it has no module."""
     seen = relative(node.name, instances)
     if seen is None:
         return "named", without_graph(node.name)
@@ -247,9 +251,9 @@ def name_form(node: Node, instances: Sequence[str]) -> tuple[Hashable, ...]:
 
 
 def without_derived(changes: Sequence[Change]) -> Sequence[Change]:
-    """The changes without those that say nothing of an edit: what a graph returns, what it saves.
+    """Return the changes without uninformative ones: graph outputs, saved values and tangents.
 
-    Where nothing else changed these are the edit.
+    If nothing else changed, these changes are the edit and are returned.
     """
     kept = [
         change
@@ -261,7 +265,10 @@ def without_derived(changes: Sequence[Change]) -> Sequence[Change]:
 
 
 def call_form(flat: NumberedGraph, i: int, instances: Sequence[str]) -> Hashable:
-    """Kind, op, constants and effects of a node; a module that it calls relative to an instance."""
+    """Return kind, op, constants and effects of a node.
+
+    The path of a module that the node calls is relative to the instance.
+    """
     node = flat.nodes[i]
     call = flat.shapeless[i]
     if not node.target:
@@ -270,20 +277,19 @@ def call_form(flat: NumberedGraph, i: int, instances: Sequence[str]) -> Hashable
 
 
 def place_form(path: str, instances: Sequence[str]) -> Hashable:
-    """A module path relative to the instance that an edit is in; itself where it is in none."""
+    """Return a module path relative to the instance of an edit, or the full path outside it."""
     seen = relative(path, instances)
     return path if seen is None else seen
 
 
 def result_form(flat: NumberedGraph, i: int, changed: Change | None) -> Hashable:
-    """Dtype and shape, where they say something about an edit.
-
-    The shape of a new value follows from its op, constants and operands.
+    """Return dtype and shape as far as they characterize an edit.
 
     Args:
         flat, i: the graph and the node.
-        changed: the change, where the node has a partner.
+        changed: the change, if the node has a partner.
     """
+    # The shape of a new value follows from its op, constants and operands.
     if changed is None:
         return _dtypes(flat.nodes[i].result)
     assert changed.before is not None
@@ -303,27 +309,26 @@ def _dtypes(result: Result) -> Hashable:
 
 
 def without_graph(name: str) -> str:
-    """A name without that of the graph that made the value: `forward_0:fc/addmm` is `fc/addmm`."""
+    """Return a name without the producing graph: `fc/addmm` for `forward_0:fc/addmm`."""
     before, colon, rest = name.partition(":")
     return rest if colon and before.replace("_", "").isalnum() else name
 
 
 METHODS = ("forward", "__call__", "<module>", "<lambda>")
-"""Functions of which each class has its own: that an edit is on a line of one of these tells no
-more than its module."""
+"""Functions that every class defines: a line in one of them says no more than the module."""
 
 
 OUTSIDE = ("outside",)
-"""A value or a user outside of the call."""
+"""Form of a value or a user outside the call."""
 
 
 class CallKeys:
     """The keys of findings that may be in calls of one module or function.
 
     Args:
-        findings: one of each edit that is known so far; only what two of these have in common may
-            be a shared module or line.
-        origins: where their changes come from.
+        findings: one finding for each edit so far. Only a module or line that two of them have in
+            common may be shared.
+        origins: the origins of their changes.
     """
 
     def __init__(self, findings: Iterable[Finding], origins: Origins):
@@ -335,7 +340,7 @@ class CallKeys:
         self._ids: dict[Hashable, int] = {}
 
     def key(self, finding: Finding) -> Hashable:
-        """What two findings in calls of one module or function have in common."""
+        """Return a key that is equal for one edit in several calls of a module or function."""
         alone = ("alone", id(finding))
         if finding.summary or finding.of_graph or not self._is_certain(finding):
             return alone
@@ -347,7 +352,7 @@ class CallKeys:
         return alone
 
     def _is_certain(self, finding: Finding) -> bool:
-        """Whether all that an edit takes from outside is what it took there before."""
+        """Return True if the edit takes the same values from outside as before."""
         changes = without_derived(finding.changes)
         if not all(map(self.origins.knows, changes)):
             return False
@@ -400,7 +405,10 @@ class CallKeys:
         )
 
     def _uses(self, node: Occurrence, module: str | None, own: Mapping[Key, int]) -> Hashable:
-        """The users of a node; those outside by their ops, where others use its operands there."""
+        """Return the users of a node.
+
+        Outside users are identified by op if the operands have other users outside.
+        """
         flat = node.flat
         uses = {
             (self._value(node.at(user), module, own), slot) for user, slot in flat.uses(node.number)
@@ -439,7 +447,7 @@ class CallKeys:
     # -- places within a module ------------------------------------------------------------------
 
     def _colour(self, flat: NumberedGraph, module: str) -> Mapping[int, Hashable]:
-        """For each node of a module its place in there, equal in all calls that are alike."""
+        """Return the place of each node of a module, equal in all calls that are alike."""
         known = self._colours.get((id(flat), module))
         if known is None:
             inside = [i for i, n in enumerate(flat.nodes) if n.is_call and holds(module, n.module)]
@@ -469,15 +477,13 @@ def _from_outside(flat: NumberedGraph, i: int) -> Hashable:
 
 
 def _lines(finding: Finding) -> Hashable | None:
-    """The lines of the user's code that an edit is on; None where these are not all known.
-
-    Lines of a method say no more than the module that it belongs to.
-    """
+    """Return the lines of the user's code of an edit, or `None` if one of them is unknown."""
     lines = []
     for change in ops_of(finding.changes):
         source = change.node.source
         if source is None:
             return None
+        # A line of a method says no more than the module of the method, so the path is kept.
         path = change.node.module if source.function.rpartition(".")[2] in METHODS else ""
         lines.append((source.file, source.line, path))
     return tuple(lines) or None

@@ -1,11 +1,14 @@
-"""Which node of one graph corresponds to which node of another.
+"""Match the nodes of one graph with the corresponding nodes of another.
 
-No single idea finds that. A node whose whole past is unchanged (the same ops down to the same
-inputs) is matched by it, a node whose whole future is unchanged by that: around one edit this
-settles every other node, wherever the edit is, without any name. Between several edits neither
-holds, and the nodes in between are aligned as sequences, in their module scopes. What remains is
-matched through its neighbours, and last the matching is improved locally until no exchange of two
-partners makes more edges agree.
+No single method is sufficient, so several run in turn:
+
+- A node with an unchanged past (the same ops down to the same inputs) is matched by its past, and a
+  node with an unchanged future by its future. Around a single edit this matches every other node,
+  wherever the edit is, without using names.
+- Between several edits neither holds. The nodes in between are aligned as sequences within their
+  module scopes.
+- Remaining nodes are matched through their neighbours.
+- A local search improves the matching until no exchange of two partners makes more edges agree.
 """
 
 from __future__ import annotations
@@ -22,24 +25,29 @@ from .correspondence import MANY_USERS, Correspondence, improve
 from .paths import by_layer
 
 Token = Callable[[NumberedGraph, int], Hashable]
-"""What a node has in common with its partner."""
+"""Computes a token of a node; partners have equal tokens."""
 _NUMBERED = re.compile(r"(arg|primals|tangents?|input|getitem)[_.]?\d+(_1)?\Z")
 
 DERIVED = ("saved", "tangent")
-"""The roles of inputs of a backward that follow from the forward."""
+"""Roles of backward inputs that follow from the forward."""
 
 UNEXPLAINED = 8
-"""Where more than this is unexplained, nodes are matched once more in depth-first order, which no
-printing changes; one edit is explained without. With 4 or 16 the findings of 480 cases of several
-edits are the same."""
+"""Number of unexplained nodes and edges above which a second matching is tried.
+
+The second matching uses depth-first order, which does not depend on the printed order. A single
+edit is explained without it. Limits of 4 and 16 give the same findings in 480 cases of several
+edits."""
 
 NEIGHBOUR_ROUNDS = 6
-"""How often nodes are looked through for neighbours of new matches; each round may settle the next
-node of a chain. 3 and 12 give the same findings in these cases: a round that finds nothing is the
-last."""
+"""Maximum number of rounds of matching neighbours of new matches.
+
+Each round may settle the next node of a chain; a round without matches is the last. Limits of 3 and
+12 give the same findings in these cases."""
 
 ROUNDS = 3
-"""The same where nodes that moved or changed are aligned; 1 and 6 give the same findings too."""
+"""Maximum number of rounds of aligning moved or changed nodes.
+
+Limits of 1 and 6 give the same findings too."""
 
 
 def match(
@@ -48,7 +56,7 @@ def match(
     """Match the nodes of two graphs.
 
     Args:
-        names: inputs of `a` that are known to correspond to inputs of `b`, by name.
+        names: maps inputs of `a` to the corresponding inputs of `b`, by name, if known.
     """
     first = Correspondence(a, b, set_apart(a, b))
     best = _Matcher(first, names or {}, by_depth=False).run()
@@ -62,7 +70,7 @@ def match(
 
 
 def disagreement(matching: Correspondence) -> int:
-    """How much of the two graphs the matching leaves unexplained."""
+    """Return the number of unmatched nodes and disagreeing edges of a matching."""
     unmatched = matching.forward.count(-1) + matching.backward.count(-1)
     edges = 0
     for i, j in enumerate(matching.forward):
@@ -125,7 +133,7 @@ class _Matcher:
         for token in (_by_label, _by_role):
             rest_a = [i for i in rest_a if self.m.is_open(0, i)]
             rest_b = [j for j in rest_b if self.m.is_open(1, j)]
-            # Without a common label two inputs are the same one only where nothing else came.
+            # Inputs with different labels are matched only if no input was added or removed.
             if token is _by_role and len(rest_a) != len(rest_b):
                 break
             pairs = align([token(a, i) for i in rest_a], [token(b, j) for j in rest_b])
@@ -134,21 +142,21 @@ class _Matcher:
                     self.m.pair(rest_a[x], rest_b[y])
 
     def may_be_one(self, i: int, j: int) -> bool:
-        """Return False for parameters of two modules of which both graphs still have one.
+        """Return False if one of two parameters belongs to a module that both graphs have.
 
-        A norm that lost its bias and a module that came with a weight have nothing in common.
+        The bias that a norm lost and the weight of an added module have nothing in common.
         """
         kept = self.owners
         return _owner(self.a, i) not in kept and _owner(self.b, j) not in kept
 
     @cached_property
     def owners(self) -> set[str]:
-        """The modules whose parameters and buffers both graphs take."""
+        """Modules with parameters or buffers in both graphs."""
         of_a, of_b = ({_owner(f, i) for i in f.inputs} - {""} for f in (self.a, self.b))
         return of_a & of_b
 
     def match_inputs_of_layers(self, rest_a: Sequence[int], rest_b: Sequence[int]) -> None:
-        """Match what one layer has of each, in the same way in all layers that are alike."""
+        """Match inputs within each layer, so that equal layers are matched in the same way."""
         layers = by_layer(self.a.nodes, rest_a), by_layer(self.b.nodes, rest_b)
         for layer in (each for each in layers[0] if each in layers[1]):
             of_a = [i for i in layers[0][layer] if self.m.is_open(0, i)]
@@ -175,13 +183,13 @@ class _Matcher:
                     self.m.pair(i, j)
 
     def once(self, side: int, keys: Sequence[Hashable]) -> dict[Hashable, int]:
-        """The keys that one node alone has among those that still need a partner, and the node."""
+        """Map each key that is unique among the nodes without partner to its node."""
         rest = [i for i in range(len(keys)) if self.m.is_open(side, i)]
         counts = Counter(keys[i] for i in rest)
         return {keys[i]: i for i in rest if counts[keys[i]] == 1}
 
     def pasts(self, ids: dict[Hashable, int]) -> tuple[list[int], list[int]]:
-        """Numbers that are equal where all that a node depends on is equal."""
+        """Number the nodes of both graphs; equal numbers mean equal dependencies."""
 
         def past(flat: NumberedGraph, partner: list[int], offset: int) -> list[int]:
             numbers: list[int] = []
@@ -196,7 +204,7 @@ class _Matcher:
         return past(self.a, self.m.forward, 0), past(self.b, self.m.backward, 1)
 
     def futures(self, ids: dict[Hashable, int]) -> tuple[list[int], list[int]]:
-        """Numbers that are equal where all that depends on a node is equal."""
+        """Number the nodes of both graphs; equal numbers mean equal dependents."""
         slots_a, slots_b = self.output_slots()
 
         def future(flat: NumberedGraph, slots: Sequence[int]) -> list[int]:
@@ -213,7 +221,7 @@ class _Matcher:
         return future(self.a, slots_a), future(self.b, slots_b)
 
     def output_slots(self) -> tuple[list[int], list[int]]:
-        """Numbers for the operands of the two outputs, equal where they correspond."""
+        """Number the operands of the two outputs; corresponding operands have equal numbers."""
         last_a, last_b = self.a.operands[-1], self.b.operands[-1]
         if len(last_a) == len(last_b):
             return list(range(len(last_a))), list(range(len(last_b)))
@@ -223,7 +231,7 @@ class _Matcher:
     # -- neighbours ------------------------------------------------------------------------------
 
     def match_neighbours(self) -> None:
-        """Match equal nodes that the matches around them single out, until nothing follows."""
+        """Match equal nodes that their matched neighbours single out, until none is left."""
         for _ in range(NEIGHBOUR_ROUNDS):
             found = 0
             for i in range(len(self.a.nodes)):
@@ -236,11 +244,14 @@ class _Matcher:
                 return
 
     def is_equal(self, i: int, j: int) -> bool:
-        """Whether two nodes are equal, apart from their operands."""
+        """Return True if two nodes are equal except for their operands."""
         return _in_module(self.a, i) == _in_module(self.b, j)
 
     def best_candidate(self, i: int, fits: Callable[[int, int], bool], least: int = 1) -> int:
-        """The one free node of `b` next to the partners of `i`'s neighbours that agrees most."""
+        """Return the free node of `b`, next to partners of `i`'s neighbours, that agrees most.
+
+        Return -1 if several nodes agree equally, or if the best agreement is below `least`.
+        """
         places: dict[int, None] = {}
         for slot, operand in enumerate(self.a.operands[i]):
             partner = self.m.forward[operand]
@@ -265,7 +276,7 @@ class _Matcher:
     def match_sequences(
         self, token: Token, accept: Callable[[int, int], bool] | None = None
     ) -> bool:
-        """Align what lies between the matches so far; whether anything was matched."""
+        """Align the nodes between existing matches; return True if any pair was matched."""
         if not all(any(self.is_open(side, i) for i in self.numbers(side)) for side in (0, 1)):
             return False
         place_b = {j: y for y, j in enumerate(self.order_b)}
@@ -291,29 +302,29 @@ class _Matcher:
         return found
 
     def numbers(self, side: int) -> range:
-        """The numbers of the nodes of `a` (side 0) or of `b` (side 1)."""
+        """Return the numbers of the nodes of `a` (side 0) or of `b` (side 1)."""
         return range(len((self.b if side else self.a).nodes))
 
     def is_open(self, side: int, i: int) -> bool:
-        """Whether a node still needs a partner; inputs are matched once and for all."""
+        """Return True if a node still needs a partner. Inputs are not matched again."""
         flat = self.b if side else self.a
         return self.m.is_open(side, i) and flat.nodes[i].kind != "placeholder"
 
     def plain_where_it_stays(self, flat: NumberedGraph, i: int) -> Hashable:
-        """A module that only one graph has may be any such module of the other one."""
+        """Return a token that treats all modules of only one graph as the same module."""
         module = flat.nodes[i].module
         return "" if module in self.other_modules else module, flat.plain[i]
 
     # -- nodes that moved or changed -------------------------------------------------------------
 
     def match_moved(self) -> None:
-        """Match equal nodes that belong to another module now, next to what is matched already."""
+        """Match equal nodes that moved to a different module, next to matched nodes."""
         for _ in range(ROUNDS):
             if not self.match_sequences(lambda flat, i: flat.labels[i], self.moved):
                 break
 
     def moved(self, i: int, j: int) -> bool:
-        """Whether equal nodes of two modules have the same operands, and a neighbour says so."""
+        """Return True if nodes of different modules have equal operands and a matched neighbour."""
         operands = zip(self.a.operands[i], self.b.operands[j], strict=False)
         return (
             self.a.nodes[i].module != self.b.nodes[j].module
@@ -322,7 +333,7 @@ class _Matcher:
         )
 
     def match_changed(self) -> None:
-        """Match nodes that differ, by their place: first those where only the result does."""
+        """Match differing nodes by their place, starting with nodes that differ only in result."""
         levels: tuple[Token, ...] = (
             lambda flat, i: (flat.nodes[i].module, flat.shapeless[i]),
             lambda flat, i: (flat.nodes[i].module, flat.nodes[i].op),
@@ -343,11 +354,14 @@ class _Matcher:
                 return
 
     def agrees(self, i: int, j: int) -> bool:
-        """Return True if a neighbour of two nodes says that they are the same one."""
+        """Return True if two nodes have at least one pair of matched neighbours."""
         return self.m.agreement(i, j) > 0
 
     def takes_the_same(self, i: int, j: int) -> bool:
-        """Return True also if all operands agree, looking through what came: casts around an op."""
+        """Return True if two nodes have matched neighbours, or if all their operands agree.
+
+        Operands are compared through added nodes, such as casts around an op.
+        """
         operands = self.a.operands[i], self.b.operands[j]
         if self.agrees(i, j):
             return True
@@ -356,7 +370,7 @@ class _Matcher:
         return all(self.m.edge_agrees(p, q) for p, q in zip(*operands, strict=True))
 
     def same_place(self, i: int, j: int) -> bool:
-        """Whether one node stands where the other stood: the same use, of a common operand."""
+        """Return True if two nodes have the same place: a common operand and a common use."""
         if not self.is_open(0, i) or not self.is_open(1, j):
             return False
         operands = {self.m.forward[p] for p in self.a.operands[i]}
@@ -368,7 +382,7 @@ class _Matcher:
 
 
 def output_pairs(a: NumberedGraph, b: NumberedGraph) -> tuple[list[int], list[int]]:
-    """Numbers for the operands of both outputs, aligned by what stands there."""
+    """Number the operands of both outputs, aligned by module and label."""
 
     def token(flat: NumberedGraph, i: int) -> Hashable:
         return (flat.nodes[i].module, flat.labels[i])
@@ -399,19 +413,19 @@ def _by_label(flat: NumberedGraph, i: int) -> Hashable:
 
 
 def _by_role(flat: NumberedGraph, i: int) -> Hashable:
-    """What an input is, where no other kind of input can have become it."""
+    """Return the role of a saved value or tangent, which no other input can become; else ""."""
     op = flat.nodes[i].op
     return op if op in DERIVED else ""
 
 
 def _owner(flat: NumberedGraph, i: int) -> str:
-    """The module that a parameter or buffer belongs to; "" for another input."""
+    """Return the module that a parameter or buffer belongs to; "" for other inputs."""
     node = flat.nodes[i]
     return node.name.rpartition(".")[0] if node.op in ("parameter", "buffer") else ""
 
 
 def _depth_first(flat: NumberedGraph) -> list[int]:
-    """The nodes in depth-first post-order from the output: an order that no printing changes."""
+    """Return the nodes in depth-first post-order from the output, independent of printed order."""
     order: list[int] = []
     seen = [False] * len(flat.nodes)
     for root in range(len(flat.nodes) - 1, -1, -1):

@@ -1,12 +1,12 @@
 """Consequences of a moved op or module, and constants that follow from the sizes of tensors.
 
-A norm that is taken from before a layer to behind it is rewired itself, and so is all that read it
-or reads it now: that follows from the one edit. Where what moved is looked through, in both graphs,
-its readers take what they took. An op that is dead code in one of the graphs has no readers there:
-it was not moved, and what reads it now is an edit of its own.
+A norm that moves from before a layer to after it is rewired, and so are all its old and new users.
+Their rewiring follows from this one edit: looking through the moved norm in both graphs, its users
+read the same values as before. An op that is dead code in one of the graphs has no users there. It
+was not moved, and its new users are an edit of their own.
 
-A group norm is given the number of pixels, and a `view` the whole shape: both follow where an op
-in front of them changes it. A stride or an epsilon does not.
+A group norm takes the number of pixels as a constant, and a `view` the whole shape. Both follow if
+an earlier op changes the shape. A stride or an epsilon does not.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from ..module_paths import common_path
 from .correspondence import REACH, Correspondence
 
 GIVEN = ("parameter", "buffer", "get_attr")
-"""Values that an op has of its own; what it takes from the flow of values is another operand."""
+"""Roles of an op's own values, which are not operands from the data flow."""
 
 
 @dataclass(frozen=True, eq=False)
 class MovedUnit:
-    """What may have moved: a module without others in it, or an op, that takes one value.
+    """A possibly moved unit: a module without submodules, or an op, that takes one value.
 
     Attributes:
         number: the first of its rewired nodes, in the old graph.
-        path: the module that it is, or is in.
+        path: the path of the module, or the module of the op.
         before, after: its nodes in the old and in the new graph.
-        took, takes: the number of the value that it takes, in the old and in the new graph.
+        took, takes: the number of its operand in the old and in the new graph.
     """
 
     number: int
@@ -46,15 +46,15 @@ class MovedUnit:
 def moves(
     matching: Correspondence, rewired: Iterable[int]
 ) -> tuple[dict[int, int], dict[int, int]]:
-    """The rewired nodes that are no edits of their own.
+    """Return the rewired nodes that are not edits of their own.
 
     Args:
-        matching: which nodes correspond.
-        rewired: the nodes of the old graph that take another operand in the new one, in order.
+        matching: the correspondence of the nodes.
+        rewired: the nodes of the old graph with a different operand in the new graph, in order.
 
     Returns:
-        Those that merely follow, each with the rewired node that it follows from; and those that
-        take the value that their module takes, each with the first of them.
+        Two maps. The first maps each consequence to the rewired node that causes it. The second
+        maps each node that takes the operand of its module to the first node that does so.
     """
     edges = {i: found for i in rewired if (found := _other_operands(matching, i))}
     units = [*_units(matching, edges)]
@@ -65,7 +65,8 @@ def moves(
     for unit in units:
         if not every.explains(unit.took, unit.takes):
             moved.add(unit)
-    for unit in units:  # of two that changed places each explains the other: the first one moved
+    # Of two units that changed places, each explains the other. The first counts as moved.
+    for unit in units:
         if unit.number not in moved.numbers and not moved.explains(unit.took, unit.takes):
             moved.add(unit)
     follow = {
@@ -83,7 +84,7 @@ def moves(
 
 
 class _Moved:
-    """What has moved, to be looked through."""
+    """The moved units, to look through."""
 
     def __init__(self, matching: Correspondence):
         self.m = matching
@@ -97,7 +98,7 @@ class _Moved:
         self.after.update(dict.fromkeys(unit.after, unit))
 
     def explains(self, p: int, q: int) -> bool:
-        """Whether two operands, behind what moved, are the same value."""
+        """Return True if two operands are the same value when moved units are looked through."""
         for unit in self.through_before(p):
             p = unit.took
         for unit in self.through_after(q):
@@ -105,7 +106,7 @@ class _Moved:
         return self.m.edge_agrees(p, q)
 
     def nearest(self, i: int, edges: Iterable[tuple[int, int]]) -> MovedUnit:
-        """Of the units between a node and its operands the one whose module is nearest to its."""
+        """Return the unit between a node and its operands with the module nearest to the node's."""
         path = self.m.a.nodes[i].module
         passed: dict[MovedUnit, None] = {}
         for p, q in edges:
@@ -115,7 +116,7 @@ class _Moved:
         return max(passed, key=lambda unit: len(common_path((unit.path, path))))
 
     def through_before(self, p: int) -> Iterator[MovedUnit]:
-        """The units that a value of the old graph went through, the last one first."""
+        """Yield the units that a value of the old graph passes through, last unit first."""
         for _ in range(REACH):
             unit = self.before.get(p)
             if unit is None or unit.took >= p:
@@ -124,7 +125,7 @@ class _Moved:
             p = unit.took
 
     def through_after(self, q: int) -> Iterator[MovedUnit]:
-        """The units that a value of the new graph goes through, the last one first."""
+        """Yield the units that a value of the new graph passes through, last unit first."""
         for _ in range(REACH):
             unit = self.after.get(q)
             if unit is None or unit.takes >= q:
@@ -134,7 +135,7 @@ class _Moved:
 
 
 def _other_operands(m: Correspondence, i: int) -> list[tuple[int, int]]:
-    """The operands of a node that are not what they were; [] where more than operands differ."""
+    """Return the differing operands of a node; [] if more than operands differ."""
     j = m.forward[i]
     a, b = m.a, m.b
     if a.nodes[i].kind == "output":
@@ -148,7 +149,7 @@ def _other_operands(m: Correspondence, i: int) -> list[tuple[int, int]]:
 
 
 def _units(m: Correspondence, edges: Iterable[int]) -> Iterator[MovedUnit]:
-    """The units that rewired nodes are in, each once, in order."""
+    """Yield the units of the rewired nodes, each once, in order."""
     known: set[int] = set()
     sides = _Side(m.a), _Side(m.b)
     live: tuple[list[bool], list[bool]] | None = None
@@ -183,7 +184,7 @@ class _Side:
                 self.containers.add(path)
 
     def module(self, i: int) -> frozenset[int]:
-        """The nodes of one call of the module of a node; none where it has other modules in it."""
+        """Return the nodes of one call of a node's module; empty if it has submodules."""
         flat, path = self.flat, self.flat.nodes[i].module
         if not path or path in self.containers:
             return frozenset()
@@ -202,13 +203,13 @@ class _Side:
         return call
 
     def op(self, i: int) -> frozenset[int]:
-        """A node and what is taken of its results."""
+        """Return a node and the `getitem` nodes of its results."""
         nodes = self.flat.nodes
         taken = (user for user, _ in self.flat.users[i])
         return frozenset((i, *(k for k in taken if nodes[k].op == "operator.getitem")))
 
     def value(self, unit: frozenset[int]) -> int | None:
-        """The one value that a unit takes; None where it takes several, or none."""
+        """Return the only operand of a unit; `None` if it has several operands, or none."""
         if unit not in self.values:
             flat = self.flat
             taken = {
@@ -222,7 +223,7 @@ class _Side:
 
 
 def constants_follow(a: NumberedGraph, i: int, b: NumberedGraph, j: int) -> bool:
-    """Return True if the constants of two nodes of one op differ in sizes of their tensors only."""
+    """Return True if the constants of two nodes of one op differ only in sizes of tensors."""
     node, other = a.nodes[i], b.nodes[j]
     if a.shapeless[i] == b.shapeless[j] or is_view(node.op):
         return True

@@ -1,6 +1,6 @@
-"""The matching of two captures: which graphs correspond, and which nodes in them.
+"""The matching of two captures: the correspondence of their graphs and nodes.
 
-Graphs are paired with those of the same kind, and what ran eagerly with what ran eagerly.
+Graphs are paired with graphs of the same kind, and eager graphs with eager graphs.
 """
 
 from __future__ import annotations
@@ -17,22 +17,23 @@ from .findings import Change
 from .group import NodeChange, matched_bodies
 
 Pair = tuple[Graph | None, Graph | None]
-"""A graph and the one that corresponds to it; None where there is none."""
+"""A graph and its corresponding graph; `None` for a missing graph."""
 KINDS = ("forward", "inference", "joint", "backward")
-"""The kinds of graphs, in the order in which they are compared."""
+"""The kinds of graphs, in the order of comparison."""
 MAX_PAIRS = 10_000
-"""How many pairs of eager graphs are tried for which are most alike; with more than this in one
-gap, about a hundred on either side, they are paired in their order."""
+"""Maximum number of pairs of eager graphs in one gap to compare for similarity.
+
+A gap with more pairs, about a hundred graphs on either side, is paired in order."""
 ANY = 0.01
-"""How much two graphs without a common op count as alike, so that they are paired all the same."""
+"""Similarity of two graphs without a common op; positive, so that they are paired all the same."""
 
 
 def corresponding(
     before: Sequence[Graph], after: Sequence[Graph], classes: EquivalenceClasses
 ) -> Iterator[Pair]:
-    """Graphs that correspond, forward ones first, and of each kind the compiled ones.
+    """Yield corresponding graphs: forward graphs first, and compiled graphs first in each kind.
 
-    The only graph on either side is paired with the other one, whatever they are.
+    If each side has a single graph, the two are paired, whatever their kinds.
 
     Args:
         before, after: the graphs.
@@ -49,7 +50,7 @@ def corresponding(
 
 
 def _compiled(old: Sequence[Graph], new: Sequence[Graph]) -> Iterator[Pair]:
-    """In their order; where their numbers differ, those with equal op counts first."""
+    """Pair graphs in order; if their numbers differ, pair graphs with equal op counts first."""
     if len(old) == len(new):
         yield from zip(old, new, strict=True)
         return
@@ -59,10 +60,10 @@ def _compiled(old: Sequence[Graph], new: Sequence[Graph]) -> Iterator[Pair]:
 def _eager(
     old: Sequence[Graph], new: Sequence[Graph], classes: EquivalenceClasses
 ) -> Iterator[Pair]:
-    """Those of equal dataflow, then those with equal op counts, then those that are most alike.
+    """Pair graphs of equal dataflow, then of equal op counts, then the most similar graphs.
 
-    There are many of them, small ones, and their names are numbers: one more or one less must not
-    pair each that follows with another one.
+    Eager graphs are many and small, and their names are numbers. One more or one fewer graph must
+    not shift the pairs of all later graphs.
     """
 
     def rest(old: Sequence[Graph], new: Sequence[Graph]) -> Iterator[Pair]:
@@ -77,7 +78,7 @@ def _aligned(
     token: Callable[[Graph], Hashable],
     rest: Callable[[Sequence[Graph], Sequence[Graph]], Iterator[Pair]],
 ) -> Iterator[Pair]:
-    """Graphs with equal tokens, in order, and what `rest` makes of those between them."""
+    """Pair graphs with equal tokens, in order, and pair the graphs in between by `rest`."""
     anchors = sorted(align([token(graph) for graph in old], [token(graph) for graph in new]))
     ends = (len(old), len(new))
     for (x0, y0), (x1, y1) in zip([(-1, -1), *anchors], [*anchors, ends], strict=True):
@@ -92,7 +93,7 @@ def _in_order(old: Sequence[Graph], new: Sequence[Graph]) -> Iterator[Pair]:
 
 
 def _most_alike(old: Sequence[Graph], new: Sequence[Graph]) -> Iterator[Pair]:
-    """The pairs, in order on both sides, that have most ops in common."""
+    """Yield the pairs, in order on both sides, with the most ops in common."""
     if not old or not new or len(old) * len(new) > MAX_PAIRS:
         yield from _in_order(old, new)
         return
@@ -117,7 +118,7 @@ def _most_alike(old: Sequence[Graph], new: Sequence[Graph]) -> Iterator[Pair]:
 
 
 def _alike(a: Graph, b: Graph) -> float:
-    """The share of the ops of two graphs that both have."""
+    """Return the share of ops that two graphs have in common."""
     total = max(a.op_counts.total(), b.op_counts.total())
     common = sum(min(count, b.op_counts.get(op, 0)) for op, count in a.op_counts.items())
     return ANY + (common / total if total else 1.0)
@@ -128,11 +129,12 @@ def _op_counts(graph: Graph) -> Hashable:
 
 
 Matched = tuple[Graph | None, Graph | None, Mapping[str, str]]
-"""Two graphs that correspond, of which one is `None` if it came or went, and for the names of the
-old graph's nodes those of their partners; no two have one partner."""
+"""Two corresponding graphs, and a map from old node names to the names of their partners.
+
+One graph is `None` if the other was added or removed. No two nodes have the same partner."""
 
 Key = tuple[int, bool, int]
-"""A node of several matchings: the matching's `id`, whether it is of the new graph, its number."""
+"""A node of several matchings: the matching's `id`, True for the new graph, the node's number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +143,7 @@ class Occurrence:
 
     Attributes:
         matching: the matching of the two graphs.
-        is_new: whether the node is the new graph's.
+        is_new: True if the node is in the new graph.
         number: the number of the node in its graph.
     """
 
@@ -151,20 +153,20 @@ class Occurrence:
 
     @property
     def flat(self) -> NumberedGraph:
-        """The graph that the node is in."""
+        """The graph that contains the node."""
         return self.matching.b if self.is_new else self.matching.a
 
     @property
     def key(self) -> Key:
-        """What tells this node from every other one of these graphs."""
+        """A key that is unique among the nodes of these graphs."""
         return id(self.matching), self.is_new, self.number
 
     def at(self, number: int) -> Occurrence:
-        """Another node of the same graph."""
+        """Return another node of the same graph."""
         return Occurrence(self.matching, self.is_new, number)
 
     def partner(self, number: int) -> Occurrence | None:
-        """The node of the other graph that corresponds to a node of this one, if any does."""
+        """Return the partner of a node of this graph in the other graph, or `None`."""
         other = (self.matching.backward if self.is_new else self.matching.forward)[number]
         return None if other == -1 else Occurrence(self.matching, not self.is_new, other)
 
@@ -172,11 +174,11 @@ class Occurrence:
 class Origins:
     """The occurrences of the nodes of changes, and the graphs that were compared.
 
-    The changes that were added must stay alive: they are known by identity.
+    Added changes must stay alive, because they are looked up by `id`.
 
     Attributes:
-        pairs: the graphs that were compared, in their canonical form, in order.
-        matchings: those of graphs that differ, and of bodies of higher-order ops that differ.
+        pairs: the compared graphs, in their canonical form, in order.
+        matchings: the matchings of differing graphs and of differing bodies of higher-order ops.
     """
 
     def __init__(self) -> None:
@@ -185,15 +187,15 @@ class Origins:
         self._found: dict[int, tuple[Correspondence, NodeChange]] = {}
 
     def add(self, change: Change, matching: Correspondence, part: NodeChange) -> None:
-        """Remember where a change comes from."""
+        """Record the origin of a change."""
         self._found[id(change)] = matching, part
 
     def knows(self, change: Change) -> bool:
-        """Whether it is known where a change comes from."""
+        """Return True if the origin of a change is known."""
         return id(change) in self._found
 
     def of(self, change: Change) -> tuple[Occurrence | None, Occurrence | None]:
-        """The old and the new node of a change; None where there is none, or it is not known."""
+        """Return the old and the new node of a change; `None` if missing or unknown."""
         if id(change) not in self._found:
             return None, None
         matching, part = self._found[id(change)]
@@ -203,23 +205,23 @@ class Origins:
         )
 
     def own(self, changes: Iterable[Change]) -> dict[Key, int]:
-        """For each node of these changes, the number of its change."""
+        """Map each node of these changes to the number of its change."""
         return {node.key: k for k, change in enumerate(changes) for node in self.nodes(change)}
 
     def nodes(self, change: Change) -> Iterator[Occurrence]:
-        """The nodes of a change that there are, the old one first."""
+        """Return the existing nodes of a change, old node first."""
         return (node for node in self.of(change) if node is not None)
 
     def position(self, change: Change) -> float:
-        """Where a change stands, as a share of its graph: comparable between old and new."""
+        """Return the position of a change as a share of its graph, to compare old and new."""
         for node in reversed([*self.nodes(change)]):
             return node.number / len(node.flat.nodes)
         return 1.0
 
     def matched(self, pairs: Iterable[Pair] | None = None) -> Iterator[Matched]:
-        """Yield graphs that were compared, each followed by the bodies of its higher-order ops.
+        """Yield compared graphs, each followed by the bodies of its higher-order ops.
 
-        A body that corresponds to none is left out, and each body is yielded once at most.
+        A body without a corresponding body is left out. Each body is yielded at most once.
 
         Args:
             pairs: some of `pairs`; `None` for all.

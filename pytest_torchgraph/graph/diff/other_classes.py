@@ -1,8 +1,8 @@
-"""Modules of another class, where that changes how many graphs there are.
+"""Modules of a different class, if this changes the number of graphs.
 
-A convolution of a graph network breaks the graph where another class does not: then most graphs of
-the step have gone or come, and none of these is an edit. The edit is the class. Stored graphs do
-not tell the classes of modules.
+One class of graph-network convolution may break the graph while another does not. Then most graphs
+of the step are added or removed, but the edit is the changed class. Stored graphs do not record the
+classes of modules.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ Line = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class _Exchanged:
-    """Modules of which all were of one class, and now are of another one.
+    """Modules that all changed from one class to another.
 
     Attributes:
         before, after: the names of the classes.
         paths: the modules.
-        own: the qualified names of the classes of these modules, and of those of all others.
-        kept: lines of functions that both sides ran, as far as no module tells whose they are.
+        own: the qualified names of the classes of these modules, and of all other modules.
+        kept: lines of functions that both sides ran, for nodes whose module is unknown.
     """
 
     before: str
@@ -44,10 +44,10 @@ class _Exchanged:
     kept: Set[Line]
 
     def is_outside(self, node: Node) -> bool:
-        """Return True if a node is not known to be of the modules.
+        """Return True unless a node is known to belong to the modules.
 
-        Dynamo resumes a frame in the middle of a module, and torch names no module there. Then the
-        file tells: it has none of the other classes, as a library. Or the function does.
+        Dynamo may resume a frame in the middle of a module, where torch records no module. Then the
+        file decides, if it holds none of the other classes, as a library; or else the function.
         """
         if any(holds(path, node.module) for path in self.paths):
             return False
@@ -61,14 +61,14 @@ class _Exchanged:
 def with_other_classes_as_one(
     findings: Sequence[Finding], before: Sequence[Graph], after: Sequence[Graph], origins: Origins
 ) -> list[Finding]:
-    """Return the findings with those of modules of another class as one.
+    """Merge the findings of modules that changed their class.
 
-    What other code does must be the same: an op that only one side has there is an edit of its own.
+    All other code must be the same: an op that only one side has there is an edit of its own.
 
     Args:
-        findings: of one comparison.
+        findings: the findings of one comparison.
         before, after: all graphs of the two captures.
-        origins: where the changes come from.
+        origins: the origins of the changes.
     """
     exchanged = _exchanged(before, after)
     if exchanged is None or not any(map(_came_or_went, findings)):
@@ -80,7 +80,7 @@ def with_other_classes_as_one(
         for graph in pair
         if graph is not None
     }
-    # Where graphs came or went, those that stay run another number of times.
+    # If graphs were added or removed, the run counts of the remaining graphs change.
     merged = [f for f in findings if _came_or_went(f) or _ran_otherwise(f) or _is_of(exchanged, f)]
     edited = {change.graph for f in merged for place in f.places for change in place.changes}
     numbers = set(map(id, merged))
@@ -103,7 +103,7 @@ def with_other_classes_as_one(
 
 
 def _exchanged(before: Sequence[Graph], after: Sequence[Graph]) -> _Exchanged | None:
-    """The modules that are of another class; None if there are none, or of several classes."""
+    """Return the modules that changed their class; `None` if none, or if classes are several."""
     was, now = ({p: n for g in side for p, n in g.classes.items()} for side in (before, after))
     different = [path for path in was if path and now.get(path, was[path]) != was[path]]
     paths = [p for p in different if not any(holds(o, p) for o in different if o != p)]
@@ -118,7 +118,10 @@ def _exchanged(before: Sequence[Graph], after: Sequence[Graph]) -> _Exchanged | 
 
 
 def _kept(before: Sequence[Graph], after: Sequence[Graph], paths: Sequence[str]) -> Set[Line]:
-    """The lines of functions that both sides ran; a function is known by its lines in a graph."""
+    """Return the lines of functions that both sides ran.
+
+    The lines of a function in one graph belong together.
+    """
     lines = ChangedLines()
     seen: tuple[set[Line], set[Line]] = set(), set()
     for side, graphs in zip(seen, (before, after), strict=True):
@@ -144,18 +147,18 @@ class ChangedLines:
         self._parent: dict[Line, Line] = {}
 
     def first(self, line: Line) -> Line:
-        """The line that stands for all that belong to one."""
+        """Return the representative of all lines joined with a line."""
         while (parent := self._parent.setdefault(line, line)) != line:
             line = parent
         return line
 
     def join(self, line: Line, other: Line) -> None:
-        """Note that two lines belong together."""
+        """Record that two lines belong together."""
         self._parent[self.first(line)] = self.first(other)
 
 
 def _is_unknown(node: Node, paths: Sequence[str]) -> bool:
-    """Return True if a node is in no module, or in one around these."""
+    """Return True if a node is in no module, or in a module around these."""
     return not node.module or any(holds(node.module, path) for path in paths)
 
 
@@ -173,7 +176,7 @@ def _is_of(exchanged: _Exchanged, finding: Finding) -> bool:
 
 
 def _is_passed_on(finding: Finding, graphs: Set[str]) -> bool:
-    """Return True if nothing differs but what one of these graphs takes, or hands to the next."""
+    """Return True if only the inputs or outputs of one of these graphs differ."""
     changes = [change for place in finding.places for change in place.changes]
     if finding.summary or any(change.node.is_call for change in changes):
         return False
@@ -181,7 +184,7 @@ def _is_passed_on(finding: Finding, graphs: Set[str]) -> bool:
 
 
 def _ops(finding: Finding, graphs: Mapping[int, Graph]) -> Iterator[Change]:
-    """The ops of a finding: of a graph that came or went all, unless they follow in a backward."""
+    """Yield the ops of a finding: all ops of an added or removed graph, except in a backward."""
     for place in finding.places:
         for change in place.changes:
             graph = graphs.get(id(change.node)) if finding.of_graph else None
@@ -194,7 +197,7 @@ def _ops(finding: Finding, graphs: Mapping[int, Graph]) -> Iterator[Change]:
 
 
 def _edit_outside(gone: Sequence[Change], came: Sequence[Change]) -> list[Change]:
-    """The ops of other code that only one side has, in pairs where they are as many."""
+    """Return the ops of other code that only one side has, in pairs if equally many."""
     befores = [change.before for change in gone if change.before is not None]
     afters = [change.after for change in came if change.after is not None]
     counts = [Counter(map(_form, nodes)) for nodes in (befores, afters)]
@@ -242,7 +245,7 @@ def _is_in(name: str, file: str, library: Set[str]) -> bool:
     Args:
         name: the qualified name.
         file: the file, relative to the root or to where packages are installed.
-        library: classes whose package is no script.
+        library: classes whose package is not a script.
     """
     parts = file.removesuffix(".py").split("/")
     if name.startswith("__main__."):

@@ -1,7 +1,7 @@
-"""Paths of repeated modules: what their numbers say, and what a name is relative to one of them.
+"""Paths of repeated modules: their numbers, and names relative to one of the modules.
 
-An *instance* is a module path that ends with a number, as the layers of a list have: of
-`encoder.layer.3.attention` it is `encoder.layer.3`.
+An *instance* is a module path that ends with a number, such as a layer of a list. The instance of
+`encoder.layer.3.attention` is `encoder.layer.3`.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from ..model import Node
 from ..module_paths import module_of
 
 MAX_DIGITS = 9
-"""How long a number is at most that counts as one: a longer one is no index of a module."""
+"""Maximum number of digits of a module index; longer numbers do not count as indices."""
 _NUMBER = re.compile(rf"(?:(?<=[._])|^)([0-9]{{1,{MAX_DIGITS}}})(?=\.|\Z)")
-"""A number in a path: a component of its own, or the end of one, as in `encoder_layer_0`."""
+"""A number in a path: a whole component, or the end of a component, as in `encoder_layer_0`."""
 
 
 def is_index(part: str) -> bool:
-    """Whether a component of a path is the number of a module in a list."""
+    """Return True if a component of a path is the number of a module in a list."""
     return len(part) <= MAX_DIGITS and part.isascii() and part.isdigit() and str(int(part)) == part
 
 
 def instances_of(path: str) -> tuple[str, ...]:
-    """The instances that a module path lies in, the innermost first."""
+    """Return the instances around a module path, innermost first."""
     parts = path.split(".")
     return tuple(
         ".".join(parts[: k + 1]) for k in range(len(parts) - 1, -1, -1) if is_index(parts[k])
@@ -32,7 +32,7 @@ def instances_of(path: str) -> tuple[str, ...]:
 
 
 def by_layer(nodes: Sequence[Node], numbers: Iterable[int]) -> Mapping[str, list[int]]:
-    """The numbers of those nodes that lie in instances, by the outermost instance of each."""
+    """Group the numbers of nodes inside instances by outermost instance."""
     found: dict[str, list[int]] = {}
     for i in numbers:
         if layers := instances_of(path_of(nodes[i])):
@@ -41,25 +41,26 @@ def by_layer(nodes: Sequence[Node], numbers: Iterable[int]) -> Mapping[str, list
 
 
 def path_of(node: Node) -> str:
-    """The module path of a node; of a parameter or buffer, that of its owner."""
+    """Return the module path of a node; for a parameter or buffer, the path of its owner."""
     return node.module or module_of(node.name) or node.name.rpartition(".")[0]
 
 
 def holds(instance: str, name: str) -> bool:
-    """Whether a node or module of this name is the instance or inside it."""
+    """Return True if a node or module of this name is the instance or inside it."""
     return name.startswith(instance) and name[len(instance) : len(instance) + 1] in ("", ".", "/")
 
 
 def relative(name: str, instances: Sequence[str]) -> tuple[int, int, str] | None:
-    """A name as seen from nested instances; None where it is in none of them, nor beside one.
+    """Return a name relative to nested instances.
 
     Args:
-        name: of a node or a module.
-        instances: the instances that it is seen from, the innermost first.
+        name: the name of a node or a module.
+        instances: the nested instances, innermost first.
 
     Returns:
-        How many of the instances it is outside of, how much further its own number is in the list
-        of the innermost one that it is beside (0: it is inside), and the rest of the name.
+        The number of instances that the name is outside of; its distance in the list of the next
+        instance (0: inside this instance); and the rest of the name. `None` if the name is neither
+        inside nor beside any instance.
     """
     for depth, instance in enumerate(instances):
         if holds(instance, name):
@@ -76,7 +77,7 @@ def relative(name: str, instances: Sequence[str]) -> tuple[int, int, str] | None
 
 
 def _beside(name: str, instance: str) -> tuple[int, str] | None:
-    """The distance to another instance of the same list that holds a name, and the rest of it."""
+    """Return the distance to the instance of the same list that holds a name, and the rest."""
     container, _, number = instance.rpartition(".")
     start = f"{container}." if container else ""
     if not name.startswith(start):
@@ -89,7 +90,7 @@ def _beside(name: str, instance: str) -> tuple[int, str] | None:
 
 
 def natural(path: str) -> tuple[tuple[int, int, str], ...]:
-    """A key that sorts paths with their numbers as numbers."""
+    """Return a sort key that compares the numbers in paths as numbers."""
     return tuple(
         (0, int(part), "") if k % 2 and is_index(part) else (1, 0, part)
         for k, part in enumerate(_NUMBER.split(path))
@@ -98,22 +99,22 @@ def natural(path: str) -> tuple[tuple[int, int, str], ...]:
 
 
 MAX_PATHS = 4
-"""How many paths that have no more than a few numbers in common are listed."""
+"""Maximum number of forms of paths to list."""
 MAX_SPANS = 5
-"""How many separate numbers and ranges of numbers are listed in one path."""
+"""Maximum number of separate numbers and ranges to list in one path."""
 
 _Form = tuple["str | frozenset[int]", ...]
-"""The parts of paths that are alike: names, and the numbers that stand in one place."""
+"""The parts of similar paths: names, and the set of numbers at each position."""
 
 
 def abridged(paths: Iterable[str], limit: int = MAX_PATHS) -> str:
-    """Paths in one line; those that differ in numbers alone are written as one with ranges.
+    """Return paths in one line, merging paths that differ only in numbers into ranges.
 
-    What is written stands for these paths and no others, but for what `and N more` leaves out.
+    The text covers exactly these paths, except for the paths that `and N more` leaves out.
 
     Args:
-        paths: module paths; each is listed once.
-        limit: how many forms are written out.
+        paths: module paths; duplicates are ignored.
+        limit: maximum number of forms to write out.
     """
     forms = _merged({_form(path): None for path in paths})
     shown = [_text(form) for form in forms[:limit]]
@@ -122,7 +123,7 @@ def abridged(paths: Iterable[str], limit: int = MAX_PATHS) -> str:
 
 
 def _form(path: str) -> _Form:
-    parts = _NUMBER.split(path)  # names and numbers in turn
+    parts = _NUMBER.split(path)  # alternating names and numbers
     return tuple(
         frozenset((int(part),)) if k % 2 and is_index(part) else part
         for k, part in enumerate(parts)
@@ -131,7 +132,7 @@ def _form(path: str) -> _Form:
 
 
 def _merged(forms: dict[_Form, None]) -> list[_Form]:
-    """The forms that are alike but for one place as one, the innermost place first."""
+    """Merge forms that differ in only one position, innermost position first."""
     for depth in range(max(map(len, forms), default=0) - 1, -1, -1):
         together: dict[_Form, frozenset[int]] = {}
         for form in forms:

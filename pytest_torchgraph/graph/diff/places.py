@@ -1,4 +1,4 @@
-"""Findings that are one edit become one, with a place for each."""
+"""Merge the findings of the same edit into one finding with a place for each."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ from .paths import abridged, holds, instances_of, natural, path_of
 
 Kind = Literal["added", "removed"]
 MOST = 0.5
-"""Which share of a module's ops must be new, and which share of a finding's changes be in new
-modules, for the finding to be of the modules that came."""
+"""Minimum share of new ops in an added module, and of changes inside added modules in a finding,
+for the finding to count as added modules. The same applies to removed modules."""
 LEAST = 2
-"""How many ops a module must have that came, what follows from these left out; a single op says
-more than its module."""
+"""Minimum number of added (or removed) ops in an added (or removed) module, without consequences.
+
+A single op is more informative than its module."""
 ALIKE = 0.2
-"""Which share of its lines a module may have of its own and still be nearly like another one."""
+"""Maximum share of differing lines between two modules that are nearly alike."""
 NEAREST = 8
-"""How many modules are tried for what a new one is nearly like, the last ones of its list."""
+"""Number of candidates, the last of the module list, to compare with a new module."""
 LISTED = 2
-"""How many modules are named that others are like."""
+"""Maximum number of similar modules to name in a summary."""
 
 Numbered = tuple[int, Finding]
 """A finding and its number in the order of the graphs."""
@@ -35,7 +36,7 @@ Numbered = tuple[int, Finding]
 
 @dataclass
 class _Module:
-    """A module that came or went, with what was found in it."""
+    """An added or removed module, with its changes."""
 
     kind: Kind
     path: str
@@ -45,18 +46,21 @@ class _Module:
 
 
 _Modules = Mapping[tuple[str, str], _Module]
-"""The modules that came or went, by kind and path."""
+"""Added and removed modules, by kind and path."""
 
 
 def set_modules_apart(
     findings: Sequence[Numbered], before: Sequence[Graph], after: Sequence[Graph], origins: Origins
 ) -> tuple[list[Numbered], list[Numbered]]:
-    """The findings of modules that came and of those that went, at most one each, and the others.
+    """Separate added and removed modules from the other findings.
 
     Args:
         findings: one for each place.
         before, after: all graphs of the two captures.
-        origins: where the changes come from.
+        origins: the origins of the changes.
+
+    Returns:
+        At most one finding of added modules and one of removed modules, and the other findings.
     """
     modules = _came_or_went(findings, before, after)
     if not modules:
@@ -88,7 +92,7 @@ def set_modules_apart(
 def _came_or_went(
     findings: Sequence[Numbered], before: Sequence[Graph], after: Sequence[Graph]
 ) -> _Modules:
-    """The outermost instances that only one side has, if most of their ops are new, or gone."""
+    """Return the outermost instances on one side only whose ops are mostly added or removed."""
     edited = _counted(place.changes for _, finding in findings for place in finding.places)
     if all(count < LEAST for counts in edited.values() for count in counts.values()):
         return {}
@@ -109,7 +113,7 @@ def _came_or_went(
 
 
 def _counted(groups: Iterable[Iterable[Change]]) -> dict[Kind, Counter[str]]:
-    """How many ops came and went in the instances that they are in."""
+    """Count the added and removed ops of each instance."""
     counts: dict[Kind, Counter[str]] = {"added": Counter(), "removed": Counter()}
     for changes in groups:
         for change in ops_of(changes):
@@ -119,7 +123,7 @@ def _counted(groups: Iterable[Iterable[Change]]) -> dict[Kind, Counter[str]]:
 
 
 def _sizes(graphs: Iterable[Graph]) -> Counter[str]:
-    """How many ops the instances of graphs have."""
+    """Count the ops of each instance."""
     paths: Counter[str] = Counter()
     for graph in graphs:
         for part in graph.walk():
@@ -136,7 +140,7 @@ def _is_op(node: Node) -> bool:
 
 
 def _of(change: Change, modules: _Modules) -> _Module | None:
-    """The module that came or went and that a change belongs to."""
+    """Return the added or removed module of a change, or `None`."""
     for instance in instances_of(path_of(change.node)):
         if (change.kind, instance) in modules:
             return modules[change.kind, instance]
@@ -144,12 +148,12 @@ def _of(change: Change, modules: _Modules) -> _Module | None:
 
 
 def _distribute(finding: Finding, modules: _Modules, inside: Sequence[_Module]) -> None:
-    """Put the changes of a finding to their modules; what is in none of these to the last one.
+    """Add the changes of a finding to their modules, and changes outside them to the last module.
 
     Args:
-        finding: what was found.
-        modules: those that came or went.
-        inside: the modules of its changes.
+        finding: the finding to distribute.
+        modules: all added and removed modules.
+        inside: the modules of the finding's changes.
     """
     last, kinds = inside[-1], {module.kind for module in inside}
     for place in finding.places:
@@ -168,7 +172,7 @@ def _distribute(finding: Finding, modules: _Modules, inside: Sequence[_Module]) 
 def _finding(
     modules: Iterable[_Module], flats: Sequence[NumberedGraph], origins: Origins
 ) -> Finding:
-    """The finding of all modules that came, or of all that went."""
+    """Return the finding of all added modules, or of all removed modules."""
     places = [_place(module) for module in modules]
     places.sort(key=lambda place: (origins.position(place.changes[0]), natural(place.module)))
     paths = tuple(place.module for place in places)
@@ -193,7 +197,7 @@ def _finding(
 
 def _place(module: _Module) -> Place:
     changes, consequences = [*module.changes], module.consequences
-    if not changes:  # what is left of a module that took another one's nodes in the forward
+    if not changes:  # the forward nodes matched another module's; only consequences are left
         own = [change for change in consequences if holds(module.path, path_of(change.node))]
         changes, consequences = own, [c for c in consequences if c not in own]
     changes.sort(key=lambda change: not _is_op(change.node))
@@ -201,11 +205,11 @@ def _place(module: _Module) -> Place:
     return Place(module.path, graph, (*changes, *module.beside), tuple(consequences))
 
 
-# -- what they are like ----------------------------------------------------------------------------
+# -- similar modules -------------------------------------------------------------------------------
 
 
 def _flats(findings: Iterable[Numbered], origins: Origins, *, is_new: bool) -> list[NumberedGraph]:
-    """The graphs of one side that have changes."""
+    """Return the graphs of one side that have changes."""
     flats: dict[int, NumberedGraph] = {}
     for _, finding in findings:
         for place in finding.places:
@@ -219,7 +223,7 @@ def _flats(findings: Iterable[Numbered], origins: Origins, *, is_new: bool) -> l
 def _alike(
     paths: Sequence[str], flats: Sequence[NumberedGraph]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What modules are like, and what they are nearly like, among others of the same lists."""
+    """Return the equal and the nearly equal modules for these paths, from the same module lists."""
     lists = {path.rpartition(".")[0] for path in paths}
     lines: dict[str, Counter[Hashable]] = {}
     for flat in flats:
@@ -251,7 +255,10 @@ def _alike(
 
 
 def _line(flat: NumberedGraph, i: int, instance: str) -> Hashable:
-    """A node as it is in every instance of a class: values from outside may be any."""
+    """Return a form of a node that is equal in every instance of a class.
+
+    Values from outside the instance are not part of it.
+    """
     operands = [flat.nodes[p].name for p in flat.operands[i][: flat.arity[i]]]
     inside = tuple(name[len(instance) :] if holds(instance, name) else "" for name in operands)
     name = flat.nodes[i].name
@@ -262,12 +269,12 @@ def _line(flat: NumberedGraph, i: int, instance: str) -> Hashable:
 def with_places(
     findings: Iterable[Finding], before: Sequence[Graph], after: Sequence[Graph], origins: Origins
 ) -> list[Finding]:
-    """One finding for each edit with all its places, in the order of their first places.
+    """Return one finding for each edit with all its places, in the order of their first places.
 
     Args:
         findings: one for each place, in the order of the graphs.
         before, after: all graphs of the two captures.
-        origins: where the changes come from.
+        origins: the origins of the changes.
     """
     numbered = list(enumerate(findings))
     found, others = set_modules_apart(numbered, before, after, origins)
@@ -283,7 +290,7 @@ def with_places(
 def _calls_together(
     groups: Sequence[Sequence[Numbered]], origins: Origins
 ) -> Iterable[Sequence[Numbered]]:
-    """Groups of findings in the calls of one shared module or function as one."""
+    """Merge groups of findings in several calls of one shared module or function."""
     first = [group[0][1] for group in groups]
     keys = CallKeys(first, origins)
     together: dict[Hashable, list[Numbered]] = {}
@@ -293,37 +300,38 @@ def _calls_together(
 
 
 def _one(group: Iterable[Numbered]) -> Numbered:
-    """The findings of one edit as one."""
+    """Merge the findings of one edit."""
     group = sorted(group, key=lambda each: each[0])
     number, first = group[0]
     return number, replace(first, places=tuple(p for _, each in group for p in each.places))
 
 
 def with_lines_as_one(findings: Iterable[Finding]) -> list[Finding]:
-    """The findings, those of one line of the user's code, with the same ops, as one.
+    """Merge the findings on one line of the user's code with the same ops.
 
-    The class of a module has one code: what its line does is one edit under whatever names its
-    modules are called, though what surrounds them differs. Where no op came or went, constants did,
-    and these may be several on one line.
+    All instances of a module class run the same code. An edit of one of its lines is therefore one
+    edit, even if the names of the modules and their surroundings differ.
 
     Args:
-        findings: of one comparison, identified.
+        findings: the findings of one comparison, identified.
     """
     found: dict[Hashable, list[Finding]] = {}
     for finding in findings:
+        # If no op was added or removed, constants changed: several edits may be on one line.
         line = finding.identity.line if any(ops_of_edit(finding)) else ""
         found.setdefault(line or id(finding), []).append(finding)
     return [_in_all_places(group) for group in found.values()]
 
 
 def with_parts_as_one(findings: Iterable[Finding], after: Sequence[Graph]) -> list[Finding]:
-    """The findings, those in the very same modules of torch's as one.
+    """Merge the findings in exactly the same torch modules.
 
-    Nobody edits two lines of such a module: it was made with other arguments, or is another one. In
-    training and in inference, where it runs other ops, that is the same edit.
+    Users do not edit the code of a torch module: it was constructed with different arguments, or
+    replaced. This is the same edit in training and in inference, even though the module runs
+    different ops there.
 
     Args:
-        findings: of one comparison, identified.
+        findings: the findings of one comparison, identified.
         after: all graphs of the second capture.
     """
     classes = {path: name for graph in after for path, name in graph.classes.items()}
@@ -348,7 +356,7 @@ def with_parts_as_one(findings: Iterable[Finding], after: Sequence[Graph]) -> li
 
 
 def _in_all_places(group: Sequence[Finding]) -> Finding:
-    """Several findings as one that has the places of all."""
+    """Merge findings into one with the places of all."""
     first = group[0]
     if len(group) == 1:
         return first
@@ -360,7 +368,7 @@ def _in_all_places(group: Sequence[Finding]) -> Finding:
 
 
 def _in_the_same_places(group: Sequence[Finding]) -> Finding:
-    """Several findings as one that has, in each of their places, what all have there."""
+    """Merge findings with equal places: each place gets the changes of all findings there."""
     places = []
     for place in group[0].places:
         there = (place.module, place.graph)

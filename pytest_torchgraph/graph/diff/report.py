@@ -1,6 +1,4 @@
-"""The difference of graphs and of programs, as findings: one finding for what a person would call
-one change.
-"""
+"""Compare graphs and programs: one finding for each change, as a person would count changes."""
 
 from __future__ import annotations
 
@@ -27,21 +25,22 @@ from .other_classes import with_other_classes_as_one
 from .places import with_lines_as_one, with_parts_as_one, with_places
 
 MANY_SAVERS = 100
-"""How many forwards that save a value of one name are asked whose it is: with thousands of graphs
-in which all names are alike the work would be the square of their number."""
+"""Maximum number of forwards to consider as the producer of a saved value, by its name.
+
+With thousands of graphs with equal names, considering all would take quadratic time."""
 
 MAX_NAMES = 6
-"""How many values are named that are saved or not."""
+"""Maximum number of added or removed saved values to name."""
 
 
 def diff_graphs(before: Sequence[Graph], after: Sequence[Graph]) -> GraphDiff:
     """The difference of two lists of graphs, one capture each, one finding for each edit.
 
-    Graphs are compared with those of the same kind, and what ran eagerly with what ran eagerly.
-    What differs in a backward graph follows from what differs in a forward, where anything does,
-    and is listed there as a consequence; so does what autograd ran eagerly between the compiled
-    graphs, as the sum of two gradients. A compiled backward graph that came or went, and an eager
-    graph that ran another number of times, is a finding of its own.
+    Graphs are compared with graphs of the same kind, and eager graphs with eager graphs. If a
+    forward differs, the differences in backward graphs are its consequences and are listed there.
+    The same holds for ops that autograd ran eagerly between the compiled graphs, such as the sum of
+    two gradients. An added or removed compiled backward graph, and an eager graph with a changed
+    run count, are findings of their own.
     """
     findings, graphs, origins = find_changes(before, after)
     findings = with_places(findings, before, after, origins)
@@ -54,7 +53,7 @@ def diff_graphs(before: Sequence[Graph], after: Sequence[Graph]) -> GraphDiff:
 def find_changes(
     before: Sequence[Graph], after: Sequence[Graph]
 ) -> tuple[list[Finding], list[GraphPair], Origins]:
-    """The findings with one place each, the raw lists, and where the changes come from."""
+    """Return the findings with one place each, the raw lists, and the origins of the changes."""
     findings: list[Finding] = []
     backward: list[Finding] = []
     whole: list[Finding] = []
@@ -113,7 +112,7 @@ def _saved_names(
     forwards: Sequence[tuple[Graph, Mapping[str, str]]],
     savers: Mapping[str, Sequence[int]],
 ) -> Mapping[str, str]:
-    """How the values that a backward takes over are called now, by its own forward."""
+    """Return the old-to-new names of the forward that saved a backward's values."""
     taken = Counter(k for node in backward.inputs for k in savers.get(node.name, ())[:MANY_SAVERS])
     best = max(taken, key=lambda k: (taken[k], -k), default=0)
     return forwards[best][1] if forwards else {}
@@ -128,7 +127,7 @@ def _compare(
     classes: EquivalenceClasses,
     origins: Origins,
 ) -> Mapping[str, str]:
-    """Compare two graphs and their bodies; returns the names that correspond."""
+    """Compare two graphs and their bodies; return the old-to-new names of matched nodes."""
     if classes.equal(old, new):
         return _names_of_equal(old, new)
     comparison = group_changes(classes.flat(old), classes.flat(new), names)
@@ -159,7 +158,7 @@ def _compare(
 
 
 def _callers(graph: Graph) -> dict[str, list[int]]:
-    """The ids of the nodes that refer to a body, by its name."""
+    """Map each body's name to the ids of the nodes that refer to it."""
     callers: dict[str, list[int]] = {}
     for node in graph.nodes if graph.subgraphs else ():
         for name in subgraph_names((node.args, tuple(node.kwargs.values()))):
@@ -170,12 +169,14 @@ def _callers(graph: Graph) -> dict[str, list[int]]:
 def _with_body(
     found: list[Finding], inside: list[Finding], graphs: tuple[Graph, Graph], calls: Container[int]
 ) -> list[Finding]:
-    """Findings of a graph and of a body, what follows from an edit of the body put to that.
+    """Merge a body's findings into its caller's, attaching consequences to their edit.
 
-    A body that saves one value more for its backward has one result more, and so have its calls.
+    A body that saves one more value for its backward has one more result, and so have its calls.
 
     Args:
-        graphs: the graph, old and new.
+        found: the findings of the caller.
+        inside: the findings of the body.
+        graphs: the calling graph, old and new.
         calls: the ids of the nodes that refer to the body.
     """
 
@@ -201,7 +202,7 @@ def _with_body(
 
 
 def _with_inputs_as_one(found: list[Finding], old: Graph, new: Graph) -> list[Finding]:
-    """Inputs that stand in another order as one finding that says so."""
+    """Merge all reordered inputs into one finding with a summary."""
 
     def moved(finding: Finding) -> bool:
         return all(c.kind == "rewired" and c.node.kind == "placeholder" for c in finding.changes)
@@ -224,9 +225,9 @@ def _with_inputs_as_one(found: list[Finding], old: Graph, new: Graph) -> list[Fi
 
 
 def _explain_saved(finding: Finding, old: Graph, new: Graph, names: Mapping[str, str]) -> Finding:
-    """Say so where all that differs is what a forward saves for its backward."""
+    """Add a summary if the finding changes only the target's outputs or the saved values."""
     returns = [change for change in finding.changes if change.node.kind == "output"]
-    # An input that the target merely returns comes and goes with that.
+    # An input that the target only returns is added and removed together with that output.
     rest = [c for c in finding.changes if c.node.kind not in ("output", "placeholder")]
     outputs = _outputs_in_words(old, new, names) if returns and not rest else ""
     if outputs:
@@ -234,7 +235,7 @@ def _explain_saved(finding: Finding, old: Graph, new: Graph, names: Mapping[str,
     before, after = finding.before, finding.after
     if len(finding.changes) != 1 or before is None or after is None or after.kind != "output":
         return finding
-    if finding.kind == "rewired":  # another value is returned, under the same name
+    if finding.kind == "rewired":  # a different value with the same name is returned
         return finding
     if format_node(before) != format_node(after):
         return finding
@@ -248,7 +249,7 @@ def _explain_saved(finding: Finding, old: Graph, new: Graph, names: Mapping[str,
 
 
 def _outputs_in_words(old: Graph, new: Graph, names: Mapping[str, str]) -> str:
-    """Say which outputs of the target differ; "" if none does, or they are unknown."""
+    """Describe the differing outputs of the target; "" if they are equal or unknown."""
     if old.output is None or new.output is None:
         return ""
     was = {path: _renamed(value, names) for path, value in _leaves(old)}
@@ -268,7 +269,7 @@ def _outputs_in_words(old: Graph, new: Graph, names: Mapping[str, str]) -> str:
 
 
 def _leaves(graph: Graph) -> Sequence[tuple[str, Arg]]:
-    """The outputs of the target, by their paths: of a sequence by their positions."""
+    """Return the outputs of the target by path; items of a sequence by position."""
     if graph.output:
         return graph.output
     returned = graph.nodes[-1].args[0]
@@ -301,7 +302,7 @@ def _change(comparison: GroupedChanges, part: NodeChange, graph: str, origins: O
 
 
 def _renamed_operands(comparison: GroupedChanges, part: NodeChange) -> tuple[tuple[str, str], ...]:
-    """The old and the new names of the operands of a rewired node, if it prints as before."""
+    """Return pairs of old and new operand names of a rewired node, if it prints as before."""
     m = comparison.matching
     if m.a.nodes[part.before].refs != m.b.nodes[part.after].refs:
         return ()
@@ -344,7 +345,7 @@ def _whole_graph(old: Graph | None, new: Graph | None) -> Finding:
 
 
 def _ops_of(old: Graph | None, new: Graph | None) -> Finding:
-    """All ops of a graph that came or went, as what follows from an edit; last what it returns."""
+    """Return all ops of an added or removed graph as consequences of an edit, the output last."""
     graph = new or old
     assert graph is not None
     kind: ChangeKind = "added" if old is None else "removed"
@@ -356,7 +357,7 @@ def _ops_of(old: Graph | None, new: Graph | None) -> Finding:
 
 
 def _ran(pairs: Sequence[tuple[Graph, Graph]]) -> Finding:
-    """The finding that graphs ran another number of times, the same for each of them."""
+    """Return the finding for graphs with the same change of their run count."""
     labels = [_label(old, new) for old, new in pairs]
     changes = [
         Change("changed", label, old.nodes[-1], new.nodes[-1])
@@ -372,14 +373,16 @@ def _label(old: Graph, new: Graph) -> str:
 
 
 def diff_programs(old: Program, new: Program) -> tuple[GraphDiff | None, list[str]]:
-    """Return the difference of the graphs, of ranks once for each pair of classes of equal ranks.
+    """Return the difference of two programs.
+
+    Ranks are compared once for each pair of classes of equal ranks.
 
     Returns:
-        the difference, `None` if one side holds op counts alone, and the lines of these that
+        The difference, or `None` if one side holds only op counts, and the op count lines that
         differ.
 
     Raises:
-        TorchGraphError: for ranks of another mesh, and for other ranks.
+        TorchGraphError: if the two sides differ in their meshes or ranks.
     """
     if not (old.sections or new.sections):
         if (old.counts or new.counts) and not (old.graphs and new.graphs):
@@ -391,10 +394,10 @@ def diff_programs(old: Program, new: Program) -> tuple[GraphDiff | None, list[st
 
 
 def same_ranks(old: Program, new: Program) -> Iterator[tuple[tuple[int, ...], Program, Program]]:
-    """Yield the ranks whose graphs are equal on both sides, with what they have on either.
+    """Yield each group of ranks with equal graphs on both sides, with its old and new program.
 
     Raises:
-        TorchGraphError: for ranks of another mesh, and for other ranks.
+        TorchGraphError: if the two sides differ in their meshes or ranks.
     """
     if [*old.mesh.items()] != [*new.mesh.items()] or old.ranks != new.ranks:
         raise TorchGraphError(
@@ -409,10 +412,10 @@ def same_ranks(old: Program, new: Program) -> Iterator[tuple[tuple[int, ...], Pr
 
 
 def differing_counts(old: Program, new: Program) -> list[str]:
-    """A line for each graph that ran more or less often, and for each count that differs.
+    """Return a line for each changed run count of a graph, and for each changed op count.
 
     Args:
-        old, new: the programs; of one with graphs their ops are counted.
+        old, new: the programs; if a program has graphs, their ops are counted.
     """
     lines = [
         f"{graph} {ran(new.runs[graph])}, before: {old.runs[graph]}"

@@ -1,4 +1,4 @@
-"""The words of a finding: its head, its nodes, its cost, what follows from it."""
+"""The text of a finding: its head, its nodes, its cost and its consequences."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from .findings import SIGNS, Change, FilesDiff, Finding, GraphDiff, Place, ops_o
 from .paths import abridged, holds, instances_of, path_of
 
 TOP = "(no module)"
-"""How the place of an edit in no module is called."""
+"""Name of the place of an edit outside every module."""
 
 
 def finding_text(finding: Finding, limit: int) -> str:
-    """A finding in a few lines; see `Finding.to_text`."""
+    """Return a finding in a few lines; see `Finding.to_text`."""
     sign = sign_of(finding)
     if finding.summary and not finding.modules:
         return "\n".join([f"{sign} {finding.summary}", *_costs(finding)])
@@ -45,9 +45,9 @@ def finding_text(finding: Finding, limit: int) -> str:
 
 
 def sides(finding: Finding) -> tuple[Node | None, Node | None, list[Change]]:
-    """The nodes that are shown as before and after, and the other ops of an edit.
+    """Return the nodes to show as before and after, and the other ops of an edit.
 
-    Where ops came in place of others, the first of those that went is before.
+    If ops were replaced, `before` is the first removed op and `after` the first added op.
     """
     first, rest = finding.changes[0], ops_of(finding.changes[1:])
     other = _counterpart(first, rest)
@@ -58,21 +58,21 @@ def sides(finding: Finding) -> tuple[Node | None, Node | None, list[Change]]:
 
 
 def is_replacement(finding: Finding) -> bool:
-    """Whether ops came in place of others, of which none became one of them."""
+    """Return True if ops were replaced without a one-to-one match."""
     if finding.summary:
         return False
     return _counterpart(finding.changes[0], ops_of(finding.changes[1:])) is not None
 
 
 def sign_of(finding: Finding) -> str:
-    """The sign of a finding: that of its primary change, `~` where ops replaced others."""
+    """Return the sign of a finding: `~` if ops were replaced, else the primary change's sign."""
     kinds = {change.kind for change in finding.changes}
     replaced = is_replacement(finding) or (finding.summary and len(kinds) > 1)
     return SIGNS["changed" if replaced else finding.kind]
 
 
 def _counterpart(first: Change, rest: Iterable[Change]) -> Change | None:
-    """The first op that went where the primary one came, or the other way round."""
+    """Return the first removed op if the primary op was added, and vice versa; else `None`."""
     if not first.node.is_call:
         return None
     opposite = {"added": "removed", "removed": "added"}.get(first.kind)
@@ -80,7 +80,7 @@ def _counterpart(first: Change, rest: Iterable[Change]) -> Change | None:
 
 
 def cost_text(cost: Cost) -> str:
-    """The figures of an edit's cost that are known: `+0 FLOP, +1.2 MB saved`; "" for nothing."""
+    """Return the known figures of a cost: `+0 FLOP, +1.2 MB saved`; "" if none is nonzero."""
     parts = []
     if cost.flops is not None:
         parts.append(amount(cost.flops, "FLOP", signed=True))
@@ -95,13 +95,13 @@ def _costs(finding: Finding) -> list[str]:
 
 
 def count_changes(changes: Iterable[Change]) -> str:
-    """How many there are of each kind: `2 added, 1 changed`."""
+    """Return the number of changes of each kind: `2 added, 1 changed`."""
     counts = Counter(change.kind for change in changes)
     return ", ".join(f"{counts[kind]} {kind}" for kind in SIGNS if counts[kind])
 
 
 def places_text(finding: Finding) -> str:
-    """The modules of a finding's places, abridged; those that feed a shared one behind it."""
+    """Return the abridged modules of the places, and the modules feeding a shared module."""
     paths = [place.module for place in finding.places]
     text = abridged(path or TOP for path in paths)
     if len(paths) > 1 and len(set(paths)) == 1:
@@ -111,7 +111,7 @@ def places_text(finding: Finding) -> str:
 
 
 def _where(finding: Finding) -> str:
-    """`fc [forward]`, or `12 places [forward]: layer.{0 … 11}.fc`."""
+    """Return `fc [forward]`, or `12 places [forward]: layer.{0 … 11}.fc`."""
     graphs = f"[{_graphs(finding.places)}]"
     if len(finding.places) == 1:
         return f"{finding.module or TOP} {graphs}"
@@ -127,7 +127,7 @@ def _named(graphs: Iterable[str]) -> str:
 
 
 def _feeding(places: Iterable[Place]) -> Iterable[str]:
-    """The modules of the values that are given to the primary nodes of places."""
+    """Yield the modules of the outside operands of the primary nodes."""
     for place in places:
         own = {change.node.name for change in place.changes}
         for name in place.changes[0].node.refs:
@@ -137,7 +137,7 @@ def _feeding(places: Iterable[Place]) -> Iterable[str]:
 
 
 def outside_modules(changes: Iterable[Change], modules: Iterable[str]) -> list[Change]:
-    """The ops among changes that are in none of these modules, which end with a number."""
+    """Return the op changes outside these modules, whose paths must end with a number."""
     inside = frozenset(modules)
     return [
         change
@@ -147,7 +147,7 @@ def outside_modules(changes: Iterable[Change], modules: Iterable[str]) -> list[C
 
 
 def _follows(finding: Finding, limit: int) -> list[str]:
-    """What follows from an edit: counted over its places, listed for the first that has any."""
+    """Return the lines of the consequences: counted over all places, listed for the first."""
     every = [place.consequences for place in finding.places if place.consequences]
     ops = [outside_modules(changes, finding.modules) for changes in every]
     listed = [changes for changes in ops if changes]
@@ -170,7 +170,7 @@ def _follows(finding: Finding, limit: int) -> list[str]:
 
 
 def _is_return(change: Change) -> bool:
-    """Return True if a graph returns another value; what it saves may differ as well."""
+    """Return True if a graph returns a different value; its saved values may differ as well."""
     before, after = change.before, change.after
     if change.node.kind != "output" or before is None or after is None:
         return False
@@ -178,7 +178,7 @@ def _is_return(change: Change) -> bool:
 
 
 def _saved(finding: Finding) -> list[str]:
-    """What more, or less, is saved for the backward, over all places; [] where nothing is known."""
+    """Return the line of added and removed saved activations over all places; [] if none differ."""
     values = {
         (change.kind, change.graph, change.node.name): change.node.name
         for place in finding.places
@@ -217,11 +217,11 @@ def _listed(word: str, changes: Sequence[Change], limit: int) -> list[str]:
 
 
 MAX_NAMED = 3
-"""How many edits are named in a heading; the others are counted."""
+"""Maximum number of edits to name in a heading; the others are counted."""
 
 
 MAX_NAMED_OPS = 2
-"""How many ops are named that went, or that came in their place; more are counted."""
+"""Maximum number of removed, and of added, ops to name in a replacement; the others are counted."""
 
 
 def diff_heading(diff: GraphDiff) -> str:
@@ -304,7 +304,7 @@ def heading(findings: Sequence[Finding]) -> str:
 
 
 def edit_name(finding: Finding) -> str:
-    """What an edit did, without its place: `aten.gelu -> aten.relu`, `aten.clone added`."""
+    """Return an edit without its place: `aten.gelu -> aten.relu`, `aten.clone added`."""
     if finding.summary:
         return finding.summary
     change, rest = finding.changes[0], ops_of(finding.changes[1:])
@@ -334,7 +334,7 @@ def _some_nodes(nodes: Sequence[Node]) -> str:
 
 
 def node_name(node: Node) -> str:
-    """A node in a heading: its op without `.default`, or which input or output it is."""
+    """Return a node's name for a heading: its op without `.default`, or its input or output."""
     if node.is_call:
         return format_op(node.op).removesuffix(".default")
     if node.kind == "output":
@@ -360,7 +360,7 @@ def _edits(edits: Sequence[Finding]) -> str:
 
 
 def _graph_counts(findings: Sequence[Finding]) -> str:
-    """`2 graphs added, 1 changed`."""
+    """Return counts such as `2 graphs added, 1 changed`."""
     counts = Counter(finding.kind for finding in findings)
     parts = [f"{counts[kind]} {kind}" for kind in SIGNS if counts[kind]]
     first, _, rest = parts[0].partition(" ")
