@@ -44,7 +44,7 @@ class Range:
         self._names = [_Series(first.number, name) for name in first.given]
 
     def add(self, instance: Instance) -> bool:
-        """Add the next instance. Return False, without any change, if it does not continue the range."""
+        """Add the next instance, or return False if it does not continue the range."""
         last = self.instances[-1]
         step = instance.number - last.number
         if abs(step) != 1 or step == -self.step:

@@ -79,7 +79,7 @@ def parse_ranks(text: str) -> Program:
 
 
 def _spans_of_sections(lines: list[str], row: int) -> Iterator[tuple[int, int]]:
-    """Yield the first and last line index of each section, from its heading to the next heading."""
+    """Yield the bounds of each section, from its heading up to the next heading."""
     starts = [n for n in range(row, len(lines)) if _HEADING.match(lines[n])]
     first = starts[0] if starts else len(lines)
     for number in range(row, first):

@@ -118,7 +118,7 @@ MAX_ADOPTED = 8
 _INSTANCE = re.compile(rf"((?:[^./]+\.|\.)*?(?:[A-Za-z_][A-Za-z0-9_]*_)?)({NUMBER})(?=[./])")
 _OTHERS = re.compile(rf"[%@]{NAME}|\$+[0-9]+")
 _PLAIN = re.compile(rf"%{NAME}")
-"""Names in a text without other signs. The search is faster because all begin with one character."""
+"""Names in a text without other signs: faster, because all begin with the same character."""
 
 
 class Lines:
@@ -126,8 +126,8 @@ class Lines:
 
     Attributes:
         texts: the whole lines.
-        names: for each line the name that assigns it to an instance, without its sign: the result, or
-            the saved or returned value. "" if the line has no single unquoted name.
+        names: for each line the name that assigns it to an instance, without its sign: the result,
+            or the saved or returned value. "" if the line has no single unquoted name.
     """
 
     def __init__(self, texts: list[str], names: list[str]):
@@ -151,7 +151,8 @@ class LineRun(Lines):
     """Consecutive lines of one instance.
 
     Attributes:
-        container: path of the instance up to its number: `encoder.layer.` or `encoder.encoder_layer_`.
+        container: path of the instance up to its number: `encoder.layer.`,
+            `encoder.encoder_layer_`.
         number: number of the instance.
     """
 
