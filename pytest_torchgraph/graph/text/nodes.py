@@ -169,6 +169,7 @@ class ValueReader:
         return Ref(self.name())
 
     def end_of_line(self) -> None:
+        """Fail unless the line ends here."""
         if self.pos != len(self.text):
             self.fail(f"expected the end of the line, found {self.found()}")
 
