@@ -208,7 +208,7 @@ def total(graphs: Sequence[Graph], *, times_run: bool, unknown: str = "fail") ->
 
 
 def why_none_counted(graphs: Sequence[Graph]) -> str:
-    """Return the reason why the FLOPs of graphs are 0 although an op does work; "" if no op does."""
+    """Return why the FLOPs of graphs are 0 although an op does work; "" if no op does."""
     found = Flops()
     for graph in graphs:
         found.add(flops_of(graph))

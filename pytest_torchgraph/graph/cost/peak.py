@@ -39,7 +39,9 @@ def peak_bytes(graphs: Sequence[Graph], received: Received) -> int:
 
 
 class _LiveRanges:
-    """Allocation and last read of each storage of a step, as positions among the nodes of all graphs.
+    """Allocation and last read of each storage of a step.
+
+    Positions count the nodes of all graphs.
 
     Args:
         storages: the storages.

@@ -265,8 +265,8 @@ class _Values:
         number = self._number.get(name)
         if number is None:
             return None
-        # A view that was made after a write is told by what it views: another run of it may take
-        # the written value from a forward, and has not seen the write.
+        # A view made after a write is identified by its base: another run of the view may take the
+        # written value from a forward, and has not seen the write.
         version = self._version.get(self._base[name])
         same = version == self._defined[name]
         return number if same else self._numbers.of("written", number, version)
@@ -346,8 +346,8 @@ class _Values:
         draws = node.op == SAVING_STATE or any(each.kind == "random" for each in node.effects)
         if not draws:
             return numbers.of("call", body)
-        # What a checkpoint computes again draws what the forward drew, in the same order, and does
-        # so anew each time that it is computed again.
+        # A recomputed checkpoint repeats the random draws of the forward in the same order, and
+        # starts over each time it is recomputed.
         self._drawn[body] += 1
         time = self._drawn[body]
         if self.graph.kind == "backward":

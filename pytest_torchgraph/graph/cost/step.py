@@ -98,7 +98,7 @@ def _made_by(body: Graph, index: object) -> Node | None:
 
 
 def _viewed_through(graph: Graph, node: Node, producer: Node, body: Graph) -> Node | None:
-    """Return the node whose storage a body's result shares: an operand, or the first such result."""
+    """Return the operand, or the first result, whose storage a result of a body shares."""
     made = _made_by(body, node.args[1])
     if made is None:
         return None
