@@ -133,7 +133,7 @@ class EquivalenceClasses:
         return found
 
     def _take_the_same(self, first: Graph, second: Graph) -> bool:
-        """Return True if the saved inputs of two backwards are the same values in the same order."""
+        """Return True if two backwards have the same saved inputs in the same order."""
         if first.saver is None or second.saver is None:
             return first.saver is second.saver
         savers = first.saver, second.saver
@@ -389,8 +389,9 @@ def _colors(
     live: Callable[[int], Hashable],
     ids: dict[Hashable, int],
 ) -> dict[int, int]:
-    """Return colours of dead nodes. Nodes of one colour compute the same and have the same uses, up to
-    some distance.
+    """Return colours of dead nodes.
+
+    Nodes of one colour compute the same and have the same uses, up to some distance.
 
     Args:
         dead: nodes to colour, in order.

@@ -102,7 +102,7 @@ class NumberedGraph:
                 self.plain[i] += f"={value}"
 
     def _returned_by_target(self) -> list[int]:
-        """Add the target's return values to the label of the output; return the nodes among them."""
+        """Add the target's return values to the output's label; return the nodes among them."""
         refs: list[str] = []
         leaves = [
             f"{quote(path)}={_skeleton(value, refs, _no_label)}"
@@ -361,7 +361,7 @@ def _without_options(graph: Graph) -> Graph:
 
 
 def as_captured(graph: Graph) -> Graph:
-    """Return a graph handed over by the user as if it were captured: its aliases count as no-ops."""
+    """Return a graph handed over by the user as if captured: its aliases count as no-ops."""
     if not graph.given:
         return graph
     return replace(graph, given=False, subgraphs=tuple(map(as_captured, graph.subgraphs)))
