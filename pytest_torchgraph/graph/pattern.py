@@ -56,9 +56,9 @@ class Pattern:
     """A pattern.
 
     Attributes:
-        text: as it was written.
-        parts: the alternatives of each part.
-        arrows: what stands between them, `->` or `~>`.
+        text: the pattern as written.
+        parts: alternatives of each part.
+        arrows: arrows between the parts, `->` or `~>`.
     """
 
     text: str
@@ -67,11 +67,11 @@ class Pattern:
 
 
 def parse(text: str) -> Pattern:
-    """Read a pattern.
+    """Parse a pattern.
 
     Raises:
-        TypeError: for what is no string.
-        ValueError: for a text without an arrow, or with a part that names no op.
+        TypeError: if it is not a string.
+        ValueError: if it has no arrow, or a part that names no op.
     """
     if not isinstance(text, str):
         raise TypeError(f"{text!r} is no pattern: pass a string, as 'aten.mm -> aten.gelu'")
@@ -88,14 +88,15 @@ def parse(text: str) -> Pattern:
 
 
 def find_pattern(graphs: Sequence[Graph], pattern: Pattern) -> tuple[Match, ...]:
-    """The matches in graphs and their bodies: one for each node of the right-hand side.
+    """Return the matches in graphs and their bodies: one per node of the right-hand side.
 
-    Of several nodes that could stand on the left of `->` it is the first among the arguments, of
-    `~>` the nearest, and of equally near ones the last in the order of the graph.
+    If several nodes match the left side of `->`, the first among the arguments is taken. For
+    `~>` it
+    is the nearest, and among equally near nodes the last in graph order.
 
     Raises:
         CaptureError: for a higher-order op whose bodies cannot be followed.
-        ValueError: for an op that is in none of the graphs, and could not be in one.
+        ValueError: for an op that no graph has, and that cannot occur in them.
     """
     for part in pattern.parts:
         for op in part:
@@ -109,9 +110,10 @@ def find_pattern(graphs: Sequence[Graph], pattern: Pattern) -> tuple[Match, ...]
 
 
 def _may_match(graph: Graph, pattern: Pattern) -> bool:
-    """Return False for a graph that lacks an op of the pattern: no dataflow is worked out.
+    """Return False for a graph that lacks an op of the pattern, so that no dataflow is computed.
 
-    Of a graph with bodies it always is, for it says which of them cannot be followed.
+    A graph with bodies always returns True, because the dataflow reports bodies that cannot be
+    followed.
     """
     ops = graph.own_calls.numbers
     return bool(graph.subgraphs) or all(
@@ -120,7 +122,7 @@ def _may_match(graph: Graph, pattern: Pattern) -> bool:
 
 
 def matches_in(flow: Dataflow, pattern: Pattern) -> Iterator[Match]:
-    """The matches in a graph and its bodies."""
+    """Yield the matches in a graph and its bodies."""
     first, *others = [_of_ops(flow, part) for part in pattern.parts]
     found: dict[int, tuple[int, ...]] = {number: (number,) for number in first}
     for arrow, wanted in zip(pattern.arrows, others, strict=True):
@@ -141,7 +143,7 @@ def matches_in(flow: Dataflow, pattern: Pattern) -> Iterator[Match]:
 
 
 def _of_ops(flow: Dataflow, part: Sequence[str]) -> list[int]:
-    """The numbers of the ops that a part of a pattern matches."""
+    """Return the numbers of the ops that match a part of a pattern."""
     lists = [numbers for op, numbers in flow.numbers.items() if _matches(op, part)]
     return lists[0] if len(lists) == 1 else sorted({number for each in lists for number in each})
 
@@ -187,7 +189,7 @@ def _at_any_distance(
 
 
 MOST = 5
-"""How many places a message lists; the rest is counted."""
+"""Maximum number of places listed in a message; the rest is counted."""
 
 
 def assert_pattern(
@@ -239,7 +241,7 @@ def _listed(found: Sequence[Match]) -> Iterator[str]:
 
 
 def _instead(graphs: Sequence[Graph], pattern: Pattern, found: Sequence[Match]) -> Iterator[str]:
-    """What there is of each part, and what the nodes of the right-hand side use."""
+    """Describe the matches of each part, and the operands of the right-hand nodes."""
     for part in pattern.parts:
         yield f"there is {sum(count_of(graphs, op) for op in part)} times {' | '.join(part)}"
     yield from _how_far(graphs, pattern, _times(found))
@@ -263,10 +265,10 @@ def _instead(graphs: Sequence[Graph], pattern: Pattern, found: Sequence[Match]) 
 
 
 def _how_far(graphs: Sequence[Graph], pattern: Pattern, found: int) -> Iterator[str]:
-    """How often the beginning of a pattern is found, and all of it at any distance.
+    """Describe how many matches the start of a pattern has, and the whole pattern at any distance.
 
     Args:
-        found: how often it is found as it is.
+        found: number of matches of the pattern as written.
     """
     for count in range(len(pattern.parts) - 1, 1, -1) if not found else ():
         begin = replace(pattern, parts=pattern.parts[:count], arrows=pattern.arrows[: count - 1])
