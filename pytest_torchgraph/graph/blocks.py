@@ -106,8 +106,8 @@ def mapped(value: Arg, values: Mapping[str, Arg]) -> Arg:
 
 
 _SEED = "prims.inductor_lookup_seed.default"
-"""Op that selects a dropout's seed from the seeds of the whole graph, by a number that increases from
-block to block: an input of the block.
+"""Op that selects a dropout's seed from the seeds of the whole graph, by a number that increases
+from block to block: an input of the block.
 """
 _SUMS = ("aten.add.Tensor", "aten.add_.Tensor")
 
@@ -190,12 +190,12 @@ def kinds_of(
     graphs = [inlined(graph) for graph in graphs]
     members = matching(_paths(graphs), glob)
     sides = [_BlockSide(graph, glob) for graph in graphs]
-    # Names of one block for all, so that parameters are paired by their names.
+    # All blocks use the names of one block, so that parameters are paired by name.
     first = members[0]
     groups: dict[tuple[Graph, ...], list[str]] = {}
     for member in members:
         groups.setdefault(_parts(sides, member, first), []).append(member)
-    # Of several kinds that are as common the first one stays first.
+    # Equally common kinds keep their order.
     ordered = sorted(groups.values(), key=lambda group: -len(group))
     common = ordered[0][0]
     kinds = []
@@ -209,7 +209,7 @@ def kinds_of(
 
 
 def _edits(diff: GraphDiff) -> GraphDiff:
-    """Return a difference without the inputs and outputs of the block, which follow from its ops."""
+    """Return a difference without the block's inputs and outputs, which follow from its ops."""
     edits = []
     for finding in diff.findings:
         places = tuple(
@@ -280,7 +280,7 @@ def _homes(graph: Graph, glob: str) -> dict[str, dict[str, Node]]:
             home = _prefix(node.module, depth)
             inner = [bodies[name] for name in body_names(node) if name in bodies]
             if inner and not _matches(home, glob):
-                # Dynamo puts the call of a checkpoint in the module around, its body in the block.
+                # Dynamo puts a checkpoint's call in the enclosing module, and its body in the block.
                 calls = [each for each in nodes_of(inner) if each.is_call]
                 home = _prefix(common_path(each.module for each in calls), depth)
         if home and _matches(home, glob):
@@ -319,7 +319,7 @@ def _part(side: _BlockSide, block: str, called: str) -> Graph:
                 outer = graph.by_name[name]
                 is_own = not outer.is_call and holds(block, outer.name)
                 (own if is_own else taken)[name] = outer
-    # Another block may be given its parameters in another order.
+    # Another block may take its parameters in a different order.
     inputs = []
     for name in sorted(own, key=natural):
         names[name] = moved(name)
@@ -327,7 +327,7 @@ def _part(side: _BlockSide, block: str, called: str) -> Graph:
     for number, (name, outer) in enumerate(taken.items()):
         names[name] = f"taken_{number}"
         if outer.is_call or outer.op in ("parameter", "buffer"):
-            # A shared parameter is an input as any other: its name says nothing of the block.
+            # A shared parameter is an ordinary input: its name does not identify the block.
             inputs.append(Node(names[name], "placeholder", "input", result=outer.result))
         else:
             inputs.append(replace(outer, name=names[name]))

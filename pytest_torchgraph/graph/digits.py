@@ -15,14 +15,14 @@ from .model import ANY_FLOAT, Arg, Graph, Node
 
 
 def fewest(digits: Iterable[int | None]) -> int | None:
-    """The smallest of several numbers of digits; None if all floats are exact."""
+    """Return the smallest number of digits; `None` if all floats are exact."""
     return min((number for number in digits if number is not None), default=None)
 
 
 def with_digits(graph: Graph, digits: int | None) -> Graph:
-    """The graph with its float constants rounded; the same object where none is another one.
+    """Return the graph with its float constants rounded; the same object if no constant changes.
 
-    A graph that was rounded before keeps its fewer digits.
+    A graph that was already rounded to fewer digits keeps them.
     """
     if digits is None or (graph.digits is not None and graph.digits <= digits):
         return graph
@@ -47,7 +47,7 @@ def _falling(digits: int | None) -> int:
 
 
 def _rounded(graph: Graph, digits: int) -> Graph:
-    """The graph with rounded constants, its bodies and its saver too."""
+    """Return the graph with rounded constants, including its bodies and its saver."""
     return replace(
         graph,
         nodes=tuple([_rounded_node(node, digits) for node in graph.nodes]),
@@ -81,7 +81,7 @@ def _rounded_arg(value: Arg, digits: int) -> Any:
 
 
 def rounded(value: float, digits: int) -> float:
-    """A float with so many significant digits, at least one."""
+    """Round a float to a number of significant digits, at least one."""
     if value == 0 or not math.isfinite(value):
         return value
     short = float(f"{value:.{digits - 1}e}")
