@@ -280,7 +280,7 @@ def _homes(graph: Graph, glob: str) -> dict[str, dict[str, Node]]:
             home = _prefix(node.module, depth)
             inner = [bodies[name] for name in body_names(node) if name in bodies]
             if inner and not _matches(home, glob):
-                # Dynamo puts a checkpoint's call in the enclosing module, and its body in the block.
+                # Dynamo puts a checkpoint's call in the enclosing module, its body in the block.
                 calls = [each for each in nodes_of(inner) if each.is_call]
                 home = _prefix(common_path(each.module for each in calls), depth)
         if home and _matches(home, glob):

@@ -20,8 +20,8 @@ _Named: TypeAlias = dict[str, list[_Values]]
 """Producers of each result of each node."""
 
 _BUFFERS = {"higher_order.flex_attention": 7, "higher_order.flex_attention_backward": 12}
-"""Position of the argument that an attention's first body takes besides the score; the next argument
-is for its last body.
+"""Position of the argument that an attention's first body takes besides the score; the next
+argument is for its last body.
 """
 
 
@@ -172,7 +172,7 @@ class _Bodies:
         self.times = use.times * self.runs[0].counted
 
     def results(self) -> list[_Values]:
-        """Return the producers of each result of the call; empty if only the call itself makes them.
+        """Return the producers of each result of the call; empty if only the call makes them.
 
         Raises:
             CaptureError: if the inputs of the bodies are unknown.
