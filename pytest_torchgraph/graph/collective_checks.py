@@ -118,7 +118,11 @@ def check_kind(kind: str) -> None:
 def over_group(
     graphs: Sequence[Graph], everything: Sequence[Collective], group: str | None
 ) -> list[Collective]:
-    """The collectives over a group, None for all; a `ValueError` for one that nobody knows."""
+    """Return the collectives over a group, `None` for all.
+
+    Raises:
+        ValueError: for an unknown group.
+    """
     known = {name for top in graphs for graph in top.walk() for name in graph.groups}
     known.update(each.group for each in everything)
     if group is not None and group not in known:

@@ -1,7 +1,7 @@
-"""Float constants with a number of significant digits, as `digits` says.
+"""Float constants rounded to a number of significant digits, set by `digits`.
 
-A scale that was calibrated has other last digits in each process. Two graphs are compared with the
-digits that both have, and none (`ANY_FLOAT`) where one of them has 0.
+The last digits of a calibrated scale differ in each process. Two graphs are compared with the
+digits that both have, and without floats (`ANY_FLOAT`) if either has 0 digits.
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ def with_digits(graph: Graph, digits: int | None) -> Graph:
 
 
 def in_same_digits(a: Graph, b: Graph) -> tuple[Graph, Graph]:
-    """Two graphs with the digits that both have.
+    """Return two graphs with the digits that both have.
 
-    The exact one is rounded to the digits of both in turn, as the other one was: 0.12497 has
-    the digits 0.125 and then 0.13 (or 0.12), and by itself 0.12.
+    The exact graph is rounded to the digits of each in turn, as the other graph was: 0.12497
+    rounds to
+    0.125 and then to 0.13 (or 0.12), but directly to 0.12.
     """
     if a.digits == b.digits:
         return a, b

@@ -179,16 +179,17 @@ class OpChecks:
     def assert_pattern(
         self, pattern: str, count: Any = None, *, allow: str | Sequence[str] = ()
     ) -> None:
-        """Assert that an op uses the result of another; see `find_pattern`.
+        """Assert that an op uses the result of another op; see `find_pattern`.
 
         Args:
             pattern: the pattern.
-            count: how many matches there are: an int, a `(min, max)`, or a mapping by device type;
-                None is at least one.
+            count: number of matches: an int, a `(min, max)`, or a mapping by device type;
+                `None` is at
+                least one.
             allow: see `OpChecks`.
 
         Raises:
-            AssertionError: with the matches that there are, and what the right-hand ops use.
+            AssertionError: with the actual matches, and the operands of the right-hand ops.
             TypeError: for a count that allows any number.
         """
         __tracebackhide__ = True
@@ -213,15 +214,16 @@ class OpChecks:
         assert_no_pattern(self._to_check(allow), pattern)
 
     def assert_order(self, first: Any, second: Any, *, allow: str | Sequence[str] = ()) -> None:
-        """Assert that every `first` comes before every `second`, in each graph that holds both.
+        """Assert that every `first` precedes every `second`, in each graph that contains both.
 
         Args:
             first, second: ops, as in `assert_op_counts`.
             allow: see `OpChecks`.
 
         Raises:
-            AssertionError: with a node of each that is in the wrong order; where one of them does
-                not occur, or no graph holds both.
+            AssertionError: with a node of each in the wrong order, or if one of them does
+                not occur, or
+                if no graph contains both.
         """
         __tracebackhide__ = True
         from .pattern import assert_order
@@ -267,26 +269,31 @@ class OpChecks:
         bytes: Any = None,
         exact: bool = True,
     ) -> None:
-        """Assert what is sent between ranks.
+        """Assert the collectives between ranks.
 
         Args:
-            expected: from a kind, as `"all_reduce"` (see `Collective`), to its count: an int, a
-                `(min, max)` where max may be None, or a mapping by device type. `{}` is none at
-                all.
-            group: looks only at those over one group, and says nothing of the others: the name of a
-                mesh dimension, or `"g0"`; None counts those of all groups together. A dimension
-                over which nothing runs counts 0 where the mesh is known, as in a capture of
-                `graph_ranks`, and not in a file.
-            bytes: how many bytes those that are looked at move, all together: an int, a
-                `(min, max)`, or a mapping by device type.
-            exact: whether there may be no other kind than those in `expected`.
+            expected: maps a kind, such as `"all_reduce"` (see `Collective`), to its count:
+                an int, a
+                `(min, max)` whose max may be `None`, or a mapping by device type. `{}`
+                is no collective.
+            group: check only collectives over one group: the name of a mesh dimension, or
+                `"g0"`; `None`
+                counts all groups together. A dimension without collectives counts 0 if
+                the mesh is known,
+                as in a capture of `graph_ranks`, but not in a file.
+            bytes: total bytes of the checked collectives: an int, a `(min, max)`, or a
+                mapping by device
+                type.
+            exact: allow no kinds other than those in `expected`.
 
         Raises:
-            AssertionError: with the collectives that there are, their groups, bytes and lines.
-            TypeError: if `exact` is False and nothing is checked, because `expected` is empty, or
-                it and `bytes` allow any number.
-            ValueError: for an unknown kind, and for a group over which nothing runs, unless it is a
-                dimension of a known mesh.
+            AssertionError: with the actual collectives, their groups, bytes and lines.
+            TypeError: if `exact` is False and nothing is checked, because `expected` is
+                empty, or because
+                `expected` and `bytes` allow any number.
+            ValueError: for an unknown kind, and for a group without collectives, unless it
+                is a dimension
+                of a known mesh.
         """
         __tracebackhide__ = True
         from .collective_checks import assert_collectives
@@ -296,26 +303,29 @@ class OpChecks:
     def assert_overlapped(
         self, group: str | None = None, kind: str | None = None, at_least: int = 1, exposed: Any = 0
     ) -> None:
-        """Assert that collectives run while something is computed, between start and wait.
+        """Assert that collectives overlap with computation, between start and wait.
 
-        Ops that compute are counted, or the kernels and library calls of inductor's code; views,
+        Ops that compute are counted, or the kernels and library calls of inductor's code. Views,
         allocations, waits and other collectives do not count. See `Collective.overlap`.
 
         Args:
-            group: looks only at those over one group: the name of a mesh dimension, or `"g0"`.
-            kind: looks only at those of one kind, as `"all_gather"`.
-            at_least: how many ops, or kernels, have to run meanwhile.
-            exposed: how many collectives may be without: an int, a `(min, max)`, or a mapping by
-                device type. The first of a step, for example, can have nothing before it.
+            group: check only collectives over one group: the name of a mesh dimension, or `"g0"`.
+            kind: check only collectives of one kind, such as `"all_gather"`.
+            at_least: minimum number of ops, or kernels, that overlap with each collective.
+            exposed: number of collectives that may lack overlap: an int, a `(min, max)`,
+                or a mapping by
+                device type. The first collective of a step, for example, can have
+                nothing before it.
 
         Raises:
-            AssertionError: with each collective that is exposed, its module and line; and where
-                there is none to look at.
-            CaptureError: for a graph of torch functions, as via "dynamo", which holds views that
-                are not known as such.
-            TypeError: where `exposed` allows any number.
-            ValueError: for an unknown kind, `at_least` below 1, and a group over which nothing
-                runs, unless it is a dimension of a known mesh.
+            AssertionError: with each exposed collective, its module and line, or if there is no
+                collective to check.
+            CaptureError: for a graph of torch functions, as via "dynamo", whose views are
+                not known.
+            TypeError: if `exposed` allows any number.
+            ValueError: for an unknown kind, `at_least` below 1, and a group without
+                collectives, unless
+                it is a dimension of a known mesh.
         """
         __tracebackhide__ = True
         from .collective_checks import assert_overlapped

@@ -113,7 +113,7 @@ def flops_of_call(graph: Graph, node: Node, homes: Homes | None = None) -> Flops
     call = executed(node)
     bodies = runs(graph, node)
     found = Flops()
-    for name in ops_named(node):  # of a higher-order op whose meaning nobody here knows
+    for name in ops_named(node):  # a higher-order op without an entry
         found.unknown[name] = 1
     counted = KINDS.get(call.op) in (None, "attention")
     own = _of_node(graph, call) if counted else None
@@ -128,7 +128,7 @@ def flops_of_call(graph: Graph, node: Node, homes: Homes | None = None) -> Flops
         inside, bodies = [Flops(most.by_module, unknown)], [bodies[inside.index(most)]]
     homes = homes or (Homes(graph) if bodies else None)
     for run, flops in zip(bodies, inside, strict=True):
-        if own is not None or run.times is None:  # beside a formula, or nobody knows how often
+        if own is not None or run.times is None:  # has a formula, or unknown run count
             if flops.total or flops.unknown:
                 found.unknown[call.op] = 1
         else:
@@ -152,9 +152,9 @@ def _of_node(graph: Graph, node: Node) -> int | None:
     out = _tensors(node, node.result)
     try:
         return int(formula(*args, **kwargs, out_val=out))
-    except KeyError:  # of a part that has none
+    except KeyError:  # a part has no formula
         return None
-    except Exception as error:  # of shapes that do not fit, in a graph that nobody captured
+    except Exception as error:  # shapes do not fit: the graph was not captured
         raise CaptureError(
             f"the flops of %{node.name} ({node.op}) are not known, because torch's formula refuses "
             f"its arguments: {error}"
