@@ -69,22 +69,25 @@ class GraphBreak:
     """A place at which a graph ended early, or a frame that Dynamo left to the interpreter.
 
     Attributes:
-        kind: Dynamo's class of breaks, as in its registry; `frame skipped: ...` where the rest of
-            the function was not compiled, or nothing of it, because Dynamo cannot resume there.
+        kind: Dynamo's class of graph breaks, as in its registry; `frame skipped: ...` if
+            the rest of
+            the function, or all of it, was not compiled, because Dynamo cannot resume there.
         reason: Dynamo's explanation.
-        hint: what Dynamo advises, "" where it has no advice.
-        file, line: the innermost frame outside torch and the standard library; the file is relative
-            to pytest's rootdir, or to the directory on the import path that has it.
-        code: the line itself.
-        function: name of the function that the line is in.
-        stack: the frames outside torch, the standard library and pytest, outermost first.
-        module: path of the module whose code it is, as it is called from the function that Dynamo
-            compiled: `layers.0` in the `forward` of a model, `model.layers.0` in a function that
-            calls `model`. "" for the module that was compiled itself, for code of no module, and
-            for a module called behind another break, of which Dynamo knows no name.
-        compile_id: of the compilation that met it first.
-        occurrences: how often it was met: again inside a caller, and at each recompilation.
-        path: the file as Dynamo names it.
+        hint: Dynamo's advice, "" if it has none.
+        file, line: innermost frame outside torch and the standard library; the file is relative to
+            pytest's rootdir, or to the directory on the import path that contains it.
+        code: source text of the line.
+        function: name of the function that contains the line.
+        stack: frames outside torch, the standard library and pytest, outermost first.
+        module: path of the module that contains the code, as called from the compiled function:
+            `layers.0` in the `forward` of a model, `model.layers.0` in a function that
+            calls `model`.
+            "" for the compiled module itself, for code outside every module, and for a
+            module called
+            after another graph break, whose name Dynamo does not know.
+        compile_id: id of the compilation that met it first.
+        occurrences: number of times it was met: again inside a caller, and at each recompilation.
+        path: the file as named by Dynamo.
     """
 
     kind: str

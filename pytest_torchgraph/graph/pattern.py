@@ -1,14 +1,13 @@
-"""Patterns of several ops, `"aten.mm -> aten.gelu"`, and the assertions about relations between
-ops.
+"""Patterns of several ops, `"aten.mm -> aten.gelu"`, and assertions about relations between ops.
 
     pattern      = alternatives {("->" | "~>") alternatives}
     alternatives = op {"|" op}
     op           = an op, as in `Capture.assert_op_counts`
 
-`a -> b`: b uses the result of a itself; projections (`getitem` of an op with several results) are
-looked through. `a ~> b`: b uses it at any distance. An op that reads what another one wrote in
-place uses that one's result. Bodies of higher-order ops are looked through: what a body takes is
-what its call is given, and the result of the call is what the body returns.
+`a -> b`: b uses the result of a directly, also through projections (`getitem` of a multi-output
+op). `a ~> b`: b uses it at any distance. An op that reads a value written in place uses the result
+of the writing op. Patterns match across bodies of higher-order ops: a body's inputs are the
+operands of its call, and the result of the call is the return value of the body.
 """
 
 from __future__ import annotations
@@ -321,10 +320,10 @@ def assert_order(graphs: Sequence[Graph], first: Any, second: Any) -> None:
 def _order(
     graph: Graph, firsts: Collection[int], seconds: Collection[int]
 ) -> tuple[bool, tuple[Node, Node] | None]:
-    """Whether nodes of both kinds have an order, and a second one with a first one behind it.
+    """Return True if nodes of both kinds have an order, and a second node before a first, if any.
 
-    What is in two bodies of one op, such as the branches of a `cond`, has none. A body that runs
-    again, as that of a loop, comes after itself.
+    Nodes in two bodies of one op, such as the branches of a `cond`, have no order. A body that runs
+    again, such as a loop's, follows itself.
 
     Args:
         firsts, seconds: the nodes by their `id`.
