@@ -18,7 +18,7 @@ PREFIX = "higher_order."
 Kind: TypeAlias = Literal[
     "call", "branch", "map", "scan", "tree", "loop", "attention", "function", "hook"
 ]
-"""How a higher-order op runs its bodies.
+"""Way in which a higher-order op runs its bodies.
 
 - `call`: the one body once, on the arguments after it.
 - `branch`: one of the bodies. Each counts once.

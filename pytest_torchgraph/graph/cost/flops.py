@@ -154,7 +154,7 @@ def _of_node(graph: Graph, node: Node) -> int | None:
         return int(formula(*args, **kwargs, out_val=out))
     except KeyError:  # a part has no formula
         return None
-    except Exception as error:  # shapes do not fit: the graph was not captured
+    except Exception as error:  # shapes that do not fit, in a graph that was not captured
         raise CaptureError(
             f"the flops of %{node.name} ({node.op}) are not known, because torch's formula refuses "
             f"its arguments: {error}"

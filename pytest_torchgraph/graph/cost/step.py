@@ -262,7 +262,7 @@ def _kept_by(graph: Graph, storages: StepStorages) -> Iterator[Ref]:
 
 
 class StepStorages:
-    """Which values of several graphs share a storage.
+    """Shared storages of the values of several graphs.
 
     Args:
         graphs: those of a step, in the order in which they run.
