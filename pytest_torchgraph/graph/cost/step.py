@@ -265,11 +265,12 @@ class StepStorages:
     """Shared storages of the values of several graphs.
 
     Args:
-        graphs: those of a step, in the order in which they run.
-        received: which inputs of the compiled ones another one made; eager ones name theirs by it.
+        graphs: graphs of a step, in execution order.
+        received: maps compiled-graph inputs to the graph that produced them; eager graphs name
+            theirs by it.
 
     Attributes:
-        forward_of: for the `id` of a compiled backward the forward whose saved values it takes.
+        forward_of: forward whose saved values a compiled backward takes, by the backward's `id`.
     """
 
     def __init__(self, graphs: Sequence[Graph], received: Received):
@@ -279,7 +280,7 @@ class StepStorages:
         self.forward_of = _forwards(graphs)
 
     def base(self, graph: Graph, ref: Ref) -> tuple[Graph, Node]:
-        """The node that made the storage of a value, with its graph; or the input that has it."""
+        """Return the node that allocated a value's storage, or the input that owns it, and its graph."""
         return self.bases(graph)[ref.name]
 
     def bases(self, graph: Graph) -> Mapping[str, tuple[Graph, Node]]:
