@@ -280,7 +280,7 @@ class StepStorages:
         self.forward_of = _forwards(graphs)
 
     def base(self, graph: Graph, ref: Ref) -> tuple[Graph, Node]:
-        """Return the node that allocated a value's storage, or the input that owns it, and its graph."""
+        """Return the node that allocated a value's storage, or the owning input; and its graph."""
         return self.bases(graph)[ref.name]
 
     def bases(self, graph: Graph) -> Mapping[str, tuple[Graph, Node]]:
