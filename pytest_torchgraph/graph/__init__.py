@@ -1,14 +1,14 @@
 """Graphs as pure data: model, text form, equality, difference, assertions. Never imports torch.
 
 - `model`: `Graph`, `Node` and their parts. `module_paths`: their names. `digits`: their constants.
-- `program`: the graphs of a run, or of a file: one value. `events`: what happened beside them.
-- `text/`: the `.tgraph` form, written and read back.
-- `equality/`: canonical form, numbered graph, isomorphism: how `==` decides.
-- `diff/`: the differences of two captures, as findings. `blocks`: those of blocks in one capture.
-- `cost/`: FLOPs, saved and peak bytes, and what a backward computes again.
-- `census`: each op with the number of its runs. `select`, `op_checks`, `pattern`, `checks`:
-  questions and assertions about ops; `collectives`, `collective_checks`: about communication.
-- `divergence`: the first difference of a run from eager, as a value.
+- `program`: the graphs of a run or a file, as one value. `events`: eager ops and graph breaks.
+- `text/`: writer and parser of the `.tgraph` form.
+- `equality/`: canonical form, numbered graph, isomorphism: the implementation of `==`.
+- `diff/`: differences between two captures, as findings. `blocks`: between blocks of one capture.
+- `cost/`: FLOPs, saved bytes, peak memory, and recomputation in the backward.
+- `census`: each op with its number of runs. `select`, `op_checks`, `pattern`, `checks`: queries and
+  assertions about ops; `collectives`, `collective_checks`: about communication.
+- `divergence`: the first difference between a run and eager, as a value.
 """
 
 from __future__ import annotations

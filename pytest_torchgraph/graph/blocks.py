@@ -1,11 +1,11 @@
-"""The blocks of a graph: which are alike, what an odd one has, and shared bodies in their place.
-
-Dynamo itself inlines a body that is called once. A block whose body is shared and one that was
-inlined compute the same.
+"""The blocks of a graph: kinds of equal blocks, differences of odd blocks, and inlined bodies.
 
 A block is a module whose path matches a glob, in which `*` is one component. Its graph has the ops
-of the module and of those below it; the values that it takes from outside are its inputs, and the
-results that it does not use itself are its outputs.
+of the module and its submodules. Values from outside are its inputs; results that it does not use
+itself are its outputs.
+
+Dynamo inlines a body that is called once, so a block with a shared body and an inlined block
+compute the same.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
 
 INVOKE = "higher_order.invoke_subgraph"
-"""The op that calls the body of a region."""
+"""Op that calls the body of a region."""
 
 
 def inlined(graph: Graph) -> Graph:
-    """Return the graph with the ops of each region in the place of its call."""
+    """Return the graph with each region's call replaced by its ops."""
     if not any(node.op == INVOKE for node in graph.nodes):
         return graph
     homes = Homes(graph)
@@ -93,7 +93,7 @@ def _with_values(node: Node, values: Mapping[str, Arg]) -> Node:
 
 
 def mapped(value: Arg, values: Mapping[str, Arg]) -> Arg:
-    """An argument with values in the place of references, by the names of their nodes."""
+    """Return an argument with references replaced by values, by node name."""
     if isinstance(value, Ref):
         return values.get(value.name, value)
     if isinstance(value, tuple):
@@ -106,8 +106,9 @@ def mapped(value: Arg, values: Mapping[str, Arg]) -> Arg:
 
 
 _SEED = "prims.inductor_lookup_seed.default"
-"""Takes the seed of a dropout from those of the whole graph, by a number that counts on from block
-to block: an input of the block."""
+"""Op that selects a dropout's seed from the seeds of the whole graph, by a number that increases
+from block to block: an input of the block.
+"""
 _SUMS = ("aten.add.Tensor", "aten.add_.Tensor")
 
 
@@ -130,15 +131,15 @@ class BlockKind:
 
 
 def matching(paths: Iterable[str], glob: str) -> list[str]:
-    """The module paths that match a glob, in natural order.
+    """Return the module paths that match a glob, in natural order.
 
     Args:
         paths: module paths.
         glob: a glob in which each component matches one component of a path.
 
     Raises:
-        TypeError: for a glob that is no string.
-        ValueError: if it matches no module, or only one.
+        TypeError: if the glob is not a string.
+        ValueError: if it matches fewer than two modules.
     """
     if not isinstance(glob, str):
         raise TypeError(f"{glob!r} is not a glob of module paths: pass a string, as 'layers.*'")
@@ -163,7 +164,7 @@ def _matches(path: str, glob: str) -> bool:
 
 
 def lists_of(graphs: Sequence[Graph]) -> list[str]:
-    """The globs of the outermost lists of modules with at least two members: `"layers.*"`."""
+    """Return the globs of the outermost module lists with at least two members: `"layers.*"`."""
     counts: Counter[str] = Counter()
     for instance in {each[-1] for path in _paths(graphs) if (each := instances_of(path))}:
         parent, _, _ = instance.rpartition(".")
@@ -174,12 +175,12 @@ def lists_of(graphs: Sequence[Graph]) -> list[str]:
 def kinds_of(
     graphs: Sequence[Graph], glob: str, *, explained: bool = True
 ) -> tuple[BlockKind, ...]:
-    """The kinds of blocks in graphs, the most common one first.
+    """Return the kinds of blocks in graphs, most common first.
 
     Args:
-        graphs: the graphs that are compared, without their backward or with it.
+        graphs: graphs to compare, with or without their backward.
         glob: see `matching`.
-        explained: False leaves out the differences, which take longest.
+        explained: False omits the differences, which take longest.
 
     Raises:
         TypeError, ValueError: see `matching`.
@@ -189,12 +190,12 @@ def kinds_of(
     graphs = [inlined(graph) for graph in graphs]
     members = matching(_paths(graphs), glob)
     sides = [_BlockSide(graph, glob) for graph in graphs]
-    # Names of one block for all, so that parameters are paired by their names.
+    # All blocks use the names of one block, so that parameters are paired by name.
     first = members[0]
     groups: dict[tuple[Graph, ...], list[str]] = {}
     for member in members:
         groups.setdefault(_parts(sides, member, first), []).append(member)
-    # Of several kinds that are as common the first one stays first.
+    # Equally common kinds keep their order.
     ordered = sorted(groups.values(), key=lambda group: -len(group))
     common = ordered[0][0]
     kinds = []
@@ -208,7 +209,7 @@ def kinds_of(
 
 
 def _edits(diff: GraphDiff) -> GraphDiff:
-    """A difference without the inputs and outputs of the block, which follow from its ops."""
+    """Return a difference without the block's inputs and outputs, which follow from its ops."""
     edits = []
     for finding in diff.findings:
         places = tuple(
@@ -234,9 +235,9 @@ class _BlockSide:
 
     Attributes:
         graph: the graph.
-        inside: the ops of each block, by the block's path and by name.
-        users: the names of the nodes that use each node.
-        shared: the outer values that all blocks take, as a mask, in one order.
+        inside: ops of each block, by the block's path and by name.
+        users: names of the nodes that use each node.
+        shared: outer values that all blocks take, such as a mask, in a fixed order.
     """
 
     def __init__(self, graph: Graph, glob: str) -> None:
@@ -279,7 +280,7 @@ def _homes(graph: Graph, glob: str) -> dict[str, dict[str, Node]]:
             home = _prefix(node.module, depth)
             inner = [bodies[name] for name in body_names(node) if name in bodies]
             if inner and not _matches(home, glob):
-                # Dynamo puts the call of a checkpoint in the module around, its body in the block.
+                # Dynamo puts a checkpoint's call in the enclosing module, its body in the block.
                 calls = [each for each in nodes_of(inner) if each.is_call]
                 home = _prefix(common_path(each.module for each in calls), depth)
         if home and _matches(home, glob):
@@ -297,12 +298,12 @@ def _parts(sides: Sequence[_BlockSide], block: str, called: str) -> tuple[Graph,
 
 
 def _part(side: _BlockSide, block: str, called: str) -> Graph:
-    """The ops of a block as a graph.
+    """Return the ops of a block as a graph.
 
     Args:
-        side: the graph that holds the block.
-        block: its path.
-        called: the path that takes the place of the block's in the names.
+        side: the graph that contains the block.
+        block: path of the block.
+        called: path that replaces the block's path in names.
     """
     graph, inside, users = side.graph, side.inside[block], side.users
     names: dict[str, str] = {}
@@ -318,7 +319,7 @@ def _part(side: _BlockSide, block: str, called: str) -> Graph:
                 outer = graph.by_name[name]
                 is_own = not outer.is_call and holds(block, outer.name)
                 (own if is_own else taken)[name] = outer
-    # Another block may be given its parameters in another order.
+    # Another block may take its parameters in a different order.
     inputs = []
     for name in sorted(own, key=natural):
         names[name] = moved(name)
@@ -326,7 +327,7 @@ def _part(side: _BlockSide, block: str, called: str) -> Graph:
     for number, (name, outer) in enumerate(taken.items()):
         names[name] = f"taken_{number}"
         if outer.is_call or outer.op in ("parameter", "buffer"):
-            # A shared parameter is an input as any other: its name says nothing of the block.
+            # A shared parameter is an ordinary input: its name does not identify the block.
             inputs.append(Node(names[name], "placeholder", "input", result=outer.result))
         else:
             inputs.append(replace(outer, name=names[name]))
@@ -374,9 +375,9 @@ def _without_saved(
     users: Mapping[str, Sequence[str]],
     saved: Container[str],
 ) -> dict[str, Node]:
-    """The ops of a block without those whose results only its backward needs.
+    """Return a block's ops without those whose results only its backward needs.
 
-    They differ with what needs a gradient: of a frozen block no statistics of a norm are saved.
+    These ops depend on what requires a gradient: a frozen block saves no statistics of a norm.
     """
     left = dict(inside)
     for name in reversed(inside):
@@ -394,10 +395,10 @@ def _without_escaping_sums(
     users: Mapping[str, Sequence[str]],
     saved: Container[str],
 ) -> dict[str, Node]:
-    """The ops of a block's backward without the sums of gradients of what the block takes.
+    """Return the ops of a block's backward without the sums of gradients of the block's inputs.
 
-    Autograd adds up the gradients of a value that several ops take, as the mask of all layers,
-    in whichever block it is in then. The gradients themselves stay.
+    Autograd adds the gradients of a value that several ops take, such as the mask of all layers, in
+    whichever block it happens to be. The gradients themselves stay.
     """
     left = dict(inside)
     for name in reversed(inside):

@@ -1,10 +1,10 @@
-"""The census: each op that graphs run, in bodies and wrappers too, and how often it runs.
+"""The census: every op that graphs run, including bodies and wrapped ops, with its number of runs.
 
-torch has second ways to run an op: in the body of a higher-order op, and inside of an op that wraps
-it. Counts, patterns, order, costs and filters all read them here, so that none is overlooked.
+torch has indirect ways to run an op: in the body of a higher-order op, and inside an op that wraps
+it. Counts, patterns, order, costs and filters all read ops from here, so that none is overlooked.
 
-A body counts once per call, and calls in bodies multiply. `higher_order` knows how often a call
-runs a body.
+A body counts once per call, and nested calls multiply. `higher_order` defines how often a call runs
+a body.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from .higher_order import (
 from .model import Arg, Graph, Node, Ref, Result, TensorMeta, is_projection
 
 Move: TypeAlias = tuple[str, str]
-"""The module that a body was traced in, and the one that a call of it stands for."""
+"""Module in which a body was traced, and module of the call that runs it."""
 _Moves: TypeAlias = tuple[Move, ...]
-"""From the innermost body outwards."""
+"""Moves from the innermost body outwards."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Run:
 
     Attributes:
         body: the body.
-        times: how often one call runs it, None if the graph does not say; see `counted`.
+        times: number of runs per call, `None` if the graph does not record it; see `counted`.
     """
 
     body: Graph
@@ -49,7 +49,7 @@ class Run:
 
     @property
     def counted(self) -> int:
-        """How often it counts: once if the number of its runs is unknown."""
+        """Number of counted runs: 1 if unknown."""
         return 1 if self.times is None else self.times
 
 
@@ -58,10 +58,10 @@ class OpCall:
     """An op that graphs run.
 
     Attributes:
-        node: the node that calls it.
-        graph: the graph or the body that holds the node.
+        node: the calling node.
+        graph: graph or body that contains the node.
         op: the op; see `higher_order.executed`.
-        times: how often the node runs in one run of the outermost graph.
+        times: number of runs of the node in one run of the outermost graph.
     """
 
     node: Node
@@ -72,7 +72,7 @@ class OpCall:
 
     @property
     def modules(self) -> Mapping[str, int]:
-        """How often it runs in each module, by the path of the innermost one."""
+        """Number of runs in each module, by the path of the innermost module."""
         counts: Counter[str] = Counter()
         for moves, times in self._contexts.items():
             counts[_moved(self.node.module, moves)] += times
@@ -80,7 +80,7 @@ class OpCall:
 
     @property
     def result(self) -> Result:
-        """The result of the op: of a wrapper whose own is unknown those that are taken from it."""
+        """Result of the op; for a wrapper without a known result, the results selected from it."""
         result = executed(self.node).result
         if result is not None or self.op == self.node.op:
             return result
@@ -95,20 +95,22 @@ class OpCall:
 
     @property
     def written(self) -> Result:
-        """The tensors that the call writes, as their memory was first seen."""
+        """Tensors that the call writes, as described where their memory was first seen."""
         targets = [effect.target for effect in self.node.effects if effect.target is not None]
         return tuple(self.graph.by_name[target.name].result for target in targets)
 
 
 @dataclass(frozen=True, slots=True)
 class OwnCalls:
-    """The counted calls of one graph, without its bodies; see `Graph.own_calls`.
+    """Counted calls of one graph, without its bodies; see `Graph.own_calls`.
 
-    A graph has few ops and thousands of calls. By op, a question about ops does not walk them all.
+    A graph has few distinct ops and thousands of calls. Grouped by op, a query about ops does
+    not walk
+    all calls.
 
     Attributes:
-        numbers: the positions of the nodes that call each op, by op.
-        hiding: for each op that runs code which is in no graph, the first call.
+        numbers: positions of the nodes that call each op, by op.
+        hiding: first call of each op that runs code outside every graph.
     """
 
     numbers: Mapping[str, Sequence[int]]
@@ -116,7 +118,7 @@ class OwnCalls:
 
 
 def own_calls(graph: Graph) -> OwnCalls:
-    """`Graph.own_calls`."""
+    """Compute `Graph.own_calls`."""
     numbers: dict[str, list[int]] = {}
     hiding: dict[str, Node] = {}
     for number, node, op in _ops(graph):
@@ -125,21 +127,22 @@ def own_calls(graph: Graph) -> OwnCalls:
             numbers[op] = [number]
         else:
             numbers[op].append(number)
-        # Of a higher-order op it depends on the arguments, of any other on the op alone.
+        # It depends on the arguments for a higher-order op, and only on the op otherwise.
         if (is_new or node.op.startswith(PREFIX)) and hides(node):
             hiding.setdefault(op, node)
     return OwnCalls(numbers, hiding)
 
 
 def calls(graphs: Iterable[Graph], *, uncounted: bool = False) -> Iterator[OpCall]:
-    """The calls of graphs and of the bodies that they run.
+    """Yield the calls of graphs and of the bodies they run.
 
-    A node that several calls run comes once. The nodes of a body follow those of the graph around
+    A node that several calls run is yielded once. The nodes of a body follow those of the
+    graph around
     it.
 
     Args:
         graphs: the graphs.
-        uncounted: whether projections (see `model.is_projection`) and wrappers come, too.
+        uncounted: also yield projections (see `model.is_projection`) and wrappers.
     """
     for top in graphs:
         for graph, contexts in _run(top, {(): 1}):
@@ -149,7 +152,7 @@ def calls(graphs: Iterable[Graph], *, uncounted: bool = False) -> Iterator[OpCal
 
 
 def calls_of(graphs: Iterable[Graph], is_wanted: Callable[[str], bool]) -> Iterator[OpCall]:
-    """Those of the `calls` whose op is wanted."""
+    """Yield the `calls` whose op satisfies `is_wanted`."""
     for top in graphs:
         for graph, contexts in _run(top, {(): 1}):
             by_op = graph.own_calls.numbers
@@ -161,7 +164,7 @@ def calls_of(graphs: Iterable[Graph], is_wanted: Callable[[str], bool]) -> Itera
 
 
 def hiding_calls(graphs: Iterable[Graph]) -> Iterator[tuple[Graph, Node, str]]:
-    """For each op that runs code which is in no graph the first call, with its graph and op."""
+    """Yield the first call of each op that runs code outside every graph, with its graph and op."""
     for top in graphs:
         for graph, _ in _run(top, {(): 1}):
             for op, node in graph.own_calls.hiding.items():
@@ -169,7 +172,7 @@ def hiding_calls(graphs: Iterable[Graph]) -> Iterator[tuple[Graph, Node, str]]:
 
 
 def count_ops(graphs: Iterable[Graph]) -> OpCounts:
-    """How often each op runs in graphs; each graph counts once."""
+    """Count the runs of each op in graphs; each graph counts once."""
     counts: Counter[str] = Counter()
     for top in graphs:
         for graph, contexts in _run(top, {(): 1}):
@@ -180,7 +183,7 @@ def count_ops(graphs: Iterable[Graph]) -> OpCounts:
 
 
 def _ops(graph: Graph, uncounted: bool = False) -> Iterator[tuple[int, Node, str]]:
-    """The calls of a graph, each with its position and the op that it counts as."""
+    """Yield the calls of a graph, each with its position and the op it counts as."""
     for number, node in enumerate(graph.nodes):
         op = node.op
         if not node.is_call:
@@ -202,7 +205,7 @@ def _ops(graph: Graph, uncounted: bool = False) -> Iterator[tuple[int, Node, str
 def _run(
     graph: Graph, contexts: Mapping[_Moves, int]
 ) -> Iterator[tuple[Graph, Mapping[_Moves, int]]]:
-    """A graph and the bodies that it runs, with how often."""
+    """Yield a graph and the bodies it runs, with their number of runs."""
     yield graph, contexts
     if graph.subgraphs:
         for body, inner in _bodies(graph, contexts):
@@ -212,7 +215,7 @@ def _run(
 def _bodies(
     graph: Graph, contexts: Mapping[_Moves, int]
 ) -> Iterator[tuple[Graph, Mapping[_Moves, int]]]:
-    """The bodies that a graph runs, with how often, by the modules that they stand for."""
+    """Return the bodies that a graph runs, with their number of runs by module move."""
     counts: dict[str, Counter[_Moves]] = {}
     homes = Homes(graph)
     for node in graph.nodes:
@@ -225,7 +228,7 @@ def _bodies(
 
 
 def projects(graph: Graph, node: Node) -> bool:
-    """`model.is_projection`, for a node whose producer is still to be found."""
+    """Like `model.is_projection`, but look up the producer."""
     if node.op != "operator.getitem" or not node.args:
         return False
     first = node.args[0]
@@ -237,7 +240,7 @@ def projects(graph: Graph, node: Node) -> bool:
 
 
 def runs(graph: Graph, node: Node) -> list[Run]:
-    """The bodies that a call runs, in the order of its arguments."""
+    """Return the runs of bodies by a call, in the order of its arguments."""
     names = [*body_names(node)] if graph.subgraphs else []
     if not names:
         return []
@@ -247,7 +250,7 @@ def runs(graph: Graph, node: Node) -> list[Run]:
 
 
 def bodies_of(graph: Graph, node: Node) -> list[Graph]:
-    """The bodies that a call runs, in the order of its arguments."""
+    """Return the bodies that a call runs, in the order of its arguments."""
     return [run.body for run in runs(graph, node)]
 
 
@@ -263,7 +266,7 @@ def _times(graph: Graph, node: Node) -> int | None:
 
 
 def operands_of(node: Node) -> list[object]:
-    """The leaves of the arguments that a call of kind `call` hands to its body."""
+    """Return the leaves of the arguments that a call of kind `call` passes to its body."""
     node = executed(node)
     after = False
     operands: list[object] = []
@@ -275,12 +278,12 @@ def operands_of(node: Node) -> list[object]:
 
 
 def outputs_of(body: Graph) -> list[object]:
-    """The leaves of what a body returns."""
+    """Return the leaves of a body's return value."""
     return [leaf for node in body.nodes if node.kind == "output" for leaf in leaves(node.args)]
 
 
 def returned_by(body: Graph) -> Result:
-    """The results of what a body returns."""
+    """Return the results of the values that a body returns."""
 
     def result(value: Arg) -> Result:
         if isinstance(value, tuple):
@@ -294,10 +297,10 @@ def returned_by(body: Graph) -> Result:
 
 
 class Homes:
-    """The modules that the bodies of a graph were traced in.
+    """Modules in which the bodies of a graph were traced.
 
-    Several layers can share a body. Its nodes are in the layer that was traced; a call that is in
-    another layer runs the ops of that layer.
+    Several layers can share a body. Its nodes carry the path of the traced layer; a call in another
+    layer runs the ops of that other layer.
     """
 
     def __init__(self, graph: Graph):
@@ -308,7 +311,7 @@ class Homes:
                 self._callers.setdefault(name, {})[node.module] = None
 
     def move(self, node: Node, body: Graph) -> Move | None:
-        """The home of a body and the module of a call; None if the call is at home."""
+        """Return the home of a body and the module of a call, or `None` if the call is at home."""
         home = self._home(body) if len(self._callers.get(body.name, ())) > 1 else ""
         return (home, node.module) if home and node.module not in ("", home) else None
 
@@ -331,7 +334,7 @@ def _moved(module: str, moves: Iterable[Move]) -> str:
 
 
 def move_path(module: str, home: str, caller: str) -> str:
-    """The path of a module of a body, for a call of the body in another module than its home."""
+    """Return a body's module path, moved to a call in another module than the body's home."""
     if module == home or module.startswith(home + "."):
         return caller + module[len(home) :]
     return module

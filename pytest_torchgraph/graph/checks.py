@@ -1,6 +1,6 @@
 """Assertions about the ops of graphs.
 
-One that fails lists the ops that *were* there; one that is given no graph or no op raises.
+A failing assertion lists the ops that *were* there. An assertion without a graph or an op raises.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def assert_op_counts(
 def _unmatched(
     graphs: Sequence[Graph], expected: Iterable[Any], selected: Selection | None
 ) -> list[tuple[str, list[OpCall]]]:
-    """The ops that no expected pattern matches, with their calls, sorted by name."""
+    """Return the ops that no expected pattern matches, with their calls, sorted by name."""
     patterns = [pattern_name(op) for op in expected]
     found: dict[str, list[OpCall]] = {}
     for call in calls(graphs):
@@ -101,15 +101,16 @@ def assert_no_ops(
 
 
 def bounds(count: Any, device: str) -> tuple[int, int | None]:
-    """The least and the greatest number that a count allows; None is no limit.
+    """Return the minimum and maximum that a count allows; `None` is no limit.
 
     Args:
-        count: an int, a (min, max) pair in which None is no limit, or a mapping from a device type
-            to one of these.
-        device: the device type that the graphs run on.
+        count: an int, a (min, max) pair in which `None` is no limit, or a mapping from a
+            device type
+            to an int or a pair.
+        device: device type on which the graphs run.
 
     Raises:
-        TypeError: for what is not an int, a pair, or a mapping of these by device type.
+        TypeError: if the count is not an int, a pair, or a mapping of these by device type.
         ValueError: for a negative count, or a mapping without the capture's device.
     """
     if isinstance(count, Mapping):
@@ -137,24 +138,24 @@ def bounds(count: Any, device: str) -> tuple[int, int | None]:
 
 
 def need_a_limit(name: str, limits: Iterable[tuple[int, int | None]]) -> None:
-    """Refuse counts of which each allows any number.
+    """Reject counts if each of them allows any number.
 
     Args:
-        name: that of the assertion.
-        limits: what `bounds` gave.
+        name: name of the assertion.
+        limits: results of `bounds`.
 
     Raises:
-        TypeError: where none of them can fail.
+        TypeError: if none of the counts can fail.
     """
     if all(each == (0, None) for each in limits):
         raise TypeError(f"{name} checks nothing: give a count with a limit, not (0, None) alone")
 
 
 def device_of(graphs: Iterable[Graph], device: str | None = None) -> str:
-    """The device type that graphs run on: that of an accelerator where a result is on one.
+    """Return the device type on which graphs run: an accelerator's, if any result is on one.
 
     Args:
-        device: the device type, where the capture knows it.
+        device: the device type, if the capture records it.
     """
     if device is not None:
         return device
@@ -164,7 +165,7 @@ def device_of(graphs: Iterable[Graph], device: str | None = None) -> str:
 
 
 def device_types(graphs: Iterable[Graph]) -> set[str]:
-    """The types of the devices that any result is on."""
+    """Return the device types of all results."""
     return {
         tensor.device.partition(":")[0]
         for node in nodes_of(graphs)
@@ -174,7 +175,7 @@ def device_types(graphs: Iterable[Graph]) -> set[str]:
 
 
 def format_bounds(low: int, high: int | None) -> str:
-    """Bounds in words."""
+    """Format bounds in words."""
     if high is None:
         return f"at least {low}"
     if low == high:
@@ -183,10 +184,10 @@ def format_bounds(low: int, high: int | None) -> str:
 
 
 def format_locations(nodes: Sequence[Node], limit: int = 5) -> list[str]:
-    """The module path and source line of nodes, one line for each place.
+    """Format the module path and source line of nodes, one line per place.
 
     Args:
-        limit: how many places are listed; the rest is counted, so that a message stays readable.
+        limit: maximum number of places listed; the rest is counted, to keep a message readable.
     """
     lines = Counter(_place(node, node.module) for node in nodes)
     return _listed(lines, limit)
@@ -216,11 +217,11 @@ def _listed(lines: Mapping[str, int], limit: int) -> list[str]:
 def format_op_counts(
     graphs: Sequence[Graph], limit: int = 30, selected: Selection | None = None
 ) -> list[str]:
-    """The ops that occur, with their counts, the most frequent first.
+    """Format the ops that occur, with their counts, most frequent first.
 
     Args:
-        limit: how many ops are listed; the rest is counted, so that a message stays readable.
-        selected: which ops; None for all.
+        limit: maximum number of ops listed; the rest is counted, to keep a message readable.
+        selected: filter of the ops; `None` for all.
     """
     there: Counter[str] = Counter()
     for call in calls(graphs):

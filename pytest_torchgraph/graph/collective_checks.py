@@ -1,4 +1,4 @@
-"""Assertions about collectives: what graphs communicate, and what is computed meanwhile."""
+"""Assertions about collectives: communication in graphs, and its overlap with compute."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ KINDS = (
     "barrier",
     "other",
 )
-"""The kinds of collectives."""
+"""Kinds of collectives."""
 
 MOST = 8
-"""How many collectives a message lists; the rest is counted."""
+"""Maximum number of collectives listed in a message; the rest is counted."""
 
 
 def assert_collectives(
@@ -46,9 +46,9 @@ def assert_collectives(
     """See `OpChecks.assert_collectives`.
 
     Args:
-        graphs: what is checked.
-        everything: all collectives in it.
-        device: the device type that was asked for.
+        graphs: the graphs to check.
+        everything: all collectives in them.
+        device: device type requested for the capture.
     """
     __tracebackhide__ = True
     _check_arguments(expected)
@@ -108,7 +108,7 @@ def _check_arguments(expected: Mapping[str, Any]) -> None:
 
 
 def check_kind(kind: str) -> None:
-    """Refuse what is no kind of collective, with a `ValueError`."""
+    """Raise `ValueError` for an unknown kind of collective."""
     if kind not in KINDS:
         close = difflib.get_close_matches(str(kind), KINDS, n=1)
         hint = f": did you mean {close[0]!r}?" if close else f": use {', '.join(KINDS)}"
@@ -118,7 +118,11 @@ def check_kind(kind: str) -> None:
 def over_group(
     graphs: Sequence[Graph], everything: Sequence[Collective], group: str | None
 ) -> list[Collective]:
-    """The collectives over a group, None for all; a `ValueError` for one that nobody knows."""
+    """Return the collectives over a group, `None` for all.
+
+    Raises:
+        ValueError: for an unknown group.
+    """
     known = {name for top in graphs for graph in top.walk() for name in graph.groups}
     known.update(each.group for each in everything)
     if group is not None and group not in known:
@@ -134,7 +138,7 @@ def over_group(
 def _wrong_bytes(
     found: Sequence[Collective], limit: Any, device: str
 ) -> tuple[str, list[Collective]]:
-    """What is wrong with the bytes, "" for nothing, and the collectives to look at."""
+    """Return the problem with the bytes, "" if there is none, and the collectives to look at."""
     low, high = bounds(limit, device)
     unknown = [each for each in found if each.bytes is None]
     if unknown:
@@ -147,7 +151,7 @@ def _wrong_bytes(
 
 
 def listed(found: Sequence[Collective]) -> Iterator[str]:
-    """Lines that say what collectives are and where; those that say the same are counted."""
+    """Yield lines that describe collectives and their places; equal lines are counted."""
     equal: Counter[tuple[str, ...]] = Counter(map(_described, found))
     for (what, *where), count in list(equal.items())[:MOST]:
         yield f"      {what}" + (f"  ({count} times)" if count > 1 else "")
@@ -158,7 +162,7 @@ def listed(found: Sequence[Collective]) -> Iterator[str]:
 
 
 def _described(each: Collective) -> tuple[str, ...]:
-    """What a collective is, and where, as lines."""
+    """Describe a collective and its place in lines."""
     what = f"{format_over(each, each.graph)}, {format_size(each)}"
     return what, *format_locations([each.node])
 
@@ -175,9 +179,9 @@ def assert_overlapped(
     """See `OpChecks.assert_overlapped`.
 
     Args:
-        graphs: what is checked.
-        everything: all collectives in it.
-        device: the device type that was asked for.
+        graphs: the graphs to check.
+        everything: all collectives in them.
+        device: device type requested for the capture.
     """
     __tracebackhide__ = True
     if kind is not None:
@@ -218,7 +222,7 @@ def _need_known_views(graphs: Sequence[Graph]) -> None:
 
 
 def _explained(bare: Sequence[Collective], at_least: int) -> Iterator[str]:
-    """Each collective, where it is, and what is between its start and its wait."""
+    """Describe each collective, its place, and the ops between its start and its wait."""
     alike: dict[str, list[Collective]] = {}
     for each in bare:
         alike.setdefault(_between(each, at_least), []).append(each)

@@ -1,5 +1,6 @@
-"""The collectives of graphs: what is sent between ranks, where, when it is waited for; also as a
-table.
+"""Collectives of graphs: what ranks send to each other, where, and when it is waited for.
+
+Also formats them as a table.
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ from .text.format import format_shape
 from .text.table import aligned, right_aligned
 
 NONE = "no collectives"
-"""The table of none."""
+"""Table text if there are no collectives."""
 
 
 def format_collectives(found: Sequence[Collective]) -> str:
-    """Collectives in columns; one in which nothing would stand is left out.
+    """Format collectives in columns, without empty columns.
 
     Args:
-        found: the collectives, which are numbered from 0 on.
+        found: the collectives; rows are numbered from 0.
     """
     if not found:
         return NONE
@@ -68,23 +69,25 @@ def format_over(each: Collective, of: str = "") -> str:
 
 
 def format_size(each: Collective) -> str:
-    """How much a collective moves, in words: `1,024 bytes`."""
+    """Format the size of a collective: `1,024 bytes`."""
     return "unknown bytes" if each.bytes is None else f"{each.bytes:,} bytes"
 
 
 def format_bytes(each: Collective) -> str:
-    """How many bytes a collective moves, "?" where a size is a symbol."""
+    """Format the bytes of a collective, "?" if a size is a symbol."""
     return "?" if each.bytes is None else f"{each.bytes:,}"
 
 
 def format_tensor(each: Collective) -> str:
-    """dtype and shape of a collective's tensor, "" where it has none."""
+    """Format dtype and shape of a collective's tensor, "" if it has no tensor."""
     dtype = ABBREVIATIONS.get(each.dtype, each.dtype)
     return f"{dtype}[{format_shape(each.shape)}]" if dtype else ""
 
 
 def format_wait(each: Collective) -> str:
-    """When a collective is waited for: `at once`, `after 3 ops`; "" where nothing waits for it."""
+    """Format the distance to a collective's wait: `at once`, `after 3 ops`; "" if there is no
+    wait.
+    """
     if each.distance is None:
         return ""
     if not each.distance:
@@ -99,25 +102,29 @@ class Collective:
 
     Attributes:
         kind: "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send",
-            "recv", and seldom "reduce", "gather", "scatter" or "barrier". "other" is an op of
-            somebody's own that is given the name of a group, where its name does not say more.
-        group: the mesh dimension of its process group, else `g0`, `g1`, ... by first use; "" where
-            the graph does not say it.
-        bytes: what it takes or gives on one rank, whichever is larger; None where a size is a
-            symbol. Of a coalesced one it is all its tensors together.
-        dtype: of its tensors; of several that differ the first one's, "" where it is not known.
-        shape: of the tensor that `bytes` is of; the first where there are several.
-        module: path of the module that it is in.
-        source: the user's line, where it is known.
+            "recv", and rarely "reduce", "gather", "scatter" or "barrier". "other" is a
+            custom op that
+            takes a group name, and whose own name says no more.
+        group: mesh dimension of its process group, otherwise `g0`, `g1`, ... by first use;
+            "" if the
+            graph does not record it.
+        bytes: larger of its input and output size on one rank; `None` if a size is a symbol. For a
+            coalesced collective, the total of its tensors.
+        dtype: dtype of its tensors, the first if they differ; "" if unknown.
+        shape: shape of the tensor measured by `bytes`; the first if there are several.
+        module: path of its module.
+        source: the user's line, `None` if unknown.
         graph: name of the graph.
-        distance: how many ops are between its start and its wait; None where the graph has no wait
-            for it, as for one that is waited for at once. Of a graph that inductor wrote code for,
-            it is how many kernels and library calls that code launches in between: inductor orders
-            them last of all.
+        distance: number of ops between its start and its wait; `None` if the graph has no
+            wait, as for
+            a collective that is waited for at once. For a graph with inductor code, the number of
+            kernels and library calls that the code launches in between, because
+            inductor decides the
+            final order.
         node: the op.
-        peer: of a send or a receive, which rank of the group it is from or for; None for any.
-        overlap: those of them that compute, in order: ops that are neither views or allocations nor
-            waits nor collectives; of code, the names of kernels and of what is called.
+        peer: for a send or receive, the other rank within the group; `None` for any rank.
+        overlap: computing ops between start and wait, in order: no views, allocations, waits or
+            collectives. For generated code, the names of kernels and called functions.
     """
 
     kind: str
@@ -135,7 +142,7 @@ class Collective:
 
     @property
     def exposed(self) -> bool:
-        """Whether nothing computes until it is waited for."""
+        """True if nothing computes between start and wait."""
         return self.distance is not None and not self.overlap
 
     def __str__(self) -> str:
@@ -150,7 +157,7 @@ class Collective:
 
 
 class Collectives(tuple[Collective, ...]):
-    """The collectives of graphs, in their order; `print` shows a table with one line for each."""
+    """The collectives of graphs, in order; `print` shows a table with one line per collective."""
 
     __slots__ = ()
 
@@ -159,11 +166,12 @@ class Collectives(tuple[Collective, ...]):
 
 
 def collectives_of(graphs: Iterable[Graph]) -> tuple[Collective, ...]:
-    """The collectives of graphs and of the bodies that they run, in the order in which they run.
+    """Return the collectives of graphs and of the bodies they run, in execution order.
 
     Raises:
-        CaptureError: for a graph of torch functions in which a `DTensor` is redistributed, and one
-            that calls a hook, a module that communicates, or the backward of an
+        CaptureError: for a graph of torch functions in which a `DTensor` is redistributed,
+            and for a
+            graph that calls a hook, a module that communicates, or the backward of an
             `autograd.Function`.
     """
     return tuple(each for graph in graphs for each in _of_graph(graph, graph.name))
@@ -200,7 +208,7 @@ def _of_graph(graph: Graph, name: str) -> Iterator[Collective]:
 
 
 def communicates(node: Node) -> bool:
-    """Whether an op is a collective; waiting for one is none."""
+    """Return True if an op is a collective; a wait is not a collective."""
     return bool(_kinds(executed(node)))
 
 
@@ -209,23 +217,23 @@ def _kinds(node: Node) -> tuple[str, ...]:
 
 
 def _declared(node: Node) -> bool:
-    """Whether it was seen when the graph was made that an op communicates."""
+    """Return True if the capture recorded that an op communicates."""
     return any(effect.kind == "communicates" for effect in node.effects)
 
 
 def _counts(graph: Graph, node: Node) -> bool:
-    """Whether a node is a call that does something, and no projection of another one."""
+    """Return True if a node is a call that does work, not a projection."""
     return node.is_call and not (node.refs and is_projection(node, graph.by_name.get(node.refs[0])))
 
 
 def _computes(node: Node) -> bool:
-    """Whether a node works on a device, and does not communicate."""
+    """Return True if a node computes on a device and does not communicate."""
     packet = ".".join(node.op.split(".")[:2])
     return packet not in NO_WORK and node.op not in WAITS and not communicates(node)
 
 
 def _first_waits(graph: Graph, counted: Sequence[Node]) -> dict[str, int]:
-    """The position, among the calls that count, of the first wait for each node."""
+    """Return the position, among the counted calls, of the first wait for each node."""
     waits: dict[str, int] = {}
     for position, node in enumerate(counted):
         for name in awaited(graph, node):
@@ -234,14 +242,14 @@ def _first_waits(graph: Graph, counted: Sequence[Node]) -> dict[str, int]:
 
 
 def awaited(graph: Graph, node: Node) -> list[str]:
-    """The names of the collectives that a node waits for; none for any other op than a wait."""
+    """Return the names of the collectives that a wait waits for; empty for any other op."""
     if node.op not in WAITS:
         return []
     return [_started(graph, graph.by_name[ref]).name for ref in node.refs]
 
 
 def _started(graph: Graph, node: Node) -> Node:
-    """The collective that a value is waited for as: it may be a view of one of its results."""
+    """Return the collective of an awaited value, which may be a view of one of its results."""
     while not collective_kinds(node.op, node.args):
         base = producer_of(graph, node) or viewed_by(graph, node)
         if base is None or base.op in WAITS:
@@ -277,10 +285,11 @@ def _collective(
 
 
 def _group(node: Node, known: Container[str]) -> str:
-    """The group that a collective is given.
+    """Return the group argument of a collective.
 
-    It is the last text among the arguments that names a group, where it is known which do, else the
-    last one that is no reduction.
+    It is the last string argument that names a known group. If the groups are unknown, it is
+    the last
+    string argument that is not a reduction.
     """
     for key in ("group_name", "process_group"):
         if isinstance(node.kwargs.get(key), str):
@@ -290,7 +299,7 @@ def _group(node: Node, known: Container[str]) -> str:
 
 
 def _moved(graph: Graph, node: Node, kinds: Sequence[str]) -> list[Sequence[TensorMeta]]:
-    """The tensors that count for each of the parts: of what goes in and comes out, the larger."""
+    """Return the tensors that count for each part: the larger of input and output."""
     parts = len(kinds)
     if kinds == ("barrier",):  # c10d gives it a tensor that says the device
         return [()]
@@ -303,7 +312,7 @@ def _moved(graph: Graph, node: Node, kinds: Sequence[str]) -> list[Sequence[Tens
 
 
 def _size(side: Sequence[TensorMeta]) -> float:
-    """The bytes of tensors together; one that is not known is larger than all that are."""
+    """Return the total bytes of tensors; an unknown total is larger than any known total."""
     total = total_bytes(side)
     return math.inf if total is None else total
 
@@ -317,7 +326,7 @@ def _tensors_of(graph: Graph, arg: Any) -> Iterator[TensorMeta]:
 
 
 def total_bytes(found: Iterable[TensorMeta]) -> int | None:
-    """The bytes of tensors together, None where a size is a symbol."""
+    """Return the total bytes of tensors, `None` if a size is a symbol."""
     total = 0
     for tensor in found:
         sizes = [size for size in tensor.shape if isinstance(size, int)]

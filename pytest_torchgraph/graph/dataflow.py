@@ -1,6 +1,6 @@
-"""Which op uses the result of which, through projections and the bodies of higher-order ops.
+"""Def-use relations between ops, through projections and the bodies of higher-order ops.
 
-A body is followed once for each call of it, so that its inputs are the operands of that call.
+A body is followed once per call, so that its inputs are the operands of that call.
 """
 
 from __future__ import annotations
@@ -15,27 +15,28 @@ from .higher_order import CONTROL_DEPS, KINDS, PREFIX, body_names, executed, lea
 from .model import Graph, Node, Ref
 
 _Values: TypeAlias = list[int]
-"""The producers of a value, by their numbers."""
+"""Producers of a value, by number."""
 _Named: TypeAlias = dict[str, list[_Values]]
-"""The producers of each result of each node."""
+"""Producers of each result of each node."""
 
 _BUFFERS = {"higher_order.flex_attention": 7, "higher_order.flex_attention_backward": 12}
-"""The argument that the first body of an attention takes besides the score; the next one is for its
-last body."""
+"""Position of the argument that an attention's first body takes besides the score; the next
+argument is for its last body.
+"""
 
 
 @dataclass(slots=True, eq=False)
 class Use:
-    """An op in one call of the graph that it is in, and what it uses.
+    """An op in one call of its graph, and the ops it uses.
 
     Attributes:
-        node: the node; None for a value that no node makes, as the scores of an attention.
-        graph: the graph or the body that holds it.
-        ops: the names that it counts as: one, or none for a wrapper.
-        times: how often it runs.
-        uses: the numbers of the ops whose results it uses itself.
-        leads: those through which its own result depends on more. A higher-order op hands on what
-            its bodies use, not each of its operands.
+        node: the node; `None` for a value that no node makes, such as the scores of an attention.
+        graph: the graph or body that contains it.
+        ops: names that it counts as: one, or none for a wrapper.
+        times: number of runs.
+        uses: numbers of the ops whose results it uses directly.
+        leads: numbers of the ops through which its result has further dependencies. A higher-order
+            op passes on what its bodies use, not all of its operands.
     """
 
     node: Node | None
@@ -47,17 +48,17 @@ class Use:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of its ops; of an input its role."""
+        """Names of its ops; for an input, its role."""
         return self.ops or (() if self.node is None else (self.node.op,))
 
 
 class Dataflow:
-    """The ops of a graph and of its bodies, in order; each once for each call of its body.
+    """Ops of a graph and its bodies, in order, once per call of a body.
 
     Attributes:
         uses: the ops.
-        carried: what the numbers stand for that are values carried through a loop.
-        numbers: the numbers of the ops of each name.
+        carried: actual values of the numbers that represent loop-carried values.
+        numbers: numbers of the ops, by name.
         has_bodies: True if a call runs a body, whose ops come after the call that leads to them.
 
     Raises:
@@ -78,7 +79,7 @@ class Dataflow:
                 self.numbers.setdefault(op, []).append(number)
 
     def _without_carried(self, values: _Values) -> _Values:
-        """Values with what a loop carries in the place of the value itself."""
+        """Return values with each loop-carried value replaced by the values it carries."""
         found: dict[int, None] = {}
         seen: set[int] = set()
         todo = list(reversed(values))
@@ -93,7 +94,7 @@ class Dataflow:
         return list(found)
 
     def new(self, node: Node | None, graph: Graph, ops: tuple[str, ...], times: int) -> int:
-        """Add an op, or a value that no node makes; its number."""
+        """Add an op, or a value that no node makes, and return its number."""
         self.uses.append(Use(node, graph, ops, times))
         return len(self.uses) - 1
 
@@ -102,11 +103,11 @@ class Dataflow:
 
         Args:
             graph: the graph.
-            inputs: the producers of the inputs of a body.
-            times: how often it runs.
+            inputs: producers of the inputs of a body.
+            times: number of runs.
 
         Returns:
-            for each node the producers of each of its results; of one result there is one entry.
+            The producers of each result of each node; a single result has one entry.
         """
         values: _Named = {}
         for node in graph.nodes:
@@ -153,10 +154,10 @@ class _Bodies:
     """Follows the bodies that a call runs.
 
     Args:
-        flow: takes their ops.
-        graph: holds the call.
+        flow: receives their ops.
+        graph: contains the call.
         node: the call.
-        values: the producers of its operands.
+        values: producers of its operands.
         use: the call itself.
     """
 
@@ -171,10 +172,10 @@ class _Bodies:
         self.times = use.times * self.runs[0].counted
 
     def results(self) -> list[_Values]:
-        """The producers of each result of the call; none if only the call itself makes them.
+        """Return the producers of each result of the call; empty if only the call makes them.
 
         Raises:
-            CaptureError: where it is not known what the bodies take.
+            CaptureError: if the inputs of the bodies are unknown.
         """
         bodies = [run.body for run in self.runs]
         match KINDS.get(self.run.op):
@@ -226,13 +227,13 @@ class _Bodies:
         return [_of(self.values, leaf.name) if isinstance(leaf, Ref) else [] for leaf in operands]
 
     def _argument(self, position: int) -> list[_Values]:
-        """The producers of each value in an argument of the call."""
+        """Return the producers of each value in an argument of the call."""
         if position >= len(self.run.args):
             raise self._unknown(f"it has {len(self.run.args)} arguments")
         return self._given(leaves(self.run.args[position]))
 
     def _returned(self, body: Graph, operands: Sequence[_Values]) -> list[_Values]:
-        """Add the ops of a body; the producers of each value that it returns."""
+        """Add the ops of a body, and return the producers of each value it returns."""
         if len(operands) != len(body.inputs):
             raise self._unknown(f"it has {len(operands)} operands for {len(body.inputs)} inputs")
         names = (node.name for node in body.inputs)
@@ -242,7 +243,7 @@ class _Bodies:
         ]
 
     def _carried(self, starts: Sequence[_Values]) -> list[_Values]:
-        """Values that are these at first, and then what the body makes of them."""
+        """Return loop-carried values: initially `starts`, then the results of the body."""
         numbers = [self.flow.new(None, self.graph, (), self.times) for _ in starts]
         self.flow.carried.update(zip(numbers, map(list, starts), strict=True))
         return [[number] for number in numbers]
@@ -252,7 +253,9 @@ class _Bodies:
             self.flow.carried[number] += result
 
     def _attend(self, bodies: Sequence[Graph]) -> None:
-        """The scores are of query and key, and the result is of all operands and all bodies."""
+        """Add an attention: scores depend on query and key, the result on all operands and
+        bodies.
+        """
         first = next(k for k, arg in enumerate(self.run.args) if any(body_names(arg)))
         score = self.flow.new(None, self.graph, (), self.times)
         self.flow.uses[score].leads = _together(v for k in range(first) for v in self._argument(k))

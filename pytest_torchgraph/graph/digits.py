@@ -1,7 +1,7 @@
-"""Float constants with a number of significant digits, as `digits` says.
+"""Float constants rounded to a number of significant digits, set by `digits`.
 
-A scale that was calibrated has other last digits in each process. Two graphs are compared with the
-digits that both have, and none (`ANY_FLOAT`) where one of them has 0.
+The last digits of a calibrated scale differ in each process. Two graphs are compared with the
+digits that both have, and without floats (`ANY_FLOAT`) if either has 0 digits.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from .model import ANY_FLOAT, Arg, Graph, Node
 
 
 def fewest(digits: Iterable[int | None]) -> int | None:
-    """The smallest of several numbers of digits; None if all floats are exact."""
+    """Return the smallest number of digits; `None` if all floats are exact."""
     return min((number for number in digits if number is not None), default=None)
 
 
 def with_digits(graph: Graph, digits: int | None) -> Graph:
-    """The graph with its float constants rounded; the same object where none is another one.
+    """Return the graph with its float constants rounded; the same object if no constant changes.
 
-    A graph that was rounded before keeps its fewer digits.
+    A graph that was already rounded to fewer digits keeps them.
     """
     if digits is None or (graph.digits is not None and graph.digits <= digits):
         return graph
@@ -30,10 +30,11 @@ def with_digits(graph: Graph, digits: int | None) -> Graph:
 
 
 def in_same_digits(a: Graph, b: Graph) -> tuple[Graph, Graph]:
-    """Two graphs with the digits that both have.
+    """Return two graphs with the digits that both have.
 
-    The exact one is rounded to the digits of both in turn, as the other one was: 0.12497 has
-    the digits 0.125 and then 0.13 (or 0.12), and by itself 0.12.
+    The exact graph is rounded to the digits of each in turn, as the other graph was: 0.12497
+    rounds to
+    0.125 and then to 0.13 (or 0.12), but directly to 0.12.
     """
     if a.digits == b.digits:
         return a, b
@@ -47,7 +48,7 @@ def _falling(digits: int | None) -> int:
 
 
 def _rounded(graph: Graph, digits: int) -> Graph:
-    """The graph with rounded constants, its bodies and its saver too."""
+    """Return the graph with rounded constants, including its bodies and its saver."""
     return replace(
         graph,
         nodes=tuple([_rounded_node(node, digits) for node in graph.nodes]),
@@ -81,7 +82,7 @@ def _rounded_arg(value: Arg, digits: int) -> Any:
 
 
 def rounded(value: float, digits: int) -> float:
-    """A float with so many significant digits, at least one."""
+    """Round a float to a number of significant digits, at least one."""
     if value == 0 or not math.isfinite(value):
         return value
     short = float(f"{value:.{digits - 1}e}")

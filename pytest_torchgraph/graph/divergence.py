@@ -19,8 +19,9 @@ DivergenceKind: TypeAlias = Literal[
 ]
 
 automatic = 60.0
-"""Seconds of the search that a failed `assert_matches_eager` starts; 0 for none. The plugin sets
-it."""
+"""Search time in seconds after a failed `assert_matches_eager`; 0 for no search. Set by the
+plugin.
+"""
 
 _STAGES: dict[str, str] = {
     "eager": "in the eager run",
@@ -119,7 +120,7 @@ class Divergence:
         )
 
     def _judged(self) -> Sequence[str]:
-        """The lines about sizes, inputs and proof."""
+        """Return the lines about sizes, inputs and proof."""
         lines = []
         judged = _JUDGED.get(self.kind, self.kind)
         if self.size:

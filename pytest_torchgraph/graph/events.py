@@ -1,6 +1,6 @@
-"""What a program has beside its graphs: eager ops, graph breaks, and the schedule of collectives.
+"""Events of a program besides its graphs: eager ops, graph breaks, and the schedule of collectives.
 
-How one is read from what Dynamo reports is in `watching.breaks`.
+`watching.breaks` reads graph breaks from Dynamo's reports.
 """
 
 from __future__ import annotations
@@ -17,21 +17,23 @@ if TYPE_CHECKING:
 
 
 class EagerOp(NamedTuple):
-    """One run of one op, outside of every compiled graph.
+    """One run of one op outside every compiled graph.
 
     Attributes:
         op: its qualified name, as in a `Node`.
-        graph: name of the eager graph that has it.
-        module: path of the module that was running, "" at the top.
-        source: the user's line; in a backward that of the forward op it is for. None where none is
-            known.
-        by_engine: whether the autograd engine ran it to pass gradients on between compiled graphs:
-            a zero for an output that nothing used, the sum of several gradients, the way back
-            through an output that AOTAutograd made a view of.
-        follows: in a backward, the op of the forward that it is for; None where none is known, and
-            for an op of a line of its own, as in a hook.
-        cause: the graph break or skipped frame because of which it is in no compiled graph; None
-            where none is known.
+        graph: name of its eager graph.
+        module: path of the running module, "" at the top level.
+        source: the user's line; in a backward, the line of the corresponding forward op. `None` if
+            unknown.
+        by_engine: True if the autograd engine ran it to pass gradients between compiled
+            graphs: a zero
+            for an unused output, the sum of several gradients, the backward of an output that
+            AOTAutograd made a view.
+        follows: in a backward, the corresponding forward op; `None` if unknown, and for an
+            op with a
+            source line of its own, as in a hook.
+        cause: graph break or skipped frame that kept it out of every compiled graph; `None` if
+            unknown.
     """
 
     op: str
@@ -44,13 +46,13 @@ class EagerOp(NamedTuple):
 
 
 class StackFrame(NamedTuple):
-    """One frame of the stack at a break, outermost first.
+    """One frame of the stack at a graph break, outermost first.
 
     Attributes:
-        file: relative to pytest's rootdir, or to the directory on the import path that has it.
-        line: its number.
+        file: relative to pytest's rootdir, or to the directory on the import path that contains it.
+        line: line number.
         function: name of the function.
-        code: the line itself.
+        code: source text of the line.
     """
 
     file: str
@@ -67,22 +69,25 @@ class GraphBreak:
     """A place at which a graph ended early, or a frame that Dynamo left to the interpreter.
 
     Attributes:
-        kind: Dynamo's class of breaks, as in its registry; `frame skipped: ...` where the rest of
-            the function was not compiled, or nothing of it, because Dynamo cannot resume there.
+        kind: Dynamo's class of graph breaks, as in its registry; `frame skipped: ...` if
+            the rest of
+            the function, or all of it, was not compiled, because Dynamo cannot resume there.
         reason: Dynamo's explanation.
-        hint: what Dynamo advises, "" where it has no advice.
-        file, line: the innermost frame outside torch and the standard library; the file is relative
-            to pytest's rootdir, or to the directory on the import path that has it.
-        code: the line itself.
-        function: name of the function that the line is in.
-        stack: the frames outside torch, the standard library and pytest, outermost first.
-        module: path of the module whose code it is, as it is called from the function that Dynamo
-            compiled: `layers.0` in the `forward` of a model, `model.layers.0` in a function that
-            calls `model`. "" for the module that was compiled itself, for code of no module, and
-            for a module called behind another break, of which Dynamo knows no name.
-        compile_id: of the compilation that met it first.
-        occurrences: how often it was met: again inside a caller, and at each recompilation.
-        path: the file as Dynamo names it.
+        hint: Dynamo's advice, "" if it has none.
+        file, line: innermost frame outside torch and the standard library; the file is relative to
+            pytest's rootdir, or to the directory on the import path that contains it.
+        code: source text of the line.
+        function: name of the function that contains the line.
+        stack: frames outside torch, the standard library and pytest, outermost first.
+        module: path of the module that contains the code, as called from the compiled function:
+            `layers.0` in the `forward` of a model, `model.layers.0` in a function that
+            calls `model`.
+            "" for the compiled module itself, for code outside every module, and for a
+            module called
+            after another graph break, whose name Dynamo does not know.
+        compile_id: id of the compilation that met it first.
+        occurrences: number of times it was met: again inside a caller, and at each recompilation.
+        path: the file as named by Dynamo.
     """
 
     kind: str
@@ -110,11 +115,12 @@ class ScheduledCall:
 
     Attributes:
         op: its qualified name.
-        group: as `Collective.group`, "" where the code does not say it.
-        node: name of the node that it runs, "" where that is not known.
-        distance: how many kernels and library calls are launched between its start and its wait;
-            None where there is no wait.
-        overlap: those of them that compute, by name.
+        group: as `Collective.group`, "" if the code does not record it.
+        node: name of the node that it runs, "" if unknown.
+        distance: number of kernels and library calls launched between its start and its
+            wait; `None`
+            if there is no wait.
+        overlap: names of the launches that compute.
     """
 
     op: str
@@ -127,13 +133,13 @@ class ScheduledCall:
 def in_schedule(
     found: Iterable[Collective], calls: Sequence[ScheduledCall]
 ) -> tuple[Collective, ...]:
-    """The collectives of a graph in the order of its code, with the distances in there.
+    """Return the collectives of a graph in the order of its code, with the distances in the code.
 
-    One that is not recognised in the code comes last, and of it no distance is known: none is lost.
+    Collectives that are not recognised in the code come last, without a distance; none is dropped.
 
     Args:
-        found: the collectives, in the order of the graph.
-        calls: what its code runs.
+        found: collectives in the order of the graph.
+        calls: calls of the generated code.
     """
     parts: dict[int, list[Collective]] = {}  # one op may be several sends and receives
     for each in found:

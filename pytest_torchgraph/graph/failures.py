@@ -1,4 +1,4 @@
-"""Data for the picture of a failed check, as an attribute of the exception that it raises."""
+"""Data for the picture of a failed check, attached to the exception that it raises."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ if TYPE_CHECKING:
     from .model import Graph, Node
 
 ATTRIBUTE = "torchgraph"
-"""The exception's attribute that holds its `Failure`."""
+"""Name of the exception attribute that holds its `Failure`."""
 
 E = TypeVar("E", bound=BaseException)
 
 
 class Failure:
-    """The data that the picture of a failed check is drawn from; a subclass for each kind of it."""
+    """Data for the picture of a failed check, with a subclass for each kind of failure."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
 class UnexpectedOps(Failure):
-    """Ops that occur although they should not, or more often than they should.
+    """Ops that occur although forbidden, or more often than allowed.
 
     Attributes:
-        graphs: the graphs that were checked.
+        graphs: the checked graphs.
         nodes: all nodes of these ops.
         title: the problem in one line.
     """
@@ -37,19 +37,19 @@ class UnexpectedOps(Failure):
 
 
 def failed(message: str, shows: Failure | None) -> AssertionError:
-    """The exception to raise for a failed check, with the data of its picture."""
+    """Return the exception for a failed check, with the data of its picture."""
     return with_picture(AssertionError(message), shows)
 
 
 def with_picture(error: E, shows: Failure | None) -> E:
-    """The same exception, with the data of its picture attached."""
+    """Attach the data of a picture to an exception, and return the exception."""
     if shows is not None:
         setattr(error, ATTRIBUTE, shows)
     return error
 
 
 def shown_by(error: BaseException | None) -> Failure | None:
-    """The data attached to an exception, or to the nearest one that it was raised from."""
+    """Return the data attached to an exception, or to the nearest exception it was raised from."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))

@@ -1,4 +1,4 @@
-"""Finding the nodes of graphs whose op matches a pattern."""
+"""Search for nodes whose op matches a pattern."""
 
 from __future__ import annotations
 
@@ -18,37 +18,38 @@ _RECORDED = ": capture via 'aot' or 'dispatch', which record what it runs"
 
 
 def find(graphs: Sequence[Graph], op: Any, selected: Selection | None = None) -> tuple[Node, ...]:
-    """The nodes whose op matches a pattern, in all graphs and their bodies, each once.
+    """Return the nodes whose op matches a pattern, in all graphs and their bodies, each once.
 
     Projections (see `model.is_projection`) are found only by a pattern that names `getitem` and
-    matches no other call; ops that wrap another op only by a pattern that names wrappers alone.
+    matches no other call. Ops that wrap another op are found only by a pattern that matches only
+    wrappers.
 
     Args:
         op: see `ops.patterns.pattern_name`.
-        selected: what the nodes have to be like besides; None for anything.
+        selected: an additional filter of the nodes; `None` for no filter.
 
     Raises:
-        CaptureError: if an op runs code that is in no graph.
-        ValueError: if no node matches, and none could at the level of these graphs; where there
-            are compiled ones beside eager ones, at theirs; and if `selected` asks for a dtype or a
-            device, and nothing that matches has a tensor.
+        CaptureError: if an op runs code outside every graph.
+        ValueError: if no node matches and none could at the level of these graphs (of the compiled
+            graphs, if there are compiled and eager graphs), or if `selected` filters by dtype or
+            device and no match has a tensor.
     """
     found = find_calls(graphs, op, selected)
     return tuple({id(call.node): call.node for call in found}.values())
 
 
 def count(graphs: Sequence[Graph], op: Any, selected: Selection | None = None) -> int:
-    """How often a matching op runs; for what is matched, and the errors, see `find`."""
+    """Return the number of runs of matching ops; for matches and errors see `find`."""
     return times(find_calls(graphs, op, selected), selected)
 
 
 def times(found: Sequence[OpCall], selected: Selection | None = None) -> int:
-    """How often calls run."""
+    """Return the number of runs of calls."""
     return sum(selected.times(call) if selected else call.times for call in found)
 
 
 def find_calls(graphs: Sequence[Graph], op: Any, selected: Selection | None = None) -> list[OpCall]:
-    """The calls whose op matches a pattern; see `find`."""
+    """Return the calls whose op matches a pattern; see `find`."""
     pattern = pattern_name(op)
     refuse_hidden(graphs, but=pattern)
     found = list(calls_of(graphs, lambda op: matches(op, pattern)))
@@ -64,10 +65,10 @@ def find_calls(graphs: Sequence[Graph], op: Any, selected: Selection | None = No
 
 
 def _refuse_without_tensors(found: Sequence[OpCall], op: Any, selected: Selection) -> None:
-    """Refuse to choose by dtype or device among calls that neither give nor write a tensor.
+    """Reject a dtype or device filter for calls that neither return nor write a tensor.
 
     Raises:
-        ValueError: if no call has a tensor, so that none could ever be chosen.
+        ValueError: if no call has a tensor, so that nothing could be selected.
     """
     if not any(tensors_of(call) for call in found):
         raise ValueError(
@@ -82,14 +83,14 @@ def _names_wrappers(pattern: str) -> bool:
 
 
 def refuse_hidden(graphs: Sequence[Graph], but: str) -> None:
-    """Refuse graphs with a call that runs code which is in no graph.
+    """Reject graphs with a call that runs code outside every graph.
 
     Args:
         graphs: the graphs.
-        but: a pattern; a call of Python that matches may be looked for itself.
+        but: a pattern; a matching Python call may itself be searched for.
 
     Raises:
-        CaptureError: with the op and the place.
+        CaptureError: with the op and its place.
     """
     for graph, node, op in hiding_calls(graphs):
         if matches(op, but) and calls_python(op):

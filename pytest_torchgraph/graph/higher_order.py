@@ -1,7 +1,7 @@
-"""torch's higher-order ops: which op a wrapper runs, and how often a call runs each body.
+"""torch's higher-order ops: the op that a wrapper runs, and the number of runs of each body.
 
-One table for everything that looks into them. An op that is missing here is still counted with its
-bodies; what depends on its meaning (FLOPs, patterns) is a `CaptureError` that names it.
+This table serves every analysis of higher-order ops. An op missing from it is still counted with
+its bodies; an analysis that needs its meaning (FLOPs, patterns) raises a `CaptureError` naming it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ PREFIX = "higher_order."
 Kind: TypeAlias = Literal[
     "call", "branch", "map", "scan", "tree", "loop", "attention", "function", "hook"
 ]
-"""How a higher-order op runs its bodies.
+"""Way in which a higher-order op runs its bodies.
 
 - `call`: the one body once, on the arguments after it.
 - `branch`: one of the bodies. Each counts once.
@@ -47,7 +47,7 @@ _NAMES: Mapping[Kind, str] = {
     "hook": "register_hook",
 }
 GRAPH_MODULE = "torch.fx.GraphModule"
-"""The op of a call of a module that is a graph itself."""
+"""Op of a call to a module that is itself a graph."""
 
 KINDS: Mapping[str, Kind] = {
     GRAPH_MODULE: "call",
@@ -66,13 +66,13 @@ WRAPPED_AT = {
     PREFIX + "triton_kernel_wrapper_mutation": 0,
     PREFIX + "with_effects": 1,
 }
-"""Ops that run another op, by the position of that op among their arguments."""
+"""Ops that run another op, with that op's position among their arguments."""
 
 CONTROL_DEPS = PREFIX + "control_deps"
-"""An op that orders another one, which is its body: neither is more than a wrapper."""
+"""An op that orders another op, its body: both are only wrappers."""
 
 WRAPPERS = frozenset(WRAPPED_AT) | {CONTROL_DEPS}
-"""Ops that are not counted: the op inside is."""
+"""Ops that are not counted; the wrapped op is counted instead."""
 
 PLAIN = frozenset(
     PREFIX + name for name in ("_export_tracepoint", "inline_asm_elementwise", "print")
@@ -91,21 +91,21 @@ HIDING = frozenset(
         "torch._dynamo.variables.torch.flat_apply_capture",
     }
 )
-"""Ops that run code which is in no graph."""
+"""Ops that run code outside every graph."""
 
 HIGHER_ORDER = frozenset(KINDS) | WRAPPERS | PLAIN | HIDING
-"""All ops that have an entry here."""
+"""All ops with an entry in this module."""
 
 _OP = re.compile(r"(?!torch\.)\w+\.\w+\.\w+\Z")
 SAVING_STATE = PREFIX + "run_and_save_rng_state"
-"""The wrapper whose first result is no result of the op inside."""
+"""A wrapper whose first result is not a result of the wrapped op."""
 _WITH_EFFECTS = PREFIX + "with_effects"
 
 
 def executed(node: Node) -> Node:
-    """The call that a call makes: of a wrapper that of the op inside; else the call itself.
+    """Return the wrapped call of a wrapper; any other call is returned unchanged.
 
-    The result is that of the op, without the state of a generator or the token of an effect.
+    The result is the wrapped op's, without a generator's state or an effect's token.
     """
     place = WRAPPED_AT.get(node.op)
     if place is None:
@@ -137,10 +137,11 @@ def executed(node: Node) -> Node:
 
 
 def declared_arguments(kwargs: Mapping[str, Arg]) -> dict[str, Arg]:
-    """The arguments that an op declares, from those that `auto_functionalized_v2` has of it.
+    """Return the arguments declared by an op, from the arguments of `auto_functionalized_v2`.
 
-    It has the tensors that the op writes as positions in a list. One that is a part of another
-    tensor is left out: no node has its value.
+    `auto_functionalized_v2` passes the tensors written by the op as positions in a list. A
+    tensor that
+    is part of another tensor is left out, because no node has its value.
     """
     bases = kwargs.get("_all_bases")
     if not isinstance(bases, tuple):
@@ -162,7 +163,7 @@ def declared_arguments(kwargs: Mapping[str, Arg]) -> dict[str, Arg]:
 
 
 def hides(node: Node) -> bool:
-    """Return True if a call runs ops that are in no graph, or may do so."""
+    """Return True if a call runs, or may run, ops outside every graph."""
     if not node.op.startswith(PREFIX):
         return node.op in HIDING or calls_python(node.op)
     op = executed(node).op
@@ -174,13 +175,13 @@ def hides(node: Node) -> bool:
 
 
 def ops_named(node: Node) -> Iterator[str]:
-    """The ops among the arguments of a higher-order op that has no entry here."""
+    """Yield the ops among the arguments of a higher-order op without an entry here."""
     if node.op.startswith(PREFIX) and not (node.op in KINDS or node.op in WRAPPERS):
         yield from (atom.name for atom in _atoms((node.args, node.kwargs)) if _OP.match(atom.name))
 
 
 def body_names(value: Arg | Node) -> Iterator[str]:
-    """The names of the subgraphs that an argument, or any argument of a node, refers to."""
+    """Yield the names of the subgraphs that an argument, or any argument of a node, refers to."""
     if isinstance(value, SubgraphRef):
         yield value.name
     elif isinstance(value, Node):
@@ -192,7 +193,7 @@ def body_names(value: Arg | Node) -> Iterator[str]:
 
 
 def leaves(value: Arg) -> list[Arg]:
-    """The values in nested sequences and dicts, in order."""
+    """Return the values in nested sequences and dicts, in order."""
     if isinstance(value, Mapping):
         return [leaf for item in value.values() for leaf in leaves(item)]
     if isinstance(value, tuple):
@@ -201,7 +202,7 @@ def leaves(value: Arg) -> list[Arg]:
 
 
 def refs(values: Iterable[Arg]) -> list[str]:
-    """The names of the nodes among leaves."""
+    """Return the names of the nodes among leaves."""
     return [value.name for value in values if isinstance(value, Ref)]
 
 

@@ -1,9 +1,9 @@
-"""`Graph`, `Node` and the values in their arguments: immutable data, free of torch.
+"""`Graph`, `Node` and argument values: immutable data, without torch.
 
-The vocabulary is that of torch.fx (six node kinds, one list of nodes in a valid order), so that a
-reader of fx graphs needs nothing new. What differs: an op is a qualified *name* instead of an
-object, side effects and the order that they impose are explicit, and no value depends on the
-process that captured the graph (no address, no absolute path, no raw symbol name).
+The vocabulary is that of torch.fx (six node kinds, one list of nodes in a valid order), so readers
+of fx graphs need not learn anything new. Differences: an op is a qualified *name*, not an object;
+side effects and the order they impose are explicit; and no value depends on the capturing process
+(no address, no absolute path, no raw symbol name).
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ EffectKind: TypeAlias = Literal["mutates", "random", "communicates", "syncs", "o
 RecomputedBy: TypeAlias = Literal["checkpoint", "partitioner", "function", "formula", ""]
 """Why a backward runs an op; see `pytest_torchgraph.graph.cost.recomputed`."""
 Detail: TypeAlias = Literal["ops", "dataflow", "full"]
-"""How much a text says; see `Graph.to_text`."""
+"""Level of detail of a text; see `Graph.to_text`."""
 
 GRAPH_KINDS: tuple[GraphKind, ...] = ("forward", "backward", "inference", "joint")
 INPUT_OPS = ("input", "parameter", "buffer", "constant", "saved", "tangent")
-"""The roles of an input, which are the `op` of its placeholder. They are never compared.
+"""Roles of an input, stored as the `op` of its placeholder. They are never compared.
 
-`saved` is a value that a forward kept for this backward; `tangent` the gradient of an output.
+`saved` is a value that a forward kept for this backward; `tangent` is the gradient of an output.
 """
 
 
@@ -90,18 +90,18 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class AnyFloat:
-    """A float constant whose value a graph with `digits` of 0 does not have; see `ANY_FLOAT`."""
+    """A float constant without its value, in a graph with `digits=0`; see `ANY_FLOAT`."""
 
 
 ANY_FLOAT = AnyFloat()
-"""Stands for each float constant, and is written `~`."""
+"""Placeholder for every float constant, written as `~`."""
 
 
 @dataclass(frozen=True, slots=True)
 class InputRef:
-    """An input of the target that is no input of the graph, by its position among all inputs.
+    """An input of the target that is not an input of the graph, by its position among all inputs.
 
-    Only `Graph.output` refers to one: a target can return an input that it does not use.
+    Only `Graph.output` has these references: a target can return an input that it does not use.
     """
 
     position: int
@@ -114,7 +114,7 @@ class TensorMeta:
 
     `dtype` equals the `torch.dtype`, its name and its abbreviation: `torch.float32`, `"float32"`,
     `"f32"`.
-    `stride` and `device` are None where they are not known; neither is compared.
+    `stride` and `device` are `None` if unknown; neither is compared.
     """
 
     dtype: str
@@ -128,7 +128,9 @@ class TensorMeta:
 
 
 Result: TypeAlias = TensorMeta | Symbol | Atom | tuple["Result", ...] | None
-"""The description of a node's value: tensor, symbolic number, type (`Atom`), several, unknown."""
+"""Description of a node's value: tensor, symbolic number, type (`Atom`), several values, or
+unknown.
+"""
 Arg: TypeAlias = Any
 """A value in a node's arguments: Ref, SubgraphRef, Symbol, Atom, Device, AnyFloat, None, bool, int,
 float, complex, str, bytes, Ellipsis, slice, tuple (any sequence) or dict of these."""
@@ -138,9 +140,11 @@ float, complex, str, bytes, Ellipsis, slice, tuple (any sequence) or dict of the
 class Source:
     """The line of the user's code that a node came from. Shown in failures, never stored.
 
-    `file` is relative to the pytest rootdir, or to the import path for installed packages. `call`
-    is the call of a torch function on that line, by its name in Dynamo's graph, "" if unknown.
-    `direct` is True if the line is known to have called the op itself, and no module that did.
+    `file` is relative to the pytest rootdir, or to the import path for installed packages.
+    `call` is
+    the torch function called on that line, by its name in Dynamo's graph, "" if unknown.
+    `direct` is
+    True if the line is known to have called the op itself, not a module that called it.
     """
 
     file: str
@@ -172,23 +176,23 @@ class Node:
 
     Attributes:
         name: unique in its graph, derived from the module path and the op.
-        kind: one of torch.fx's six.
+        kind: one of torch.fx's six kinds.
         op: qualified name (`aten.mm.default`, `torch.nn.functional.relu`, `operator.add`,
             `Tensor.view` for a call_method, the class for a call_module); for a placeholder its
             role (`INPUT_OPS`); `get_attr` and `output` for those kinds.
         args, kwargs: see `Arg`. A constant that the target's code makes from Python values has its
-            value as the only argument, if it is known and small.
-        result: description of the node's value, a `TensorMeta` for a tensor; None where unknown.
-        module: path of the innermost module that was running, "" at the top.
-        source: the user's line, where known.
+            value as the only argument, if the value is known and small.
+        result: description of the node's value, a `TensorMeta` for a tensor; `None` if unknown.
+        module: path of the innermost running module, "" at the top level.
+        source: the user's line, `None` if unknown.
         target: attribute path of a get_attr or call_module.
         effects: side effects, empty for a pure op.
-        after: nodes that must have run before, where no argument says so: the last write to a
+        after: nodes that must run first although no argument requires it: the last write to a
             storage that this node reads or writes.
-        options: of a call_module what its class was given where that is not the default, as
-            `"p=0.1"`; None where unknown.
-        by: in a backward, why the op runs: "formula" for autograd's own; "" in other graphs and
-            where it is not known. Neither compared nor stored.
+        options: non-default arguments of a call_module's class, such as `"p=0.1"`; `None`
+            if unknown.
+        by: in a backward, the reason why the op runs: "formula" for autograd's own; "" in other
+            graphs and if unknown. Neither compared nor stored.
     """
 
     name: str
@@ -207,12 +211,12 @@ class Node:
 
     @property
     def refs(self) -> tuple[str, ...]:
-        """Names of the nodes that the arguments refer to, in order, with repetition."""
+        """Names of the nodes referenced by the arguments, in order, with repetition."""
         return tuple([ref.name for ref in iter_refs((self.args, self.kwargs))])
 
     @property
     def is_call(self) -> bool:
-        """Whether the node is a call: call_function, call_method or call_module."""
+        """True for a call: call_function, call_method or call_module."""
         return self.kind.startswith("call_")
 
     def __repr__(self) -> str:
@@ -225,45 +229,49 @@ class Node:
 class Graph(OpChecks):
     """One captured graph: nodes in a valid order, the last one being the output.
 
-    Equality (`==`) is that of the dataflow: the same ops on the same operands from the ordered
-    inputs to the outputs and side effects, comparing op, constants, dtype, shape and
-    layout, and, if both graphs know it, how often they ran and what the target returned. Names, the
-    order of independent nodes, strides, devices, module paths and sources do not
-    count. A node that is used twice differs from two equal nodes. Ops that compute the same are
-    equal (see `pytest_torchgraph.graph.equality.canonical`): a `view` and an `_unsafe_view`, and a
-    `detach` that autograd added is nothing. A parameter or buffer that both graphs have by name is
-    the same input, wherever it stands.
+    Equality (`==`) is equality of the dataflow: the same ops on the same operands, from the ordered
+    inputs to the outputs and side effects. It compares op, constants, dtype, shape and layout
+    and, if
+    both graphs record them, run counts and the target's return value. Names, the order of
+    independent
+    nodes, strides, devices, module paths and sources are ignored. A node used twice differs
+    from two
+    equal nodes. Ops that compute the same are equal, such as `view` and `_unsafe_view`, and a
+    `detach`
+    added by autograd is ignored (see `pytest_torchgraph.graph.equality.canonical`). A parameter or
+    buffer with the same name in both graphs is the same input, at any position.
 
     Attributes:
-        nodes: the nodes, in an order in which they can run; the last is the output.
+        nodes: nodes in a valid execution order; the last is the output.
         name: name of the graph in its capture.
         kind: "forward", "backward", "inference" or "joint".
-        level: the stage of the compiler that the graph was taken at (see `ops.levels.Level`).
-        saved: values that a forward graph keeps for its backward, apart from the real outputs.
+        level: compiler stage at which the graph was captured (see `ops.levels.Level`).
+        saved: values that a forward graph saves for its backward, apart from the real outputs.
         subgraphs: bodies of higher-order ops.
-        classes: names of the modules' classes by path, where the capture knows them. They are
-            drawn, and neither compared nor stored.
-        eager: whether the graph is of ops that ran eagerly, outside of every compiled graph
+        classes: class names of the modules by path, if the capture records them. Used in drawings;
+            neither compared nor stored.
+        eager: True for a graph of ops that ran eagerly, outside every compiled graph
             (`Capture.eager`).
-        runs: how often the graph ran in its capture; stored and compared if `counted`, and of an
-            eager graph.
+        runs: run count in the capture; stored and compared if `counted`, and for an eager graph.
         counted: True if `runs` is known, so that it is stored and compared.
-        output: what the target returned, a pair of path and value for each leaf: a `Ref` to a value
-            of this graph, an `InputRef`, or a constant. `()` if that is what the graph returns, in
-            its order and without names; `None` if unknown. Only the last forward graph has it.
-        given: True for a graph that the user handed over: autograd added none of its aliases.
-        digits: how many significant digits its float constants have; None if they are exact. Two
-            graphs are compared with the fewer of both, and with 0 not by their floats.
-        saver: of a backward in canonical form, the forward that saved its inputs.
-        cause: of an eager graph, the graph break or skipped frame because of which its ops are in
-            no compiled graph; None where none is known, as in a loaded file.
-        groups: the ranks of each process group that was known when it was captured, by its name in
-            the graph. They are neither compared nor stored, and none are known of a loaded file.
-        own_modules: the modules whose class is not torch's own, by path, where the capture knows
-            them. They are neither compared nor stored.
-        whole: of a forward and a backward via "dispatch", the same graph with the ops too whose
-            results nothing uses, such as those that end a region which a checkpoint computes again;
-            None without any. Neither compared nor stored.
+        output: return value of the target, as a pair of path and value for each leaf: a `Ref` to a
+            value of this graph, an `InputRef`, or a constant. `()` if the target
+            returns the graph's
+            outputs, in order and without names; `None` if unknown. Only the last forward graph has
+            it.
+        given: True for a graph handed over by the user: autograd added none of its aliases.
+        digits: significant digits of its float constants; `None` if exact. Two graphs are compared
+            with the smaller number of digits; with 0, floats are not compared.
+        saver: for a backward in canonical form, the forward that saved its inputs.
+        cause: for an eager graph, the graph break or skipped frame that kept its ops out of every
+            compiled graph; `None` if unknown, for example in a loaded file.
+        groups: ranks of each process group known at capture, by its name in the graph. Neither
+            compared nor stored; empty for a loaded file.
+        own_modules: modules whose class is not torch's own, by path, if the capture records them.
+            Neither compared nor stored.
+        whole: for a forward or backward via "dispatch", the same graph including ops with unused
+            results, such as the last ops of a region that a checkpoint recomputes; `None` if there
+            are none. Neither compared nor stored.
     """
 
     nodes: tuple[Node, ...]
@@ -289,7 +297,7 @@ class Graph(OpChecks):
 
     @cached_property
     def by_name(self) -> Mapping[str, Node]:
-        """The nodes by their names."""
+        """Nodes by name."""
         return {node.name: node for node in self.nodes}
 
     if not TYPE_CHECKING:  # a type checker shall see that there is no such attribute
@@ -307,12 +315,12 @@ class Graph(OpChecks):
 
     @property
     def inputs(self) -> tuple[Node, ...]:
-        """The placeholders, in order."""
+        """Placeholders, in order."""
         return tuple(node for node in self.nodes if node.kind == "placeholder")
 
     @property
     def outputs(self) -> tuple[Node, ...]:
-        """The nodes that are returned, flattened, without the values saved for backward."""
+        """Returned nodes, flattened, without the values saved for backward."""
         return tuple(
             self.by_name[ref.name]
             for node in self.nodes
@@ -321,27 +329,28 @@ class Graph(OpChecks):
         )
 
     def walk(self) -> Iterator[Graph]:
-        """This graph and all graphs inside it, outermost first."""
+        """Yield this graph and all nested graphs, outermost first."""
         yield self
         for sub in self.subgraphs:
             yield from sub.walk()
 
     @cached_property
     def own_calls(self) -> OwnCalls:
-        """The calls of this graph by their ops, without those of its bodies."""
+        """Calls of this graph by op, without the calls of its bodies."""
         from .census import own_calls
 
         return own_calls(self)
 
     @cached_property
     def op_counts(self) -> OpCounts:
-        """How often each op runs, bodies of higher-order ops included.
+        """Number of runs of each op, including bodies of higher-order ops.
 
-        In a body an op counts once per call of the body, in `map` and `scan` once per row, and in
-        a `while_loop` once. An op that wraps another op is not counted: the op inside is.
+        In a body an op counts once per call of the body, in `map` and `scan` once per row, and in a
+        `while_loop` once. For an op that wraps another op, only the inner op is counted.
 
-        The `getitem` nodes with which fx takes one output of a multi-output op are left out: they
-        belong to their producer and compute nothing. Indexing a tensor is counted.
+        `getitem` nodes with which fx selects an output of a multi-output op are left out: they
+        belong to
+        their producer and compute nothing. Indexing a tensor is counted.
         """
         from .census import count_ops
 
@@ -349,24 +358,27 @@ class Graph(OpChecks):
 
     @property
     def flops(self) -> int:
-        """The floating-point operations of one run, by torch's formulas.
+        """Floating-point operations of one run, by torch's formulas.
 
-        What counts is told by `pytest_torchgraph.graph.cost.flops`: products, convolutions and
-        attention, two for each multiply and add.
+        `pytest_torchgraph.graph.cost.flops` defines the count: products, convolutions and
+        attention, two
+        for each multiply-add.
 
         Raises:
-            CaptureError: for a graph of torch functions, for a size that is a symbol, and for ops
-                that do work and have no formula, by their names.
+            CaptureError: for a graph of torch functions, for a size that is a symbol, and
+                for ops that do
+                work and have no formula; names the ops.
         """
         from .cost.flops import total
 
         return total((self,), times_run=False)
 
     def by_module(self, depth: int | None = None) -> Mapping[str, Cost]:
-        """What one run costs, by the path of the module in which the ops are.
+        """Return the cost of one run by module path.
 
         Args:
-            depth: how many parts of a path tell modules apart; None the innermost modules.
+            depth: number of path components that distinguish modules; `None` for the
+                innermost modules.
 
         Raises:
             CaptureError, ValueError: see `Capture.by_module`.
@@ -376,7 +388,7 @@ class Graph(OpChecks):
         return by_module((self,), depth, times_run=False)
 
     def with_sizes(self, **sizes: int) -> Graph:
-        """The same graph with values for symbolic sizes; see `Capture.with_sizes`.
+        """Return the graph with values for symbolic sizes; see `Capture.with_sizes`.
 
         Raises:
             TypeError, ValueError: see `Capture.with_sizes`.
@@ -412,18 +424,21 @@ class Graph(OpChecks):
     def to_text(
         self, detail: Detail = "dataflow", fold: bool = True, digits: int | None = None
     ) -> str:
-        """The `.tgraph` text of this graph.
+        """Return the `.tgraph` text of this graph.
 
         Args:
-            detail: "ops" (how often which op), "dataflow" (ops, edges, constants, dtypes, shapes;
+            detail: "ops" (number of runs of each op), "dataflow" (ops, edges, constants,
+                dtypes, shapes;
                 the default) or "full" (also strides and devices).
-            fold: whether repeated modules are written once, as they are stored; False gives one
-                line a node, for comparisons line by line.
-            digits: how many significant digits the float constants have, 0 to 17; 0 writes `~` for
-                each of them, None all digits that the graph has.
+            fold: write repeated modules once, as in stored files; False gives one line per
+                node, for
+                comparisons line by line.
+            digits: significant digits of the float constants, 0 to 17; 0 writes `~` for
+                each constant,
+                `None` all digits of the graph.
 
         Raises:
-            ValueError: for another number of digits.
+            ValueError: for any other number of digits.
         """
         from .text.format import format_document
 
@@ -447,14 +462,16 @@ class Graph(OpChecks):
         return graphs[0]
 
     def to_table(self, cost: bool = False) -> str:
-        """fx's tabular view: opcode, name, target, args and kwargs of each node in columns.
+        """Return fx's tabular view: opcode, name, target, args and kwargs of each node in columns.
 
         Args:
-            cost: whether there are columns of what each node costs, too: its FLOPs, those of a
-                higher-order op's bodies included, and the bytes that are kept for the backward, at
-                the op that made their storage. A question mark stands where that is not known: for
-                an op without a formula, and a size that is a symbol. The second column is left out
-                where a graph does not say what is kept, as via "export".
+            cost: add columns for the cost of each node: its FLOPs, including the bodies of a
+                higher-order op, and the bytes saved for the backward, at the op that allocated the
+                storage. A question mark marks an unknown figure: an op without a
+                formula, or a size that
+                is a symbol. The second column is omitted if a graph does not record
+                its saved values, as
+                via "export".
 
         Raises:
             CaptureError: for costs of a graph of torch functions; see `flops`.
@@ -464,16 +481,18 @@ class Graph(OpChecks):
         return format_table(self, cost)
 
     def to_dot(self, *, heat: Literal["flops", "saved_bytes"] | None = None) -> graphviz.Digraph:
-        """The drawing of this graph, as a `graphviz.Digraph`.
+        """Return the drawing of this graph, as a `graphviz.Digraph`.
 
         Args:
-            heat: what the colours show in place of the categories of ops: "flops", or the bytes
-                that are kept for the backward. Boxes and modules say how much it is and which share
-                of all; a folded block has that of all its ops, and a body counts once for each op
+            heat: quantity shown by the colours instead of op categories: "flops", or
+                "saved_bytes", the
+                bytes saved for the backward. Boxes and modules show the amount and its share of the
+                total. A folded block has the amount of all its ops, and a body counts
+                once for each op
                 that calls it.
 
         Raises:
-            CaptureError: for a heat that is not known at the level of the graph.
+            CaptureError: for a heat that is unavailable at the level of the graph.
             ValueError: for an unknown heat.
         """
         from ..render.whole import to_dot
@@ -486,11 +505,11 @@ class Graph(OpChecks):
         """Draw this graph into a file.
 
         Args:
-            path: where to; the suffix (`.svg .png .pdf .dot`) is the format.
-            heat: what the colours show; see `to_dot`.
+            path: output file; its suffix (`.svg .png .pdf .dot`) selects the format.
+            heat: quantity shown by the colours; see `to_dot`.
 
         Raises:
-            TorchGraphError: if neither `dot` nor pygraphviz is there, or the drawing failed.
+            TorchGraphError: if neither `dot` nor pygraphviz is installed, or if drawing failed.
             CaptureError, ValueError: for a heat, see `to_dot`.
         """
         from ..render.to_file import render
@@ -501,19 +520,19 @@ class Graph(OpChecks):
         return (self,)
 
     def renamed(self, name: str) -> Graph:
-        """The same graph under another name."""
+        """Return the graph under another name."""
         return replace(self, name=name)
 
 
 def iter_refs(value: Arg) -> Iterator[Ref]:
-    """All node references inside an argument, in order, with repetition."""
+    """Yield all node references inside an argument, in order, with repetition."""
     refs: list[Ref] = []
     _add_refs((value,), refs)
     return iter(refs)
 
 
 def _add_refs(values: Iterable[Arg], refs: list[Ref]) -> None:
-    """Append the references inside of arguments to `refs`."""
+    """Append the references inside arguments to `refs`."""
     for value in values:
         kind = type(value)
         if kind is Ref:
@@ -533,7 +552,9 @@ _WITHOUT_REFS = frozenset({Atom, Device, Symbol, bool, float, int, str, type(Non
 
 
 def is_projection(node: Node, producer: Node | None) -> bool:
-    """Whether `node` is the `getitem` that takes one output of the multi-output op `producer`."""
+    """Return True if `node` is the `getitem` that selects an output of the multi-output op
+    `producer`.
+    """
     return (
         node.op == "operator.getitem"
         and producer is not None

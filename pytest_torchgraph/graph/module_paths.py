@@ -1,4 +1,4 @@
-"""Module paths in names of nodes, and the numbers in names of graphs."""
+"""Module paths in node names, and numbers in graph names."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from .cost.step import with_savers
 from .model import Graph, GraphKind
 
 _GRAPH = re.compile(r"(?:forward|backward|inference|joint|eager)(?:_[0-9]+)?:")
-"""The name of a graph before that of a node: of a value that another graph made."""
+"""Graph name that prefixes the name of a value made by another graph."""
 
 
 class OwnModule(NamedTuple):
-    """A module of a class that is not torch's own.
+    """A module whose class is not torch's own.
 
     Attributes:
-        name: the qualified name of its class.
-        has_forward: whether its `forward` is not torch's either; that of a subclass of
-            `Sequential` is.
+        name: qualified name of its class.
+        has_forward: True if its `forward` is not torch's either; a subclass of `Sequential`
+            inherits torch's.
     """
 
     name: str
@@ -29,16 +29,18 @@ class OwnModule(NamedTuple):
 
 
 def module_of(name: str) -> str:
-    """The module path that a node's name begins with: what stands before its last slash.
+    """Return the module path at the start of a node's name: the part before the last slash.
 
-    In the name of a value that another graph made, `forward_0:fc/addmm`, that is `fc`.
+    For a value made by another graph, `forward_0:fc/addmm`, the module path is `fc`.
     """
     graph = _GRAPH.match(name) if ":" in name else None
     return name[graph.end() if graph else 0 :].rpartition("/")[0]
 
 
 def common_path(paths: Iterable[str]) -> str:
-    """The innermost module that contains all of these; a sum of their gradients belongs to it."""
+    """Return the innermost module that contains all paths; a sum of their gradients belongs to
+    it.
+    """
     common: list[str] | None = None
     for path in paths:
         parts = path.split(".") if path else []

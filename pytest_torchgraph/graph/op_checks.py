@@ -1,4 +1,4 @@
-"""Questions and assertions about ops that a graph and a capture have in common."""
+"""Queries and assertions about ops, shared by graphs and captures."""
 
 from __future__ import annotations
 
@@ -12,25 +12,30 @@ if TYPE_CHECKING:
 
 
 class OpChecks:
-    """Questions and assertions about the ops of some graphs, bodies of higher-order ops included.
+    """Queries and assertions about the ops of some graphs, including bodies of higher-order ops.
 
-    `dtype`, `module` and `device` choose among the ops, wherever a method takes them: those with a
-    tensor result of this dtype (a `torch.dtype`, `"float32"` or `"f32"`), those in a module or
-    below it (its path, or a glob: `"encoder.layer.*.attention"`), those with a result on a device
-    (`"cuda"`, `"cuda:1"`). An op without a tensor result, as `_foreach_add_`, is chosen by what it
-    writes. A module in which no op was captured, an unknown dtype or device, and either for ops
-    without any tensor are a `ValueError`, for such a check would always pass; a dtype or device
+    `dtype`, `module` and `device` filter the ops in every method that takes them: ops with a tensor
+    result of this dtype (a `torch.dtype`, `"float32"` or `"f32"`), ops in a module or its
+    submodules
+    (its path, or a glob: `"encoder.layer.*.attention"`), and ops with a result on a device
+    (`"cuda"`,
+    `"cuda:1"`). An op without a tensor result, such as `_foreach_add_`, is matched by the
+    tensors it
+    writes. A module without captured ops, an unknown dtype or device, and a dtype or device
+    filter on
+    ops without any tensor raise `ValueError`, because the check would always pass. A dtype or
+    device
     that merely does not occur counts 0.
 
-    `allow` is about watches, in which calls of compiled callables ran eagerly: regular expressions,
-    searched in `"kind: reason"` of each `EagerCall`. All other such calls fail the method, because
-    their ops are in no graph.
+    `allow` applies to watches, in which calls of compiled callables ran eagerly. It takes regular
+    expressions, searched in `"kind: reason"` of each `EagerCall`. Any other eager call fails the
+    method, because its ops are in no graph.
     """
 
     __slots__ = ()
 
     def _to_check(self, allow: str | Sequence[str] | None = None) -> Sequence[Graph]:
-        """The graphs that are looked at; an error where there are none and should be.
+        """Return the graphs to check; raise if graphs are missing.
 
         Args:
             allow: see `OpChecks`; `None` for a method without that argument.
@@ -38,7 +43,7 @@ class OpChecks:
         raise NotImplementedError
 
     def _checked_device(self) -> str | None:
-        """The type of the device that was asked for, None where none was."""
+        """Device type requested for the capture, `None` if none was requested."""
         return None
 
     def find(
@@ -50,7 +55,7 @@ class OpChecks:
         device: Any = None,
         allow: str | Sequence[str] = (),
     ) -> tuple[Node, ...]:
-        """The nodes whose op matches `op`; patterns as in `assert_op_counts`.
+        """Return the nodes whose op matches `op`; patterns as in `assert_op_counts`.
 
         Raises:
             ValueError: if `op` is a pattern that cannot match at the graphs' level; for `dtype`,
@@ -71,10 +76,11 @@ class OpChecks:
         device: Any = None,
         allow: str | Sequence[str] = (),
     ) -> int:
-        """How often a matching op runs; the same rules as `find`.
+        """Return the number of runs of matching ops; patterns as in `find`.
 
-        Each graph counts once. In a body an op counts once per call of the body, and in `map` and
-        `scan` once per row.
+        Each graph counts once. In a body an op counts once per call of the body, and in `map`
+        and `scan`
+        once per row.
         """
         from .find import count
         from .select import selection
@@ -92,19 +98,21 @@ class OpChecks:
         device: Any = None,
         allow: str | Sequence[str] = (),
     ) -> None:
-        """Assert how often ops occur, over all graphs.
+        """Assert the number of runs of ops, over all graphs.
 
         Args:
-            expected: from an op to its count. The op is a packet (`"aten.mm"`), an overload
+            expected: maps an op to its count. The op is a packet (`"aten.mm"`), an overload
                 (`"aten.mm.default"`), a glob over both (`"aten.add*"`) or an object
-                (`torch.ops.aten.mm`, `torch.relu`). The count is an int, a `(min, max)` where max
-                may be None, or a mapping by device type.
-            exact: whether every op that occurs must be matched by one of the patterns.
+                (`torch.ops.aten.mm`, `torch.relu`). The count is an int, a `(min,
+                max)` whose max may be
+                `None`, or a mapping by device type.
+            exact: require every op that occurs to match one of the patterns.
             dtype, module, device, allow: see `OpChecks`.
 
         Raises:
-            AssertionError: with the counts that there are.
-            TypeError: if `expected` is empty; and, unless `exact`, if it allows any number of each.
+            AssertionError: with the actual counts.
+            TypeError: if `expected` is empty, or if it allows any number of each op and
+                `exact` is False.
             ValueError: for a pattern that can match nothing at the graphs' level.
         """
         __tracebackhide__ = True
@@ -147,21 +155,22 @@ class OpChecks:
         assert_no_ops(graphs, ops, selected=selection(graphs, dtype, module, device))
 
     def find_pattern(self, pattern: str, *, allow: str | Sequence[str] = ()) -> tuple[Match, ...]:
-        """Where an op uses the result of another: `"aten.mm -> aten.gelu"`.
+        """Find ops that use the result of another op: `"aten.mm -> aten.gelu"`.
 
         Args:
-            pattern: ops with `->` (the right one uses the left one's result; `getitem` of an op
-                with several results is looked through) or `~>` (at any distance) between them, and
-                `|` between alternatives: `"aten.mm | aten.addmm -> aten.gelu ~> aten.sum"`. The ops
-                are as in `assert_op_counts`.
+            pattern: ops separated by `->` (the right op uses the left op's result, also through the
+                `getitem` of a multi-output op) or `~>` (uses it at any distance), with `|` between
+                alternatives: `"aten.mm | aten.addmm -> aten.gelu ~> aten.sum"`. Ops as in
+                `assert_op_counts`.
             allow: see `OpChecks`.
 
         Returns:
-            one match for each node of the right-hand side, for `~>` with its nearest left one.
+            One match per node of the right-hand side; for `~>`, with its nearest left node.
 
         Raises:
-            TypeError, ValueError: for what is no pattern, and for an op that can match nothing at
-                the graphs' level.
+            TypeError, ValueError: for an invalid pattern, or an op that can match nothing
+                at the graphs'
+                level.
         """
         from .pattern import find_pattern, parse
 
@@ -170,16 +179,17 @@ class OpChecks:
     def assert_pattern(
         self, pattern: str, count: Any = None, *, allow: str | Sequence[str] = ()
     ) -> None:
-        """Assert that an op uses the result of another; see `find_pattern`.
+        """Assert that an op uses the result of another op; see `find_pattern`.
 
         Args:
             pattern: the pattern.
-            count: how many matches there are: an int, a `(min, max)`, or a mapping by device type;
-                None is at least one.
+            count: number of matches: an int, a `(min, max)`, or a mapping by device type;
+                `None` is at
+                least one.
             allow: see `OpChecks`.
 
         Raises:
-            AssertionError: with the matches that there are, and what the right-hand ops use.
+            AssertionError: with the actual matches, and the operands of the right-hand ops.
             TypeError: for a count that allows any number.
         """
         __tracebackhide__ = True
@@ -204,15 +214,16 @@ class OpChecks:
         assert_no_pattern(self._to_check(allow), pattern)
 
     def assert_order(self, first: Any, second: Any, *, allow: str | Sequence[str] = ()) -> None:
-        """Assert that every `first` comes before every `second`, in each graph that holds both.
+        """Assert that every `first` precedes every `second`, in each graph that contains both.
 
         Args:
             first, second: ops, as in `assert_op_counts`.
             allow: see `OpChecks`.
 
         Raises:
-            AssertionError: with a node of each that is in the wrong order; where one of them does
-                not occur, or no graph holds both.
+            AssertionError: with a node of each in the wrong order, or if one of them does
+                not occur, or
+                if no graph contains both.
         """
         __tracebackhide__ = True
         from .pattern import assert_order
@@ -221,28 +232,31 @@ class OpChecks:
 
     @property
     def collectives(self) -> tuple[Collective, ...]:
-        """What is sent between ranks, in the order of the graphs; waiting for it is left out.
+        """Collectives in the order of the graphs, without waits.
 
-        Of a graph that inductor wrote code for, in the order of that code. A watch sees what
-        compiled graphs send, and nothing of the code around them.
+        For a graph with inductor code, the order is that of the code. A watch sees the
+        collectives of
+        compiled graphs, but not of the code around them.
 
-        `print(capture.collectives)` shows a table with one line for each.
+        `print(capture.collectives)` shows a table with one line per collective.
 
-        Those of a capture are there as often as their graph ran; of one loaded from a file compiled
-        graphs count once.
+        In a capture, each collective appears as often as its graph ran; in a capture loaded
+        from a file,
+        compiled graphs count once.
 
         Raises:
-            CaptureError: via "dynamo" and "fx" where a `DTensor` is redistributed, or a module that
-                is one node communicates; via "compiled_autograd" where the backward calls hooks;
-                and via both, and of a watch, where graphs broke, for what runs between them is in
-                none.
+            CaptureError: via "dynamo" and "fx", if a `DTensor` is redistributed or a
+                module that is one
+                node communicates; via "compiled_autograd", if the backward calls hooks; via both
+                "dynamo" and "compiled_autograd", and for a watch, if graphs broke, because no graph
+                has the ops between them.
         """
         from .collectives import Collectives
 
         return Collectives(self._sent()[1])
 
     def _sent(self) -> tuple[Sequence[Graph], tuple[Collective, ...]]:
-        """The collectives, and the graphs that they are in."""
+        """Return the collectives, and the graphs that contain them."""
         from .collectives import collectives_of
 
         graphs = self._to_check()
@@ -255,26 +269,31 @@ class OpChecks:
         bytes: Any = None,
         exact: bool = True,
     ) -> None:
-        """Assert what is sent between ranks.
+        """Assert the collectives between ranks.
 
         Args:
-            expected: from a kind, as `"all_reduce"` (see `Collective`), to its count: an int, a
-                `(min, max)` where max may be None, or a mapping by device type. `{}` is none at
-                all.
-            group: looks only at those over one group, and says nothing of the others: the name of a
-                mesh dimension, or `"g0"`; None counts those of all groups together. A dimension
-                over which nothing runs counts 0 where the mesh is known, as in a capture of
-                `graph_ranks`, and not in a file.
-            bytes: how many bytes those that are looked at move, all together: an int, a
-                `(min, max)`, or a mapping by device type.
-            exact: whether there may be no other kind than those in `expected`.
+            expected: maps a kind, such as `"all_reduce"` (see `Collective`), to its count:
+                an int, a
+                `(min, max)` whose max may be `None`, or a mapping by device type. `{}`
+                is no collective.
+            group: check only collectives over one group: the name of a mesh dimension, or
+                `"g0"`; `None`
+                counts all groups together. A dimension without collectives counts 0 if
+                the mesh is known,
+                as in a capture of `graph_ranks`, but not in a file.
+            bytes: total bytes of the checked collectives: an int, a `(min, max)`, or a
+                mapping by device
+                type.
+            exact: allow no kinds other than those in `expected`.
 
         Raises:
-            AssertionError: with the collectives that there are, their groups, bytes and lines.
-            TypeError: if `exact` is False and nothing is checked, because `expected` is empty, or
-                it and `bytes` allow any number.
-            ValueError: for an unknown kind, and for a group over which nothing runs, unless it is a
-                dimension of a known mesh.
+            AssertionError: with the actual collectives, their groups, bytes and lines.
+            TypeError: if `exact` is False and nothing is checked, because `expected` is
+                empty, or because
+                `expected` and `bytes` allow any number.
+            ValueError: for an unknown kind, and for a group without collectives, unless it
+                is a dimension
+                of a known mesh.
         """
         __tracebackhide__ = True
         from .collective_checks import assert_collectives
@@ -284,26 +303,29 @@ class OpChecks:
     def assert_overlapped(
         self, group: str | None = None, kind: str | None = None, at_least: int = 1, exposed: Any = 0
     ) -> None:
-        """Assert that collectives run while something is computed, between start and wait.
+        """Assert that collectives overlap with computation, between start and wait.
 
-        Ops that compute are counted, or the kernels and library calls of inductor's code; views,
+        Ops that compute are counted, or the kernels and library calls of inductor's code. Views,
         allocations, waits and other collectives do not count. See `Collective.overlap`.
 
         Args:
-            group: looks only at those over one group: the name of a mesh dimension, or `"g0"`.
-            kind: looks only at those of one kind, as `"all_gather"`.
-            at_least: how many ops, or kernels, have to run meanwhile.
-            exposed: how many collectives may be without: an int, a `(min, max)`, or a mapping by
-                device type. The first of a step, for example, can have nothing before it.
+            group: check only collectives over one group: the name of a mesh dimension, or `"g0"`.
+            kind: check only collectives of one kind, such as `"all_gather"`.
+            at_least: minimum number of ops, or kernels, that overlap with each collective.
+            exposed: number of collectives that may lack overlap: an int, a `(min, max)`,
+                or a mapping by
+                device type. The first collective of a step, for example, can have
+                nothing before it.
 
         Raises:
-            AssertionError: with each collective that is exposed, its module and line; and where
-                there is none to look at.
-            CaptureError: for a graph of torch functions, as via "dynamo", which holds views that
-                are not known as such.
-            TypeError: where `exposed` allows any number.
-            ValueError: for an unknown kind, `at_least` below 1, and a group over which nothing
-                runs, unless it is a dimension of a known mesh.
+            AssertionError: with each exposed collective, its module and line, or if there is no
+                collective to check.
+            CaptureError: for a graph of torch functions, as via "dynamo", whose views are
+                not known.
+            TypeError: if `exposed` allows any number.
+            ValueError: for an unknown kind, `at_least` below 1, and a group without
+                collectives, unless
+                it is a dimension of a known mesh.
         """
         __tracebackhide__ = True
         from .collective_checks import assert_overlapped

@@ -1,14 +1,13 @@
-"""Patterns of several ops, `"aten.mm -> aten.gelu"`, and the assertions about relations between
-ops.
+"""Patterns of several ops, `"aten.mm -> aten.gelu"`, and assertions about relations between ops.
 
     pattern      = alternatives {("->" | "~>") alternatives}
     alternatives = op {"|" op}
     op           = an op, as in `Capture.assert_op_counts`
 
-`a -> b`: b uses the result of a itself; projections (`getitem` of an op with several results) are
-looked through. `a ~> b`: b uses it at any distance. An op that reads what another one wrote in
-place uses that one's result. Bodies of higher-order ops are looked through: what a body takes is
-what its call is given, and the result of the call is what the body returns.
+`a -> b`: b uses the result of a directly, also through projections (`getitem` of a multi-output
+op). `a ~> b`: b uses it at any distance. An op that reads a value written in place uses the result
+of the writing op. Patterns match across bodies of higher-order ops: a body's inputs are the
+operands of its call, and the result of the call is the return value of the body.
 """
 
 from __future__ import annotations
@@ -56,9 +55,9 @@ class Pattern:
     """A pattern.
 
     Attributes:
-        text: as it was written.
-        parts: the alternatives of each part.
-        arrows: what stands between them, `->` or `~>`.
+        text: the pattern as written.
+        parts: alternatives of each part.
+        arrows: arrows between the parts, `->` or `~>`.
     """
 
     text: str
@@ -67,11 +66,11 @@ class Pattern:
 
 
 def parse(text: str) -> Pattern:
-    """Read a pattern.
+    """Parse a pattern.
 
     Raises:
-        TypeError: for what is no string.
-        ValueError: for a text without an arrow, or with a part that names no op.
+        TypeError: if it is not a string.
+        ValueError: if it has no arrow, or a part that names no op.
     """
     if not isinstance(text, str):
         raise TypeError(f"{text!r} is no pattern: pass a string, as 'aten.mm -> aten.gelu'")
@@ -88,14 +87,15 @@ def parse(text: str) -> Pattern:
 
 
 def find_pattern(graphs: Sequence[Graph], pattern: Pattern) -> tuple[Match, ...]:
-    """The matches in graphs and their bodies: one for each node of the right-hand side.
+    """Return the matches in graphs and their bodies: one per node of the right-hand side.
 
-    Of several nodes that could stand on the left of `->` it is the first among the arguments, of
-    `~>` the nearest, and of equally near ones the last in the order of the graph.
+    If several nodes match the left side of `->`, the first among the arguments is taken. For
+    `~>` it
+    is the nearest, and among equally near nodes the last in graph order.
 
     Raises:
         CaptureError: for a higher-order op whose bodies cannot be followed.
-        ValueError: for an op that is in none of the graphs, and could not be in one.
+        ValueError: for an op that no graph has, and that cannot occur in them.
     """
     for part in pattern.parts:
         for op in part:
@@ -109,9 +109,10 @@ def find_pattern(graphs: Sequence[Graph], pattern: Pattern) -> tuple[Match, ...]
 
 
 def _may_match(graph: Graph, pattern: Pattern) -> bool:
-    """Return False for a graph that lacks an op of the pattern: no dataflow is worked out.
+    """Return False for a graph that lacks an op of the pattern, so that no dataflow is computed.
 
-    Of a graph with bodies it always is, for it says which of them cannot be followed.
+    A graph with bodies always returns True, because the dataflow reports bodies that cannot be
+    followed.
     """
     ops = graph.own_calls.numbers
     return bool(graph.subgraphs) or all(
@@ -120,7 +121,7 @@ def _may_match(graph: Graph, pattern: Pattern) -> bool:
 
 
 def matches_in(flow: Dataflow, pattern: Pattern) -> Iterator[Match]:
-    """The matches in a graph and its bodies."""
+    """Yield the matches in a graph and its bodies."""
     first, *others = [_of_ops(flow, part) for part in pattern.parts]
     found: dict[int, tuple[int, ...]] = {number: (number,) for number in first}
     for arrow, wanted in zip(pattern.arrows, others, strict=True):
@@ -141,7 +142,7 @@ def matches_in(flow: Dataflow, pattern: Pattern) -> Iterator[Match]:
 
 
 def _of_ops(flow: Dataflow, part: Sequence[str]) -> list[int]:
-    """The numbers of the ops that a part of a pattern matches."""
+    """Return the numbers of the ops that match a part of a pattern."""
     lists = [numbers for op, numbers in flow.numbers.items() if _matches(op, part)]
     return lists[0] if len(lists) == 1 else sorted({number for each in lists for number in each})
 
@@ -187,7 +188,7 @@ def _at_any_distance(
 
 
 MOST = 5
-"""How many places a message lists; the rest is counted."""
+"""Maximum number of places listed in a message; the rest is counted."""
 
 
 def assert_pattern(
@@ -239,7 +240,7 @@ def _listed(found: Sequence[Match]) -> Iterator[str]:
 
 
 def _instead(graphs: Sequence[Graph], pattern: Pattern, found: Sequence[Match]) -> Iterator[str]:
-    """What there is of each part, and what the nodes of the right-hand side use."""
+    """Describe the matches of each part, and the operands of the right-hand nodes."""
     for part in pattern.parts:
         yield f"there is {sum(count_of(graphs, op) for op in part)} times {' | '.join(part)}"
     yield from _how_far(graphs, pattern, _times(found))
@@ -263,10 +264,10 @@ def _instead(graphs: Sequence[Graph], pattern: Pattern, found: Sequence[Match]) 
 
 
 def _how_far(graphs: Sequence[Graph], pattern: Pattern, found: int) -> Iterator[str]:
-    """How often the beginning of a pattern is found, and all of it at any distance.
+    """Describe how many matches the start of a pattern has, and the whole pattern at any distance.
 
     Args:
-        found: how often it is found as it is.
+        found: number of matches of the pattern as written.
     """
     for count in range(len(pattern.parts) - 1, 1, -1) if not found else ():
         begin = replace(pattern, parts=pattern.parts[:count], arrows=pattern.arrows[: count - 1])
@@ -319,10 +320,10 @@ def assert_order(graphs: Sequence[Graph], first: Any, second: Any) -> None:
 def _order(
     graph: Graph, firsts: Collection[int], seconds: Collection[int]
 ) -> tuple[bool, tuple[Node, Node] | None]:
-    """Whether nodes of both kinds have an order, and a second one with a first one behind it.
+    """Return True if nodes of both kinds have an order, and a second node before a first, if any.
 
-    What is in two bodies of one op, such as the branches of a `cond`, has none. A body that runs
-    again, as that of a loop, comes after itself.
+    Nodes in two bodies of one op, such as the branches of a `cond`, have no order. A body that runs
+    again, such as a loop's, follows itself.
 
     Args:
         firsts, seconds: the nodes by their `id`.

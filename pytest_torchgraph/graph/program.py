@@ -1,4 +1,4 @@
-"""`Program`: the graphs of a run, as a test captured them or a file holds them."""
+"""`Program`: the graphs of a run, captured by a test or loaded from a file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .model import Detail, Graph
 from .text.format import VERSION, Header, format_document, format_op, format_sections
 
 Counts = tuple[tuple[str, dict[str, int]], ...]
-"""For each graph its name and how often each op occurs."""
+"""Name and op counts of each graph."""
 
 
 def count_lines(before: Counts, after: Counts) -> list[str]:
@@ -34,14 +34,14 @@ class Program:
     """The graphs of one capture, or of several ranks.
 
     Attributes:
-        header: how they were captured, and what a file says of them.
-        graphs: the graphs, of several ranks those of each section; none with `detail ops`.
-        counts: with `detail ops`, what a file holds in place of graphs; see `op_counts`.
-        ran: how often each graph ran, if a file says so; see `runs`.
-        version: the version of a file.
-        folded: True if a file has repeated modules once.
-        mesh: the sizes of the mesh by the names of its dimensions, in order; none of one capture.
-        sections: ranks with equal graphs, ascending, and their program; none of one capture.
+        header: origin of the graphs, and level of detail of a file.
+        graphs: the graphs; for several ranks, those of each section; empty with `detail ops`.
+        counts: op counts that a file has instead of graphs with `detail ops`; see `op_counts`.
+        ran: run count of each graph, if a file records it; see `runs`.
+        version: format version of a file.
+        folded: True if a file writes repeated modules once.
+        mesh: sizes of the mesh by dimension name, in order; empty for one capture.
+        sections: ascending ranks with equal graphs, and their program; empty for one capture.
     """
 
     header: Header
@@ -68,22 +68,22 @@ class Program:
 
     @property
     def op_counts(self) -> Counts:
-        """For each graph its name and how often each op occurs."""
+        """Name and op counts of each graph."""
         return self.counts or tuple((graph.name, dict(graph.op_counts)) for graph in self.graphs)
 
     @property
     def runs(self) -> Mapping[str, int]:
-        """How often each graph ran that is eager or counted, by its name."""
+        """Run count of each eager or counted graph, by name."""
         return self.ran or {g.name: g.runs for g in self.graphs if g.eager or g.counted}
 
     @cached_property
     def of_rank(self) -> Mapping[int, Program]:
-        """The program of each rank, in the order of their numbers."""
+        """Program of each rank, in ascending order."""
         return dict(sorted((rank, own) for ranks, own in self.sections for rank in ranks))
 
     @property
     def ranks(self) -> tuple[int, ...]:
-        """The numbers of all ranks, ascending; none of one capture."""
+        """All ranks, ascending; empty for one capture."""
         return tuple(self.of_rank)
 
     def canonical(self) -> Program:
@@ -95,7 +95,7 @@ class Program:
 
     @property
     def digits(self) -> int | None:
-        """How many significant digits the float constants have; None if they are exact."""
+        """Significant digits of the float constants; `None` if exact."""
         return fewest((self.header.digits, *(graph.digits for graph in self.graphs)))
 
     def with_digits(self, digits: int | None) -> Program:

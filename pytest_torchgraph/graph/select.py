@@ -1,6 +1,6 @@
-"""Choosing nodes by the dtype and device of their results, and by their module.
+"""Selection of nodes by the dtype and device of their results, and by their module.
 
-A choice that could not match anything is refused: a check of it would pass for ever.
+A selection that could not match anything is rejected: a check of it would always pass.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from .census import OpCall, calls
 from .model import Graph, Node, Result, TensorMeta
 
 _WITHOUT_INDEX = ("cpu", "meta")
-"""The types of which there is one device, whose tensors have no index in a graph."""
+"""Device types with only one device, whose tensors have no index in a graph."""
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What nodes have to be like; "" is anything.
+    """A filter of nodes; "" matches anything.
 
     Attributes:
-        dtype: the name of a dtype, which any tensor result has; of an op without one, as
-            `_foreach_add_`, any tensor that it writes.
-        module: a glob for the path of a module, in which the node is or below.
-        device: a device, with or without an index, which any such tensor is on.
+        dtype: name of a dtype of any tensor result; for an op without tensor results, such as
+            `_foreach_add_`, of any tensor that it writes.
+        module: glob for the path of the node's module or of an enclosing module.
+        device: device, with or without index, of any tensor as for `dtype`.
     """
 
     dtype: str = ""
@@ -48,7 +48,7 @@ class Selection:
         return any(self._has(tensor) for tensor in tensors_of(call))
 
     def times(self, call: OpCall) -> int:
-        """How often a call that is chosen runs in the module."""
+        """Return the number of runs of a selected call in the module."""
         if not self.module:
             return call.times
         return sum(times for module, times in call.modules.items() if inside(module, self.module))
@@ -70,18 +70,18 @@ class Selection:
 def selection(
     graphs: Sequence[Graph], dtype: Any = None, module: str | None = None, device: Any = None
 ) -> Selection:
-    """The choice that a user's arguments stand for, of nodes of these graphs.
+    """Return the selection for a user's arguments.
 
     Args:
-        graphs: the graphs that will be looked at.
-        dtype: a `torch.dtype` or its name, as `"float32"` or `"f32"`; None for any.
-        module: the path of a module, or a glob over it; what is below it is included.
-        device: a `torch.device` or its name, as `"cuda"` or `"cuda:1"`; None for any.
+        graphs: graphs to select from.
+        dtype: a `torch.dtype` or its name, such as `"float32"` or `"f32"`; `None` for any.
+        module: path of a module, or a glob; submodules are included.
+        device: a `torch.device` or its name, such as `"cuda"` or `"cuda:1"`; `None` for any.
 
     Raises:
         TypeError: for an argument of another type.
-        ValueError: for an unknown dtype or device, a module that no node of the graphs is in, or
-            where the graphs do not say the dtypes or devices of their results.
+        ValueError: for an unknown dtype or device, for a module without nodes in the graphs, or if
+            the graphs do not record the dtypes or devices of their results.
     """
     chosen = Selection(
         "" if dtype is None else dtype_name(dtype),
@@ -94,19 +94,19 @@ def selection(
 
 
 def inside(path: str, glob: str) -> bool:
-    """Whether a module's path, or that of a module around it, matches a glob."""
+    """Return True if a module's path, or the path of an enclosing module, matches a glob."""
     return any(fnmatchcase(each, glob) for each in ancestors(path))
 
 
 @lru_cache(maxsize=4096)
 def ancestors(path: str) -> tuple[str, ...]:
-    """The paths of the modules around a module, outermost first, and its own; none for ""."""
+    """Return the paths of a module and its enclosing modules, outermost first; empty for ""."""
     parts = path.split(".") if path else []
     return tuple(".".join(parts[: n + 1]) for n in range(len(parts)))
 
 
 def tensors(result: Result) -> Iterator[TensorMeta]:
-    """The tensors of a result."""
+    """Yield the tensors of a result."""
     if isinstance(result, TensorMeta):
         yield result
     elif isinstance(result, tuple):
@@ -115,12 +115,12 @@ def tensors(result: Result) -> Iterator[TensorMeta]:
 
 
 def tensors_of(call: OpCall) -> list[TensorMeta]:
-    """The tensors that a call gives, or those that it writes if it gives none."""
+    """Return the tensors that a call returns, or the tensors that it writes if it returns none."""
     return [*tensors(call.result)] or [*tensors(call.written)]
 
 
 def nodes_of(graphs: Iterable[Graph]) -> Iterator[Node]:
-    """The nodes of graphs and of their bodies."""
+    """Yield the nodes of graphs and of their bodies."""
     for top in graphs:
         for graph in top.walk():
             yield from graph.nodes
@@ -152,10 +152,10 @@ def _device(device: Any) -> str:
 
 
 def _refuse_unknown_results(graphs: Sequence[Graph], chosen: Selection) -> None:
-    """Do nothing where some result says what it is.
+    """Do nothing if any result is described.
 
     Raises:
-        ValueError: where none does, so that nothing could ever be found.
+        ValueError: if no result is described, so that nothing could be found.
     """
     known = [tensor for node in nodes_of(graphs) for tensor in tensors(node.result)]
     if chosen.device and not any(tensor.device for tensor in known):

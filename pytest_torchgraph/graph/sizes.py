@@ -1,4 +1,4 @@
-"""Graphs with numbers in place of symbols, so that what depends on sizes can be said."""
+"""Graphs with numbers in place of symbols, to compute figures that depend on sizes."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from typing import Any, TypeAlias
 from .model import Arg, Graph, Node, Result, Symbol, TensorMeta
 
 Number: TypeAlias = Any
-"""A value of an expression or of a part of it: an int, a float, a bool or a `Fraction`."""
+"""Value of an expression or of a part of it: an int, a float, a bool or a `Fraction`."""
 MOST_BITS = 4096
-"""A power or a shift that takes more than so many bits is not computed."""
+"""Maximum size in bits of a computed power or shift."""
 
 
 class UnknownExpression(Exception):
-    """The expression has a part that is not known here, a symbol without a value among them."""
+    """An expression with an unknown part, such as a symbol without a value."""
 
 
 def value_of(expr: str, values: Mapping[str, int]) -> Number:
-    """The value of an expression; an int where it is a whole number.
+    """Return the value of an expression; an int if it is a whole number.
 
     Args:
         expr: the expression.
-        values: of its symbols, by name.
+        values: values of its symbols, by name.
 
     Raises:
-        UnknownExpression: where it has a symbol that is not in `values`, a form or a function that
-            is not known, or no value, as a division by zero.
+        UnknownExpression: for a symbol that is not in `values`, an unknown form or function, or an
+            undefined value such as a division by zero.
     """
     try:
         value = _value(_parsed(expr), values)
@@ -156,14 +156,14 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "Or": lambda *parts: any(parts),
     "Not": operator.not_,
 }
-"""sympy's and torch's own functions (`torch.utils._sympy.functions`), by their names."""
+"""Functions of sympy and of torch (`torch.utils._sympy.functions`), by name."""
 
 
 _NAME = re.compile(r"\b(?:s|u|zuf|zf|j)\d+\b")
 
 
 def with_sizes(graphs: Sequence[Graph], sizes: Mapping[str, int]) -> tuple[Graph, ...]:
-    """The graphs of a step with values for symbols; see `Capture.with_sizes`."""
+    """Return the graphs of a step with values for symbols; see `Capture.with_sizes`."""
     there = _symbols(graphs)
     known = ", ".join(f"{each} ({place})" for each, place in there.items()) or "none at all"
     for name, value in sizes.items():
@@ -181,7 +181,7 @@ def with_sizes(graphs: Sequence[Graph], sizes: Mapping[str, int]) -> tuple[Graph
 
 
 def advice(size: Symbol) -> str:
-    """What to do where a figure depends on a symbolic size."""
+    """Return the advice for a figure that depends on a symbolic size."""
     names = ", ".join(f"{name}=8" for name in dict.fromkeys(_NAME.findall(size.expr))) or "s0=8"
     return (
         f"give symbols values, as with_sizes({names}) (with_sizes() lists them all), or capture "
@@ -190,7 +190,7 @@ def advice(size: Symbol) -> str:
 
 
 def _symbols(graphs: Sequence[Graph]) -> dict[str, str]:
-    """The symbols, in order, each with the place at which it is first seen."""
+    """Return the symbols, in order, with the place where each first occurs."""
     seen: dict[str, str] = {}
     for graph in graphs:
         for each in graph.walk():
@@ -205,7 +205,7 @@ def _symbols(graphs: Sequence[Graph]) -> dict[str, str]:
 
 
 def _places(node: Node) -> Iterator[tuple[str, Symbol]]:
-    """The symbols of a node, each with its place in words."""
+    """Yield the symbols of a node, each with a description of its place."""
     if isinstance(node.result, TensorMeta):
         for dim, size in enumerate(node.result.shape):
             if isinstance(size, Symbol):
@@ -226,7 +226,7 @@ def _places(node: Node) -> Iterator[tuple[str, Symbol]]:
 
 
 class _Sizes:
-    """Puts values in place of symbols; an expression with a symbol that has none stays."""
+    """Replaces symbols by values; an expression with a symbol without a value stays."""
 
     def __init__(self, values: Mapping[str, int]):
         self.values = values
@@ -288,7 +288,7 @@ class _Sizes:
         return found
 
     def value(self, symbol: Symbol) -> int | float | bool | None:
-        """The value of an expression; None where it is not known."""
+        """Return the value of an expression, `None` if unknown."""
         if symbol.expr not in self._found:
             try:
                 found = value_of(symbol.expr, self.values)

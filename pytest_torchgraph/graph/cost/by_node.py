@@ -1,4 +1,4 @@
-"""What single nodes of a graph cost. Imports torch for FLOPs alone."""
+"""Costs of single nodes of a graph. Only FLOPs import torch."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from .step import owners_of_saved, storage_bytes
 
 
 def flops_by_node(graph: Graph) -> dict[str, int | None]:
-    """The floating-point operations of each call, by its name; None where they are not known.
+    """Return the floating-point operations of each call, by node name.
 
-    They are not where torch has no formula for an op that does work, and where a size is a symbol.
-    A higher-order op has those of its bodies.
+    The value is `None` if torch has no formula for an op that does work, or if a size is a symbol.
+    A higher-order op has the FLOPs of its bodies.
 
     Raises:
         CaptureError: for a graph of torch functions, see `Graph.flops`.
@@ -32,10 +32,10 @@ def flops_by_node(graph: Graph) -> dict[str, int | None]:
 
 
 def saved_by_node(graph: Graph) -> dict[str, int | None] | None:
-    """The bytes that are kept for the backward, by the name of the op that made their storage.
+    """Return the bytes saved for the backward, by the name of the op that allocated the storage.
 
-    None for a size that is a symbol; None in place of all for a graph that does not say what is
-    kept.
+    A value is `None` if a size is a symbol. The result is `None` if the graph does not record its
+    saved values.
     """
     if graph.level not in SAVING_LEVELS:
         return None

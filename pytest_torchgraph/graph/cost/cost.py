@@ -1,4 +1,4 @@
-"""`Cost`: what some ops cost, as two figures."""
+"""`Cost`: the cost of some ops, as two figures."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ class Cost:
     """What some ops cost, or what an edit costs: after minus before.
 
     Attributes:
-        flops: floating-point operations (see `Graph.flops`); None where they are not known.
-        saved_bytes: the bytes that are kept for the backward (see `Capture.saved_bytes`); None
-            where that is not known.
+        flops: floating-point operations (see `Graph.flops`); `None` if unknown.
+        saved_bytes: bytes saved for the backward (see `Capture.saved_bytes`); `None` if unknown.
     """
 
     flops: int | None
@@ -21,11 +20,11 @@ class Cost:
 
 
 UNKNOWN = Cost(None, None)
-"""The cost of which nothing is known."""
+"""A cost with both figures unknown."""
 
 
 def sum_of(costs: Iterable[Cost]) -> Cost:
-    """The sum of costs; a figure that is not known of one of them is not known of the sum."""
+    """Return the sum of costs. A figure that is `None` in any cost is `None` in the sum."""
     flops: int | None = 0
     saved: int | None = 0
     for cost in costs:

@@ -1,8 +1,8 @@
 """Floating-point operations of graphs, by torch's own formulas (`torch.utils.flop_counter`).
 
-torch counts two for each multiply and add of a matrix product, a convolution or an attention, and
-nothing for all else. Its formulas take shapes, so that a stored graph is enough. Attention on the
-CPU, which torch leaves out, is counted by the formula of flash attention.
+torch counts two FLOPs for each multiply-add of a matrix product, a convolution or an attention, and
+zero for all other ops. Its formulas take shapes, so a stored graph is enough. torch omits attention
+on the CPU; here it is counted by the formula of flash attention.
 """
 
 from __future__ import annotations
@@ -29,17 +29,18 @@ _TRANSFORMS = {
     )
     for name in ("vmap", "jvp")
 }
-"""Where a transform begins and ends in an exported program. The ops between have the shapes of one
-row, or compute no tangent yet: how much they do is decided later."""
+"""Start and end of a transform in an exported program. The ops between them have the shapes of one
+row, or compute no tangent yet: their amount of work is decided later.
+"""
 
 
 @dataclass
 class Flops:
-    """The floating-point operations of some ops.
+    """Floating-point operations of some ops.
 
     Attributes:
-        by_module: their number, by the path of the innermost module.
-        unknown: the ops whose number is not known, with how often they occur.
+        by_module: FLOPs by the path of the innermost module.
+        unknown: ops with unknown FLOPs, and the number of their calls.
     """
 
     by_module: dict[str, int] = field(default_factory=dict)
@@ -47,16 +48,16 @@ class Flops:
 
     @property
     def total(self) -> int:
-        """The number of all of them."""
+        """Total FLOPs over all modules."""
         return sum(self.by_module.values())
 
     def add(self, other: Flops, times: int = 1, move: Move | None = None) -> None:
-        """Add those of other ops.
+        """Add the FLOPs of other ops.
 
         Args:
-            other: the others.
-            times: how often they run.
-            move: of a body, the modules that it was traced in and is called for.
+            other: the FLOPs to add.
+            times: number of runs of the other ops.
+            move: for a body, the modules in which it was traced and for which it is called.
         """
         for module, flops in other.by_module.items():
             module = module if move is None else move_path(module, *move)
@@ -66,11 +67,11 @@ class Flops:
 
 
 def flops_of(graph: Graph) -> Flops:
-    """The floating-point operations of one run of a graph.
+    """Return the floating-point operations of one run of a graph.
 
     Raises:
-        CaptureError: for a graph of torch functions, which are no dispatched ops, and where a size
-            that a formula needs is not known or a symbol.
+        CaptureError: for a graph of torch functions, which are not dispatched ops, or if a size
+            required by a formula is unknown or a symbol.
     """
     if graph.level not in FLOP_LEVELS:
         raise CaptureError(
@@ -95,15 +96,15 @@ def flops_of(graph: Graph) -> Flops:
 
 
 def flops_of_call(graph: Graph, node: Node, homes: Homes | None = None) -> Flops:
-    """The floating-point operations of one call of a graph, with those of its bodies.
+    """Return the floating-point operations of one call in a graph, including its bodies.
 
     Args:
         graph: the graph.
         node: the call.
-        homes: those of the graph, where they are known already.
+        homes: homes of the graph, if already computed.
 
     Raises:
-        CaptureError: where a size that a formula needs is not known or a symbol.
+        CaptureError: if a size required by a formula is unknown or a symbol.
     """
     if not graph.subgraphs and not node.op.startswith(PREFIX) and node.op not in KINDS:
         own = _of_node(graph, node)
@@ -112,7 +113,7 @@ def flops_of_call(graph: Graph, node: Node, homes: Homes | None = None) -> Flops
     call = executed(node)
     bodies = runs(graph, node)
     found = Flops()
-    for name in ops_named(node):  # of a higher-order op whose meaning nobody here knows
+    for name in ops_named(node):  # a higher-order op without an entry
         found.unknown[name] = 1
     counted = KINDS.get(call.op) in (None, "attention")
     own = _of_node(graph, call) if counted else None
@@ -127,7 +128,7 @@ def flops_of_call(graph: Graph, node: Node, homes: Homes | None = None) -> Flops
         inside, bodies = [Flops(most.by_module, unknown)], [bodies[inside.index(most)]]
     homes = homes or (Homes(graph) if bodies else None)
     for run, flops in zip(bodies, inside, strict=True):
-        if own is not None or run.times is None:  # beside a formula, or nobody knows how often
+        if own is not None or run.times is None:  # has a formula, or unknown run count
             if flops.total or flops.unknown:
                 found.unknown[call.op] = 1
         else:
@@ -138,7 +139,7 @@ def flops_of_call(graph: Graph, node: Node, homes: Homes | None = None) -> Flops
 
 
 def _of_node(graph: Graph, node: Node) -> int | None:
-    """The number for a call; None where there is no formula for an op that does work."""
+    """Return the FLOPs of a call, or `None` if torch has no formula for an op that does work."""
     try:
         formula = formula_of(node.op)
     except KeyError:
@@ -151,9 +152,9 @@ def _of_node(graph: Graph, node: Node) -> int | None:
     out = _tensors(node, node.result)
     try:
         return int(formula(*args, **kwargs, out_val=out))
-    except KeyError:  # of a part that has none
+    except KeyError:  # a part has no formula
         return None
-    except Exception as error:  # of shapes that do not fit, in a graph that nobody captured
+    except Exception as error:  # shapes that do not fit, in a graph that was not captured
         raise CaptureError(
             f"the flops of %{node.name} ({node.op}) are not known, because torch's formula refuses "
             f"its arguments: {error}"
@@ -161,7 +162,7 @@ def _of_node(graph: Graph, node: Node) -> int | None:
 
 
 def _value(graph: Graph, node: Node, arg: Any) -> Any:
-    """An argument as a formula takes it: tensors without memory."""
+    """Return an argument as a formula takes it: tensors become meta data without memory."""
     if isinstance(arg, Ref):
         return _tensors(node, graph.by_name[arg.name].result)
     if isinstance(arg, tuple):
@@ -188,15 +189,15 @@ def _number(node: Node, size: int | Symbol) -> int:
 
 
 def total(graphs: Sequence[Graph], *, times_run: bool, unknown: str = "fail") -> int:
-    """The floating-point operations of graphs.
+    """Return the floating-point operations of graphs.
 
     Args:
         graphs: the graphs.
-        times_run: whether one that ran several times counts as often.
-        unknown: "ignore" counts nothing for ops that have no formula.
+        times_run: multiply each graph by its run count.
+        unknown: "ignore" counts zero for ops without a formula.
 
     Raises:
-        CaptureError: where they are not known, with the ops that have no formula.
+        CaptureError: if FLOPs are unknown; names the ops without a formula.
     """
     found = Flops()
     for graph in graphs:
@@ -207,7 +208,7 @@ def total(graphs: Sequence[Graph], *, times_run: bool, unknown: str = "fail") ->
 
 
 def why_none_counted(graphs: Sequence[Graph]) -> str:
-    """Why the FLOPs of graphs are 0 though some op does work; "" where none does."""
+    """Return why the FLOPs of graphs are 0 although an op does work; "" if no op does."""
     found = Flops()
     for graph in graphs:
         found.add(flops_of(graph))

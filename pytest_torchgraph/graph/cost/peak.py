@@ -1,9 +1,10 @@
-"""An estimate of the most bytes that a step's own tensors take at one time, by live ranges.
+"""Estimate of the peak memory of a step's own tensors, by live ranges.
 
-A storage lives from the op that makes it to the last op of any graph that reads it or a view of
-it; what is kept for a backward that did not run, and what the step returns, lives to the end.
-Parameters, buffers and inputs are there anyway and do not count; neither does the workspace of a
-kernel, nor what a local variable of the program keeps alive after its last use.
+A storage is live from the op that allocates it to the last op of any graph that reads the storage
+or a view of it. Values saved for a backward that did not run, and the step's outputs, are live to
+the end. Parameters, buffers and inputs exist independently of the step and do not count. Kernel
+workspaces do not count either, nor does memory that a local variable of the program keeps alive
+after its last use.
 """
 
 from __future__ import annotations
@@ -17,18 +18,18 @@ from ..model import Graph, Node, Ref
 from .step import Received, StepStorages, need_saved, producer_of, results_bytes, storage_bytes
 
 _Key = tuple[int, str]
-"""A storage: the `id` of the graph that made it, and the name of the node."""
+"""Key of a storage: `id` of the graph that made it, and the name of the node."""
 
 
 def peak_bytes(graphs: Sequence[Graph], received: Received) -> int:
-    """The estimate for graphs that run one after the other.
+    """Return the estimated peak bytes of graphs that run one after the other.
 
     Args:
         graphs: the graphs.
-        received: which inputs of the compiled ones another one made.
+        received: maps compiled-graph inputs to the graph that produced them.
 
     Raises:
-        CaptureError: where graphs do not say what is saved, and for a size that is a symbol.
+        CaptureError: if a graph does not record its saved values, or if a size is a symbol.
     """
     need_saved(graphs)
     ranges = _LiveRanges(StepStorages(graphs, received))
@@ -38,7 +39,9 @@ def peak_bytes(graphs: Sequence[Graph], received: Received) -> int:
 
 
 class _LiveRanges:
-    """When each storage of a step is made and read last; a position counts the nodes of all graphs.
+    """Allocation and last read of each storage of a step.
+
+    Positions count the nodes of all graphs.
 
     Args:
         storages: the storages.
@@ -54,7 +57,7 @@ class _LiveRanges:
         self._bodies: dict[int, int] = {}  # the peak of each, by its `id`
 
     def add(self, graph: Graph) -> None:
-        """Follow the nodes of the next graph."""
+        """Add the nodes of the next graph."""
         positions: dict[str, int] = {}
         bases = self._storages.bases(graph)
         for node in graph.nodes:
@@ -81,7 +84,9 @@ class _LiveRanges:
         self._made[id(graph), node.name] = position, size
 
     def _meanwhile(self, graph: Graph, node: Node) -> int:
-        """The bytes that a call needs while it runs, its results included if it has several."""
+        """Return the bytes that a call needs while it runs, including its results if it has
+        several.
+        """
         results = sum(results_bytes(node))
         if not graph.subgraphs:
             return results
@@ -92,7 +97,7 @@ class _LiveRanges:
         return results + inside
 
     def _inside(self, body: Graph) -> int:
-        """The most bytes that one run of a body takes, what it returns included."""
+        """Return the peak bytes of one run of a body, including its outputs."""
         if id(body) not in self._bodies:
             ranges = _LiveRanges(StepStorages((body,), {}))
             ranges.add(body)
@@ -112,7 +117,7 @@ class _LiveRanges:
             self._returned[id(maker), node.name] = id(graph)
 
     def peak(self) -> int:
-        """The most bytes at one position."""
+        """Return the maximum bytes over all positions."""
         change: Counter[int] = Counter()
         for key, (position, size) in self._made.items():
             change[position] += size

@@ -1,13 +1,13 @@
-"""What a backward computes again although its forward has computed it.
+"""Ops of a forward that its backward recomputes.
 
 Found by value numbering (Alpern, Wegman, Zadeck, "Detecting equality of variables in programs",
-POPL 1988): two calls have one number if they run the same op on values of the same numbers. A
-value that a backward takes from its forward has the number that it has there. So names, tags and
-the way of checkpointing do not matter, and a stored graph gives the same answer as a live one.
+POPL 1988): two calls have the same number if they run the same op on operands with the same
+numbers. A value that a backward receives from its forward keeps its number. Names, tags and the
+kind of checkpointing therefore do not matter, and stored and live graphs give the same answer.
 
-A storage that is written gets a new version, which is part of the number of all that reads it. The
-storage of a buffer does not: batch norm, computed again, reads running statistics that the forward
-has already written, and is the same work.
+A write gives a storage a new version, which is part of the number of every later read. Buffers are
+the exception: recomputed batch norm reads running statistics that the forward has already updated,
+and is still the same work.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from .step import Received, producer_of, results_bytes, storage_bytes
 _RESTORING_STATE = frozenset(
     {PREFIX + "run_with_rng_state", PREFIX + "graphsafe_run_with_rng_state"}
 )
-"""Ops that run another op with the random state that `SAVING_STATE` has saved."""
+"""Ops that run another op with the random state saved by `SAVING_STATE`."""
 _LEVELS: frozenset[Level] = frozenset({"dispatch", "aot"})
 _ALIASES = frozenset({ALIAS_OP, "aten.alias.default"})
 
@@ -54,16 +54,16 @@ class Recomputed:
 
     Attributes:
         op: the op.
-        node: the call in the backward; of several the first.
+        node: the call in the backward; the first if there are several.
         original: the call in the forward.
-        graph: the name of the backward graph.
-        times: how often the backward runs it, also where nothing uses the result.
-        by: what runs it again: "checkpoint"; "partitioner", where torch.compile computes a value
-            again to save memory; "function", the backward of a `torch.autograd.Function` of the
-            user's; "formula", autograd's own formula of a derivative, which nobody can switch off;
-            "" if a file does not tell.
-        cost: the FLOPs of all these runs, None where they are not known. Nothing is saved by them.
-        bytes: the size of the result of one run; None where it depends on a symbol.
+        graph: name of the backward graph.
+        times: number of runs in the backward, including runs with an unused result.
+        by: reason for the recomputation: "checkpoint"; "partitioner", if torch.compile recomputes a
+            value to save memory; "function", the backward of a user's `torch.autograd.Function`;
+            "formula", autograd's own derivative formula, which cannot be switched off; "" if a file
+            does not record it.
+        cost: FLOPs of all these runs, `None` if unknown. Their saved bytes are zero.
+        bytes: result size of one run; `None` if it depends on a symbol.
     """
 
     op: str
@@ -77,22 +77,22 @@ class Recomputed:
 
     @property
     def counts(self) -> bool:
-        """False for a formula of autograd's, which assertions and budgets leave out."""
+        """False for autograd's derivative formulas, which assertions and budgets ignore."""
         return self.by != "formula"
 
 
 def recomputed(graphs: Sequence[Graph], received: Received) -> tuple[Recomputed, ...]:
-    """The ops that backward graphs run again, in the order in which they run them first.
+    """Return the ops that backward graphs recompute, in the order of their first recomputation.
 
-    Views compute nothing, and what depends on constants alone is no work of the forward: both are
-    left out.
+    Views are omitted because they compute nothing. Values that depend only on constants are omitted
+    because they are no work of the forward.
 
     Args:
-        graphs: those of a step, in the order in which they run.
+        graphs: graphs of a step, in execution order.
         received: see `step.Received`.
 
     Raises:
-        CaptureError: where no backward ran, or a graph does not say what it takes from its forward.
+        CaptureError: if no backward ran, or if a graph does not record its inputs from the forward.
     """
     need_backward(graphs)
     numbers = _Numbers()
@@ -119,7 +119,7 @@ def recomputed(graphs: Sequence[Graph], received: Received) -> tuple[Recomputed,
 
 
 def recomputed_if_known(graphs: Sequence[Graph], received: Received) -> tuple[Recomputed, ...]:
-    """Return what `recomputed` gives, and nothing where that raises."""
+    """Return the result of `recomputed`, or nothing if it raises."""
     try:
         return recomputed(graphs, received)
     except CaptureError:
@@ -127,12 +127,13 @@ def recomputed_if_known(graphs: Sequence[Graph], received: Received) -> tuple[Re
 
 
 def need_backward(graphs: Sequence[Graph]) -> None:
-    """Refuse graphs of which it cannot be said what is computed again.
+    """Reject graphs for which recomputation cannot be determined.
 
     Raises:
-        CaptureError: for a step without a backward; for graphs of another level than "dispatch" and
-            "aot"; and for a backward that runs bodies of higher-order ops. `torch.cond`, for one,
-            computes its forward again in there.
+        CaptureError: for a step without a backward, for graphs of a level other than "dispatch" and
+            "aot", and for a backward that runs bodies of higher-order ops.
+            `torch.cond`, for example,
+            recomputes its forward inside its body.
     """
     unknown = {graph.level for graph in graphs} - _LEVELS
     if unknown:
@@ -157,7 +158,7 @@ def need_backward(graphs: Sequence[Graph]) -> None:
 def _entries(
     originals: Sequence[tuple[_Values, Node]], again: Sequence[tuple[_Values, Node]]
 ) -> list[Recomputed | None]:
-    """An entry for each call of the forward; several that compute one value share the runs."""
+    """Return an entry for each forward call; calls that compute the same value share the runs."""
     found: list[Recomputed | None] = []
     for place, (_, original) in enumerate(originals):
         mine = again[place :: len(originals)]
@@ -192,22 +193,22 @@ def _bytes(node: Node) -> int | None:
 
 
 class _Numbers:
-    """The number of each value, and what the random ops of the forward drew."""
+    """Value numbers, and the random draws of the forward."""
 
     def __init__(self) -> None:
         self._known: dict[_Key, int] = {}
         self._bodies: list[Graph] = []
         self.drawn: Counter[_Key] = Counter()
-        """How often the forward ran a random op on the same values."""
+        """Number of forward runs of a random op on the same values."""
         self.drawn_in: dict[_Key, int] = {}
-        """The number of what an op drew, by the random state that was saved and the call."""
+        """Number of a random result, by the saved random state and the call."""
 
     def of(self, *key: object) -> int:
-        """The number of what has this key."""
+        """Return the number of a key."""
         return self._known.setdefault(key, len(self._known))
 
     def of_body(self, body: Graph) -> int:
-        """A number that equal bodies of higher-order ops share."""
+        """Return a number that equal bodies of higher-order ops share."""
         for number, known in enumerate(self._bodies):
             if known == body:
                 return number
@@ -216,17 +217,17 @@ class _Numbers:
 
 
 class _Values:
-    """The numbers of the values of one graph.
+    """Value numbers of one graph.
 
     Args:
         graph: the graph.
-        numbers: those of all graphs.
-        others: the graphs before this one, by name.
+        numbers: numbers shared by all graphs.
+        others: the graphs before this graph, by name.
         received: see `step.Received`.
 
     Attributes:
-        whole: the graph, of a backward with the ops too whose results nothing uses.
-        work: the calls that compute something, each with the number of what it gives.
+        whole: the graph; for a backward, including ops with unused results.
+        work: calls that compute something, with the number of their result.
     """
 
     def __init__(
@@ -243,13 +244,13 @@ class _Values:
         self._received = received.get(graph.name, {})
         self._number: dict[str, int] = {}
         self._base: dict[str, str] = {}
-        """The value that has the storage of each value."""
+        """Value that owns the storage of each value."""
         self._version: dict[str, int] = {}
-        """The number of the last write into each storage."""
+        """Number of the last write to each storage."""
         self._defined: dict[str, int | None] = {}
-        """That number when each value was made."""
+        """Number of the last write to the storage when each value was made."""
         self._constant: set[str] = set()
-        """The values that depend on constants alone."""
+        """Values that depend only on constants."""
         self._buffers: set[str] = set()
         self._drawn: Counter[_Key] = Counter()
         self.whole = graph.whole or graph
@@ -260,12 +261,12 @@ class _Values:
                 self._input(node)
 
     def of(self, name: str) -> int | None:
-        """The number of a value as it is now, None for a value that the graph does not have."""
+        """Return the current number of a value, or `None` if the graph does not have the value."""
         number = self._number.get(name)
         if number is None:
             return None
-        # A view that was made after a write is told by what it views: another run of it may take
-        # the written value from a forward, and has not seen the write.
+        # A view made after a write is identified by its base: another run of the view may take the
+        # written value from a forward, and has not seen the write.
         version = self._version.get(self._base[name])
         same = version == self._defined[name]
         return number if same else self._numbers.of("written", number, version)
@@ -288,7 +289,7 @@ class _Values:
             self._buffers.add(node.name)
 
     def _taken(self, node: Node) -> int | None:
-        """The number of a value that another graph of the step made."""
+        """Return the number of a value made by another graph of the step."""
         saver = self.graph.saver
         if saver is not None and node.op != "tangent" and saver.name in self._others:
             number = self._others[saver.name].of(node.name)
@@ -326,7 +327,7 @@ class _Values:
             self.work.append((number, node))
 
     def _part(self, node: Node, producer: Node) -> None:
-        """One of several results."""
+        """Number one result of a multi-output op."""
         of, index = self._number[producer.name], node.args[1]
         if producer.op == SAVING_STATE:  # of the random state and the result of the op inside
             number = of if index == 1 else self._numbers.of("state", of)
@@ -336,7 +337,7 @@ class _Values:
         self._define(node, number, base, constant=producer.name in self._constant)
 
     def _run(self, node: Node, body: _Key) -> int:
-        """The number of what a call gives."""
+        """Return the number of a call's result."""
         numbers = self._numbers
         if node.op in _RESTORING_STATE:
             state = node.kwargs.get("rng_state", node.args[0] if node.args else None)
@@ -345,8 +346,8 @@ class _Values:
         draws = node.op == SAVING_STATE or any(each.kind == "random" for each in node.effects)
         if not draws:
             return numbers.of("call", body)
-        # What a checkpoint computes again draws what the forward drew, in the same order, and does
-        # so anew each time that it is computed again.
+        # A recomputed checkpoint repeats the random draws of the forward in the same order, and
+        # starts over each time it is recomputed.
         self._drawn[body] += 1
         time = self._drawn[body]
         if self.graph.kind == "backward":
@@ -360,7 +361,7 @@ class _Values:
         return number
 
     def _key(self, value: Arg) -> object:
-        """What tells one argument from another: of a value its number."""
+        """Return a key that identifies an argument: for a value, its number."""
         match value:
             case Ref():
                 return ("value", self.of(value.name))

@@ -1,12 +1,13 @@
-"""The storages of a step: which graph made them, and which the forward saves for its backward.
+"""Storages of a step: the graphs that made them, and the storages saved for the backward.
 
-A saved view keeps the storage that it is a view of, and two views of one storage keep it once.
-What parameters, buffers, constants and inputs hold is there anyway, and left out: a transposed
-weight is a view of a parameter, and a sum of the saved values' own sizes can be many times the
-truth. That holds for what a body returns as well, which is looked up in the body.
+A saved view keeps its base's storage, and two views of one storage keep it once. The storage of
+parameters, buffers, constants and inputs exists anyway and is left out: a transposed weight, for
+example, is a view of a parameter. Adding up the sizes of the saved values themselves can
+overestimate many times. The same holds for the results of a body, whose storage is looked up in the
+body.
 
-Where Dynamo broke a frame, a value that one graph makes can be an input of the next one, which
-keeps it for its backward; what runs eagerly between them keeps its operands.
+At a graph break, a value made by one graph can be an input of the next graph, which saves it for
+its backward. Ops that run eagerly between graphs save their operands.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ from ..sizes import advice
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SavedStorage:
-    """A storage that a graph keeps for the backward.
+    """A storage that a graph saves for the backward.
 
     Attributes:
-        node: the op that made it; of several results it is the projection.
-        bytes: its size.
-        graph: the graph that keeps it.
+        node: op that allocated it; for a multi-output op, the projection.
+        bytes: size of the storage.
+        graph: graph that saves it.
     """
 
     node: Node
@@ -42,17 +43,17 @@ class SavedStorage:
 
 
 def saved_storages(graph: Graph) -> Iterator[SavedStorage]:
-    """The storages that one run of a graph keeps, each once, without inputs.
+    """Yield the storages that one run of a graph saves, each once, without inputs.
 
     Raises:
-        CaptureError: where a size is a symbol, or what is saved is not known.
+        CaptureError: if a size is a symbol, or if the saved values are unknown.
     """
     for node in owners_of_saved(graph):
         yield SavedStorage(node, storage_bytes(node, graph), graph)
 
 
 def owners_of_saved(graph: Graph) -> Iterator[Node]:
-    """The ops that made the storages that a graph keeps, each once."""
+    """Yield the ops that allocated the storages saved by a graph, each once."""
     seen: set[str] = set()
     for ref in graph.saved:
         node = base(graph, ref)
@@ -62,7 +63,7 @@ def owners_of_saved(graph: Graph) -> Iterator[Node]:
 
 
 def base(graph: Graph, ref: Ref) -> Node:
-    """The node that made the storage of a value, or the input that has it."""
+    """Return the node that allocated the storage of a value, or the input that owns it."""
     node = graph.by_name[ref.name]
     while (viewed := viewed_by(graph, node)) is not None:
         node = viewed
@@ -70,7 +71,7 @@ def base(graph: Graph, ref: Ref) -> Node:
 
 
 def viewed_by(graph: Graph, node: Node) -> Node | None:
-    """The node whose storage a node has as well; None where it has its own."""
+    """Return the node whose storage a node shares, or `None` if the node owns its storage."""
     if not node.is_call:
         return None
     producer = producer_of(graph, node)
@@ -82,13 +83,13 @@ def viewed_by(graph: Graph, node: Node) -> Node | None:
 
 
 def _called_by(graph: Graph, node: Node) -> Graph | None:
-    """The one body that a call runs once, on the arguments after it; None for any other call."""
+    """Return the body that a call runs exactly once on its remaining arguments, or `None`."""
     called = runs(graph, node)
     return called[0].body if len(called) == 1 and KINDS.get(node.op) == "call" else None
 
 
 def _made_by(body: Graph, index: object) -> Node | None:
-    """The node of a body that made the storage of one of its results, or the input that has it."""
+    """Return the body's node that allocated the storage of a result, or the input that owns it."""
     outputs = outputs_of(body)
     if not isinstance(index, int) or not 0 <= index < len(outputs):
         return None
@@ -97,7 +98,7 @@ def _made_by(body: Graph, index: object) -> Node | None:
 
 
 def _viewed_through(graph: Graph, node: Node, producer: Node, body: Graph) -> Node | None:
-    """The node whose storage a result of a body has: an operand, or the first such result."""
+    """Return the operand, or the first result, whose storage a result of a body shares."""
     made = _made_by(body, node.args[1])
     if made is None:
         return None
@@ -118,7 +119,7 @@ def _viewed_through(graph: Graph, node: Node, producer: Node, body: Graph) -> No
 
 
 def producer_of(graph: Graph, node: Node) -> Node | None:
-    """The op with several results of which a node is one; None where it is no such result."""
+    """Return the multi-output op that a node projects, or `None` if the node is no projection."""
     if node.op != "operator.getitem" or not node.refs:
         return None
     producer = graph.by_name.get(node.refs[0])
@@ -126,10 +127,10 @@ def producer_of(graph: Graph, node: Node) -> Node | None:
 
 
 def need_saved(graphs: Sequence[Graph]) -> None:
-    """Refuse graphs that do not say what they keep for the backward.
+    """Reject graphs that do not record the values saved for the backward.
 
     Raises:
-        CaptureError: for their level; and where a backward takes what no forward saves.
+        CaptureError: for graphs of other levels, or if a backward has inputs that no forward saves.
     """
     unknown = {graph.level for graph in graphs} - SAVING_LEVELS
     if unknown:
@@ -159,7 +160,7 @@ def need_saved(graphs: Sequence[Graph]) -> None:
 
 
 def _viewed(node: Node) -> Ref | None:
-    """The argument whose storage the result of a node has; None where it has its own."""
+    """Return the argument whose storage a node's result shares, or `None` if it has its own."""
     position = shared_argument(node.op)
     if position is None or position >= len(node.args):
         return None
@@ -168,11 +169,11 @@ def _viewed(node: Node) -> Ref | None:
 
 
 def storage_bytes(node: Node, graph: Graph | None = None) -> int:
-    """The bytes of the storage that a node makes; 0 for what is no tensor.
+    """Return the bytes of the storage that a node allocates; 0 if the result is not a tensor.
 
     Args:
         node: the node.
-        graph: the graph that it is in, for a result that may be a view of what a body made.
+        graph: graph of the node, for a result that may be a view of a body's result.
     """
     producer = producer_of(graph, node) if graph is not None and graph.subgraphs else None
     body = None if producer is None or graph is None else _called_by(graph, producer)
@@ -183,7 +184,7 @@ def storage_bytes(node: Node, graph: Graph | None = None) -> int:
 
 
 def results_bytes(node: Node) -> Iterator[int]:
-    """The bytes of each result of an op that has several."""
+    """Yield the bytes of each result of a multi-output op."""
     for each in node.result if isinstance(node.result, tuple) else ():
         yield _bytes_of(node, each)
 
@@ -202,19 +203,19 @@ def _bytes_of(node: Node, result: Result) -> int:
 
 
 Received: TypeAlias = Mapping[str, Mapping[str, str]]
-"""Inputs of compiled graphs that another graph of the step made, by the names of graph and input:
-`{"forward_1": {"h": "forward_0:relu"}}`. The graphs alone do not tell them from the step's inputs.
+"""Inputs of compiled graphs made by another graph of the step, by graph name and input name:
+`{"forward_1": {"h": "forward_0:relu"}}`. The graphs do not distinguish them from the step's inputs.
 """
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Kept:
-    """A storage that a step keeps for its backward.
+    """A storage that a step saves for its backward.
 
     Attributes:
-        node: the op that made it; of several results it is the projection.
-        graph: the graph that made it.
-        bytes: its size, as often as it was made.
+        node: op that allocated it; for a multi-output op, the projection.
+        graph: graph that allocated it.
+        bytes: size of the storage, times the number of runs that allocated it.
     """
 
     node: Node
@@ -223,15 +224,15 @@ class Kept:
 
 
 def kept(graphs: Sequence[Graph], received: Received, *, times_run: bool = True) -> Iterator[Kept]:
-    """The storages that graphs keep, each once.
+    """Yield the storages that graphs save, each once.
 
     Args:
-        graphs: those of a step, in the order in which they run.
-        received: which inputs of the compiled ones another one made.
-        times_run: whether one of a graph that ran several times counts as often.
+        graphs: graphs of a step, in execution order.
+        received: maps compiled-graph inputs to the graph that produced them.
+        times_run: multiply each graph's storages by its run count.
 
     Raises:
-        CaptureError: where graphs do not say what is saved, and for a size that is a symbol.
+        CaptureError: if the saved values are unknown, or if a size is a symbol.
     """
     need_saved(graphs)
     storages = StepStorages(graphs, received)
@@ -261,14 +262,15 @@ def _kept_by(graph: Graph, storages: StepStorages) -> Iterator[Ref]:
 
 
 class StepStorages:
-    """Which values of several graphs share a storage.
+    """Shared storages of the values of several graphs.
 
     Args:
-        graphs: those of a step, in the order in which they run.
-        received: which inputs of the compiled ones another one made; eager ones name theirs by it.
+        graphs: graphs of a step, in execution order.
+        received: maps compiled-graph inputs to the graph that produced them; eager graphs name
+            theirs by it.
 
     Attributes:
-        forward_of: for the `id` of a compiled backward the forward whose saved values it takes.
+        forward_of: forward whose saved values a compiled backward takes, by the backward's `id`.
     """
 
     def __init__(self, graphs: Sequence[Graph], received: Received):
@@ -278,7 +280,7 @@ class StepStorages:
         self.forward_of = _forwards(graphs)
 
     def base(self, graph: Graph, ref: Ref) -> tuple[Graph, Node]:
-        """The node that made the storage of a value, with its graph; or the input that has it."""
+        """Return the node that allocated a value's storage, or the owning input; and its graph."""
         return self.bases(graph)[ref.name]
 
     def bases(self, graph: Graph) -> Mapping[str, tuple[Graph, Node]]:

@@ -1,4 +1,4 @@
-"""The cost of graphs by module, and as a table like `FlopCounterMode.get_table`."""
+"""Costs of graphs by module, and as a table like `FlopCounterMode.get_table`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def by_module(
     times_run: bool = True,
     received: Received | None = None,
 ) -> dict[str, Cost]:
-    """What the ops of graphs cost, by the path of their module; see `Capture.by_module`."""
+    """Return the costs of the graphs' ops by module path; see `Capture.by_module`."""
     if depth is not None and (isinstance(depth, bool) or not isinstance(depth, int) or depth < 0):
         raise ValueError(f"depth={depth!r} is no depth of modules: an int of at least 0, or None")
     flops: dict[str, int] = {}
@@ -52,22 +52,22 @@ DIRECTIONS: Mapping[GraphKind, str] = {
     "backward": "backward",
     "joint": "joint",
 }
-"""The direction in which the graphs of a kind run."""
+"""Direction in which the graphs of a kind run."""
 WHOLE = "(all)"
-"""What the row of the whole step is called."""
+"""Row title of the whole step."""
 
 
 @dataclass(slots=True)
 class CostRow:
-    """What a module costs with all below it.
+    """Cost of a module, including its submodules.
 
     Attributes:
-        module: its path, "" for the whole step.
-        saved_bytes: the bytes that it keeps for the backward; None where that is not known.
-        flops: its floating-point operations, by direction.
-        recomputed: those of the backward that compute what the forward has computed.
-        nesting: how many rows are around it.
-        has_ops: whether it is the innermost module of an op that costs something.
+        module: path of the module, "" for the whole step.
+        saved_bytes: bytes saved for the backward; `None` if unknown.
+        flops: floating-point operations, by direction.
+        recomputed: FLOPs of the backward that recompute forward ops.
+        nesting: number of enclosing rows.
+        has_ops: True if it is the innermost module of an op with a cost.
     """
 
     module: str
@@ -79,18 +79,18 @@ class CostRow:
 
     @property
     def total(self) -> int:
-        """Its floating-point operations in all directions."""
+        """Floating-point operations in all directions."""
         return sum(self.flops.values())
 
 
 @dataclass(frozen=True, slots=True)
 class CostTable:
-    """What the modules of graphs cost.
+    """Costs of the modules of graphs.
 
     Attributes:
-        rows: the whole first, each module before those below it; one that only holds another one
-            has no row.
-        note: which ops are not counted, because torch has no formula for them; "" for none.
+        rows: the whole step first, each module before its submodules. A module that only contains
+            one other module has no row.
+        note: ops that are not counted because torch has no formula for them; "" if all are counted.
     """
 
     rows: Sequence[CostRow]
@@ -98,7 +98,7 @@ class CostTable:
 
     @property
     def figures(self) -> list[tuple[str, list[int]]]:
-        """The columns, each with a title and a figure for each row."""
+        """Return the columns, each with a title and a figure for each row."""
         whole = self.rows[0]
         directions = list(whole.flops) if len(whole.flops) > 1 else []
         columns = [
@@ -122,10 +122,10 @@ def cost_table(
     """Return the costs of the modules of graphs.
 
     Args:
-        graphs: the graphs, which count as often as they ran.
-        costs: what `by_module` gives for them at this depth.
-        depth: how many parts the path of a module has at most; None for any number.
-        recomputed: what the backward computes again.
+        graphs: the graphs; each counts as often as it ran.
+        costs: result of `by_module` for the graphs at this depth.
+        depth: maximum number of parts of a module path; `None` for no limit.
+        recomputed: ops recomputed by the backward.
 
     Raises:
         CaptureError: see `Graph.flops`.
@@ -142,7 +142,7 @@ def cost_table(
 def _rows(
     graphs: Sequence[Graph], costs: Mapping[str, Cost], depth: int | None = None
 ) -> tuple[dict[str, CostRow], set[str]]:
-    """The rows of all modules, by their paths, and the ops that are in none."""
+    """Return the rows of all modules by path, and the ops outside every module."""
     known = all(graph.level in SAVING_LEVELS for graph in graphs)
     rows: dict[str, CostRow] = {}
     unknown: set[str] = set()
@@ -173,7 +173,7 @@ def _note(unknown: Iterable[str]) -> str:
 
 
 def _below(paths: Iterable[str]) -> Mapping[str, Sequence[str]]:
-    """The modules directly in each, in order."""
+    """Return the direct submodules of each module, in order."""
     below: defaultdict[str, list[str]] = defaultdict(list)
     for path in sorted(paths, key=_in_order):
         if path:
@@ -182,13 +182,13 @@ def _below(paths: Iterable[str]) -> Mapping[str, Sequence[str]]:
 
 
 def _paths(module: str) -> list[str]:
-    """The paths of a module and of all that are around it, the outermost first."""
+    """Return the paths of a module and of its enclosing modules, outermost first."""
     parts = module.split(".") if module else []
     return [".".join(parts[:end]) for end in range(len(parts) + 1)]
 
 
 def _shown(rows: Mapping[str, CostRow]) -> Iterator[CostRow]:
-    """The rows that are shown, each with how many of these are around it."""
+    """Yield the visible rows, each with the number of enclosing visible rows."""
     below = _below(rows)
     todo = [("", 0)]
     while todo:
@@ -202,7 +202,7 @@ def _shown(rows: Mapping[str, CostRow]) -> Iterator[CostRow]:
 
 
 def _in_order(path: str) -> tuple[int, str]:
-    """Sorts `layer.2` before `layer.10`."""
+    """Return a sort key that puts `layer.2` before `layer.10`."""
     name = path.rpartition(".")[2]
     return (int(name), "") if name.isdecimal() else (-1, name)
 
@@ -210,10 +210,10 @@ def _in_order(path: str) -> tuple[int, str]:
 def changed_costs(
     before: Sequence[Graph], after: Sequence[Graph]
 ) -> tuple[list[tuple[CostRow, CostRow]], str]:
-    """What the modules that cost another amount cost before and after, the whole first.
+    """Format the costs, before and after, of each module whose cost changed; the whole step first.
 
-    A module has no row where the whole change is that of a single one in it. The text says which
-    ops are not counted, as `CostTable.note`.
+    A module is left out if its whole change happens in a single submodule. The text names the ops
+    that are not counted, as in `CostTable.note`.
 
     Raises:
         CaptureError: see `Graph.flops`.
@@ -233,12 +233,12 @@ def changed_costs(
 
 
 def _row(rows: Mapping[str, CostRow], path: str) -> CostRow:
-    """The row of a module; one of nothing where it has no ops."""
+    """Return the row of a module; an empty row if the module has no ops."""
     return rows.get(path) or CostRow(path, None if rows[""].saved_bytes is None else 0)
 
 
 def _change(before: CostRow, after: CostRow) -> tuple[int, int]:
-    """The change of the FLOPs and of the saved bytes, as far as they are known."""
+    """Return the changes of the FLOPs and of the saved bytes, as far as they are known."""
     saved = (after.saved_bytes or 0) - (before.saved_bytes or 0)
     return after.total - before.total, saved
 
@@ -249,7 +249,7 @@ def format_cost_table(
     depth: int | None = None,
     recomputed: Sequence[Recomputed] = (),
 ) -> str:
-    """See `Capture.cost_table` and, for the arguments, `cost_table` here."""
+    """Format a cost table; see `Capture.cost_table`, and `cost_table` for the arguments."""
     table = cost_table(graphs, costs, depth, recomputed)
     rows = table.rows
     columns = [["module", *(f"{'  ' * row.nesting}{row.module or WHOLE}" for row in rows)]]

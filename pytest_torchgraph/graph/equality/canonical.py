@@ -1,13 +1,17 @@
-"""The canonical form of graphs, in which they are compared and stored.
+"""Canonical form of graphs, in which they are compared and stored.
 
-Ops that compute the same are written as one, since releases of torch disagree on ops that move no
-data. One release wraps saved values and gradients into `aten.detach`, the next does not; below
-autograd that is another name for the same tensor. In a graph that the user handed over it is an op
-like any other, since autograd added none. `aten.view`, `aten._unsafe_view` and
-`aten.reshape` give the same values in another shape; where a reshape copies, a `clone` stands
-beside it. An exported program has `contiguous` instead, in one release written out before the view
-and in the next within the reshape. It may also hold an `empty` that nothing uses. A graph itself
-keeps the ops that torch ran, and so do its op counts.
+Ops that compute the same are written as one op, because torch releases disagree on ops that move no
+data:
+
+- One release wraps saved values and gradients in `aten.detach`, the next does not. Below autograd,
+  a detach is only another name for the same tensor. In a graph that the user handed over it counts
+  like any other op, because autograd added none.
+- `aten.view`, `aten._unsafe_view` and `aten.reshape` give the same values in another shape. If a
+  reshape copies, there is a `clone` next to it.
+- An exported program has `contiguous` instead: in one release as an op before the view, in the next
+  as part of the reshape. It may also contain an unused `empty`.
+
+The graph itself keeps the ops that torch ran, and so do its op counts.
 """
 
 from __future__ import annotations
@@ -21,33 +25,33 @@ from ..cost.step import with_savers
 from ..model import Arg, Effect, Graph, Node, Ref, iter_refs
 
 BELOW_AUTOGRAD = ATEN_LEVELS
-"""The levels of graphs that autograd has been applied to already."""
+"""Levels of graphs to which autograd has already been applied."""
 
 ALIAS_OP = "aten.detach.default"
-"""The op whose result is its argument, below autograd."""
+"""Below autograd, an op whose result is its argument."""
 SAME_OPS = {
     "aten._unsafe_view.default": "aten.view.default",
     "aten.reshape.default": "aten.view.default",
 }
-"""Ops, and the one that computes the same and stands for them."""
+"""Maps each op to the canonical op that computes the same."""
 
 VIEW_OP = "aten.view.default"
 CONTIGUOUS_OP = "aten.contiguous.default"
-"""The op that, before a view, is one half of a reshape in an exported program."""
+"""Op that forms, together with the following view, a reshape in an exported program."""
 EMPTY_OP = "aten.empty.memory_format"
-"""The op whose result is nothing where it is not used."""
+"""Op that has no effect if its result is unused."""
 
 
 def canonical_op(op: str) -> str:
-    """The op that stands for all that compute the same as `op`."""
+    """Return the canonical op of all ops that compute the same as `op`."""
     return SAME_OPS.get(op, op)
 
 
 def canonical(graphs: Sequence[Graph]) -> tuple[Graph, ...]:
-    """The canonical form of the graphs of one capture, in which a forward precedes its backward.
+    """Return the canonical form of one capture's graphs, in which a forward precedes its backward.
 
-    A saved input of a backward that is an alias of another value gets the name of that value, and
-    several aliases of one value become one input. Names in eager graphs are of their own.
+    A saved input of a backward that is an alias takes the name of its original value, and several
+    aliases of one value become one input. Eager graphs have their own names.
     """
     names: dict[str, str] = {}
     canonical_graphs = []
@@ -64,12 +68,12 @@ def canonical(graphs: Sequence[Graph]) -> tuple[Graph, ...]:
 
 
 def canonical_graph(graph: Graph) -> Graph:
-    """The canonical form of one graph; the same object where it is canonical already."""
+    """Return the canonical form of one graph; the same object if it is already canonical."""
     return _without(graph, aliases_of(graph))
 
 
 def _without(graph: Graph, aliases: Mapping[str, str]) -> Graph:
-    """The canonical form of a graph, given its aliases: these are dropped."""
+    """Return the canonical form of a graph, given its aliases, which are dropped."""
     subgraphs = tuple(map(canonical_graph, graph.subgraphs))
     unused = _unused_memory(graph)
     if aliases or unused or any(node.op in SAME_OPS for node in graph.nodes):
@@ -85,7 +89,7 @@ def _without(graph: Graph, aliases: Mapping[str, str]) -> Graph:
 
 
 def aliases_of(graph: Graph) -> dict[str, str]:
-    """The name of the original value of each alias, by the alias's name."""
+    """Return the name of the original value of each alias, by the alias's name."""
     originals: dict[str, str] = {}
     if graph.level in BELOW_AUTOGRAD and not graph.given:
         for node in graph.nodes:
@@ -100,7 +104,7 @@ def aliases_of(graph: Graph) -> dict[str, str]:
 
 
 def _halves_of_reshapes(graph: Graph) -> list[Node]:
-    """The nodes of an exported program that make a value contiguous for views and nothing else."""
+    """Return an exported program's nodes that make a value contiguous only for views."""
     uses = _uses(graph)
     viewed = Counter(
         node.args[0].name
@@ -118,7 +122,7 @@ def _halves_of_reshapes(graph: Graph) -> list[Node]:
 
 
 def _unused_memory(graph: Graph) -> frozenset[str]:
-    """The names of the nodes of an exported program that take memory which nothing uses."""
+    """Return the names of an exported program's nodes that allocate unused memory."""
     if graph.level != "export" or not any(node.op == EMPTY_OP for node in graph.nodes):
         return frozenset()
     uses = _uses(graph)
@@ -126,7 +130,7 @@ def _unused_memory(graph: Graph) -> frozenset[str]:
 
 
 def _uses(graph: Graph) -> Counter[str]:
-    """How often each value is used, by its name."""
+    """Count the uses of each value, by name."""
     uses = Counter(ref.name for ref in graph.saved)
     for node in graph.nodes:
         targets = tuple([effect.target for effect in node.effects])
@@ -135,10 +139,10 @@ def _uses(graph: Graph) -> Counter[str]:
 
 
 def _with_saved(graph: Graph, names: Mapping[str, str]) -> Graph:
-    """A backward whose saved inputs have the names of their original values.
+    """Return a backward whose saved inputs have the names of their original values.
 
     Args:
-        names: the original value of each alias in the graphs before it.
+        names: original value of each alias in the preceding graphs.
     """
     saved = {node.name for node in graph.inputs if node.op == "saved"}
     wanted = {name: names[name] for name in saved & names.keys()}
@@ -154,7 +158,7 @@ def _with_saved(graph: Graph, names: Mapping[str, str]) -> Graph:
 
 
 def _rewritten(node: Node, names: Mapping[str, str]) -> Node:
-    """The node with its canonical op and with references renamed."""
+    """Return the node with its canonical op and renamed references."""
     op = canonical_op(node.op)
     if not names or not _mentions(node, names):
         return node if op == node.op else replace(node, op=op)
@@ -169,7 +173,7 @@ def _rewritten(node: Node, names: Mapping[str, str]) -> Node:
 
 
 def _mentions(node: Node, names: Mapping[str, str]) -> bool:
-    """Whether the node refers to one of `names`; most nodes have plain arguments only."""
+    """Return True if the node refers to one of `names`; most nodes have plain arguments only."""
     if node.kwargs or node.effects or node.after:
         targets = tuple([effect.target for effect in node.effects])
         return any(

@@ -1,10 +1,9 @@
-"""Isomorphism of dataflow, decided exactly, at each level of detail.
+"""Exact isomorphism of dataflow, at each level of detail.
 
-Live nodes need no search: the operands of a node are ordered, so that a node that the output or a
-side effect needs is identified by any path that leads to it from there. Walking both graphs from
-their outputs in lockstep pairs all live nodes. Hashes alone would not do: they confuse a node that
-is used twice with two equal nodes. Dead code is left, which is paired by colour refinement with
-bounded backtracking.
+Live nodes need no search. Operands are ordered, so any path from the output or a side effect to a
+live node identifies it, and walking both graphs from their outputs in lockstep pairs all live
+nodes. Hashes would not be enough: they confuse a node used twice with two equal nodes. Dead code
+remains; it is paired by colour refinement with bounded backtracking.
 """
 
 from __future__ import annotations
@@ -20,22 +19,22 @@ from .canonical import aliases_of, canonical, canonical_graph
 from .numbered_graph import NumberedGraph, OrderFree, common
 
 COLOR_ROUNDS = 3
-"""How often the colours of dead nodes are refined, by users and then by operands.
+"""Rounds of colour refinement of dead nodes, by users and then by operands.
 
 Colours only narrow the search, which checks each pair: fewer rounds cost time, never exactness.
 """
 
 BACKTRACKING_PER_NODE = 100
 BACKTRACKING_AT_LEAST = 10_000
-"""Bounds of the search among dead nodes of one colour, in pairs that are tried and undone.
+"""Limits of the search among dead nodes of one colour, in pairs that are tried and undone.
 
-Beyond the sum two graphs count as different: a check then fails, instead of passing or running for
-hours. Only graphs with much symmetric dead code come near.
+Beyond their sum, two graphs count as different, so a check fails instead of passing or running for
+hours. Only graphs with much symmetric dead code come close.
 """
 
 
 _IN_ORDER = "saves_in_order_of"
-"""Where a forward notes the one that was seen to save the same values in the same order."""
+"""Attribute of a forward that caches a forward known to save the same values in the same order."""
 
 
 def _note_order(first: Graph, second: Graph) -> None:
@@ -48,23 +47,24 @@ def _saves_in_order(first: Graph, second: Graph) -> bool:
 
 
 def isomorphic(a: Graph, b: Graph) -> bool:
-    """Whether two graphs have the same dataflow (see `Graph`)."""
+    """Return True if two graphs have the same dataflow (see `Graph`)."""
     return _compared(a, b) is not None
 
 
 class EquivalenceClasses:
-    """Equivalence classes of graphs: a number for each, equal where the dataflow is the same.
+    """Equivalence classes of graphs: graphs with the same dataflow have the same number.
 
-    The bodies of higher-order ops are compared by their numbers. The live part of a graph has a
-    canonical numbering, as the output reaches its nodes, so that two bodies are compared node by
-    node only where both have dead code.
+    Bodies of higher-order ops are compared by their class numbers. The live part of a graph has a
+    canonical numbering, in the order in which the output reaches its nodes. Two bodies are
+    therefore
+    compared node by node only if both have dead code.
 
     Attributes:
-        ids: numbers by what they stand for: live parts, colours and classes.
-        known: each graph that was classified, with the number of its class, by `id`.
-        flats: each graph that was numbered for a diff, by `id`.
-        order_free: likewise each that was numbered for equality.
-        alike: one graph of each class, with its number, by live part and colours of dead nodes.
+        ids: numbers of live parts, colours and classes, by key.
+        known: each classified graph with its class number, by `id`.
+        flats: each graph numbered for a diff, by `id`.
+        order_free: each graph numbered for equality, by `id`.
+        alike: one graph of each class with its number, by live part and colours of dead nodes.
     """
 
     def __init__(self) -> None:
@@ -75,14 +75,14 @@ class EquivalenceClasses:
         self.alike: dict[Hashable, list[tuple[OrderFree, int]]] = {}
 
     def flat(self, graph: Graph) -> NumberedGraph:
-        """The numbered graph, in whose labels a subgraph is the number of its class."""
+        """Return the numbered graph; its labels contain the class numbers of subgraphs."""
         flat = self.flats.get(id(graph))
         if flat is None:
             flat = self.flats[id(graph)] = NumberedGraph(graph, self._label(graph))
         return flat
 
     def compared(self, graph: Graph) -> OrderFree:
-        """The numbered graph as it is compared."""
+        """Return the numbered graph in the form used for comparison."""
         flat = self.order_free.get(id(graph))
         if flat is None:
             flat = self.order_free[id(graph)] = OrderFree(graph, self._label(graph))
@@ -105,7 +105,9 @@ class EquivalenceClasses:
         return self.number(first) == self.number(second)
 
     def pairing(self, first: Graph, second: Graph) -> list[int] | None:
-        """For each node of `first` the number of its counterpart; None if the graphs differ."""
+        """Return the counterpart's number for each node of `first`, or `None` if the graphs
+        differ.
+        """
         if not self._may_be_equal(first, second):
             return None
         in_order = self._in_order(first, second)
@@ -114,14 +116,14 @@ class EquivalenceClasses:
         return _paired(self.compared(first), self.compared(second))
 
     def _may_be_equal(self, first: Graph, second: Graph) -> bool:
-        """Return False for graphs of other nodes, for which no order has to be worked out."""
+        """Return False if the nodes differ, so that no order needs to be computed."""
         a, b = self.flat(first), self.flat(second)
         return len(a.nodes) == len(b.nodes) and Counter(a.valueless) == Counter(b.valueless)
 
     def _in_order(self, first: Graph, second: Graph) -> list[int] | None:
-        """The same for graphs whose saved values and sums are in one order, as they mostly are.
+        """Pair graphs whose saved values and sums have the same order, which is the common case.
 
-        That takes half as long.
+        This takes half the time of `pairing`.
         """
         if not self._take_the_same(first, second):
             return None
@@ -131,7 +133,7 @@ class EquivalenceClasses:
         return found
 
     def _take_the_same(self, first: Graph, second: Graph) -> bool:
-        """Return True if the saved inputs of two backwards are the same values, in their order."""
+        """Return True if two backwards have the same saved inputs in the same order."""
         if first.saver is None or second.saver is None:
             return first.saver is second.saver
         savers = first.saver, second.saver
@@ -153,7 +155,7 @@ class EquivalenceClasses:
         return len(taken[0]) == len(taken[1]) and pairs.issuperset(zip(*taken, strict=True))
 
     def number(self, graph: Graph) -> int:
-        """The number of a graph's class."""
+        """Return the number of a graph's class."""
         entry = self.known.get(id(graph))
         if entry is None:
             entry = self.known[id(graph)] = graph, self._classify(self.compared(graph))
@@ -180,7 +182,7 @@ class EquivalenceClasses:
 
 
 def _canonical_numbers(flat: OrderFree) -> dict[int, int]:
-    """Numbers of the inputs and of all nodes that the output needs, the same in equal graphs."""
+    """Number the inputs and all nodes that the output needs, identically in equal graphs."""
     numbers = {i: number for number, i in enumerate(flat.roots)}
     todo = [len(flat.nodes) - 1] if flat.nodes else []
     for i in flat.roots:
@@ -194,7 +196,7 @@ def _canonical_numbers(flat: OrderFree) -> dict[int, int]:
 
 
 def pairing(first: Graph, second: Graph) -> list[int] | None:
-    """For each node of `first` the number of its counterpart, or None if the graphs differ.
+    """Return the counterpart's number for each node of `first`, or `None` if the graphs differ.
 
     Nodes are numbered by their positions in the canonical forms.
     """
@@ -206,7 +208,9 @@ def pairing(first: Graph, second: Graph) -> list[int] | None:
 
 
 def _compared(first: Graph, second: Graph) -> tuple[Graph, list[int]] | None:
-    """The canonical form of `second` as it is compared, and the `pairing` by positions in it."""
+    """Return the canonical form of `second` used for comparison, and the `pairing` with its
+    nodes.
+    """
     given = first, second
     first, second = map(canonical_graph, common(first, second))
     if len(first.nodes) != len(second.nodes) or len(first.saved) != len(second.saved):
@@ -238,12 +242,13 @@ class _Pairing:
 
     Attributes:
         a, b: the graphs.
-        forward: for each node of `a` its partner in `b`, -1 for none.
-        backward: for each node of `b` its partner in `a`, -1 for none.
-        paired: the nodes of `a` that have one, in the order in which they got it.
+        forward: partner in `b` of each node of `a`, -1 for none.
+        backward: partner in `a` of each node of `b`, -1 for none.
+        paired: nodes of `a` with a partner, in the order of pairing.
         colors_a, colors_b: colours of the dead nodes (see `_colors`).
-        free: dead nodes of `b` without partner, by colour and by (operand, slot, colour). Some
-            may have got a partner since.
+        free: unpaired dead nodes of `b`, by colour and by (operand, slot, colour). Some
+            may have been
+            paired since.
     """
 
     def __init__(self, a: NumberedGraph, b: NumberedGraph):
@@ -254,7 +259,9 @@ class _Pairing:
         self.paired: list[int] = []
 
     def pair_all(self, todo: list[tuple[int, int]]) -> bool:
-        """Pair these nodes and, through their operands, all that they need; false if that fails."""
+        """Pair these nodes and, through their operands, all nodes that they need. Return True on
+        success.
+        """
         while todo:
             i, j = todo.pop()
             if self.forward[i] == j:
@@ -277,7 +284,7 @@ class _Pairing:
         return value == other or value is None or other is None
 
     def pair_dead(self) -> bool:
-        """Pair the nodes that neither output nor side effects need; false if that fails."""
+        """Pair the nodes that neither output nor side effects need. Return True on success."""
         dead_a = [i for i, j in enumerate(self.forward) if j == -1]
         dead_b = [j for j, i in enumerate(self.backward) if i == -1]
         if not dead_a:
@@ -311,10 +318,11 @@ class _Pairing:
         return True
 
     def _pair_part(self, i: int, j: int) -> bool:
-        """Pair two dead nodes and their whole connected component; false if that fails.
+        """Pair two dead nodes and their whole connected component. Return True on success.
 
-        The other users of a paired node come next, so that a choice between equal nodes is made
-        once for all of them.
+        The other users of a paired node come next, so that a choice between equal nodes is
+        made once for
+        all of them.
         """
         todo = [i]
         while todo:
@@ -332,7 +340,7 @@ class _Pairing:
         return True
 
     def _undo(self, start: int) -> None:
-        """Take back all pairs but the first `start`."""
+        """Undo all pairs except the first `start`."""
         while len(self.paired) > start:
             i = self.paired.pop()
             j = self.forward[i]
@@ -342,7 +350,7 @@ class _Pairing:
                 self.free[key].append(j)
 
     def _candidates(self, color: int) -> Iterator[int]:
-        """The free nodes of a colour, lazily: mostly the first one fits."""
+        """Yield the free nodes of a colour, lazily: the first usually fits."""
         free = self._free(color)
         if free:
             first = free[-1]
@@ -350,14 +358,14 @@ class _Pairing:
             yield from [j for j in dict.fromkeys(reversed(free)) if j != first]
 
     def _free(self, key: Hashable) -> list[int]:
-        """The nodes without partner that have this colour, or this colour and operand."""
+        """Return the unpaired nodes with this colour, or with this colour and operand."""
         free = self.free.get(key, [])
         while free and self.backward[free[-1]] != -1:
             free.pop()
         return free
 
     def _partner(self, i: int) -> int:
-        """A free node of the same colour that uses the partners of what `i` uses, or -1."""
+        """Return a free node of the same colour whose operands are the partners of `i`'s, or -1."""
         color = self.colors_a[i]
         choices = [
             self._free((self.forward[operand], slot, color))
@@ -368,7 +376,7 @@ class _Pairing:
         return next((j for j in reversed(fewest) if self._fits(i, j)), -1)
 
     def _fits(self, i: int, j: int) -> bool:
-        """Whether `j` is free, and no operand of the two has another partner."""
+        """Return True if `j` is free and no operand of the two has a different partner."""
         return self.backward[j] == -1 and all(
             self.forward[o] == p if self.forward[o] != -1 else self.backward[p] == -1
             for o, p in zip(self.a.operands[i], self.b.operands[j], strict=True)
@@ -381,12 +389,14 @@ def _colors(
     live: Callable[[int], Hashable],
     ids: dict[Hashable, int],
 ) -> dict[int, int]:
-    """Colours of dead nodes: equal ones compute the same and are used alike, up to some distance.
+    """Return colours of dead nodes.
+
+    Nodes of one colour compute the same and have the same uses, up to some distance.
 
     Args:
-        dead: the nodes to colour, in order.
-        live: a key for any other node, the same for partners in two graphs.
-        ids: numbers of the keys, shared by the graphs that are compared.
+        dead: nodes to colour, in order.
+        live: key of each other node, equal for partners in two graphs.
+        ids: numbers of the keys, shared by the compared graphs.
     """
 
     def intern(key: Hashable) -> int:
@@ -410,11 +420,11 @@ def _colors(
 
 
 def renamed_values(old: Sequence[Graph], new: Sequence[Graph]) -> list[tuple[str, str]]:
-    """The old and the new name of each value that is called differently, in the old order.
+    """Return the old and new name of each renamed value, in the old order.
 
     Args:
-        old: the graphs of one capture.
-        new: those of another one, pair by pair equal to them.
+        old: graphs of one capture.
+        new: equal graphs of another capture, in the same order.
     """
     return [
         pair
@@ -438,7 +448,9 @@ def _renamed(old: Graph, new: Graph) -> list[tuple[str, str]]:
 
 
 def strict(graph: Graph) -> Graph:
-    """The graph with its strides and devices in its dtypes and constants, which `==` compares."""
+    """Return the graph with strides and devices as part of dtypes and constants, compared by
+    `==`.
+    """
     return replace(
         graph,
         nodes=tuple(map(_strict_node, graph.nodes)),

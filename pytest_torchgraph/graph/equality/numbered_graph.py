@@ -1,26 +1,25 @@
-"""A graph as arrays of numbers, independent of the order of statements that do not depend on each
-other.
+"""A graph as arrays of numbers, independent of the order of independent statements.
 
-All dependencies become one thing, the ordered operands of a node:
+All dependencies become ordered operands of a node:
 
 - its arguments, in order;
-- `Node.after`, the writes that it must come after;
-- the effect before its own on the same resource (an input, an attribute, the random numbers, ...);
-- for the output, the values saved for backward, those that the target returned (`Graph.output`),
-  and the last effect on each resource.
+- `Node.after`, the writes that must precede it;
+- the preceding effect on the same resource (an input, an attribute, the random numbers, ...);
+- for the output: the values saved for backward, the values that the target returned
+  (`Graph.output`), and the last effect on each resource.
 
-So equality and diff need not know of side effects, and a node is live where it is reachable from
-the output.
+Equality and diff therefore need no knowledge of side effects, and a node is live if it is reachable
+from the output.
 
 A stored file of an older version, a printed graph and fake tensors lack facts that a capture has.
 
-Three things of a training graph follow the order in which the forward ran:
+Three properties of a training graph depend on the order in which the forward ran:
 
-- the values that a forward saves: here they are sorted by what they compute;
-- the inputs of a backward that its forward saved: here they have no order, and a label that says
-  what they are in the forward;
-- the sums of gradients: autograd adds the gradients of one value as they come in, `(a + b) + c` or
-  `(c + b) + a`. Here such a sum is one op, whose operands are sorted by what they compute.
+- The values that a forward saves are sorted here by what they compute.
+- The inputs of a backward saved by its forward have no order here; a label identifies them by
+  their value in the forward.
+- Autograd adds the gradients of one value as they arrive, `(a + b) + c` or `(c + b) + a`. Here
+  the sum of gradients is one op, whose operands are sorted by what they compute.
 """
 
 from __future__ import annotations
@@ -36,22 +35,22 @@ from .canonical import aliases_of, canonical, canonical_graph
 
 
 class NumberedGraph:
-    """A graph, its nodes numbered by position.
+    """A graph with its nodes numbered by position.
 
     Attributes:
         graph: the graph.
         nodes: its nodes; the output is the last.
-        index: the number of each node, by its name.
+        index: number of each node, by name.
         inputs: numbers of the placeholders.
-        roots: those that are compared in their order.
-        labels: for each node all that is compared apart from operands, as a string: kind, op,
-            constants, effects, dtype and shape, and the classes of subgraphs.
+        roots: numbers of the nodes that are compared in their order.
+        labels: everything about each node that is compared, except its operands, as a string: kind,
+            op, constants, effects, dtype and shape, and the classes of subgraphs.
         valueless: the labels, without the values of constant tensors.
-        values: the value of each constant tensor, as a string, if it is known.
+        values: value of each constant tensor, as a string, if known.
         plain: the labels without the classes of subgraphs.
         shapeless: the labels without dtype and shape.
-        operands: for each node the numbers of its operands, in the order above.
-        arity: for each node how many of its operands are arguments (or outputs and saved values).
+        operands: numbers of each node's operands, in the order above.
+        arity: number of each node's operands that are arguments (or outputs and saved values).
     """
 
     def __init__(self, graph: Graph, subgraph_label: Callable[[str], str] | None = None):
@@ -103,7 +102,7 @@ class NumberedGraph:
                 self.plain[i] += f"={value}"
 
     def _returned_by_target(self) -> list[int]:
-        """Add to the label of the output what the target returned; the nodes among that."""
+        """Add the target's return values to the output's label; return the nodes among them."""
         refs: list[str] = []
         leaves = [
             f"{quote(path)}={_skeleton(value, refs, _no_label)}"
@@ -114,7 +113,7 @@ class NumberedGraph:
         return [self.index[name] for name in refs]
 
     def _call(self, node: Node, refs: list[str], subgraph_label: Callable[[str], str]) -> str:
-        """The label without dtype and shape; the references in it are appended to `refs`."""
+        """Return the label without dtype and shape, and append its references to `refs`."""
         if node.kind == "placeholder":
             return "placeholder"
         of_call = () if is_constant(node) else node.args
@@ -131,11 +130,11 @@ class NumberedGraph:
         return f"{node.kind} {node.op}{target}({','.join(args)}){effects}"
 
     def _chain(self, node: Node, i: int, heads: dict[str, int]) -> Iterator[int]:
-        """The earlier effects that this node's effects must follow.
+        """Yield the earlier effects that this node's effects must follow.
 
         Args:
-            i: the node's number.
-            heads: the last effect on each resource so far; updated.
+            i: number of the node.
+            heads: last effect on each resource so far; updated in place.
         """
         for effect in node.effects:
             if effect.kind == "opaque":
@@ -161,7 +160,7 @@ class NumberedGraph:
 
     @cached_property
     def users(self) -> list[list[tuple[int, int]]]:
-        """For each node the (user, slot) pairs in which it is an operand."""
+        """The (user, slot) pairs of each node, for every use as an operand."""
         users: list[list[tuple[int, int]]] = [[] for _ in self.nodes]
         for i, operands in enumerate(self.operands):
             for slot, operand in enumerate(operands):
@@ -170,15 +169,18 @@ class NumberedGraph:
 
     @property
     def returned(self) -> list[int]:
-        """What the graph returns, without what it saves for its backward; there is an output."""
+        """Values that the graph returns, without the values saved for its backward. Requires an
+        output.
+        """
         return self.operands[-1][: self.arity[-1] - len(self.graph.saved)]
 
     def uses(self, i: int) -> list[tuple[int, int]]:
-        """The (user, slot) pairs in which a node is an operand, apart from being saved.
+        """Return the (user, slot) pairs in which a node is an operand, apart from being saved.
 
-        What a forward saves is a set that follows from the backward, and its order says nothing
-        about a node, nor does which random op is the next. Of a node that is merely saved or has
-        its turn this alone is known: slot -1 of the output.
+        The set of values saved by a forward follows from the backward, and its order says
+        nothing about
+        a node; neither does the identity of the next random op. A node that is only saved, or only
+        precedes another random op, has the single use (output, slot -1).
         """
         last = len(self.nodes) - 1
         end = self.arity[last]
@@ -191,10 +193,10 @@ class NumberedGraph:
         return found or [(last, -1)] * bool(self.users[i])
 
     def takes_turns(self, i: int, slot: int) -> bool:
-        """Whether an operand is merely what had its turn before: the random op before this one.
+        """Return True if an operand only orders effects: the random op before this random op.
 
-        Two such ops have no value and no storage in common. What has the last turn is an operand of
-        the output.
+        Two random ops share no value and no storage. The last random op is an operand of the
+        output.
         """
         if slot < self.arity[i]:
             return False
@@ -204,7 +206,7 @@ class NumberedGraph:
         return not {*_mutated(node)} & {*_mutated(other)}
 
     def live(self) -> list[bool]:
-        """For each node whether the output or a side effect needs it."""
+        """For each node, True if the output or a side effect needs it."""
         live = [False] * len(self.nodes)
         if live:
             live[-1] = True
@@ -221,7 +223,7 @@ def is_constant(node: Node) -> bool:
 
 
 def _mutated(node: Node) -> Iterator[str]:
-    """The names of what a node writes to."""
+    """Yield the names of the nodes that a node writes to."""
     return (effect.target.name for effect in node.effects if effect.target is not None)
 
 
@@ -240,7 +242,7 @@ def _first(item: tuple[str, Arg]) -> str:
 
 
 def _skeleton(value: Arg, refs: list[str], subgraph_label: Callable[[str], str]) -> str:
-    """The argument printed with its references left open; these are appended to `refs`."""
+    """Print an argument with placeholders for its references, which are appended to `refs`."""
     if isinstance(value, Ref):
         refs.append(value.name)
         return "%"
@@ -262,15 +264,15 @@ def _skeleton(value: Arg, refs: list[str], subgraph_label: Callable[[str], str])
 
 
 WITH_SUMS = ("backward", "joint")
-"""The kinds of graphs in which the operands of a sum have no order."""
+"""Kinds of graphs in which the operands of a sum have no order."""
 MATCHED_BY_NAME = ("parameter", "buffer")
-"""The roles of inputs that are the same input if both graphs have one of that name."""
+"""Roles of inputs that are matched by name if both graphs have an input of that name."""
 
 
 def common(a: Graph, b: Graph) -> tuple[Graph, Graph]:
-    """Two graphs without the facts that one of them lacks, and with their parameters in one order.
+    """Return two graphs without the facts that either lacks, and with parameters in the same order.
 
-    The same objects if there is nothing to do.
+    Returns the same objects if nothing changes.
     """
     if a.given != b.given:
         a, b = as_captured(a), as_captured(b)
@@ -292,7 +294,7 @@ def common(a: Graph, b: Graph) -> tuple[Graph, Graph]:
 
 
 def equal_programs(a: Sequence[Graph], b: Sequence[Graph]) -> bool:
-    """Return True if two captures have equal graphs, which ran as often."""
+    """Return True if two captures have equal graphs with equal run counts."""
     return len(a) == len(b) and all(
         (old.kind, old.eager) == (new.kind, new.eager) and not runs_differ(old, new) and old == new
         for old, new in zip(canonical(a), canonical(b), strict=True)
@@ -300,16 +302,16 @@ def equal_programs(a: Sequence[Graph], b: Sequence[Graph]) -> bool:
 
 
 def runs_differ(old: Graph, new: Graph) -> bool:
-    """Return True if two graphs are known to have run another number of times."""
+    """Return True if two graphs are known to have different run counts."""
     known = (old.eager or old.counted) and (new.eager or new.counted)
     return known and old.runs != new.runs
 
 
 def in_order_of(a: Graph, b: Graph) -> Graph:
-    """Graph `b` with its parameters and buffers in the order of `a`, as far as names say it.
+    """Return graph `b` with its parameters and buffers in the order of `a`, matched by name.
 
-    An input whose name both graphs have stands where `a` has it; the others fill the places that
-    are left, in their order.
+    An input with a name in both graphs takes its position in `a`; the other inputs fill the
+    remaining positions, in order.
     """
     first = [node for node in a.inputs if node.op in MATCHED_BY_NAME]
     second = [node for node in b.inputs if node.op in MATCHED_BY_NAME]
@@ -359,25 +361,25 @@ def _without_options(graph: Graph) -> Graph:
 
 
 def as_captured(graph: Graph) -> Graph:
-    """A graph that the user handed over, as if it were captured: its aliases are nothing."""
+    """Return a graph handed over by the user as if captured: its aliases count as no-ops."""
     if not graph.given:
         return graph
     return replace(graph, given=False, subgraphs=tuple(map(as_captured, graph.subgraphs)))
 
 
 SUM_OP = "aten.add.Tensor"
-"""The op by which autograd adds gradients."""
+"""Op with which autograd adds gradients."""
 PARTIAL_SUM = "partial sum"
-"""The label of a sum that is an operand of the next one: its operands are those of the last."""
+"""Label of a sum that is an operand of the next sum: its operands move to the last sum."""
 
 
 class OrderFree(NumberedGraph):
-    """A graph as it is compared; see `NumberedGraph`.
+    """A graph in the form used for comparison; see `NumberedGraph`.
 
-    The saved inputs are no roots if the forward is known.
+    The saved inputs are not roots if the forward is known.
 
     Attributes:
-        sums: the last sums of gradients, each with the gradients that are added.
+        sums: the last sum of each chain of gradient sums, with the gradients it adds.
     """
 
     def __init__(self, graph: Graph, subgraph_label: Callable[[str], str] | None = None):
@@ -397,7 +399,7 @@ class OrderFree(NumberedGraph):
             last[start:end] = sorted(last[start:end], key=hashes.__getitem__)
 
     def _label_saved(self, hashes: Mapping[str, int]) -> None:
-        """Say in the labels of the saved inputs what they are in the forward."""
+        """Identify the saved inputs, in their labels, by their value in the forward."""
         saved = [i for i in self.inputs if self.nodes[i].op == "saved"]
         if not all(self.nodes[i].name in hashes for i in saved):
             return  # without a label their order is all that tells them apart
@@ -411,9 +413,9 @@ class OrderFree(NumberedGraph):
             self.valueless[i] += text
 
     def _find_sums(self) -> Iterator[tuple[int, list[int]]]:
-        """Each last sum of gradients with the gradients that are added.
+        """Yield the last sum of each chain of gradient sums, with the gradients it adds.
 
-        Partial sums lose their operands: as nodes that nothing uses they are counted, and no more.
+        Partial sums lose their operands: as unused nodes they are counted, and nothing more.
         """
         sums = {
             i
@@ -443,10 +445,11 @@ class OrderFree(NumberedGraph):
         yield from ((i, terms[i]) for i in sums - partial)
 
     def hashes(self) -> list[int]:
-        """For each node a hash of what it computes and is used for.
+        """A hash of each node's computation and uses.
 
-        It is the same in equal graphs of one process. Nodes of one hash are interchangeable, but
-        for the rare graph that is only told apart by a search.
+        The hash is equal in equal graphs of one process. Nodes with the same hash are
+        interchangeable,
+        except in rare graphs that only a search can distinguish.
         """
         position = {i: number for number, i in enumerate(self.roots)}
         last = len(self.nodes) - 1
@@ -473,9 +476,9 @@ class OrderFree(NumberedGraph):
 
 
 def hashes_by_name(graph: Graph) -> dict[str, int]:
-    """A hash of what each value of a graph computes, by its name; of an alias that of its value.
+    """Return a hash of each value's computation, by name; an alias has the hash of its value.
 
-    What the target returned is left out: a stored graph need not know it.
+    Values returned by the target are left out, because a stored graph may not record them.
     """
     flat = OrderFree(replace(canonical_graph(graph), output=None))
     hashes = {node.name: code for node, code in zip(flat.nodes, flat.hashes(), strict=True)}

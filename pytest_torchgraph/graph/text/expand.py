@@ -1,4 +1,4 @@
-r"""Reading a folded `.tgraph` text: every instance of a module gets its own lines again.
+r"""Expansion of a folded `.tgraph` text: every instance of a module gets its own lines again.
 
     each   = "each" path "*" [letter] "{" NL { line | each | call } "}" NL
     call   = path number [".." number] [letter] [":" formal "=" name { "," formal "=" name }] NL
@@ -7,14 +7,16 @@ r"""Reading a folded `.tgraph` text: every instance of a module gets its own lin
     span   = number [".." number]
     change = "-" key | "@" key | "~" line | "+" line
 
-They stand among the lines of a graph: nodes, values of a long return, `save` lines. `path` is that
-of a container and ends in a dot, in version 4 also in `_`, or is empty; the container's block holds
-until the next block of the same path and letter, and until a graph or a return begins or ends. One
-inside of a block holds there alone. `folded_names` says which names the lines of a block have.
+These elements appear among the lines of a graph: nodes, values of a long return, `save` lines.
+`path` is the path of a container. It is empty or ends in a dot; in version 4 it may also end in
+`_`. The container's block is valid until the next block with the same path and letter, or until a
+graph or a return begins or ends. A nested block is valid only in its enclosing block.
+`folded_names` describes the names in the lines of a block.
 
-The changes of a `but` are in the order of the block. `-` leaves a line out, `~` has another one for
-the one with the same key, `@` goes on behind a line, and `+` is one more line behind the one that
-was mentioned last, at first behind none. A key is the result's name, or else the whole line.
+The changes of a `but` follow the order of the block. `-` removes a line. `~` replaces the line that
+has the same key. `@` moves on to the position after a line. `+` inserts a line after the line
+mentioned last, or at the start of the block if no line was mentioned. A key is the result's name,
+or the whole line if the line has no result.
 """
 
 from __future__ import annotations
@@ -32,14 +34,14 @@ from .runs import CONTAINER, EXPRESSION, NUMBER, PATH, STRING, TOKEN, Block, eva
 
 @dataclass(frozen=True)
 class Expanded:
-    """A text with one line a node.
+    """A text with one line per node.
 
     Attributes:
         lines: its lines.
-        folded: the lines of the folded text that it was read from.
-        rows: for each line the index of the folded line that it comes from.
-        calls: for each instance that was written with others its first line and its path.
-        eager: whether there is an eager graph, for which version 2 is needed.
+        folded: lines of the folded text that it was read from.
+        rows: index of the folded line that each line was read from.
+        calls: first line and path of each instance that shared a line with other instances.
+        eager: True if the text has an eager graph, which requires version 2.
     """
 
     lines: list[str]
@@ -49,7 +51,7 @@ class Expanded:
     eager: bool
 
     def located(self, error: GraphFormatError) -> GraphFormatError:
-        """An error in these lines, with its position in the folded text."""
+        """Return an error in these lines with its position in the folded text."""
         row = min(error.line, len(self.lines)) - 1
         source = self.rows[row]
         column = _column_before(self.lines[row], self.folded[source], error.column - 1)
@@ -61,7 +63,7 @@ class Expanded:
 
 
 def _column_before(line: str, folded: str, column: int) -> int:
-    """Where a column of a line is in the folded line that it comes from, both from 0."""
+    """Return the column of the folded line for a column of the expanded line, both from 0."""
     if line == folded:
         return column
     if (change := re.match(r" *[~+] ", folded)) is not None:
@@ -82,11 +84,11 @@ def _column_before(line: str, folded: str, column: int) -> int:
 
 
 MAX_LINES = 500_000
-"""The most lines that a folded text stands for, with those of its blocks. More are never folded."""
+"""Maximum number of lines after expansion, blocks included. `fold` never writes more."""
 MAX_CHARACTERS = 100_000_000
-"""The most characters that a folded text stands for, counted likewise."""
+"""Maximum number of characters after expansion, blocks included."""
 MAX_NUMBERS = 20
-"""The most numbers in one name that follow from that of the instance."""
+"""Maximum number of expressions in the instance number within one name."""
 
 _FIRST = re.compile(rf"torchgraph [{EAGER_VERSION}{FACTS_VERSION}]\Z")
 _OPS = re.compile(r"(?:.*, )?detail ops(?:, |\Z)")
@@ -102,14 +104,14 @@ _NAME = re.compile(rf"[%@](?:{STRING}|(?:{PATH}|/|\[[0-9n+\-]{{1,24}}\])+)|\$+[0
 
 @dataclass
 class _Lines:
-    """Lines that are made, of the file or of a block.
+    """Lines of the file or of a block, expanded so far.
 
     Attributes:
         lines: the lines.
-        rows: for each the index of its line in the folded file.
-        depth: how many blocks are around them.
-        blocks: the blocks that they can call, by path and letter.
-        calls: for each instance its first line and its path.
+        rows: index of each line in the folded file.
+        depth: number of enclosing blocks.
+        blocks: blocks that the lines can call, by path and letter.
+        calls: first line and path of each instance.
     """
 
     lines: list[str] = field(default_factory=list)
@@ -120,12 +122,11 @@ class _Lines:
 
 
 def expand(text: str) -> str:
-    """The text with one line a node; the same text if nothing in it is folded.
+    """Return the text with one line per node, or the text itself if it is not folded.
 
     Raises:
-        GraphFormatError: with line and column, for a malformed block or instance, and for a text
-            that stands for more than `MAX_LINES` or `MAX_CHARACTERS`. What else may be wrong with
-            the lines is for `parse` to find.
+        GraphFormatError: with line and column, if a block or an instance is malformed, or if the
+            expanded text exceeds `MAX_LINES` or `MAX_CHARACTERS`. `parse` reports all other errors.
     """
     expanded = expand_lines(lines_of(text))
     if expanded is None:
@@ -137,7 +138,7 @@ def expand(text: str) -> str:
 
 
 def expand_lines(lines: list[str]) -> Expanded | None:
-    """As `expand`, with where each line comes from; None if nothing is folded."""
+    """Expand lines and record the origin of each line; `None` if nothing is folded."""
     if not _FIRST.match(lines[0]) or (len(lines) > 1 and _OPS.match(lines[1])):
         return None
     if not any(map(_FOLDED.match, lines)):
@@ -146,11 +147,11 @@ def expand_lines(lines: list[str]) -> Expanded | None:
 
 
 class _Expander(ValueReader):
-    """Reads the lines of a folded text.
+    """Reader of the lines of a folded text.
 
     Attributes:
-        left_lines: how many lines may still be made.
-        left_characters: how many characters may still be made.
+        left_lines: number of lines that may still be added.
+        left_characters: number of characters that may still be added.
     """
 
     def __init__(self, lines: list[str]):
@@ -180,7 +181,7 @@ class _Expander(ValueReader):
         return Expanded(out.lines, self.lines, out.rows, out.calls, eager)
 
     def charge(self, lines: int, characters: int) -> None:
-        """Fail if so many more lines or characters are too many."""
+        """Count lines and characters; fail if they exceed the limits."""
         self.left_lines -= lines
         self.left_characters -= characters
         if self.left_lines < 0:
@@ -191,11 +192,11 @@ class _Expander(ValueReader):
     # -- blocks ----------------------------------------------------------------------------------
 
     def folded(self, match: re.Match[str], indent: int, out: _Lines) -> bool:
-        """Read a block, or a call with its exceptions; false at the end of the text.
+        """Read a block, or a call with its exceptions. Return False at the end of the text.
 
         Args:
-            match: what `_FOLDED` found in the line.
-            indent: how many spaces it begins with.
+            match: the match of `_FOLDED` in the line.
+            indent: number of spaces at the start of the line.
         """
         self.pos = indent
         if match[2]:
@@ -205,7 +206,6 @@ class _Expander(ValueReader):
         return self.call(" " * indent, out)
 
     def each(self, indent: str, out: _Lines) -> bool:
-        """Read a block."""
         if out.depth >= MAX_DEPTH:
             self.fail("blocks are nested too deeply")
         self.expect("each ")
@@ -239,7 +239,7 @@ class _Expander(ValueReader):
         return self.next_line()
 
     def letter(self) -> str:
-        """Read the letter that tells blocks of one container apart; "" where there is none."""
+        """Read the letter that distinguishes blocks of one container; "" if there is no letter."""
         if self.at(" ") and (match := _LETTER.match(self.text, self.pos + 1)):
             self.pos = match.end()
             return match.group()
@@ -248,7 +248,7 @@ class _Expander(ValueReader):
     # -- calls -----------------------------------------------------------------------------------
 
     def call(self, indent: str, out: _Lines) -> bool:
-        """Read the instances of one line, and the exceptions behind it."""
+        """Read the instances of one line and the exceptions that follow it."""
         start = self.pos
         match = _INSTANCE.match(self.text, start)
         if match is None:
@@ -280,11 +280,10 @@ class _Expander(ValueReader):
         return more
 
     def instance_number(self) -> int:
-        """Read the number of an instance."""
         return int(self.match(_NUMBER, "a number of at most 9 digits"))
 
     def formals(self, block: Block) -> dict[int, tuple[str, int]]:
-        """Read what the instances of one line give: for each formal the name and its position."""
+        """Read the names given by the instances of one line: name and position of each formal."""
         given: dict[int, tuple[str, int]] = {}
         while True:
             start = self.pos
@@ -309,7 +308,7 @@ class _Expander(ValueReader):
     def instance(
         self, path: str, n: int, block: Block, given: dict[int, tuple[str, int]], out: _Lines
     ) -> None:
-        """Add the lines of one instance, whose number is n."""
+        """Append the lines of instance number n."""
         names: dict[int, str] = {}
         for formal in block.uses:
             if formal not in given:
@@ -323,7 +322,7 @@ class _Expander(ValueReader):
             out.rows.extend(block.rows)
 
     def name_of(self, n: int, name: str, start: int) -> str:
-        """The name that instance n gives."""
+        """Return the name given by instance n."""
         if "[" not in name or name.startswith('"', 1):
             return name
 
@@ -340,11 +339,11 @@ class _Expander(ValueReader):
     def but(
         self, indent: str, container: str, numbers: range, block: Block, others: dict[int, Block]
     ) -> bool:
-        """Read instances that have other lines than the block.
+        """Read the exceptions of some instances of the line above.
 
         Args:
             numbers: the instances of the line above.
-            others: the blocks of those that differ, by number; more are added.
+            others: blocks of instances with exceptions, by number; updated in place.
         """
         self.expect("but ")
         self.expect(container)
@@ -369,7 +368,7 @@ class _Expander(ValueReader):
         return more
 
     def changes(self, indent: str, block: Block) -> tuple[Block, bool]:
-        """Read changes: the block with them, and whether there is a line behind them."""
+        """Read the changes; return the changed block, and True if a line follows."""
         lines: list[str] = []
         rows: list[int] = []
         done = 0
@@ -410,12 +409,12 @@ class _Expander(ValueReader):
 
 
 def _range(first: int, last: int) -> range:
-    """The numbers from one to the other, in either direction, both included."""
+    """Return the numbers from first to last, both included, in either direction."""
     return range(first, last + 1) if first <= last else range(first, last - 1, -1)
 
 
 def _finder(lines: list[str]) -> Callable[[str, int], int | None]:
-    """A function that finds the first line with a key, from an index on; None if there is none."""
+    """Return a function that finds the first line with a key from an index on, or `None`."""
     places: dict[str, list[int]] = {}
     for number, line in enumerate(lines):
         places.setdefault(key_of(line), []).append(number)

@@ -1,8 +1,8 @@
-"""Writing repeated modules once: `fold`, which `expand` undoes.
+"""`fold`: write repeated modules once. `expand` is the inverse.
 
-The lines of a graph stay in their order. Consecutive lines of one instance are a run; runs with
-the same lines become a block and a line for all of them, runs with almost the same lines exceptions
-behind that line. `expand` has the grammar.
+The lines of a graph keep their order. Consecutive lines of one instance form a run. Runs with equal
+lines become a block and one line that lists the instances. Runs with almost equal lines also add
+exceptions after that line. `expand` has the grammar.
 """
 
 from __future__ import annotations
@@ -21,33 +21,33 @@ from .ranges import Instance, ranges_of
 from .runs import MIN_INSTANCES, NAME, OTHER, OWN, STRING, LineRun, Lines, key_of, outward, runs_of
 
 MIN_SAVED = 6
-"""A block must save so many lines."""
+"""Minimum number of lines that a block must save."""
 MIN_SHARE = 0.4
-"""A block must save this share of the lines of its instances: else it is read with more trouble."""
+"""Minimum share of its instances' lines that a block must save: below it, folding hurts reading."""
 MAX_CHANGES = 0.75
-"""An instance with more changes than this share of the block is written out."""
+"""Maximum changes of a folded instance, as a share of the block. Beyond it, it is written out."""
 OWN_BLOCK = 0.4
-"""Equal instances with more changes than this share of the block get a block of their own."""
+"""Share of changed lines above which equal instances get a block of their own."""
 FEW_CHANGES = 4
-"""So many changes are always an exception."""
+"""Number of changes that is always written as an exception, whatever the share."""
 MAX_BLOCKS = 8
-"""The most blocks of one container, which is also how often each instance is compared."""
+"""Maximum number of blocks per container, and so of comparisons per instance."""
 MAX_BASES = 12
-"""How many structures are tried as the one that most instances are closest to."""
+"""Maximum number of clusters tried as the one closest to most instances."""
 
 Cluster = list[LineRun]
-"""Runs with one skeleton."""
+"""Runs with the same skeleton."""
 
 
 class SeriesPattern:
-    """A block that is being made, and how instances are written with it.
+    """A block under construction, and the way to write instances with it.
 
     Attributes:
-        letter: tells it apart from others of the container.
-        sign: that of its formals.
-        slots: for each line the formals, by number from 0, and the names that are alike.
-        size: the number of its formals.
-        bag: its skeleton's lines.
+        letter: distinguishes it from other blocks of the container.
+        sign: sign of its formals.
+        slots: for each line its formals, by number from 0, and the names that all instances share.
+        size: number of its formals.
+        bag: lines of its skeleton.
     """
 
     def __init__(self, cluster: Cluster, letter: str, depth: int, others: Sequence[LineRun]):
@@ -78,22 +78,22 @@ class SeriesPattern:
         self.slots = [[next(queue) for _ in names] for names in self.first.others]
 
     def lines(self) -> list[str]:
-        """The lines of the block, with the indentation of those of an instance."""
+        """The lines of the block, indented like those of an instance."""
         return [self.line(k) for k in range(len(self.slots))]
 
     def line(self, k: int) -> str:
-        """One line of the block."""
+        """Return one line of the block."""
         names = [
             slot if isinstance(slot, str) else f"{self.sign}{slot + 1}" for slot in self.slots[k]
         ]
         return filled(self.first.skeleton[k], names)
 
     def exact(self, run: LineRun) -> tuple[str, ...]:
-        """What a run of the same cluster gives."""
+        """Return the names and exceptions of a run in the same cluster."""
         return tuple(run.parts[1][place] for place in self.places)
 
     def changes(self, run: LineRun) -> tuple[tuple[str | None, ...], tuple[str, ...]]:
-        """What another run gives, and its exceptions."""
+        """Return the names and exceptions of a run in another cluster."""
         given: dict[int, str] = {}
         same: dict[int, int] = {}
         for k, j in sorted(align(self.first.skeleton, run.skeleton)):
@@ -119,13 +119,13 @@ class SeriesPattern:
 
 
 def filled(skeleton: str, names: Sequence[str]) -> str:
-    """A skeleton's line with these names, and its own ones."""
+    """Return a line of a skeleton with names filled in."""
     parts = skeleton.replace(OWN, "%").split(OTHER)
     return "".join(part + name for part, name in zip(parts, [*names, ""], strict=True))
 
 
 def _differing(run: LineRun, others: Sequence[LineRun]) -> set[str]:
-    """The names of a run that are others in the run most like it."""
+    """Return the names in which a run differs from the run most like it."""
     bag = Counter(run.skeleton)
     best = max(others, key=lambda other: _common(bag, Counter(other.skeleton)))
     return {
@@ -139,13 +139,14 @@ def _differing(run: LineRun, others: Sequence[LineRun]) -> set[str]:
 def _changes(
     block: list[str], same: dict[int, int], length: int, written: Callable[[int], str]
 ) -> Iterator[str]:
-    """The exceptions that make one instance of a block.
+    """Return the exceptions that turn a block into one instance.
 
     Args:
-        block: the lines of the block.
-        same: for each line of it that the instance has, which one that is there; increasing.
-        length: the number of the instance's lines.
-        written: a line of the instance, by its number.
+        block: lines of the block.
+        same: for each line of the block that the instance shares, its index in the instance;
+            increasing.
+        length: number of lines of the instance.
+        written: returns a line of the instance, given its index.
     """
     keys = [key_of(line) for line in block]
     places: defaultdict[str, list[int]] = defaultdict(list)
@@ -154,7 +155,7 @@ def _changes(
     at = 0
 
     def reach(place: int) -> Iterator[str]:
-        """Go behind equal keys, of which a reader would take the first."""
+        """Emit an anchor, so that the reader skips earlier lines with the same key."""
         nonlocal at
         equal = places[keys[place]]
         for passed in equal[bisect_left(equal, at) : bisect_left(equal, place)]:
@@ -198,11 +199,11 @@ def _changes(
 def fold_series(
     runs: Sequence[LineRun], depth: int
 ) -> tuple[dict[int, Instance], list[SeriesPattern]]:
-    """The instances of a container that are folded, by `id` of their run, and their blocks.
+    """Fold the instances of a container; return them by `id` of their run, and their blocks.
 
     Args:
         runs: runs of one container, each instance once.
-        depth: how many blocks they are inside of, and one more.
+        depth: number of enclosing blocks plus one.
     """
     by_skeleton: defaultdict[str, Cluster] = defaultdict(list)
     for run in runs:
@@ -235,7 +236,7 @@ def fold_series(
 def _worth(
     runs: Sequence[LineRun], found: dict[int, Instance], patterns: list[SeriesPattern]
 ) -> list[SeriesPattern]:
-    """The blocks that save enough; the instances of the others are taken out of `found`."""
+    """Return the blocks that save enough, and remove the instances of other blocks from `found`."""
     worth: list[SeriesPattern] = []
     for pattern in patterns:
         mine = [run for run in runs if id(run) in found and found[id(run)].letter == pattern.letter]
@@ -251,13 +252,16 @@ def _worth(
 
 
 Written = list[tuple[tuple[str | None, ...], tuple[str, ...]]]
-"""For each run of a cluster the names that it gives, and its exceptions."""
+"""Names and exceptions given by each run of a cluster."""
 
 
 def _closest(
     patterns: list[SeriesPattern], cluster: Cluster
 ) -> tuple[SeriesPattern | None, Written]:
-    """The block with the fewest changes for a cluster, if these are few, and how it is written."""
+    """Return the block with the fewest changes for a cluster, and the text of each run.
+
+    The block is `None` if every block would need too many changes.
+    """
     bag = Counter(cluster[0].skeleton)
     best: tuple[int, SeriesPattern, tuple[tuple[str | None, ...], tuple[str, ...]]] | None = None
     for pattern in patterns:
@@ -284,10 +288,10 @@ def _common(a: Counter[str], b: Counter[str]) -> int:
 
 
 def _ordered(clusters: list[Cluster]) -> list[Cluster]:
-    """The clusters, first the one with the fewest lines that the instances do not have alike.
+    """Sort clusters by the number of lines that differ from those of the instances, fewest first.
 
-    Of equally good ones the one with the lowest number is first. The largest one, or that with
-    the most lines in common, would often be an irregular first layer.
+    Ties go to the cluster with the lowest instance number. The largest cluster, or the one with the
+    most common lines, would often be an irregular first layer.
     """
     clusters = sorted(clusters, key=lambda c: (-len(c), min(run.number for run in c)))
     bags = [(Counter(c[0].skeleton), len(c)) for c in clusters]
@@ -314,11 +318,11 @@ def _ordered(clusters: list[Cluster]) -> list[Cluster]:
 
 
 MAX_INSIDE = 20
-"""How many instances around each other are looked into; a network has three or four."""
+"""Maximum nesting of instances that is searched; a network has three or four levels."""
 
 _VERSION = re.compile(rf"torchgraph [{VERSION}{EAGER_VERSION}{FACTS_VERSION}](?:\n|\Z)")
 _NAMED_BLOCK = re.compile(r" +each [^ ]*_\*")
-"""A block whose instances have their number inside a component, which version 4 alone has."""
+"""A block whose instance number is part of a path component; only version 4 has these blocks."""
 _LINE = re.compile(
     rf"( +)(?:%({STRING}|{NAME})(?: = (\w+\.?|\x22)|,\Z)|save %({STRING}|{NAME})\Z|"
     rf"[^ ].*,\Z)"
@@ -326,14 +330,13 @@ _LINE = re.compile(
 
 
 def fold(text: str, parts: Iterable[str | Lines] | None = None) -> str:
-    """The text with repeated modules written once, in version 2 of the format, or in 4.
+    """Return the text with repeated modules written once, in version 2 or 4 of the format.
 
-    `expand` gives back the same text, byte for byte. A text in which nothing repeats is returned
-    as it is, and so are one that is folded already, one that is malformed and one that would stand
-    for more than `expand` reads.
+    `expand` restores the same text, byte for byte. The text is returned unchanged if nothing
+    repeats, if it is folded already, if it is malformed, or if it exceeds the limits of `expand`.
 
     Args:
-        parts: the text as `parts_of` gives it, where it is known.
+        parts: the result of `parts_of(text)`, if already computed.
     """
     if OWN in text or OTHER in text or "\r" in text:
         return text
@@ -347,13 +350,13 @@ def fold(text: str, parts: Iterable[str | Lines] | None = None) -> str:
 
 
 def _of_version(folded: str, text: str) -> str:
-    """A flat text with the first line that `expand` gives it."""
+    """Return a flat text with the first line that `expand` gives it."""
     first = f"torchgraph {FACTS_VERSION}\n"
     return first + text.partition("\n")[2] if folded.startswith(first) else text
 
 
 def folded_unchecked(text: str, parts: Iterable[str | Lines] | None = None) -> str | None:
-    """The folded text, before it is compared with what it stands for; None if nothing repeats."""
+    """Return the folded text before the round-trip check, or `None` if nothing repeats."""
     if not _VERSION.match(text):
         return None
     out: list[str] = []
@@ -373,10 +376,10 @@ def folded_unchecked(text: str, parts: Iterable[str | Lines] | None = None) -> s
 
 
 def parts_of(text: str) -> list[str | Lines]:
-    """The lines of a text, those together in which modules may repeat.
+    """Split a text into single lines and groups of lines in which modules may repeat.
 
-    These are the inputs of a graph, its other nodes, the values of a long return, and what is
-    saved.
+    The groups are the inputs of a graph, its other nodes, the values of a long return, and the
+    saved values.
     """
     parts: list[str | Lines] = []
     section = Lines([], [])
@@ -402,12 +405,12 @@ def parts_of(text: str) -> list[str | Lines]:
 
 
 def _fold_lines(lines: Lines, prefix: str, depth: int, inside: int = 0) -> list[str]:
-    """The lines with repeated instances folded.
+    """Return the lines with repeated instances folded.
 
     Args:
-        prefix: the path of the instance that they are of, and that is not folded; "" for none.
-        depth: how many blocks they are inside of, and one more.
-        inside: how many instances they are inside of, folded or not.
+        prefix: path of the enclosing instance that is not folded; "" if there is no such instance.
+        depth: number of enclosing blocks plus one.
+        inside: number of enclosing instances, folded or not.
     """
     if inside == MAX_INSIDE or len(lines) < MIN_SAVED:
         return lines.texts
@@ -454,7 +457,7 @@ def _fold_lines(lines: Lines, prefix: str, depth: int, inside: int = 0) -> list[
 
 
 def _series(runs: list[LineRun | Lines]) -> list[list[LineRun]]:
-    """The runs of each container, in series in which each instance is once."""
+    """Group the runs of each container into series that have each instance once."""
     series: list[list[LineRun]] = []
     current: dict[str, list[LineRun]] = {}
     numbers: defaultdict[str, set[int]] = defaultdict(set)
@@ -471,11 +474,11 @@ def _series(runs: list[LineRun | Lines]) -> list[list[LineRun]]:
 
 
 def _of_block(texts: list[str]) -> Lines:
-    """The lines of a block; a name begins with a dot or slash if it is one of the instance."""
+    """Return the lines of a block; names of the instance begin with a dot or a slash."""
     matches = map(_LINE.match, texts)
     return Lines(texts, [_plain(match and (match[2] or match[4])) for match in matches])
 
 
 def _plain(name: str | None) -> str:
-    """The name of a line; a quoted name is of no instance."""
+    """Return the name of a line, or "" for a quoted name, which belongs to no instance."""
     return "" if name is None or name[0] == '"' else name

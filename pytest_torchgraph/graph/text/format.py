@@ -1,7 +1,7 @@
-"""Writing the `.tgraph` text form. `parse` reads it back and has the grammar.
+"""Writer of the `.tgraph` text form. `parse` reads it back and has the grammar.
 
-One line a node, nothing aligned in columns and nothing numbered by position, so that a small change
-of a model changes few lines.
+Each node has one line. Columns are not aligned and nothing is numbered by position, so a small
+change of a model changes few lines.
 """
 
 from __future__ import annotations
@@ -38,27 +38,27 @@ from ..module_paths import module_of
 from .runs import Lines
 
 VERSION = 1
-"""The version of the format, in the first line of each file that needs no later one."""
+"""Default version of the format, in the first line of each file that needs no later version."""
 EAGER_VERSION = 2
-"""The version of a file with an eager graph, or in which repeated modules are written once.
+"""Version of a file with an eager graph, or with repeated modules written once.
 
-Releases that know 1 alone refuse it.
+Releases that know only version 1 reject it.
 """
 RANKS_VERSION = 3
-"""The version of a text with the graphs of several ranks, see `ranks`; older releases refuse it."""
+"""Version of a text with the graphs of several ranks, see `ranks`; older releases reject it."""
 FACTS_VERSION = 4
-"""The version of a text that says what a target returned, how often a compiled graph ran, the value
-of a constant, what modules were made with, or that the user handed a graph over; older releases
-refuse it."""
+"""Version of a text with the output of a target, the run count of a compiled graph, the value of a
+constant, the options of a module, or a graph handed over by the user. Older releases reject it.
+"""
 LONG_RETURN = 3
-"""The most values of a return that stand on one line.
+"""Maximum number of returned values on one line.
 
-A longer one, as that of a backward, has a line for each value, so that a new output is one new
+A longer return, such as a backward's, has a line for each value, so that a new output is one new
 line in a review. The number is a matter of taste, and part of the stored form.
 """
 
 LAYOUTS = frozenset("sparse_coo sparse_csr sparse_csc sparse_bsr sparse_bsc jagged _mkldnn".split())
-"""torch's layouts, without the usual one, `strided`, which is not written."""
+"""torch's layouts, except the default `strided`, which is not written."""
 
 VIA_LEVELS: dict[str, Level] = {
     "dispatch": "dispatch",
@@ -69,21 +69,21 @@ VIA_LEVELS: dict[str, Level] = {
     "export": "export",
     "inductor": "post_grad",
 }
-"""The level at which each mechanism captures, which the text leaves out where it is that one."""
+"""Capture level of each mechanism; the text omits it from titles."""
 
 TIMES = "\N{MULTIPLICATION SIGN}"
-"""The sign before the number of a graph's runs."""
+"""Sign before the run count in a graph's title."""
 GIVEN = "given"
-"""The word in the title of a graph that the user handed over."""
+"""Keyword in the title of a graph that the user handed over."""
 ALIAS_OPS = ("aten.detach.default", "aten.alias.default")
-"""Ops that are nothing in a captured graph, and count in one that the user handed over."""
+"""No-ops in captured graphs; they count as ops in a graph that the user handed over."""
 
 PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./\-#<>]*\Z")
 PLAIN_OP = re.compile(r"[A-Za-z_]\w*(\.\w+)*\Z", re.ASCII)
 EAGER_NAME = re.compile(r"eager_[0-9]+\Z")
-"""The name of an eager graph. Another graph of such a name always has its level in its title."""
+"""Name of an eager graph. Any other graph with such a name has its level in its title."""
 EAGER_KINDS: tuple[GraphKind, ...] = ("forward", "backward", "inference")
-"""The kinds of eager graphs. The first is the usual one, which is not written."""
+"""Kinds of eager graphs. The first is the default, which is not written."""
 PLAIN_SYMBOL = re.compile(r"[A-Za-z_]\w*\Z", re.ASCII)
 WORDS = frozenset({"True", "False", "None", "nan", "inf", "slice", "device", "bytes", "complex"})
 """Reserved words of the grammar: an `Atom` with one of these names is quoted."""
@@ -91,14 +91,15 @@ WORDS = frozenset({"True", "False", "None", "nan", "inf", "slice", "device", "by
 
 @dataclass(frozen=True)
 class Header:
-    """The second line of a document: its origin. Recorded, never compared.
+    """Second line of a document: its origin. Recorded, never compared.
 
     Attributes:
-        via: the mechanism that captured the graphs, a key of `VIA_LEVELS`; "" where unknown.
-        torch: the release of torch; "" where unknown.
-        detail: how much the text says.
-        digits: how many significant digits its float constants have; None if they are exact. That
-            is how both sides are compared.
+        via: mechanism that captured the graphs, a key of `VIA_LEVELS`; "" if unknown.
+        torch: torch release; "" if unknown.
+        detail: level of detail of the text.
+        digits: number of significant digits of its float constants, `None` if exact. Both
+            sides of a
+            comparison are rounded to it.
     """
 
     via: str = ""
@@ -115,15 +116,15 @@ def format_document(
     fold: bool = True,
     digits: int | None = None,
 ) -> str:
-    """The text of several graphs as one `.tgraph` document.
+    """Return several graphs as one `.tgraph` document.
 
     Args:
-        header: its `via` and `torch` are written; levels that `via` implies are left out.
-        detail: see `Graph.to_text`; it goes before that of the header.
-        fold, digits: see `Graph.to_text`; a header that has fewer digits goes before that.
+        header: its `via` and `torch` are written; levels implied by `via` are omitted.
+        detail: see `Graph.to_text`; overrides the header's detail.
+        fold, digits: see `Graph.to_text`; a header with fewer digits takes precedence.
 
     Raises:
-        TypeError, ValueError: for what no file can say.
+        TypeError, ValueError: for content that a file cannot represent.
     """
     header = header or Header()
     graphs = tuple(graphs)
@@ -170,12 +171,12 @@ def format_sections(
     *,
     fold: bool = True,
 ) -> str:
-    """The text of the graphs of several ranks.
+    """Return the graphs of several ranks as one text.
 
     Args:
-        mesh: the sizes of the mesh by the names of its dimensions, in order.
-        sections: ranks that have equal graphs, and these graphs.
-        header, detail, fold: as `format_document` takes them.
+        mesh: sizes of the mesh by dimension name, in order.
+        sections: ranks with equal graphs, and their graphs.
+        header, detail, fold: see `format_document`.
     """
     texts = [format_document(graphs, header, detail, fold=fold) for _, graphs in sections]
     origin = texts[0].split("\n\n", 1)[0].split("\n")[1:]
@@ -188,7 +189,7 @@ def format_sections(
 
 
 def format_mesh(mesh: Mapping[str, int]) -> str:
-    """The sizes of a mesh: `dp=2, tp=4`."""
+    """Format the sizes of a mesh: `dp=2, tp=4`."""
     return ", ".join(f"{format_key(name)}={size}" for name, size in mesh.items())
 
 
@@ -208,12 +209,12 @@ def _has_facts(graph: Graph, detail: Detail) -> bool:
 
 
 def shown_runs(graph: Graph) -> int:
-    """How often a graph ran, 1 if unknown."""
+    """Return the run count of a graph, 1 if unknown."""
     return graph.runs if graph.counted or graph.eager else 1
 
 
 def _title(graph: Graph, default: Level | None, *, marked: bool = False) -> str:
-    """The title of a graph; `marked` if it says that the user handed it over."""
+    """Return the title of a graph; with `marked`, including `given`."""
     if graph.eager:
         return _eager_title(graph)
     kind = "" if graph.kind == graph.name else f": {graph.kind}"
@@ -224,7 +225,7 @@ def _title(graph: Graph, default: Level | None, *, marked: bool = False) -> str:
 
 
 def _eager_title(graph: Graph) -> str:
-    """The title of an eager graph: `eager_0 {`, `eager_1: backward × 2 {`."""
+    """Return the title of an eager graph: `eager_0 {`, `eager_1: backward × 2 {`."""
     if not EAGER_NAME.match(graph.name):
         raise ValueError(f"an eager graph is called eager_0, eager_1, ..., not {graph.name!r}")
     if graph.level != "dispatch" or graph.kind not in EAGER_KINDS or graph.runs < 1:
@@ -238,12 +239,12 @@ def _eager_title(graph: Graph) -> str:
 
 
 def with_runs(title: str, runs: int) -> str:
-    """The title of a graph, and how often it ran, unless once: `eager_0 × 3`."""
+    """Append the run count to the title of a graph, unless it is 1: `eager_0 × 3`."""
     return title if runs == 1 else f"{title} {TIMES} {runs}"
 
 
 def ran(runs: int) -> str:
-    """How often a graph ran, in words: `ran once`, `ran 3 times`."""
+    """Format the run count of a graph in words: `ran once`, `ran 3 times`."""
     return "ran once" if runs == 1 else f"ran {runs} times"
 
 
@@ -257,7 +258,9 @@ def _op_lines(graph: Graph, default: Level | None) -> Iterator[str]:
 def _graph_lines(
     graph: Graph, default: Level | None, *, full: bool, indent: str = "", marked: bool = False
 ) -> Iterator[str | Lines]:
-    """The lines of a graph, those together in which modules may repeat (`fold.parts_of`)."""
+    """Yield the lines of a graph; lines in which modules may repeat are grouped
+    (`fold.parts_of`).
+    """
     yield f"{indent}{_title(graph, default, marked=marked)}"
     inner = indent + "  "
     for sub in graph.subgraphs:
@@ -285,7 +288,6 @@ def _graph_lines(
 
 
 def _return_lines(node: Node, full: bool, indent: str) -> Iterator[str | Lines]:
-    """The lines of a return."""
     values = node.args[0] if node.args else None
     if not isinstance(values, tuple) or len(values) <= LONG_RETURN:
         yield indent + format_node(node, full=full)
@@ -302,16 +304,16 @@ def _section(lines: Lines) -> Iterator[Lines]:
 
 
 def _plain_name(name: str) -> str:
-    """The name that says to which instance a line belongs; a quoted one is of none."""
+    """Return the name that assigns a line to an instance; "" for a quoted name."""
     return name if PLAIN_NAME.match(name) else ""
 
 
 def format_node(node: Node, *, full: bool = False, plain: set[str] | None = None) -> str:
-    """One node as one line, without its indentation.
+    """Return one node as one line, without indentation.
 
     Args:
-        full: whether strides, devices and unusual module paths are written.
-        plain: names that are known to need no quotes; that of the node is added if it is one.
+        full: write strides, devices and unusual module paths.
+        plain: names known to need no quotes; the node's name is added if it needs none.
     """
     if node.kind == "output":
         value = format_arg(node.args[0] if node.args else None)
@@ -350,33 +352,35 @@ def _suffixes(node: Node, full: bool) -> Iterator[str]:
 
 
 def format_effect(effect: Effect) -> str:
-    """One side effect: `random`, `mutates %x`."""
+    """Format a side effect: `random`, `mutates %x`."""
     return effect.kind if effect.target is None else f"{effect.kind} {format_arg(effect.target)}"
 
 
 def format_name(name: str) -> str:
-    """The name of a node or graph, quoted where it has unusual characters."""
+    """Format the name of a node or graph, quoted if it has unusual characters."""
     return name if PLAIN_NAME.match(name) else quote(name)
 
 
 @functools.lru_cache(maxsize=1024)
 def format_op(op: str) -> str:
-    """An op's name, quoted where it is not dotted identifiers."""
+    """Format the name of an op, quoted unless it consists of dotted identifiers."""
     return op if PLAIN_OP.match(op) else quote(op)
 
 
 def format_key(key: str) -> str:
-    """The name of a keyword argument."""
+    """Format the name of a keyword argument."""
     return key if PLAIN_SYMBOL.match(key) else quote(key)
 
 
 def quote(text: str) -> str:
-    """A JSON string on one line, readable where that is safe."""
+    """Return a JSON string on one line, without escapes for characters that are safe to print."""
     return json.dumps(text, ensure_ascii=not text.isprintable())
 
 
 def format_arg(value: Arg) -> str:
-    """An argument. All sequences print alike, in brackets: their Python type is mere spelling."""
+    """Format an argument. All sequences print alike, in brackets: their Python type does not
+    matter.
+    """
     if isinstance(value, Ref):
         return f"%{format_name(value.name)}"
     if value is None or value is True or value is False:
@@ -419,7 +423,9 @@ def format_arg(value: Arg) -> str:
 
 
 def format_result(result: Result, *, full: bool = False) -> str:
-    """The description of a node's value: `f32[2, 4]`, `f32[2] sparse_coo`, a symbol, `int`."""
+    """Format the description of a node's value: `f32[2, 4]`, `f32[2] sparse_coo`, a symbol,
+    `int`.
+    """
     if isinstance(result, TensorMeta):
         dtype = ABBREVIATIONS.get(result.dtype, result.dtype)
         text = f"{dtype}[{format_shape(result.shape)}]"
@@ -438,7 +444,7 @@ def format_result(result: Result, *, full: bool = False) -> str:
 
 
 def format_shape(shape: Iterable[int | Symbol]) -> str:
-    """Sizes or strides, separated by commas; a lone symbol needs no backticks."""
+    """Format sizes or strides, separated by commas; a symbol without operators has no backticks."""
     return ", ".join([str(size) if type(size) is int else _format_size(size) for size in shape])
 
 

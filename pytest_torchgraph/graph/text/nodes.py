@@ -1,5 +1,4 @@
-"""Reading one line of a `.tgraph` text: its names, op, arguments, constants, results and
-annotations.
+"""Parser of one line of a `.tgraph` text: names, op, arguments, results and annotations.
 
     value     = "%" name | "@" name | number | string | "`" symbol "`" | True | False | None | ...
               | dotted.name | "&" string | "[" values "]" | "{" value ":" value, ... "}"
@@ -8,7 +7,8 @@ annotations.
     result    = dtype "[" sizes "]" [layout] ["stride" "[" sizes "]"] ["on" string]
               | "(" results ")" | value
 
-A name is bare where it consists of usual characters, else a JSON string. `parse` reads whole lines.
+A name is bare if it has only usual characters, and otherwise a JSON string. `parse` reads whole
+lines.
 """
 
 from __future__ import annotations
@@ -40,16 +40,17 @@ from ..module_paths import module_of
 from .format import LAYOUTS, format_arg
 
 MAX_DEPTH = 60
-"""The deepest nesting of values, and of graphs, that is read.
+"""Maximum nesting of values, and of graphs.
 
-One level takes up to four nested Python calls, so that this stays far below Python's recursion
-limit of 1,000, also under pytest's own stack.
+Each level takes up to four nested Python calls, so the limit stays far below Python's recursion
+limit of 1,000, even on top of pytest's own stack.
 """
 MAX_DIGITS = 400
-"""The longest int that is read: far more than the 20 digits of 64 bits, and less than the 4,300 at
-which Python's own `int` refuses."""
+"""Maximum length of an int: far above the 20 digits of 64 bits, and below the 4,300 digits at which
+Python's own `int` raises.
+"""
 MAX_EQUAL_HASHES = 100
-"""How many keys of one dictionary may share a hash: each is compared with all before it."""
+"""Maximum number of dictionary keys with equal hashes: each is compared with all earlier keys."""
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./\-#<>]*")
 _OP = re.compile(r"[A-Za-z_]\w*(?:\.\w+)*", re.ASCII)
@@ -60,24 +61,24 @@ _NUMBER = re.compile(r"-?(?:\d+(\.\d+)?(e[+-]?\d+)?|inf|nan)(?![\w.])", re.ASCII
 
 
 def lines_of(text: str) -> list[str]:
-    """The lines of a text; at least one."""
+    """Split a text into lines; at least one."""
     # Not splitlines(): that also splits at characters that a string may hold.
     return text.replace("\r\n", "\n").split("\n")
 
 
 class ValueReader:
-    """A position in a text, and methods that read one element there and go on behind it.
+    """A position in a text, and methods that read one element there and move past it.
 
-    All of them raise `GraphFormatError` for anything else than that element.
+    Every method raises `GraphFormatError` if it finds anything other than its element.
 
     Attributes:
         lines: all lines of the text.
         row: index of the current line.
         text: the current line, "" at the end.
-        pos: index of the next character in it.
-        depth: how deeply the value that is read is nested.
+        pos: index of the next character in the line.
+        depth: nesting of the value being read.
         subgraphs: names of the graphs that a value may refer to.
-        has_no_floats: whether `~` stands for each float constant.
+        has_no_floats: True if every float constant is written as `~`.
     """
 
     def __init__(self, lines: list[str]):
@@ -95,13 +96,13 @@ class ValueReader:
         """Raise a `GraphFormatError` for this line.
 
         Args:
-            pos: index of the character that is wrong; the current position by default.
+            pos: index of the wrong character; the current position by default.
         """
         column = (self.pos if pos is None else pos) + 1
         raise GraphFormatError(problem, self.row + 1, column)
 
     def next_line(self, skip_blank: bool = False) -> bool:
-        """Go to the start of the next line; false at the end of the text."""
+        """Move to the start of the next line. Return False at the end of the text."""
         while self.row + 1 < len(self.lines):
             self.row += 1
             self.text = self.lines[self.row]
@@ -113,27 +114,27 @@ class ValueReader:
         return False
 
     def at_end(self) -> bool:
-        """Whether the text ends here: the last line, and it is empty."""
+        """Return True at the end of the text: the last line, if it is empty."""
         return not self.text and self.row + 1 == len(self.lines)
 
     def at(self, token: str) -> bool:
-        """Whether `token` comes next."""
+        """Return True if `token` comes next."""
         return self.text.startswith(token, self.pos)
 
     def skip(self, token: str) -> bool:
-        """Go behind `token` where it comes next; false where it does not."""
+        """Move past `token` and return True, or return False if it does not come next."""
         if self.text.startswith(token, self.pos):
             self.pos += len(token)
             return True
         return False
 
     def expect(self, token: str) -> None:
-        """Go behind `token`; fail where it does not come next."""
+        """Move past `token`; fail if it does not come next."""
         if not self.skip(token):
             self.fail(f"expected {token!r}, found {self.found()}")
 
     def found(self) -> str:
-        """The next characters, quoted, for a message."""
+        """Return the next characters, quoted, for a message."""
         rest = self.text[self.pos : self.pos + 20]
         return repr(rest) if rest else "the end of the line"
 
@@ -141,7 +142,7 @@ class ValueReader:
         """Read the text that a pattern matches.
 
         Args:
-            what: the name of that element, for the message.
+            what: description of the element, for the message.
         """
         match = pattern.match(self.text, self.pos)
         if match is None:
@@ -159,7 +160,7 @@ class ValueReader:
             self.fail("a string with an escape that JSON does not know", start)
 
     def name(self) -> str:
-        """Read a name, bare or a string."""
+        """Read a name, bare or quoted."""
         return self.string() if self.at('"') else self.match(_NAME, "a name")
 
     def ref(self) -> Ref:
@@ -253,7 +254,7 @@ class ValueReader:
         return self.word()
 
     def values(self) -> tuple[Arg, ...]:
-        """Read a list: as `sequence` does, with one call less for each value."""
+        """Read a list: like `sequence`, but with one call less per value."""
         self.pos += 1
         self.depth += 1
         if self.depth > MAX_DEPTH:
@@ -350,7 +351,7 @@ class ValueReader:
         self.fail("expected what the node gives", start)
 
     def layout(self) -> str:
-        """Read the layout of a tensor, which is left out where it is the usual one."""
+        """Read the layout of a tensor; an omitted layout is `strided`."""
         word = WORD.match(self.text, self.pos + 1) if self.at(" ") else None
         if word is None or word.group() not in LAYOUTS:
             return "strided"
@@ -375,22 +376,22 @@ class ValueReader:
 
 
 def _is_key(value: Arg) -> bool:
-    """Whether a value can be a key: a constant, or a tuple of these."""
+    """Return True if a value can be a dictionary key: a constant, or a tuple of constants."""
     if isinstance(value, tuple):
         return all(map(_is_key, value))
     return not isinstance(value, Ref | SubgraphRef | dict | slice)
 
 
 class NodeReader(ValueReader):
-    """Reads nodes. Each method begins at its element and stops behind it."""
+    """Reader of nodes. Each method starts at its element and stops after it."""
 
     @property
     def has_facts(self) -> bool:
-        """True if the version can say what modules were made with."""
+        """True if the version records the options of modules."""
         raise NotImplementedError
 
     def output(self) -> Node:
-        """Read the output node, behind the word `return`."""
+        """Read the output node, after the word `return`."""
         value = self.long_return() if self.text[self.pos :] == "[" else self.value()
         effects, after, module = self.suffixes("output")
         return Node(
@@ -398,7 +399,7 @@ class NodeReader(ValueReader):
         )
 
     def node(self) -> Node:
-        """Read any node but the output."""
+        """Read any node except the output."""
         self.expect("%")
         name = self.name()
         self.expect(" = ")
@@ -444,7 +445,7 @@ class NodeReader(ValueReader):
         )
 
     def long_return(self) -> tuple[Arg, ...]:
-        """Read the list of a return that has one line for each value."""
+        """Read a return with one line per value."""
         indent = self.text[: self.pos - len("return ")]
         values: list[Arg] = []
         while self.next_line() and not self.at_end():
@@ -461,7 +462,7 @@ class NodeReader(ValueReader):
         """Read the end of a node's line: effects, `after`, and the module path.
 
         Args:
-            name: the node's name, which has the module path where the line does not say it.
+            name: the node's name, which contains the module path if the line does not state it.
         """
         effects: list[Effect] = []
         after: list[Ref] = []

@@ -1,4 +1,4 @@
-r"""Reading the `.tgraph` text form. Nothing is evaluated; a malformed text is a `GraphFormatError`.
+r"""Parser of the `.tgraph` text form. Nothing is evaluated; malformed text is a `GraphFormatError`.
 
     document  = "torchgraph" version NL [origin NL] { NL graph }
     origin    = "via" word | "torch" release | "detail" word | "digits" number, separated by ", "
@@ -12,18 +12,20 @@ r"""Reading the `.tgraph` text form. Nothing is evaluated; a malformed text is a
     save      = "save" "%" name NL
     suffix    = { "!" effect [ "%" name ] } [ "after" "%" name { "," "%" name } ] [ "in" string ]
 
-A graph that is not inside another one, is called `eager_` and a number, and has no level in its
-title, is an eager one: at level "dispatch", of kind "forward" unless it says otherwise. It has
-runs, from 2. Version 2 differs from version 1 in that it may have such graphs, and in that
-repeated modules may be written once, which `expand` undoes before anything here is read.
+A top-level graph named `eager_` plus a number, without a level in its title, is an eager graph. Its
+level is "dispatch" and its default kind is "forward". A number of runs in its title is at least 2.
 
-Version 3 has the graphs of several ranks, see `ranks`. Version 4 has `output` lines, `given`
-graphs, runs of compiled graphs (0, or from 2), the values of constants, the options of modules, and
-`digits`.
-A graph of an older version does not say any of these, which is not the same as none.
+Versions:
 
-Names, values and results are in `values`. With `detail ops` a graph holds lines `count op` instead
-of nodes.
+- 2 adds eager graphs, and repeated modules written once. `expand` restores them before this module
+  reads the lines.
+- 3 adds the graphs of several ranks, see `ranks`.
+- 4 adds `output` lines, `given` graphs, runs of compiled graphs (0, or at least 2), the values of
+  constants, the options of modules, and `digits`. In a graph of an older version these are unknown,
+  not empty.
+
+`nodes` has the grammar of names, values and results. With `detail ops` a graph has lines `count op`
+instead of nodes.
 """
 
 from __future__ import annotations
@@ -65,7 +67,7 @@ from .nodes import MAX_DEPTH, WORD, NodeReader, lines_of
 _RELEASE = re.compile(r"[^\s,]+")
 _DIGITS = re.compile(r"[0-9]{1,2}\Z")
 _CONFLICT = re.compile(r"(?:<<<<<<<|\|\|\|\|\|\|\||=======|>>>>>>>)(?: |\Z)")
-"""A line with which git marks a conflict; no line of a graph begins so."""
+"""A line of git's conflict markers; no line of a graph begins like this."""
 
 
 def parse_document(text: str) -> Program:
@@ -87,10 +89,10 @@ def parse_document(text: str) -> Program:
 
 
 def refuse_conflict(lines: list[str]) -> None:
-    """Refuse a text in which git could not merge.
+    """Reject a text with git conflict markers.
 
     Raises:
-        GraphFormatError: at the first marker of a conflict.
+        GraphFormatError: at the first conflict marker.
     """
     if not lines[0].startswith(("torchgraph ", "<<<<<<<")):
         return
@@ -104,7 +106,7 @@ def refuse_conflict(lines: list[str]) -> None:
 
 
 class _Title(NamedTuple):
-    """The first line of a graph, by the names of the attributes of `Graph`."""
+    """The first line of a graph; the fields are named like those of `Graph`."""
 
     name: str
     kind: GraphKind
@@ -116,16 +118,16 @@ class _Title(NamedTuple):
 
 @dataclass(slots=True)
 class _Body:
-    """The lines of one graph that are read so far.
+    """Lines of one graph, as far as they have been read.
 
     Attributes:
-        nodes: its nodes; the last is the output where `returned`.
-        names: their names.
-        output: the paths and values of its `output` lines.
-        saved: the values of its `save` lines.
-        subgraphs: its subgraphs, which come before the nodes.
-        subgraph_names: their names.
-        returned: whether its `return` is read.
+        nodes: its nodes; the last is the output if `returned` is set.
+        names: names of the nodes.
+        output: paths and values of its `output` lines.
+        saved: values of its `save` lines.
+        subgraphs: its subgraphs, which precede the nodes.
+        subgraph_names: names of the subgraphs.
+        returned: True after its `return` line.
     """
 
     nodes: list[Node] = field(default_factory=list)
@@ -138,11 +140,11 @@ class _Body:
 
 
 class _Parser(NodeReader):
-    """Reads whole lines. Each method begins at its element and stops behind it.
+    """Reader of whole lines. Each method starts at its element and stops after it.
 
     Attributes:
-        version: the version in the first line.
-        runs: how often each graph that was read ran, by its name.
+        version: version in the first line.
+        runs: run count of each graph read so far, by name.
     """
 
     def __init__(self, lines: list[str]):
@@ -192,7 +194,7 @@ class _Parser(NodeReader):
         return Program(header, tuple(graphs), tuple(counts), self.runs, self.version)
 
     def header(self) -> Header:
-        """Read the second line and go to the next one; that line may be blank."""
+        """Read the second line and move to the next line; the second line may be blank."""
         if not self.text:
             return Header()
         found: dict[str, str] = {}
@@ -214,7 +216,7 @@ class _Parser(NodeReader):
         return Header(via, torch, cast(Detail, detail), self.digits(found.get("digits")))
 
     def digits(self, text: str | None) -> int | None:
-        """The digits that a header says."""
+        """Return the digits given in a header."""
         if text is None:
             return None
         if not _DIGITS.match(text) or int(text) > MOST_DIGITS:
@@ -225,8 +227,8 @@ class _Parser(NodeReader):
         """Read the first line of a graph.
 
         Args:
-            default: the level where the line names none.
-            inside: whether it is inside another graph, and so no eager one.
+            default: level of a title without a level.
+            inside: True for a graph inside another graph, which is never eager.
         """
         start = self.pos
         name = self.name()
@@ -260,11 +262,11 @@ class _Parser(NodeReader):
 
     @property
     def has_facts(self) -> bool:
-        """True if the version can say what a target returned, and how often graphs ran."""
+        """True if the version records target outputs and the run counts of compiled graphs."""
         return self.version >= FACTS_VERSION
 
     def title_runs(self, name: str, *, eager: bool, counted: bool) -> int:
-        """Read how often a graph ran; 1 where the title says nothing."""
+        """Read the run count of a graph; 1 if the title has no count."""
         start = self.pos + 1
         if not self.skip(f" {TIMES} "):
             return 1
@@ -288,7 +290,7 @@ class _Parser(NodeReader):
         return runs
 
     def op_counts(self, default: Level | None) -> tuple[str, dict[str, int]]:
-        """Read a graph of lines `count op`."""
+        """Read a graph with `count op` lines."""
         name = self.title(default).name
         counts: dict[str, int] = {}
         while self.next_line() and not self.at_end():
@@ -311,8 +313,8 @@ class _Parser(NodeReader):
         """Read a graph and its subgraphs.
 
         Args:
-            default: the level where its first line names none.
-            depth: how many graphs it is inside of.
+            default: level of a title without a level.
+            depth: number of enclosing graphs.
         """
         if depth > MAX_DEPTH:
             self.fail("graphs are nested too deeply")
@@ -358,7 +360,7 @@ class _Parser(NodeReader):
         self.fail(f"graph {name!r} has no closing '}}': the file is truncated")
 
     def output_line(self, body: _Body) -> None:
-        """Read an `output` line, behind that word."""
+        """Read the rest of an `output` line."""
         start = self.pos - len("output ")
         path = self.name()
         self.expect(" = ")
@@ -373,7 +375,7 @@ class _Parser(NodeReader):
         body.output[path] = value
 
     def save_line(self, body: _Body) -> None:
-        """Read a `save` line, behind that word."""
+        """Read the rest of a `save` line."""
         start = self.pos - len("save ")
         ref = self.ref()
         if ref.name not in body.names:
@@ -383,7 +385,7 @@ class _Parser(NodeReader):
         body.saved.append(ref)
 
     def node_line(self, body: _Body) -> None:
-        """Read a node or `return`, which may refer to the nodes and subgraphs before it."""
+        """Read a node or `return`. It may refer only to earlier nodes and subgraphs."""
         start = self.pos
         names = body.names
         self.subgraphs = body.subgraph_names
@@ -401,7 +403,7 @@ class _Parser(NodeReader):
         body.returned = node.kind == "output"
 
     def subgraph(self, body: _Body, level: Level, depth: int) -> None:
-        """Read a graph inside another one."""
+        """Read a graph inside another graph."""
         start = self.pos
         graph = self.graph(level, depth)
         if graph.name in body.subgraph_names:
@@ -410,5 +412,5 @@ class _Parser(NodeReader):
         body.subgraphs.append(graph)
 
     def undefined(self, ref: Ref, pos: int) -> NoReturn:
-        """Fail for a reference to no node before this line."""
+        """Fail for a reference to a node that no earlier line defines."""
         self.fail(f"%{ref.name} is used before it is defined", pos)

@@ -1,4 +1,4 @@
-"""The line of a folded text that stands for one instance or for a range of them, for `fold`."""
+"""Lines of a folded text for one instance or a range of instances, for `fold`."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ class Instance(NamedTuple):
     """An instance of a block.
 
     Attributes:
-        container: its path up to its number.
-        number: its number.
-        letter: that of the block.
-        sign: `$` for each block that its line is inside of, and one more.
-        given: for each formal its name; None where the changes leave no use of it.
-        changes: the lines of its exceptions, without indentation.
-        indent: the spaces that its line begins with.
+        container: path of the instance up to its number.
+        number: number of the instance.
+        letter: letter of the block.
+        sign: `$` for each enclosing block, plus one.
+        given: name for each formal; `None` if the changes remove every use of the formal.
+        changes: lines of its exceptions, without indentation.
+        indent: spaces at the start of its line.
     """
 
     container: str
@@ -31,7 +31,7 @@ class Instance(NamedTuple):
 
 
 class Range:
-    """Consecutive instances that one line can stand for, as far as it is known.
+    """Consecutive instances that fit on one line, as far as they have been added.
 
     Attributes:
         instances: the instances.
@@ -44,7 +44,7 @@ class Range:
         self._names = [_Series(first.number, name) for name in first.given]
 
     def add(self, instance: Instance) -> bool:
-        """Take one more instance; false, and nothing changes, where it does not follow."""
+        """Add the next instance, or return False if it does not continue the range."""
         last = self.instances[-1]
         step = instance.number - last.number
         if abs(step) != 1 or step == -self.step:
@@ -62,11 +62,11 @@ class Range:
 
     @property
     def accidental(self) -> bool:
-        """Whether it is two instances whose names follow by coincidence only."""
+        """True for two instances whose names follow a pattern by coincidence only."""
         return len(self.instances) == 2 and any(series.steep for series in self._names)
 
     def lines(self) -> list[str]:
-        """Its line, and those of the exceptions behind it."""
+        """Return the line of the range, followed by its exceptions."""
         first, last = self.instances[0], self.instances[-1]
         line = f"{first.indent}{first.container}{first.number}"
         if len(self.instances) > 1:
@@ -90,7 +90,7 @@ class Range:
 
 
 class _Series:
-    """The names that consecutive instances give for one formal."""
+    """Names given by consecutive instances for one formal."""
 
     def __init__(self, number: int, name: str | None):
         self.name: str | None = None
@@ -101,7 +101,7 @@ class _Series:
         self.add(number, name)
 
     def fits(self, number: int, name: str | None) -> bool:
-        """Whether the name of one more instance follows from the names so far."""
+        """Return True if the next instance's name continues the pattern."""
         if name is None or self.name is None:
             return True
         if self.factors is None and name == self.name:
@@ -113,7 +113,7 @@ class _Series:
         return factors is not None and self.factors in (None, factors)
 
     def add(self, number: int, name: str | None) -> None:
-        """Take the name of one more instance, which fits."""
+        """Add the name of the next instance, for which `fits` returned True."""
         if name is None:
             return
         if self.name is None:
@@ -123,7 +123,7 @@ class _Series:
             self.factors = self._factors(number, numbers_in(name)[1])
 
     def _factors(self, number: int, values: Sequence[int]) -> tuple[int, ...] | None:
-        """For each number in the name how much it grows with that of the instance."""
+        """Return the growth of each number in the name per step of the instance number."""
         distance = number - self.start
         factors = []
         for old, new in zip(self.values, values, strict=True):
@@ -135,11 +135,11 @@ class _Series:
 
     @property
     def steep(self) -> bool:
-        """Whether a number in the names grows by more than 1."""
+        """True if a number in the names grows by more than 1 per instance."""
         return any(abs(factor) > 1 for factor in self.factors or ())
 
     def text(self) -> str | None:
-        """The name as a function of the number."""
+        """Return the name as a function of the instance number."""
         if self.name is None or not self.factors or not any(self.factors):
             return self.name
         pairs = zip(self.factors, self.values, strict=True)
@@ -148,7 +148,7 @@ class _Series:
 
 
 def ranges_of(instances: Iterable[Instance]) -> list[Range]:
-    """Instances that follow each other without other lines between them, as few ranges."""
+    """Merge adjacent instances into as few ranges as possible."""
     ranges: list[Range] = []
     for instance in instances:
         if ranges and ranges[-1].add(instance):
@@ -164,7 +164,7 @@ def ranges_of(instances: Iterable[Instance]) -> list[Range]:
 
 
 def _spans(numbers: Sequence[int]) -> str:
-    """Numbers in short: `7, 9 .. 11`."""
+    """Format numbers as spans: `7, 9 .. 11`."""
     spans: list[list[int]] = []
     for number in numbers:
         if spans and abs(number - spans[-1][-1]) == 1:

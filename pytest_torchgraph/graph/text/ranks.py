@@ -1,4 +1,4 @@
-r"""The graphs of several ranks in one text: ranks with equal graphs have them once.
+r"""The graphs of several ranks in one text: ranks with equal graphs share a section.
 
     ranks    = "torchgraph" version NL [origin NL] "mesh" size { "," size } NL { NL section }
     size     = name "=" number
@@ -6,9 +6,8 @@ r"""The graphs of several ranks in one text: ranks with equal graphs have them o
     heading  = "rank" number | "ranks" span { "," span }
     span     = number ["-" number]
 
-The version is 3, or 4 if a graph needs that. `origin` and `graph` are those of version 2, or 4, see
-`parse` and `expand`. The ranks of a heading
-ascend, and each rank has one section.
+The version is 3, or 4 if a graph requires it. `origin` and `graph` are defined as in version 2 or
+4: see `parse` and `expand`. The ranks of a heading ascend, and each rank has one section.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from .nodes import lines_of
 from .parse import parse_document, refuse_conflict
 
 MOST_RANKS = 1_000_000
-"""The most ranks that the headings of a text may name together."""
+"""Maximum total number of ranks in the headings of a text."""
 
 _NAME = r'(?:[A-Za-z_][A-Za-z0-9_]*|"(?:[^"\\]|\\.)*")'
 _SIZE = re.compile(rf"({_NAME})=([1-9][0-9]{{0,8}})(?:, (?!\Z)|\Z)")
@@ -40,7 +39,7 @@ _HEADING = re.compile(r"ranks? (?=[0-9])")
 
 
 def parse_text(text: str) -> Program:
-    """Parse the text of a capture's graphs, or of several ranks'.
+    """Parse the text of one capture's graphs, or of several ranks' graphs.
 
     Raises:
         GraphFormatError: with line and column.
@@ -80,7 +79,7 @@ def parse_ranks(text: str) -> Program:
 
 
 def _spans_of_sections(lines: list[str], row: int) -> Iterator[tuple[int, int]]:
-    """The lines of each section, from its heading to before the next one."""
+    """Yield the bounds of each section, from its heading up to the next heading."""
     starts = [n for n in range(row, len(lines)) if _HEADING.match(lines[n])]
     first = starts[0] if starts else len(lines)
     for number in range(row, first):
@@ -116,7 +115,7 @@ def _unquoted(name: str, row: int, pos: int) -> str:
 
 
 def _ranks(line: str, row: int, known: set[int], world: int) -> tuple[int, ...]:
-    """The ranks of a heading, which are added to those that are known."""
+    """Return the ranks of a heading, and add them to the known ranks."""
     ranks: list[int] = []
     start = pos = line.index(" ") + 1
     while pos < len(line) or not ranks:
@@ -144,12 +143,12 @@ def _ranks(line: str, row: int, known: set[int], world: int) -> tuple[int, ...]:
 
 
 def _document(lines: list[str], origin: list[str], start: int, end: int) -> Program:
-    """The graphs of a section.
+    """Parse the graphs of a section.
 
     Args:
-        lines: of the whole text.
-        origin: its line with the origin; none where there is no such line.
-        start, end: where the section begins, with its heading, and ends.
+        lines: lines of the whole text.
+        origin: the origin line; empty if the text has no origin line.
+        start, end: bounds of the section; its heading is the first line.
     """
     facts = f"torchgraph {FACTS_VERSION}"
     head = [facts if lines[0] == facts else f"torchgraph {EAGER_VERSION}", *origin, ""]
@@ -163,10 +162,10 @@ def _document(lines: list[str], origin: list[str], start: int, end: int) -> Prog
 
 
 def read_text(path: Path) -> str:
-    """The text of a file.
+    """Read the text of a file.
 
     Raises:
-        GraphFormatError: if it is not UTF-8, with the path.
+        GraphFormatError: with the path, if the file is not UTF-8.
         OSError: if the file cannot be read.
     """
     try:

@@ -1,15 +1,15 @@
-"""Consecutive lines of one instance of a module, and the block that several instances share, for
-`fold`.
+"""Runs: consecutive lines of one instance of a module. Blocks: the lines that instances share.
 
-The lines of a block stand for those of any of its instances, so that a name in them is one of
+Used by `fold` and `expand`. The lines of a block apply to any of its instances, so a name in them
+has one of these forms:
 
     %.x  %/x    a name of the instance: `%encoder.layer.7.x`, `%encoder.layer.7/x`
-    %..x %./x   the same of the instance around it, in a block inside a block; one more dot, one
-                more instance
-    $1          a name that each instance gives by itself; `$$1` in a block inside a block
-    %x          any other name, alike in all instances
+    %..x %./x   a name of the enclosing instance, in a nested block; each further dot is one
+                more level outward
+    $1          a name given by each instance; `$$1` in a nested block
+    %x          any other name, equal in all instances
 
-A name that a range of instances gives may have numbers that follow from that of the instance, n:
+A name given by a range of instances may have numbers that depend on the instance number n:
 `%encoder.layer.[n-1].x`, `%add.[2n+1]`, `%add.[31-2n]`.
 """
 
@@ -22,11 +22,13 @@ from dataclasses import dataclass
 from functools import cached_property
 
 STRING = r'"(?:[^"\\]|\\.)*(?:"|\\?\Z)'
-"""A JSON string in a line; an unclosed one takes the rest, so that no search begins again in it."""
+"""A JSON string in a line. An unclosed string extends to the end of the line, so that no search
+restarts inside it.
+"""
 PATH = r"[A-Za-z0-9_.\-#<>]"
-"""A character of a module path in a name that is not quoted."""
+"""A character of a module path in an unquoted name."""
 NAME = r"[A-Za-z0-9_.\-#<>/]+"
-"""A name that is not quoted, without its sign."""
+"""An unquoted name, without its sign."""
 NUMBER = r"(?:0|[1-9][0-9]{0,8})"
 """The number of an instance, as Python prints it."""
 CONTAINER = rf"(?:{PATH}*[._])?"
@@ -35,51 +37,51 @@ CONTAINER = rf"(?:{PATH}*[._])?"
 TOKEN = re.compile(
     rf"{STRING}|`[^`]*(?:`|\Z)|[%@](?:{STRING}|{NAME})|\$+[0-9]+",
 )
-"""Names, and the strings and symbols that only look as if they had names in them."""
+"""Names, and also strings and symbols, because their text can look like a name."""
 FORMAL = re.compile(r"(\$+)([0-9]+)\Z")
 EXPRESSION = re.compile(r"\[(?:([0-9]{0,9})n(?:([+-])([0-9]{1,9}))?|([0-9]{1,9})-([0-9]{0,9})n)\]")
 """A number in a name as a function of n: `[n]`, `[n-1]`, `[2n+1]`, `[31-2n]`."""
 _COMPONENT = re.compile(rf"(?<![A-Za-z0-9]){NUMBER}(?![A-Za-z0-9])")
 _DEFINED = re.compile(rf"(%(?:{STRING}|{NAME})|\$+[0-9]+) = ")
 STEEPEST = 9
-"""The largest factor of n that `fold` writes: a larger one is a coincidence of two numbers."""
+"""The largest factor of n that `fold` writes; larger factors are coincidences of two numbers."""
 
 
 def is_name(token: str) -> bool:
-    """Whether what `TOKEN` found is a name, and no string or symbol."""
+    """Return True if a match of `TOKEN` is a name, not a string or symbol."""
     return token[0] in "%@$"
 
 
 def replace_names(line: str, new: Callable[[str], str]) -> str:
-    """One line with its names replaced, strings and symbols untouched."""
+    """Replace the names of a line; strings and symbols stay unchanged."""
     return TOKEN.sub(lambda m: new(m.group()) if is_name(m.group()) else m.group(), line)
 
 
 def outward(name: str) -> str:
-    """A name of one of the instances around a block, as lines inside of the block write it."""
+    """Return a name of an enclosing instance, as written by the lines of a block."""
     return f"%.{name[1:]}" if name.startswith(("%.", "%/")) else name
 
 
 def key_of(line: str) -> str:
-    """That by which an exception refers to a line of a block: its result, else the whole line."""
+    """Return the key by which an exception refers to a line: its result, or else the whole line."""
     line = line.lstrip(" ")
     defined = _DEFINED.match(line)
     return defined[1] if defined else line
 
 
 def numbers_in(name: str) -> tuple[str, tuple[int, ...]]:
-    """A name with `[]` for each number that is a part of its own, and these numbers."""
+    """Return a name with `[]` for each standalone number, and these numbers."""
     if name.startswith('"', 1) or name[0] == "$":
         return name, ()
     return _COMPONENT.sub("[]", name), tuple(map(int, _COMPONENT.findall(name)))
 
 
 def with_expressions(pattern: str, lines: list[tuple[int, int]]) -> str:
-    """A name that follows from n.
+    """Return a name as a function of n.
 
     Args:
-        pattern: the name with `[]` for each number, as `numbers_in` gives it.
-        lines: for each of them factor and summand.
+        pattern: the name with `[]` for each number, as returned by `numbers_in`.
+        lines: factor and summand of each number.
     """
     parts = pattern.split("[]")
     texts = [_expression(factor, summand) for factor, summand in lines]
@@ -96,7 +98,7 @@ def _expression(factor: int, summand: int) -> str:
 
 
 def evaluate(match: re.Match[str], n: int) -> int:
-    """The number that an `EXPRESSION` gives for the instance with number n; may be negative."""
+    """Return the value of an `EXPRESSION` for instance number n; it may be negative."""
     factor, sign, summand, start, falling = match.groups()
     if start is not None:
         return int(start) - int(falling or 1) * n
@@ -105,18 +107,18 @@ def evaluate(match: re.Match[str], n: int) -> int:
 
 
 OWN = "\x00"
-"""Stands in a skeleton for the sign before a name of the instance."""
+"""Skeleton placeholder for the sign of a name of the instance."""
 OTHER = "\x01"
-"""Stands in a skeleton for any other name."""
+"""Skeleton placeholder for any other name."""
 MIN_INSTANCES = 3
-"""The fewest instances that are folded, and that show that lines without one belong to it."""
+"""Minimum number of instances to fold, or to attribute lines without an instance to a run."""
 MAX_ADOPTED = 8
-"""The most lines without an instance that are taken for a part of the one before them."""
+"""Maximum number of lines without an instance that are attributed to the run before them."""
 
 _INSTANCE = re.compile(rf"((?:[^./]+\.|\.)*?(?:[A-Za-z_][A-Za-z0-9_]*_)?)({NUMBER})(?=[./])")
 _OTHERS = re.compile(rf"[%@]{NAME}|\$+[0-9]+")
 _PLAIN = re.compile(rf"%{NAME}")
-"""The names of a text without other signs: found faster, as all begin with one character."""
+"""Names in a text without other signs: faster, because all begin with the same character."""
 
 
 class Lines:
@@ -124,8 +126,8 @@ class Lines:
 
     Attributes:
         texts: the whole lines.
-        names: for each the name that says to which instance it belongs, without its sign: of the
-            result, or of the value that is saved or returned; "" where that is no single plain one.
+        names: for each line the name that assigns it to an instance, without its sign: the result,
+            or the saved or returned value. "" if the line has no single unquoted name.
     """
 
     def __init__(self, texts: list[str], names: list[str]):
@@ -136,12 +138,12 @@ class Lines:
         return len(self.texts)
 
     def extend(self, other: Lines) -> None:
-        """Add lines behind these."""
+        """Append other lines."""
         self.texts += other.texts
         self.names += other.names
 
     def part(self, start: int, stop: int | None = None) -> Lines:
-        """Some of the lines, by their indices."""
+        """Return a slice of the lines."""
         return Lines(self.texts[start:stop], self.names[start:stop])
 
 
@@ -149,8 +151,9 @@ class LineRun(Lines):
     """Consecutive lines of one instance.
 
     Attributes:
-        container: its path up to its number: `encoder.layer.`, or `encoder.encoder_layer_`.
-        number: its number.
+        container: path of the instance up to its number: `encoder.layer.`,
+            `encoder.encoder_layer_`.
+        number: number of the instance.
     """
 
     def __init__(self, container: str, number: int, lines: Lines):
@@ -165,13 +168,13 @@ class LineRun(Lines):
 
     @property
     def indent(self) -> str:
-        """The spaces that its lines begin with."""
+        """The spaces at the start of its lines."""
         text = self.texts[0]
         return text[: len(text) - len(text.lstrip(" "))]
 
     @cached_property
     def parts(self) -> tuple[str, list[str]]:
-        """The skeleton, with `OWN` and `OTHER` in the place of names, and the other names."""
+        """The skeleton, with `OWN` and `OTHER` in place of names, and the other names."""
         others: list[str] = []
 
         def other(match: re.Match[str]) -> str:
@@ -200,26 +203,26 @@ class LineRun(Lines):
 
     @cached_property
     def skeleton(self) -> list[str]:
-        """The skeleton's lines."""
+        """Lines of the skeleton."""
         return self.parts[0].split("\n")
 
     @cached_property
     def others(self) -> list[list[str]]:
-        """For each line the names in it that are not of the instance."""
+        """Names in each line that do not belong to the instance."""
         names = iter(self.parts[1])
         return [[next(names) for _ in range(line.count(OTHER))] for line in self.skeleton]
 
     @cached_property
     def foldable(self) -> bool:
-        """Whether its names can be told apart when they are written relative to it."""
+        """True if the names stay distinct when written relative to the instance."""
         return f"{OWN}.." not in self.parts[0] and f"{OWN}./" not in self.parts[0]
 
 
 def runs_of(lines: Lines, prefix: str) -> list[LineRun | Lines]:
-    """The lines as runs, in their order, with the lines between that belong to no instance.
+    """Split lines into runs, in order, and the lines between runs that belong to no instance.
 
     Args:
-        prefix: the path of the instance that all lines are of; "" for none.
+        prefix: path of the instance that contains all lines; "" for the top level.
     """
     runs: list[LineRun | Lines] = []
     names = lines.names
@@ -250,14 +253,15 @@ def runs_of(lines: Lines, prefix: str) -> list[LineRun | Lines]:
 
 
 def _shape(text: str) -> str:
-    """A line without the names in it."""
+    """Return a line without its names."""
     return replace_names(text, lambda _name: OTHER)
 
 
 def _joined(runs: list[LineRun | Lines]) -> list[LineRun | Lines]:
-    """The runs with those joined that are of one instance and have the same lines between them.
+    """Join runs of one instance that are separated by the same lines in every instance.
 
-    The sum of two gradients, which no module made, stands among the lines of each instance.
+    The sum of two gradients, for example, belongs to no module, but appears among the lines of each
+    instance.
     """
     gaps: dict[int, tuple[str, ...]] = {}
     instances: defaultdict[tuple[str, ...], set[int]] = defaultdict(set)
@@ -286,9 +290,9 @@ def _joined(runs: list[LineRun | Lines]) -> list[LineRun | Lines]:
 
 
 def _with_ends(runs: list[LineRun | Lines]) -> list[LineRun | Lines]:
-    """The runs with the lines behind them that only go on with what the instance made.
+    """Extend runs by the following lines that only continue the instance's results.
 
-    They are taken where most instances of a container have the same ones.
+    Lines are added only if they are the same in most instances of the container.
     """
     ends: dict[int, list[str]] = {}
     usual: defaultdict[str, Counter[tuple[str, ...]]] = defaultdict(Counter)
@@ -316,7 +320,7 @@ def _with_ends(runs: list[LineRun | Lines]) -> list[LineRun | Lines]:
 
 
 def _end(run: LineRun, behind: Lines) -> list[str]:
-    """The shapes of the lines behind a run that go on with what it made, or with each other."""
+    """Return the shapes of the lines after a run that only use its results, or each other's."""
     shapes: list[str] = []
     made: set[str] = set()
     for text, name in zip(behind.texts[:MAX_ADOPTED], behind.names, strict=False):
@@ -333,12 +337,12 @@ def _end(run: LineRun, behind: Lines) -> list[str]:
 
 @dataclass(frozen=True)
 class Block:
-    """Lines that stand for those of any instance; see `folded_names` for the names in them.
+    """Lines that apply to any of several instances; see `folded_names` for their names.
 
     Attributes:
-        lines: the lines, without any `each` inside of them.
-        rows: for each line the index of the line of the file that it comes from.
-        depth: how many blocks it is inside of, itself included.
+        lines: the lines; nested `each` blocks are expanded.
+        rows: index of the file's line for each line.
+        depth: number of enclosing blocks plus one.
     """
 
     lines: list[str]
@@ -347,7 +351,7 @@ class Block:
 
     @cached_property
     def _pieces(self) -> tuple[list[list[str]], list[int]]:
-        """The text between the formals, cut where an instance's path belongs; the formals."""
+        """The text between formals, split where an instance's path belongs, and the formals."""
         pieces: list[list[str]] = []
         formals: list[int] = []
         segments: list[str] = []
@@ -388,28 +392,28 @@ class Block:
 
     @cached_property
     def uses(self) -> Counter[int]:
-        """How often each formal of this block occurs."""
+        """Number of uses of each formal in the block."""
         return Counter(self._pieces[1])
 
     @cached_property
     def _length(self) -> tuple[int, int]:
-        """The characters that all instances have alike, and the number of paths."""
+        """Number of characters that all instances share, and number of paths."""
         pieces = self._pieces[0]
         alike = sum(len(segment) for piece in pieces for segment in piece)
         return alike, sum(len(piece) - 1 for piece in pieces)
 
     def length(self, instance: str, given: Mapping[int, str]) -> int:
-        """The characters of `text` for the same arguments, without making it."""
+        """Return the length of `text` for the same arguments, without building it."""
         alike, paths = self._length
         names = sum(count * len(given[formal]) for formal, count in self.uses.items())
         return alike + paths * len(instance) + names
 
     def text(self, instance: str, given: Mapping[int, str]) -> str:
-        """The lines of one instance, joined.
+        """Return the lines of one instance, joined.
 
         Args:
-            instance: its path, relative to the instance around the block if there is one.
-            given: for each formal that occurs its name.
+            instance: path of the instance, relative to the enclosing instance of a nested block.
+            given: name of each formal in the block.
         """
         pieces, formals = self._pieces
         text = [instance.join(pieces[0])]

@@ -1,4 +1,4 @@
-"""A graph as a table of its nodes, as torch.fx prints one."""
+"""A graph as a table of its nodes, like `torch.fx.Graph.print_tabular`."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from ..model import Graph
 from .format import format_arg
 
 WIDEST = 200
-"""The widest padding of a column of `format_table`, in characters.
+"""Maximum padded width of a column of `format_table`, in characters.
 
-A longer cell stands out of its column: else one long list of arguments would pad every row.
+Longer cells overflow: otherwise one long argument list would pad every row.
 """
 
 
 def format_table(graph: Graph, cost: bool = False) -> str:
-    """The graph in the columns of `torch.fx.Graph.print_tabular`, and what each node costs.
+    """Return the columns of `torch.fx.Graph.print_tabular`, and optionally the cost of each node.
 
     Args:
         graph: the graph.
-        cost: whether there are columns of costs; see `Graph.to_table`.
+        cost: add columns of costs; see `Graph.to_table`.
 
     Raises:
-        CaptureError: for costs of a graph of torch functions.
+        CaptureError: if costs of a graph of torch functions are requested.
     """
     rows = [["opcode", "name", "target", "args", "kwargs"]]
     for node in graph.nodes:
@@ -35,7 +35,7 @@ def format_table(graph: Graph, cost: bool = False) -> str:
 
 
 def aligned(rows: list[list[str]]) -> str:
-    """Rows of cells in columns, with a rule below the first row."""
+    """Align rows of cells in columns, with a rule below the first row."""
     widths = [min(max(map(len, column)), WIDEST) for column in zip(*rows, strict=True)]
     rule = ["-" * width for width in widths]
     return "\n".join(
@@ -45,13 +45,13 @@ def aligned(rows: list[list[str]]) -> str:
 
 
 def right_aligned(cells: list[str]) -> list[str]:
-    """The cells of a column of numbers."""
+    """Right-align the cells of a column of numbers."""
     width = max(map(len, cells))
     return [cell.rjust(width) for cell in cells]
 
 
 def _cost_columns(graph: Graph) -> list[list[str]]:
-    """The cells of each figure that is known for the level of the graph, with their title."""
+    """Return the columns of the figures available at the graph's level, with their titles."""
     from ..cost.by_node import flops_by_node, saved_by_node
 
     figures = {"FLOPs": flops_by_node(graph), "saved bytes": saved_by_node(graph)}
@@ -63,5 +63,5 @@ def _cost_columns(graph: Graph) -> list[list[str]]:
 
 
 def _figure(value: int | None) -> str:
-    """A number, "" for 0, so that what costs something is seen, "?" where it is not known."""
+    """Format a number: "" for 0, so that nonzero costs stand out, and "?" for `None`."""
     return "?" if value is None else f"{value:,}" if value else ""
