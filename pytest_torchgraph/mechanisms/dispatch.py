@@ -280,7 +280,7 @@ class DispatchReplay(Replay):
         return [graph, replace(backward, whole=section.whole(backward))]
 
     def place(self, record: OpRecord) -> tuple[str, Source | None]:
-        """Return the module path and source of an op. A backward op gets those of its forward op."""
+        """Return the module path and source of an op (in a backward, of its forward op)."""
         paths = self.recorder.paths
         if record.line is not None:
             return paths[max(record.path, 0)], source_lines.from_line(*record.line)
