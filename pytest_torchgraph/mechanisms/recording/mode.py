@@ -168,7 +168,7 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
-        """Return True: otherwise Dynamo would never again compile a frame that ran under the mode."""
+        """Return True: otherwise Dynamo never again compiles a frame that ran under the mode."""
         return True
 
     # -- modules ---------------------------------------------------------------------------------
@@ -187,7 +187,7 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         return self.number_of_path(type(module).__name__ if path is None else path)
 
     def number_of_owner(self, node: Any) -> int:
-        """Return the path number of the module that owns the parameter of an AccumulateGrad node."""
+        """Return the path number of the module that owns an AccumulateGrad node's parameter."""
         known = self.named.tensors.get(id(getattr(node, "variable", None)))
         owned = known is not None and known[0] == "parameter"
         return self.number_of_path(known[1].rpartition(".")[0] if known and owned else "")
@@ -255,7 +255,7 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
     # -- tensors ---------------------------------------------------------------------------------
 
     def encode(self, value: Any, output: bool = False) -> Any:
-        """Return an argument or output in recorded form: tensors as `Value`, sequences as tuples."""
+        """Encode an argument or output: tensors as `Value`, sequences as tuples."""
         if type(value) in _PLAIN:
             return value
         known = self._tensors.get(id(value))

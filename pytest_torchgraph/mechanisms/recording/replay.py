@@ -1,4 +1,4 @@
-"""Turns the records of a `RecordingMode` into drafts of nodes: operands, effects, results, places."""
+"""Turns `RecordingMode` records into drafts of nodes: operands, effects, results, places."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class Replay:
         return number
 
     def draft_of(self, value: Value) -> int:
-        """Return the draft that currently holds a value, creating a draft for a value from outside."""
+        """Return the draft that currently holds a value, creating one for a value from outside."""
         if value in self.current:
             return self.project(value)
         base = self.recorder.views.get(value)

@@ -93,7 +93,7 @@ class Section:
         return live
 
     def lasts(self, effect: tuple[EffectKind, int]) -> bool:
-        """Return True if an effect outlives the graph. A write to a storage made inside does not."""
+        """Return True if an effect outlives the graph, unlike a write to a storage made inside."""
         kind, owner = effect
         return kind != "mutates" or self.drafts[owner].kind == "placeholder"
 
@@ -102,7 +102,7 @@ class Section:
         return self.in_order(i for i in self.live if self.drafts[i].section != self.section)
 
     def in_order(self, numbers: Iterable[int]) -> list[int]:
-        """Return inputs as declared, then ops in program order, each followed by its projections."""
+        """Sort: inputs as declared, then ops in program order, each followed by its projections."""
         ranks = self.replay.ranks
 
         def key(i: int) -> tuple[bool, int, tuple[int, ...]]:
