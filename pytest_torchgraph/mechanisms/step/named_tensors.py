@@ -123,7 +123,7 @@ class NamedTensors:
         return ranks
 
     def order(self) -> dict[int, int]:
-        """Return the order of a graph's inputs: arguments, then parameters and buffers as declared."""
+        """Return the order of a graph's inputs: arguments, then parameters and buffers."""
         ids = [id(tensor) for _, tensor in self.inputs]
         return {key: number for number, key in enumerate(dict.fromkeys([*ids, *self.tensors]))}
 
@@ -221,7 +221,7 @@ def _members(name: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _reachable(function: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the values that a function can use by name: closure, defaults, modules among globals."""
+    """Yield the values that a function uses by name: closure, defaults, modules among globals."""
     code = function.__code__
     for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
         try:
@@ -241,7 +241,7 @@ def _reachable(function: Any) -> Iterator[tuple[str, Any]]:
 def _inputs(
     target: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Iterator[tuple[str, Any]]:
-    """Yield the leaves of the arguments, named by parameter and position: `x`, `batch.ids`, `xs.0`."""
+    """Yield the argument leaves, named by parameter and position: `x`, `batch.ids`, `xs.0`."""
     names: dict[str, Any] = {}
     try:
         signature = inspect.signature(callable_of(target))

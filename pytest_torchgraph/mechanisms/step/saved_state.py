@@ -149,7 +149,7 @@ def note_all() -> None:
     """Save all optimizers in the process.
 
     Dynamo runs this while tracing, and cannot pass an optimizer as an argument then. Tracing a step
-    already creates the state that the step needs, so saving later would be too late.
+    already creates the optimizer state that the step needs.
     """
     # `isinstance` would access weak proxies, which raise if their referent is dead.
     alive = [value for value in gc.get_objects() if issubclass(type(value), Optimizer)]

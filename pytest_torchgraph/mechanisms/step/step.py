@@ -215,7 +215,7 @@ class Step:
 
 
 def _cotangent(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a fixed, non-uniform gradient: a plain sum has zero gradients after a normalisation."""
+    """Return a fixed, non-uniform gradient: a plain sum has zero gradients after normalisation."""
     if tensor.is_nested or tensor.layout is not torch.strided:
         return torch.ones_like(tensor)
 
