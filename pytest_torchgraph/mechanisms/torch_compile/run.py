@@ -1,4 +1,4 @@
-"""One step through torch.compile, from a fresh Dynamo: frames, errors, reasons for missing graphs."""
+"""One step through torch.compile, from a fresh Dynamo: frames, errors, why no graph was made."""
 
 from __future__ import annotations
 
