@@ -1,4 +1,4 @@
-"""The captured call, its variants on another device or on fake tensors, and its backward options."""
+"""The captured call, its variants on another device or on fake tensors, and its backward."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Invocation:
         args, kwargs: the arguments of the call.
         loss_fn: maps the output to the scalar where the backward starts. `None` uses the output's
             own `loss`, or else all differentiable outputs.
-        backward: None runs the backward if possible, False never, True always.
+        backward: None runs the backward if possible, False never, True requires it.
 
     Raises:
         TypeError: if `backward` has another value.
