@@ -180,8 +180,9 @@ def _items(value: Any) -> tuple[bool, list[tuple[str, Any]]] | None:
 
 
 def _key(key: Any, position: int) -> str:
-    """Return a dictionary key as text; an object by class and position, since its repr has an
-    address.
+    """Return a dictionary key as text.
+
+    The text of an object contains an address, so an object gets its class and position.
     """
     return str(key) if isinstance(key, _CONSTANTS) else f"{type(key).__name__} {position}"
 

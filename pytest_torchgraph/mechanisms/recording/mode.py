@@ -343,10 +343,10 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         return "before" if counted else "meanwhile"
 
     def _is_foreign(self, tensor: torch.Tensor) -> bool:
-        """Return True if another library owns the memory, and no variable or module holds the
-        tensor.
+        """Return True if another library owns the memory and nothing else holds the tensor.
 
-        A tensor made from a numpy array before the step is an ordinary constant.
+        A variable or a module may hold it: a tensor made from a numpy array before the step is an
+        ordinary constant.
         """
         try:
             if tensor.untyped_storage().resizable():

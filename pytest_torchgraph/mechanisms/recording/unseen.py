@@ -1,5 +1,4 @@
-"""Raises for a step in which code ran unrecorded: in a thread, inside an op, or as a write past
-autograd.
+"""Raises if code ran unrecorded in a step: in a thread, inside an op, or as a write past autograd.
 
 A dispatch mode is active in one thread. Computations of other threads are not recorded, and only
 show where their results are used.

@@ -157,8 +157,7 @@ def note_meta_device(error: Exception, invocation: Invocation) -> None:
 
 @contextlib.contextmanager
 def with_fake_tensors(invocation: Invocation, device: torch.device | None) -> Iterator[Invocation]:
-    """Make the target's parameters and buffers fake inside; yield an invocation with fake
-    arguments.
+    """Yield an invocation with fake arguments, parameters and buffers.
 
     Nothing is copied: fake tensors replace each module's own, which are restored afterwards.
     Tensors on the meta device count as CPU tensors. This supports models larger than the memory:

@@ -148,8 +148,10 @@ MAX_DEPTH = 4
 def _modules(
     reached: _Reached, target: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> list[tuple[str, torch.nn.Module]]:
-    """Return the outermost modules that the target can reach: itself, bound, in its closure,
-    passed.
+    """Return the outermost modules that the target can reach.
+
+    These are the target itself, the module that it is bound to, and modules in its closure or among
+    its arguments.
     """
     reached.look("", target)
     for name, value in [*((str(i), arg) for i, arg in enumerate(args)), *kwargs.items()]:

@@ -161,11 +161,10 @@ class Step:
     def _gradients_of_loss(
         self, tensors: list[torch.Tensor]
     ) -> tuple[list[torch.Tensor], list[Any]]:
-        """Return the outputs and their gradients of the loss, whose own ops stay outside every
-        graph.
+        """Return the outputs that the loss depends on, with their gradients.
 
-        The loss gets detached copies of the outputs. Dependencies between outputs are therefore not
-        differentiated twice.
+        The loss's own ops stay outside every graph. The loss gets detached copies of the outputs.
+        Dependencies between outputs are therefore not differentiated twice.
         """
         cut = {id(tensor): tensor.detach().requires_grad_() for tensor in tensors}
 

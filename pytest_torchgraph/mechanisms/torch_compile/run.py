@@ -239,8 +239,9 @@ def _line(file: str, line: int, within: str = "") -> str:
 
 
 def why(report: BreakReport) -> str:
-    """Return kind, reason and hints of a report, one per line, without hints for Dynamo's
-    developers.
+    """Return kind, reason and hints of a report, one per line.
+
+    Hints for Dynamo's developers are left out.
     """
     reason = report.reason
     if report.context:
