@@ -319,6 +319,7 @@ class _Builder:
                     self.order.append((False, number))
                 before = event
                 continue
+            # An island ends at a compiled run, and between forward and backward.
             if part is None or part.backward != event.backward:
                 section += 1
                 replay.section = section

@@ -286,6 +286,7 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         """Return the value of a tensor not met before: a new value, or that of another handle."""
         storage, place = self._place(tensor)
         if not output:
+            # The same place in a known storage: another Python handle of a known tensor.
             again = self._places.get(place)
             if again is not None:
                 self._tensors[id(tensor)] = (weakref.ref(tensor), again)

@@ -109,6 +109,8 @@ class SavedTensor:
             else:
                 if keep:
                     self.left = tensor.detach().clone()
+                # The tensor has other memory or another form, for example after `.data = ...`.
+                # Prefer the former memory, unless the storage was resized.
                 if value is None or (self._is_plain and _fits(self._alias)):
                     if value is not None and not _same_bits(self._alias, value):
                         self._alias.copy_(value)
