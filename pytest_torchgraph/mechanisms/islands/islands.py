@@ -186,7 +186,8 @@ class _IslandSection(Section):
     """The drafts of one island.
 
     Args:
-        backward: whether the island ran in a backward.
+        replay, returned, saved: see `Section`.
+        part: the records of the island.
         made_backward: for each section, whether it ran in a backward.
     """
 
