@@ -1,1 +1,1 @@
-"""The ways to obtain graphs, one for each `via`."""
+"""The mechanisms that obtain graphs, one for each `via`."""

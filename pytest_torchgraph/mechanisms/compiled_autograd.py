@@ -1,15 +1,15 @@
 """Capture of the whole backward by compiled autograd, as the autograd engine ran it.
 
-The backward is noted when the joint graph is split. Compiled autograd copies it into its own graph,
-node by node, instead of having it compiled; and changes it when it does.
+The autograd engine passes each backward to our compiler as one graph, through all graph breaks of
+the forward and including its hooks. The graph runs unchanged, node by node, and the run gives the
+shapes of its values. The forward is compiled up to AOTAutograd, or runs eagerly.
 
-Compiled autograd says of its ops only which step of the backward they are: `(NodeCall 7)`. The
-steps are a walk over the autograd graph in an order of its own, which is replayed here; and an
-autograd node has a sequence number, which says between which module calls it was made.
+The AOT backward is recorded when the joint graph is split. Compiled autograd does not compile the
+AOT backward: it inlines it, node by node, into its own graph, and modifies it there.
 
-The engine gives each backward to a compiler of ours, as one graph through all graph breaks of the
-forward, with the hooks in it. It is run node by node, as it is, which gives the shapes of its
-values. The forward is compiled up to AOTAutograd, or runs eagerly.
+Compiled autograd labels its ops only with the step of the backward, for example `(NodeCall 7)`. The
+steps walk the autograd graph in an order of their own, replayed by `steps`. The sequence number of
+an autograd node shows between which module calls the node was created.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ from .torch_compile.run import Frame, run_compiled, switched_off
 
 
 class ForwardRecorder:
-    """A backend for torch.compile that records AOT graphs and runs the forwards as they are.
+    """A torch.compile backend that records AOT graphs and runs the forwards unchanged.
 
     Attributes:
-        made: called with each forward or inference graph; gives what counts its runs.
-        islands: records what runs eagerly beside the graphs.
+        made: called with each forward or inference graph; returns the object that counts its runs.
+        islands: records the ops that run eagerly between the graphs.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class ForwardRecorder:
         self._backwards: dict[int, tuple[torch.fx.GraphModule, Converted]] = {}
 
     def __call__(self, gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
-        """Compile one graph of Dynamo."""
+        """Compile one Dynamo graph."""
         frame = Frame(gm, example_inputs, self.named, self.canon)
         halves = _Halves(self, frame)
         compiler = torch_private.aot_autograd(
@@ -75,7 +75,7 @@ class ForwardRecorder:
             return frame.noting(compiler(gm, example_inputs))
 
     def backward(self, module: torch.fx.GraphModule) -> Converted:
-        """The graph of an AOT backward; of one that was compiled before it is converted now."""
+        """Return the graph of an AOT backward, converting it now if it was compiled earlier."""
         known = self._backwards.get(id(module))
         if known is not None:
             return known[1]
@@ -86,13 +86,13 @@ class ForwardRecorder:
         return self.note(module, converted)
 
     def note(self, module: torch.fx.GraphModule, converted: Converted) -> Converted:
-        """Keep what an AOT backward is."""
+        """Store the converted graph of an AOT backward."""
         self._backwards[id(module)] = (module, converted)
         return converted
 
 
 class _Halves:
-    """The two halves of what Dynamo compiled at once."""
+    """The forward and backward of one Dynamo graph."""
 
     def __init__(self, recorder: ForwardRecorder, frame: Frame):
         self.recorder = recorder
@@ -117,10 +117,10 @@ class _Halves:
 
 @contextlib.contextmanager
 def compiler_restored() -> Iterator[None]:
-    """Put back the autograd compiler that is there, which a reset of Dynamo drops.
+    """Restore the current autograd compiler, which a Dynamo reset drops.
 
-    Inside, the config says that there is none: with `torch._dynamo.config.compiled_autograd` each
-    compiled region would put a compiler of its own in the place of ours.
+    Inside, `torch._dynamo.config.compiled_autograd` is False: if it were True, each compiled region
+    would replace our compiler with its own.
     """
     set_compiler = torch_private.get("set_autograd_compiler")
     enabled = torch_private.get("compiled_autograd_enabled")
@@ -138,11 +138,11 @@ def compiler_restored() -> Iterator[None]:
 
 @contextlib.contextmanager
 def compiled_by(compiler: Callable[[Any], Any], dynamic: bool) -> Iterator[None]:
-    """Let the engine give each backward inside to `compiler`, as a graph module.
+    """Make the engine pass each backward inside to `compiler`, as a graph module.
 
     Args:
-        compiler: returns what is then called with inputs, sizes, scalars, hooks and packed data.
-        dynamic: whether sizes are inputs of the graph from the start, not only once they change.
+        compiler: returns a callable that takes inputs, sizes, scalars, hooks and packed data.
+        dynamic: whether sizes are graph inputs from the start, not only once they change.
     """
     with torch_private.get("enable_compiled_autograd")(compiler, dynamic=dynamic):
         yield
@@ -154,7 +154,7 @@ def around_backward(
 ) -> Iterator[None]:
     """Run each backward inside `context(roots, inputs)`.
 
-    Dynamo compiles nothing that the backward calls: neither hooks nor what captures it.
+    Dynamo compiles nothing that the backward calls: neither hooks nor the capture itself.
     """
     original = torch_private.get("engine_run_backward")
 
@@ -168,9 +168,10 @@ def around_backward(
 
 
 def aot_backward(context: Any) -> tuple[int, torch.fx.GraphModule] | None:
-    """The id and graph of the AOT backward that an autograd node would run; None for other nodes.
+    """Return the id and graph of the AOT backward that an autograd node runs.
 
-    Both hang on the autograd.Function that AOTAutograd makes for each of its graphs.
+    Both are attributes of the autograd.Function that AOTAutograd creates for each of its graphs.
+    `None` for other nodes.
     """
     function = getattr(context, "_forward_cls", None)
     number = getattr(function, "_aot_id", None)
@@ -179,7 +180,7 @@ def aot_backward(context: Any) -> tuple[int, torch.fx.GraphModule] | None:
 
 
 class ModuleCalls:
-    """Notes during a forward which modules run at which sequence numbers of autograd."""
+    """Records which module runs at each autograd sequence number of a forward."""
 
     def __init__(self, named: NamedTensors):
         self.named = named
@@ -190,7 +191,7 @@ class ModuleCalls:
 
     @contextlib.contextmanager
     def recording(self) -> Iterator[None]:
-        """Note the module calls that are made inside."""
+        """Record the module calls made inside."""
         module = torch.nn.modules.module
         before = module.register_module_forward_pre_hook(self._enter)
         after = module.register_module_forward_hook(self._leave, always_call=True)
@@ -214,21 +215,23 @@ class ModuleCalls:
         self.paths.append(self._stack[-1] if self._stack else "")
 
     def path_of(self, node: Any) -> str:
-        """Path of the module that made an autograd node, "" where that is not known."""
+        """Return the path of the module that made an autograd node, "" if unknown."""
         number = node._sequence_nr()
         at = bisect_right(self.numbers, number) - 1
         return self.paths[at] if at >= 0 and number < LEAF else ""
 
 
 def steps(roots: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
-    """The autograd nodes of a backward in the order in which compiled autograd takes them.
+    """Return the autograd nodes of a backward in the order of compiled autograd.
 
-    A worklist, last in, first out; a node is put on it when its last consumer was taken. (The
-    engine itself orders by sequence number.) The first step is the root, which is no node: None.
+    Compiled autograd uses a last-in, first-out worklist and adds a node when the node's last
+    consumer was taken. (The engine itself orders by sequence number.) The first step is the root,
+    represented by `None`, because it has no autograd node.
 
     Args:
         roots: the tensors, or gradient edges, that the backward starts from.
-        inputs: what it is confined to; then the order is another one, and nothing is returned.
+        inputs: the tensors that the backward is restricted to. With inputs the order differs, and
+            the result is empty.
     """
     if inputs:
         return []
@@ -263,7 +266,7 @@ def _node_of(root: Any) -> Any:
 
 
 def _consumers(start: Sequence[Any]) -> Counter[Any]:
-    """How many edges of the backward lead to each node."""
+    """Count the edges of the backward that lead to each node."""
     count: Counter[Any] = Counter(node for node in start if node is not None)
     todo = list(count)
     while todo:
@@ -279,25 +282,27 @@ def _consumers(start: Sequence[Any]) -> Counter[Any]:
 class CompiledAutograd:
     """The whole backward in one graph, with its hooks, through graph breaks of the forward.
 
-    The capture has the forward graphs of AOTAutograd and, in the place of its backward graphs, the
-    one of compiled autograd; `capture.at("aot")` has both halves as AOTAutograd made them. What
-    runs eagerly beside the forward graphs is recorded as well, in `Capture.eager`; its backward is
-    in the one graph.
+    The capture has AOTAutograd's forward graphs and, instead of AOTAutograd's backward graphs, the
+    single graph of compiled autograd. `capture.at("aot")` has AOTAutograd's forwards and backwards.
+    `Capture.eager` has the ops that ran eagerly between the forward graphs; their backward is part
+    of the single graph.
 
     Args:
-        forward: how the forward runs: "aot", compiled up to AOTAutograd, or "eager", with no graph
-            of its own. The backward of an eager forward consists of autograd's own functions, such
-            as `torch._dynamo.compiled_autograd.ops.AddmmBackward0`. An eager forward is not
-            recorded: under a dispatch mode some ops (`reshape`) make other autograd nodes, which
-            would be another backward than the one that a training step has.
-        forward_fullgraph: as `fullgraph` of `torch.compile` for the forward: True raises at a graph
+        forward: "aot" compiles the forward up to AOTAutograd. "eager" runs it eagerly and
+            unrecorded; its backward consists of autograd's own functions, for example
+            `torch._dynamo.compiled_autograd.ops.AddmmBackward0`. Recording would change the
+            backward: under a dispatch mode some ops (`reshape`) create other autograd nodes than in
+            a training step.
+        forward_fullgraph: `fullgraph` of `torch.compile` for the forward: True raises at a graph
             break instead of splitting.
-        backward_fullgraph: whether Dynamo must be able to trace the backward's graph, its hooks
-            included, without a break: True raises its error at the first one.
-        dynamic: as in `torch.compile`, for both: None makes a size symbolic once it has changed.
+        backward_fullgraph: whether Dynamo must trace the backward graph, hooks included, without a
+            graph break. True raises Dynamo's error at the first break.
+        dynamic: `dynamic` of `torch.compile`, for forward and backward: None makes a size symbolic
+            once it has changed.
 
     Raises:
-        ValueError: for another `forward`, or `forward_fullgraph=True` with an eager one.
+        ValueError: if `forward` has another value, or if `forward_fullgraph=True` with an eager
+            forward.
     """
 
     forward: Literal["aot", "eager"] = "aot"
@@ -329,17 +334,17 @@ class CompiledAutograd:
 
 
 class _Link:
-    """The compiler that the engine is given.
+    """The compiler passed to the autograd engine.
 
-    torch (2.13) never frees a compiler nor what it returned, so these know of the recorder, and
-    with it of the tensors of the step, only while there is a capture.
+    torch (2.13) never frees a compiler or its results. They therefore reference the recorder, and
+    through it the tensors of the step, only during a capture.
     """
 
     def __init__(self, recorder: _Recorder):
         self.recorder: _Recorder | None = recorder
 
     def __call__(self, module: torch.fx.GraphModule) -> Callable[..., Any]:
-        """Called for a backward that the engine's cache does not know; returns what runs it."""
+        """Return a runner for a backward that missed the engine's cache."""
 
         def run(*lists: Any) -> Any:
             assert self.recorder is not None
@@ -367,12 +372,12 @@ class _Recorder:
         self.known: dict[int, Made] = {}
 
     def note(self, converted: Converted) -> Made:
-        """Keep a graph of the capture, whose runs are to be counted."""
+        """Add a graph to the capture, and return the object that counts its runs."""
         self.made.append(Made(converted))
         return self.made[-1]
 
     def run(self) -> None:
-        """Run the step, from and to a fresh Dynamo."""
+        """Run the step, resetting Dynamo before and after."""
         options = self.options
         if options.forward == "aot":
             self.why_not_compiled = run_compiled(
@@ -394,21 +399,22 @@ class _Recorder:
 
     @contextlib.contextmanager
     def enabled(self) -> Iterator[None]:
-        """Compiled autograd with our compiler. The loss stays outside, so it is in no graph."""
+        """Enable compiled autograd with our compiler. The loss runs outside and is in no graph."""
         with compiled_by(self.link, bool(self.options.dynamic)):
             yield
 
     @contextlib.contextmanager
     def enabled_and_noting(self) -> Iterator[None]:
-        """The same around an eager forward, whose module calls are noted."""
+        """Enable compiled autograd around an eager forward, and record its module calls."""
         with self.enabled(), self.calls.recording():
             yield
 
     @contextlib.contextmanager
     def during_backward(self, roots: Sequence[Any], inputs: Sequence[Any]) -> Iterator[None]:
-        """Find the modules of the steps of a backward while its autograd graph is there.
+        """Find the module of each step of a backward, while its autograd graph exists.
 
-        All that runs inside is in the graph, and the engine takes no dispatch mode into it.
+        Everything that runs inside is in the graph. The engine does not carry a dispatch mode into
+        it.
         """
         self.paths = []
         if self.options.forward == "eager":
@@ -417,9 +423,9 @@ class _Recorder:
             yield
 
     def run_backward(self, module: torch.fx.GraphModule, lists: tuple[Any, ...]) -> Any:
-        """Run a graph of the engine, and record it the first time."""
+        """Run a backward graph of the engine, recording it the first time."""
         if torch_private.get("tracing_context")() is not None:
-            return module(*lists)  # the compiler itself differentiates bodies such as that of scan
+            return module(*lists)  # the compiler differentiates bodies itself, e.g. of scan
         inputs, _, _, hooks, _ = lists
         if id(module) in self.known:
             self.facts(inputs, hooks)
@@ -435,14 +441,17 @@ class _Recorder:
         return self.ran(made, inputs, result)
 
     def ran(self, made: Made, inputs: Sequence[Any], result: Any) -> Any:
-        """Note that a graph ran; it has run by now, since only then it is known what it is."""
+        """Note that a graph ran.
+
+        Called after the run, because the graph is only known then.
+        """
         if self.islands.is_recording:
             return made.recorded(lambda _: result, self.islands)([*inputs])
-        made.runs += 1  # of an eager forward
+        made.runs += 1  # eager forward: nothing else counts the run
         return result
 
     def facts(self, inputs: Sequence[torch.Tensor], hooks: Sequence[Any]) -> RunFacts:
-        """Names of inputs and hooks, and AOT backwards, by the identity of the objects."""
+        """Identify inputs, hooks and AOT backwards of a run by object identity."""
         tangents = {id(grad): place for place, grad in self.step.cotangents}
         facts = RunFacts(paths=self.paths)
         for position, tensor in enumerate(inputs):
@@ -460,7 +469,7 @@ class _Recorder:
         return facts
 
     def captured(self) -> Captured:
-        """The graphs, if there was a backward."""
+        """Return the graphs, or the reason why there are none."""
         made = [each.counted for each in self.made]
         forwards = [each for each in made if each.graph.level == "aot"]
         if self.options.forward == "aot" and not forwards:
@@ -477,13 +486,13 @@ class _Recorder:
 
 
 class _Interpreter(torch.fx.Interpreter):
-    """Runs a graph of compiled autograd and notes what each node gave."""
+    """Runs a compiled-autograd graph and records the result of each node."""
 
     def __init__(self, module: torch.fx.GraphModule, facts: RunFacts, canon: CanonicalNames):
         super().__init__(module)
         self.facts = facts
         self.canon = canon
-        self.extra_traceback = False  # it would change the user's exception
+        self.extra_traceback = False  # True would change the user's exception
 
     def run_node(self, n: torch.fx.Node) -> Any:
         value = super().run_node(n)
@@ -495,7 +504,7 @@ class _Interpreter(torch.fx.Interpreter):
 
 
 def _runs_python(module: torch.fx.GraphModule) -> bool:
-    """True for a backward that calls Python code of the user's, where Dynamo can break."""
+    """Return True if a backward calls the user's Python code, where Dynamo can break the graph."""
     return any(getattr(n.target, "__name__", "") in PYTHON_CALLS for n in module.graph.nodes)
 
 
@@ -505,7 +514,7 @@ PYTHON_CALLS = frozenset(
 
 
 class _OnlyTraced(Exception):
-    """Dynamo traced a graph: there is nothing more to know."""
+    """Raised by the backend to stop after Dynamo has traced a graph."""
 
 
 def _trace(
@@ -515,9 +524,10 @@ def _trace(
     fullgraph: bool,
     dynamic: bool | None,
 ) -> None:
-    """Let Dynamo trace a backward's graph, up to its first break, without running it.
+    """Make Dynamo trace a backward graph, up to its first graph break, without running it.
 
-    With `fullgraph` it raises there; otherwise the record of the capture has the break.
+    With `fullgraph` Dynamo raises at the break. Otherwise the break is in the capture's trace
+    record.
     """
 
     def backend(_gm: torch.fx.GraphModule, _inputs: list[Any]) -> Any:
@@ -533,6 +543,6 @@ def _trace(
 
 
 def _called(hook: Any) -> str:
-    """The name of a hook, or of an autograd.Function by its context."""
+    """Return the name of a hook, or of an autograd.Function given its context."""
     name = str(getattr(hook, "__qualname__", type(hook).__name__)).rpartition(".")[2]
     return name if name.isidentifier() else "hook"

@@ -1,4 +1,4 @@
-"""Capture by a TorchDispatchMode: ops as they ran, recorded and then replayed as nodes."""
+"""Capture by a TorchDispatchMode: records the ops as they run, then replays them as nodes."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ from .step.step import Step, output_leaves
 
 _inference_mode_is_on = torch.is_inference_mode_enabled
 _NONE: dict[str, Any] = {}
-"""The keyword arguments of all calls without any."""
+"""Keyword arguments shared by all calls without any."""
 
 
 class _RunningHooks:
-    """The hooks on the output of a module, which run when its forward has ended.
+    """The forward hooks of a module, which run after its forward has ended.
 
-    What they run belongs to the module. Tensor parallelism puts its collectives there.
+    Their ops belong to the module. Tensor parallelism runs its collectives in forward hooks.
 
     Attributes:
-        sequence: that of the last op of the module, as far as is known.
-        outer: the hooks that called the module, None where none did.
+        sequence: sequence number of the module's last known op.
+        outer: the hooks that called the module, or `None`.
     """
 
     def __init__(self, call: FrameType, sequence: int, outer: _RunningHooks | None):
@@ -55,18 +55,18 @@ class _RunningHooks:
         self.outer = outer
 
     def are_running(self, frame: FrameType | None) -> bool:
-        """Whether a frame is inside of the module's call."""
+        """Return True if a frame is inside the module's call."""
         while frame is not None and frame is not self._call:
             frame = frame.f_back
         return frame is not None
 
 
 class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]
-    """Records forward and backward ops of one step.
+    """Records the forward and backward ops of one step.
 
     Args:
-        named: the tensors and modules that have names.
-        saved: what is told of each op that may write.
+        named: the tensors and modules with names.
+        saved: notified before each op that may write.
     """
 
     def __init__(self, named: NamedTensors, saved: SavedState):
@@ -83,13 +83,13 @@ class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        # True would wrap __torch_dispatch__ in a torch.compiler.disable, at 3 µs an op. No compiled
+        # True would wrap __torch_dispatch__ in torch.compiler.disable, at 3 µs per op. No compiled
         # region runs under this mode, so there is nothing to disable.
         return False
 
     @contextmanager
     def recording(self, *, backward: bool) -> Iterator[None]:
-        """Record what runs inside as the forward or as the backward."""
+        """Record everything that runs inside, as the forward or as the backward."""
         self.records = self.backward if backward else self.forward
         pre = torch.nn.modules.module.register_module_forward_pre_hook(self._enter)
         post = torch.nn.modules.module.register_module_forward_hook(self._leave, always_call=True)
@@ -106,7 +106,7 @@ class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]
 
     @property
     def module(self) -> str:
-        """Path of the innermost module that is running."""
+        """Path of the innermost running module."""
         if self._hooks is not None:
             self._after_hooks()
         return self.paths[self._stack[-1]] if self._stack else ""
@@ -122,20 +122,20 @@ class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]
     def _leave(self, module: torch.nn.Module, _args: Any, _output: Any) -> None:
         if self._hooks is not None:
             self._after_hooks()
-        if module._forward_hooks and self._stack:  # they run behind this one
+        if module._forward_hooks and self._stack:  # the module's own hooks run after this one
             self._hooks = _RunningHooks(sys._getframe(1), self._sequence(), self._hooks)
         else:
             self._left(self._sequence())
 
     def _left(self, sequence: int) -> None:
-        """Note that the innermost module has ended, before what comes next in this sequence."""
+        """Note that the innermost module ended, at this sequence number."""
         if self._stack:
             self._stack.pop()
         if self.records is self.forward:
             self.changes.append((sequence, self._stack[-1] if self._stack else 0))
 
     def _after_hooks(self) -> None:
-        """Note which modules have ended: those of which no hook on the output is running."""
+        """Mark modules as exited once none of their forward hooks is running."""
         caller = sys._getframe(2)
         while (hooks := self._hooks) is not None:
             if hooks.are_running(caller):
@@ -152,7 +152,8 @@ class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         if types and torch_private.stands_for_others(types):
             return NotImplemented
         if _inference_mode_is_on() and self.is_composite(func):
-            with self:  # inference mode skips the place where composite ops are taken apart
+            # Inference mode skips the dispatch key that decomposes composite ops.
+            with self:
                 return func.decompose(*args, **(kwargs or {}))
         writes = self.writes
         if writes is not None and not writes.is_following:
@@ -174,9 +175,12 @@ class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         return output
 
     def read(self, method: str, tensor: Any) -> None:
-        """Record a method that reads a tensor and dispatches no op; what leads to it stays."""
+        """Record a method that reads a tensor without dispatching an op.
+
+        The recorded read keeps the ops that computed the tensor alive in the graph.
+        """
         self.hand_over(method)
-        if method in HANDS_OVER:  # numpy may write into the memory that it is given
+        if method in HANDS_OVER:  # numpy may write into the shared memory
             self._saved.before_write(tensor)
         op = sys.intern(f"Tensor.{method}")
         if op in effects.READING and isinstance(tensor, torch.Tensor):
@@ -203,7 +207,10 @@ class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         self.records.append(OpRecord(func, encoded, named, result, path, sequence, line, by))
 
     def _may_write(self, func: Any) -> bool:
-        """True for an op that writes to an argument, or is a custom one, which may not say so."""
+        """Return True if an op writes to an argument, or is a custom op.
+
+        The schema of a custom op may omit its writes.
+        """
         known = self._writing.get(func)
         if known is None:
             is_mutable = getattr(getattr(func, "_schema", None), "is_mutable", True)
@@ -217,7 +224,7 @@ class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         direct = True
         while frame is not None:
             code = frame.f_code
-            file = code.co_filename  # a code object's own hash takes one of all its constants
+            file = code.co_filename  # hashing a code object would hash all its constants
             mine = known.get(file)
             if mine is None:
                 mine = known[file] = is_user_file(file)
@@ -233,7 +240,7 @@ class DispatchReplay(Replay):
 
     Args:
         recorder, canon: see `Replay`.
-        keep_dead: whether ops whose results nothing uses are kept.
+        keep_dead: whether to keep ops with unused results.
     """
 
     def __init__(self, recorder: DispatchRecorder, canon: CanonicalNames, keep_dead: bool):
@@ -245,7 +252,7 @@ class DispatchReplay(Replay):
         self.change_points = [sequence for sequence, _ in recorder.changes]
 
     def graphs(self, outputs: Sequence[Value], grads: Sequence[Value] | None) -> list[Graph]:
-        """The forward (or inference) graph and, where a backward ran, its graph."""
+        """Return the forward (or inference) graph and, if a backward ran, the backward graph."""
         for record in self.forward:
             self.add(record)
         returned = [self.draft_of(value) for value in outputs]
@@ -265,7 +272,7 @@ class DispatchReplay(Replay):
         section.known = {i: forward.names[i] for i in saved}
         section.reserved = forward.names.values()
         backward = section.graph("backward")
-        # A checkpoint drops what its forward computes. A value that only the backward needs is then
+        # A checkpoint drops its forward's results. A value that only the backward needs is then
         # dead in the forward: only the forward with its dead ops shows that it is computed twice.
         graph = replace(graph, whole=forward.whole(graph))
         known = {i: name for i, name in forward.names.items() if i not in section.known}
@@ -273,7 +280,7 @@ class DispatchReplay(Replay):
         return [graph, replace(backward, whole=section.whole(backward))]
 
     def place(self, record: OpRecord) -> tuple[str, Source | None]:
-        """Module path and source of an op; in the backward those of the forward op it is for."""
+        """Return the module path and source of an op (in a backward, of its forward op)."""
         paths = self.recorder.paths
         if record.line is not None:
             return paths[max(record.path, 0)], source_lines.from_line(*record.line)
@@ -298,7 +305,7 @@ class Dispatch:
     """A TorchDispatchMode that records each op which reaches the dispatcher below autograd.
 
     Args:
-        keep_dead: whether ops whose results nothing uses are kept in the graph.
+        keep_dead: whether to keep ops with unused results in the graph.
     """
 
     keep_dead: bool = False
@@ -312,7 +319,8 @@ class Dispatch:
         """Run the step under the mode.
 
         Args:
-            keep_constants: keep the tensors of constants, so that the graphs can run again.
+            keep_constants: whether to keep the tensors of constants, so that the graphs can run
+                again.
         """
         named = step.invocation.named
         compiled = _compiled_modules(step.invocation.target, named)
@@ -352,7 +360,7 @@ class Dispatch:
         positions = {id(tensor): position for position, tensor in enumerate(tensors)}
         leaves = leaves_of(step.output, lambda tensor: positions.get(id(tensor)))
         number = len(tensors)
-        del tensors  # none may outlive the step
+        del tensors  # no tensor of the step may outlive it
         outputs += [recorder.number_of(buffer) for buffer in step.saved.replaced_buffers()]
         grads = [recorder.number_of(leaf.grad) for leaf in step.leaves if leaf.grad is not None]
         refuse_unseen(recorder, threads)
@@ -378,19 +386,20 @@ class Dispatch:
                 )
             return Built(graphs, seen, replay.kept_by_name)
 
-        # Working out the graphs takes about as long as recording, so it waits until they are read,
-        # unless it takes that to see whether there is anything in them.
+        # Building the graphs takes about as long as recording, so it waits until they are read,
+        # unless building them is the only way to find out if they are empty.
         computed = any(value not in recorder.origin for value in outputs)
         return Captured(build if computed and (grads or not ran_backward) else build())
 
 
 def _with_output(graph: Graph, leaves: Sequence[Leaf], tensors: int) -> Graph:
-    """The forward with what the target returned.
+    """Add the target's return value to its forward graph.
 
     Args:
-        graph: returns the tensors of the output, and then what else the step gives.
-        leaves: those of the output, with the position of each tensor.
-        tensors: how many tensors there are.
+        graph: the forward graph; it returns the tensors of the output, then other results of the
+            step.
+        leaves: the leaves of the output, with the position of each tensor.
+        tensors: the number of tensors in the output.
     """
     values = [Ref(node.name) for node in graph.outputs]
 
@@ -413,7 +422,7 @@ def _compiled_modules(target: Any, named: NamedTensors) -> str:
 
 @contextlib.contextmanager
 def _no_compiled_region() -> Iterator[None]:
-    """Refuse as soon as a compiled function is entered."""
+    """Raise as soon as a compiled function is entered."""
     loaded = "torch._dynamo" in sys.modules
     with torch_private.on_compiled_region(_refuse) if loaded else contextlib.nullcontext():
         yield
@@ -435,12 +444,12 @@ def _refuse(function: Any) -> None:
 def note_calls(
     seen: RecordedCalls, recorder: DispatchRecorder, replay: Replay, *, backward: bool
 ) -> None:
-    """Add what a replayed recorder has to `seen`; then nothing needs the recorder any more.
+    """Add the calls of a replayed recorder to `seen`. The recorder is not needed afterwards.
 
     Args:
-        seen: where the calls go.
-        recorder, replay: of one step.
-        backward: whether its backward ran apart from the forward.
+        seen: receives the calls.
+        recorder, replay: the recorder and the replay of one step.
+        backward: whether its backward was recorded separately from the forward.
     """
 
     def described(value: Any) -> Any:
@@ -456,7 +465,7 @@ def note_calls(
     ):
         for record in records:
             op = effects.facts(record.op).name or op_name(record.op)
-            if isinstance(record.op, str):  # `note_method` has it
+            if isinstance(record.op, str):  # a method: `note_method` has added it
                 continue
             if may_sync_or_copy(op):
                 module, source = replay.place(record)
@@ -467,7 +476,7 @@ def note_calls(
 
 
 def note_method(seen: RecordedCalls, recorder: DispatchRecorder, method: str, owner: Any) -> None:
-    """Add the call of a method that is being made, of a tensor or a thread."""
+    """Add a method call, of a tensor or a thread, that is about to run."""
     recorder.read(method, owner)
     line = source_lines.current()
     source = None if line is None else source_lines.from_line(*line)

@@ -28,7 +28,7 @@ from .step.step import Step
 class Export:
     """`torch.export.export`: one graph, which does not depend on Python any more.
 
-    The exported program is then run once, for `capture.output`. Export knows no backward.
+    The exported program is then run once, for `capture.output`. Export captures no backward.
 
     Args:
         dynamic_shapes: as in `torch.export.export`.
@@ -85,11 +85,11 @@ class Export:
 
 
 _OF_DEBUGGING = ("For more ", "For extended ", "For C++ ", "If you suspect ", "The error above ")
-"""How lines begin in which torch says how torch is debugged."""
+"""Prefixes of the lines in torch's messages about debugging torch."""
 
 
 def _why(error: Exception) -> str:
-    """Torch's reason for giving up, and the user's line."""
+    """Return torch's reason for the failure, and the user's line."""
     lines = [line for line in str(error).splitlines() if line.strip()]
     told = [line for line in lines if not line.startswith(_OF_DEBUGGING)]
     reason = "\n".join(told[:8]) or type(error).__name__
@@ -105,7 +105,7 @@ def _why(error: Exception) -> str:
 
 
 class _Function(torch.nn.Module):
-    """A module for a target that is none; it owns the modules that the target uses."""
+    """A module around a target that is not a module; owns the modules that the target uses."""
 
     def __init__(self, target: Callable[..., Any], named: NamedTensors):
         super().__init__()
@@ -126,7 +126,7 @@ class _Function(torch.nn.Module):
 
 
 def _is_lifted(program: torch.export.ExportedProgram, name: str) -> bool:
-    """Return True for a constant that the target's code made: torch lifts it where it is made."""
+    """Return True for a constant created by the target's code: torch lifts it at its creation."""
     users = [
         user
         for node in program.graph.find_nodes(op="placeholder")
@@ -137,7 +137,7 @@ def _is_lifted(program: torch.export.ExportedProgram, name: str) -> bool:
 
 
 def with_outputs_of_program(found: Converted, program: torch.export.ExportedProgram) -> Graph:
-    """The graph of an exported program with what it returns, as its signature describes that."""
+    """Return the graph of an exported program, with the output described by its signature."""
     (output,) = program.graph.find_nodes(op="output")
     specs = zip(program.graph_signature.output_specs, output.args[0], strict=True)
     values = [
@@ -152,7 +152,7 @@ def with_outputs_of_program(found: Converted, program: torch.export.ExportedProg
 
 
 def signature_names(program: torch.export.ExportedProgram) -> dict[str, tuple[str, str]]:
-    """(role, name) of each placeholder, from the program's signature."""
+    """Return (role, name) of each placeholder, from the program's signature."""
     signature = program.graph_signature
     named: dict[str, tuple[str, str]] = {}
     for name, target in signature.inputs_to_parameters.items():

@@ -34,14 +34,15 @@ from .step.step import Step
 class Fx:
     """`torch.fx.symbolic_trace`: the target's Python code run on proxies, then the graph run.
 
-    The graph is run once on the real arguments, which gives `capture.output` and the dtypes and
-    shapes of its nodes. The backward runs, eagerly, and is in no graph.
+    The graph is run once on the real arguments. The run gives `capture.output` and the dtypes and
+    shapes of the nodes. The backward runs eagerly and is not captured.
 
     Args:
         concrete_args: values of parameters that are fixed while tracing, as in
-            `torch.fx.symbolic_trace`, so that they can decide control flow; the graph asserts that
-            it is given these. Parameters that the call leaves at their default are fixed too.
-        tracer: a `torch.fx.Tracer` of one's own, for other leaf modules.
+            `torch.fx.symbolic_trace`, so that they can decide control flow. The graph asserts that
+            it receives these values. Parameters that the call leaves at their default are fixed
+            too.
+        tracer: a custom `torch.fx.Tracer`, for other leaf modules.
     """
 
     concrete_args: dict[str, Any] | None = None
@@ -51,7 +52,7 @@ class Fx:
     level: ClassVar[Level] = "fx"
 
     def capture(self, step: Step, canon: CanonicalNames) -> Captured:
-        """Trace the target, run the graph once and read the shapes off."""
+        """Trace the target, run the graph once and record the shapes."""
         invocation = step.invocation
         root, method = _root(invocation.target)
         values = _arguments(invocation)
@@ -89,7 +90,7 @@ class Fx:
 
 
 class _MadeTensors(TorchFunctionMode):
-    """Notes the tensors that the target's code makes while it is traced, of nothing but numbers."""
+    """Records the tensors that the traced code creates from numbers only."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -106,13 +107,13 @@ class _MadeTensors(TorchFunctionMode):
         return result
 
     def is_made(self, tensor: Any) -> bool:
-        """Return True for a tensor that was made meanwhile."""
+        """Return True if the tensor was created during the trace."""
         return self._made.get(id(tensor)) is tensor
 
 
 @contextlib.contextmanager
 def _noting_lines(tracer: torch.fx.Tracer) -> Iterator[None]:
-    """Note the user's line at each node; the tracer's own stack traces take as long as tracing."""
+    """Note the user's line at each node. The tracer's own stack traces take as long as tracing."""
     create = tracer.create_node
     own = vars(tracer).copy()
 
@@ -130,7 +131,7 @@ def _noting_lines(tracer: torch.fx.Tracer) -> Iterator[None]:
 
 
 class _FxRecorder(torch.fx.Interpreter):
-    """Runs a graph and notes what each node gave."""
+    """Runs a graph and records the result of each node."""
 
     def __init__(self, module: torch.fx.GraphModule, canon: CanonicalNames):
         super().__init__(module)
@@ -138,7 +139,7 @@ class _FxRecorder(torch.fx.Interpreter):
 
     def run_node(self, n: torch.fx.Node) -> Any:
         if n.op == "call_module":
-            with _Listening() as listening:  # a hook of the module may communicate, or its code
+            with _Listening() as listening:  # the module's code or a hook may communicate
                 result = super().run_node(n)
             n.meta[COMMUNICATES] = listening.heard
         else:
@@ -148,10 +149,10 @@ class _FxRecorder(torch.fx.Interpreter):
 
 
 class _Listening(torch_private.TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Notes whether an op that runs inside communicates.
+    """Detects ops that communicate.
 
     Attributes:
-        heard: whether one did.
+        heard: whether an op inside communicated.
     """
 
     def __init__(self) -> None:
@@ -168,13 +169,13 @@ class _Listening(torch_private.TorchDispatchMode):  # type: ignore[no-untyped-ca
 
 
 def _arguments(invocation: Invocation) -> dict[str, Any]:
-    """The arguments of the call by the names of the parameters."""
+    """Return the arguments of the call by parameter name."""
     signature = inspect.signature(callable_of(invocation.target))
     return dict(signature.bind(*invocation.args, **invocation.kwargs).arguments)
 
 
 def _flat(values: dict[str, Any]) -> list[Any]:
-    """The values in the order of the placeholders; those of `*args` one by one."""
+    """Return the values in the order of the placeholders; those of `*args` separately."""
     flat: list[Any] = []
     for name, value in values.items():
         flat.extend(value if name == "args" and isinstance(value, tuple) else [value])
@@ -192,7 +193,10 @@ def _defaults(root: Any, method: str) -> dict[str, Any]:
 
 
 def _inputs(graph: torch.fx.Graph, fixed: dict[str, Any]) -> dict[str, tuple[str, str]]:
-    """(role, name) of each placeholder: the parameter's own name, which torch numbers if fixed."""
+    """Return (role, name) of each placeholder.
+
+    torch appends a number to the name of a fixed parameter; the parameter's own name is used.
+    """
     whole = {
         f"{name}_1": name for name, value in fixed.items() if pytree.tree_leaves(value) == [value]
     }
@@ -204,7 +208,7 @@ def _inputs(graph: torch.fx.Graph, fixed: dict[str, Any]) -> dict[str, tuple[str
 
 
 def _forget(graph: torch.fx.Graph, name: str) -> None:
-    """Remove the placeholder of a parameter left at its default, and the assertion about it."""
+    """Remove the placeholder and the assertion of a parameter left at its default."""
     for node in list(graph.find_nodes(op="placeholder")):
         if not re.fullmatch(rf"{re.escape(name)}_\d+", str(node.target)):
             continue
@@ -226,7 +230,7 @@ def _is_assertion(node: torch.fx.Node) -> bool:
 
 
 def _is_about_tracing(error: Exception) -> bool:
-    """True for an error of torch.fx's own, not of the target's code."""
+    """Return True for an error of torch.fx itself, not of the target's code."""
     words = str(error)
     return isinstance(error, torch.fx.proxy.TraceError) or any(
         word in words
@@ -241,7 +245,7 @@ def _is_about_tracing(error: Exception) -> bool:
 
 
 def _why(error: Exception) -> str:
-    """Torch's reason for giving up, and the user's line."""
+    """Return torch's reason for the failure, and the user's line."""
     words = str(error)
     if "is not installed as a submodule" in words:
         advice = "A function over a module cannot be traced: pass the module itself"
@@ -266,7 +270,7 @@ def _why(error: Exception) -> str:
 
 
 def _root(target: Any) -> tuple[Any, str]:
-    """The root and the name of its method for `Tracer.trace`: a module, or a Python function."""
+    """Return the arguments of `Tracer.trace`: a module or function, and the name of the method."""
     if isinstance(target, torch.nn.Module):
         return target, "forward"
     if inspect.ismethod(target) and isinstance(target.__self__, torch.nn.Module):

@@ -1,6 +1,4 @@
-"""The protocol of `via`: a mechanism runs one step, and gives its graphs and what the target
-returned.
-"""
+"""The protocol of `via`: a mechanism runs one step and returns its graphs."""
 
 from __future__ import annotations
 
@@ -29,17 +27,17 @@ from .step.named_tensors import NamedTensors
 from .step.step import DEPTH, Step, held_by
 
 COMPILING = frozenset({"dynamo", "aot", "inductor", "compiled_autograd"})
-"""The mechanisms that run torch.compile: what it did is known, and what ran eagerly beside it."""
+"""Mechanisms that run torch.compile: what it compiled and what ran eagerly are both recorded."""
 
 
 @dataclass(frozen=True)
 class Built:
-    """Graphs that were worked out from what was recorded.
+    """Graphs built from a recording.
 
     Attributes:
-        graphs: in the order in which they ran.
-        calls: the recorded calls that may wait for a device; None where not each call was seen.
-        constants: the tensors of constants, by the names of their nodes, if they were kept.
+        graphs: the graphs, in program order.
+        calls: the recorded calls that may wait for a device, `None` if the record is incomplete.
+        constants: the kept constant tensors, by node name.
     """
 
     graphs: Sequence[Graph]
@@ -49,25 +47,25 @@ class Built:
 
 @dataclass(frozen=True)
 class Captured:
-    """The answer of a mechanism: the graphs of one step, and what came with them.
+    """The result of a mechanism: the graphs of one step, with further records of the run.
 
     Attributes:
-        graphs: in the order in which they were made, with their live modules; or, where there are
-            none, as they were built from what was recorded, or how to build them, which happens
+        graphs: converted graphs in order of creation, with their live modules. A mechanism without
+            live modules returns the graphs built from its recording, or a function that builds them
             when they are first read.
-        why_none: where there are no graphs, the reason.
+        why_none: the reason if there are no graphs.
         joints: the joint graphs that forward and backward were split from.
-        kernels: gives the kernels that were generated, `graph` being the position of their graph,
-            or raises `UnreadableCodeError`; None where no code is generated.
-        schedules: gives, for each graph by position, the collectives in the code that was generated
-            for it; () where that is not readable. None where no code is generated.
-        levels: the graphs of the same run at other levels that the mechanism knows.
-        islands: gives what ran eagerly beside the graphs, which is worked out when it is first
-            read; None where that was not recorded.
-        bypasses: gives what keeps Dynamo's graphs out of torch.compile's caches; None if unknown.
-        comparable: where the run drew other random numbers than an eager one does, the mechanism
-            that draws the same.
-        incomparable: the reason why an eager run tells nothing of this one, "" where it does.
+        kernels: returns the generated kernels, with the position of their graph in `graph`, or
+            raises `UnreadableCodeError`. `None` if no code is generated.
+        schedules: returns the collectives in the generated code of each graph, by position; () for
+            unreadable code. `None` if no code is generated.
+        levels: graphs of the same run at other levels.
+        islands: returns the eager part of the step, built when first read. `None` if not recorded.
+        bypasses: returns what keeps Dynamo's graphs out of torch.compile's caches. `None` if
+            unknown.
+        comparable: the mechanism that draws the same random numbers as an eager run, if this run
+            drew others.
+        incomparable: the reason why this run cannot be compared with an eager run, otherwise "".
     """
 
     graphs: Sequence[Converted] | Built | Callable[[], Built]
@@ -90,11 +88,11 @@ class Mechanism(Protocol):
     level: ClassVar[Level]
 
     def capture(self, step: Step, canon: CanonicalNames) -> Captured:
-        """Run the step once and return the graphs that it gave.
+        """Run the step once and return its graphs.
 
         Args:
-            step: what is to be run; its outcome is read from it afterwards.
-            canon: the names of symbols and devices, which all graphs of the capture share.
+            step: the step to run; its outcome is read from it afterwards.
+            canon: canonical names of symbols and devices, shared by all graphs of the capture.
 
         Raises:
             CaptureError: if this mechanism cannot capture the target.
@@ -103,20 +101,20 @@ class Mechanism(Protocol):
 
 
 READS = ("aten._local_scalar_dense.default", "aten.item.default", "Tensor.item", "Tensor.tolist")
-"""Ops that give a number to Python: one that the target returns may come from the data then."""
+"""Ops that return a number to Python. With such an op, a returned number may depend on the data."""
 UNKNOWN_TENSOR = Atom("tensor")
-"""A tensor of which no compiled graph and no input is known to be the origin."""
+"""A tensor that comes from no known compiled graph or input."""
 _CONSTANTS = (type(None), str, bytes, bool, int, float, complex)
 
 
 class Leaf(NamedTuple):
-    """A leaf of what a target returned.
+    """A leaf of the target's return value.
 
     Attributes:
-        path: the keys and positions that lead to it.
-        named: whether one of them is a name.
-        value: a constant, or what `leaves_of` put in the place of a tensor.
-        is_tensor: whether it is a tensor.
+        path: the keys and positions that lead to the leaf.
+        named: whether the path contains a name.
+        value: a constant, or the replacement of a tensor by `leaves_of`.
+        is_tensor: whether the leaf is a tensor.
     """
 
     path: str
@@ -126,16 +124,21 @@ class Leaf(NamedTuple):
 
 
 class NamedValue(str):
-    """The name of a value of a graph, in the place of a tensor."""
+    """The name of a graph value, in place of a tensor."""
 
     __slots__ = ()
 
 
 def leaves_of(output: Any, tensor: Callable[[Any], Any], kind: type = torch.Tensor) -> list[Leaf]:
-    """The leaves of an output, in order, with `tensor` of each tensor, which is of type `kind`.
+    """Return the leaves of an output, in order, with `tensor(leaf)` in place of each tensor.
 
-    A dictionary, a named tuple and a dataclass give names, other sequences positions. Of an object
-    of another class those attributes count that hold a tensor.
+    Dictionaries, named tuples and dataclasses give names; other sequences give positions. An object
+    of another class contributes the attributes that hold a tensor.
+
+    Args:
+        output: the output.
+        tensor: returns the replacement of a tensor.
+        kind: the type of the leaves that count as tensors.
     """
     return [
         Leaf(".".join(path) or "0", named, tensor(value), True)
@@ -160,7 +163,7 @@ def _leaves(
 
 
 def _items(value: Any) -> tuple[bool, list[tuple[str, Any]]] | None:
-    """The items of a container by their keys, and whether these are names; None for a leaf."""
+    """Return (True if the keys are names, items by key) of a container, or `None` for a leaf."""
     if isinstance(value, (torch.Tensor, type, enum.Enum, *_CONSTANTS)):
         return None
     if isinstance(value, Mapping):
@@ -177,7 +180,10 @@ def _items(value: Any) -> tuple[bool, list[tuple[str, Any]]] | None:
 
 
 def _key(key: Any, position: int) -> str:
-    """The key of a dictionary; that of an object, whose text has an address, by its position."""
+    """Return a dictionary key as text.
+
+    The text of an object contains an address, so an object gets its class and position.
+    """
     return str(key) if isinstance(key, _CONSTANTS) else f"{type(key).__name__} {position}"
 
 
@@ -191,12 +197,12 @@ def _holds_tensor(value: Any, depth: int) -> bool:
 def output_of(
     leaves: Sequence[Leaf], returned: Sequence[Arg], value_of: Callable[[Any], Arg], *, exact: bool
 ) -> tuple[tuple[str, Arg], ...]:
-    """`Graph.output` of a graph.
+    """Return `Graph.output` of a graph.
 
     Args:
-        leaves: the leaves of what the target returned.
+        leaves: the leaves of the target's return value.
         returned: the values that the graph returns to its caller, in order.
-        value_of: the value in the graph for each tensor.
+        value_of: returns the graph value of a tensor.
         exact: whether numbers are the same in each run.
     """
     values = [value_of(leaf.value) if leaf.is_tensor else _constant(leaf, exact) for leaf in leaves]
@@ -242,14 +248,14 @@ def with_output(
     *,
     unbroken: bool,
 ) -> tuple[Graph, ...]:
-    """The compiled graphs of a step, the last forward one with what the target returned.
+    """Return the compiled graphs of a step, with the target's output in the last forward graph.
 
     Args:
         graphs: the graphs under their final names.
-        converted: what each of them was converted from.
-        output: what the target returned.
-        named: the inputs, parameters and buffers by their names.
-        unbroken: whether no graph broke: then no number came from the data.
+        converted: the conversion of each graph.
+        output: the return value of the target.
+        named: the inputs, parameters and buffers by name.
+        unbroken: whether there was no graph break: then no number depends on the data.
     """
     forwards = [at for at, graph in enumerate(graphs) if graph.kind in ("forward", "inference")]
     noted = [made.position_of for made in converted]
@@ -279,11 +285,12 @@ def with_output(
     in_order = [Ref(name) for _, name in sorted(returned[last].items())]
     found = output_of(leaves_of(output, lambda t: t), in_order, value_of, exact=exact)
     graph = dataclasses.replace(graph, output=found)
-    return with_savers((*graphs[:last], graph, *graphs[last + 1 :]))  # they know the new forward
+    # The savers must refer to the new forward.
+    return with_savers((*graphs[:last], graph, *graphs[last + 1 :]))
 
 
 def _by_position(converted: Converted) -> dict[int, str]:
-    """The names of what a graph returns to Dynamo's code, by the position there."""
+    """Return the names of a graph's results, by their position in Dynamo's code."""
     (output,) = converted.fx.find_nodes(op="output")
     values: Any = output.args[0]
     if not isinstance(values, tuple | list):

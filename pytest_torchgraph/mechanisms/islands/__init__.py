@@ -1,1 +1,1 @@
-"""What runs eagerly beside compiled graphs, as graphs of its own: eager islands."""
+"""Eager islands: the graphs of the ops that run eagerly between compiled graphs."""

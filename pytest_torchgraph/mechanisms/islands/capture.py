@@ -1,4 +1,4 @@
-"""One step through torch.compile, with what runs eagerly beside the compiled graphs."""
+"""One step through torch.compile, with the ops that run eagerly between the compiled graphs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _RUNNERS: list[Callable[[Converted], Callable[[list[Any]], Any]]] = []
 def run_instead(
     runner: Callable[[Converted], Callable[[list[Any]], Any]],
 ) -> Iterator[None]:
-    """Run what `runner` makes of each graph that is compiled meanwhile, in place of its code.
+    """Replace the compiled code of each graph compiled inside by `runner(graph)`.
 
     Args:
         runner: takes the graph; returns a callable in the boxed convention.
@@ -44,34 +44,36 @@ def run_instead(
 
 @dataclass
 class Made:
-    """A graph that was compiled, and how often it ran."""
+    """A compiled graph and its run count."""
 
     converted: Converted
     runs: int = 0
 
     @property
     def ran(self) -> bool:
-        """True for a graph that counts: a backward does only if it ran."""
+        """True if the graph counts: a backward counts only if it ran."""
         return self.runs > 0 or self.converted.graph.kind != "backward"
 
     @property
     def counted(self) -> Converted:
-        """The graph, which says how often it ran."""
+        """The graph with its run count."""
         graph = replace(self.converted.graph, runs=self.runs, counted=True)
         return replace(self.converted, graph=graph)
 
     def recorded(
         self, compiled: Callable[[list[Any]], Any], recorder: IslandRecorder
     ) -> Callable[[list[Any]], Any]:
-        """The compiled graph as a callable of which each run of the step is counted and recorded.
+        """Wrap the compiled graph, counting and recording each run during the step.
 
-        It can outlive the step, in the autograd graph of an output that somebody keeps.
+        The wrapper can outlive the step, in the autograd graph of an output that the caller keeps.
         """
         graph = self.converted.graph
         if _RUNNERS:
             compiled = _RUNNERS[-1](self.converted)
         written, backward = self._written(), graph.kind == "backward"
-        op_by_op = graph.level == "dynamo"  # below it no graph writes, or needs a backward
+        op_by_op = (
+            graph.level == "dynamo"
+        )  # graphs at lower levels neither write nor need a backward
 
         def run(args: list[Any]) -> Any:
             if not recorder.is_recording:
@@ -83,7 +85,7 @@ class Made:
         return run
 
     def _written(self) -> tuple[int, ...]:
-        """The positions of the arguments that the graph writes to."""
+        """Return the positions of the arguments that the graph writes to."""
         names, graph = self.converted.names, self.converted.graph
         written = {
             effect.target.name
@@ -104,11 +106,13 @@ def run_recorded(
     """Run a step under a recorder.
 
     Args:
-        call: what to call instead of the target itself: the compiled target.
-        around: makes a further context for each half of the step.
+        step: the step.
+        recorder: the recorder.
+        call: the callable to run instead of the target: the compiled target.
+        around: creates a further context for the forward and for the backward.
 
     Raises:
-        CaptureError: if something ran that cannot be seen, with its place.
+        CaptureError: if code ran that cannot be recorded, with its place.
     """
 
     @contextlib.contextmanager
@@ -135,23 +139,24 @@ def run_recorded(
     ):
         step.run(call, forward, backward)
     for tensor in output_leaves(step.output):
-        if type(tensor) in (torch.Tensor, torch.nn.Parameter):  # a subclass is wrapped afterwards
+        # AOTAutograd wraps a subclass only after the recorded ops.
+        if type(tensor) in (torch.Tensor, torch.nn.Parameter):
             recorder.number_of(tensor)
-    for op, line in recorder.hidden:  # before its results are missed
+    for op, line in recorder.hidden:  # first, since `refuse_unseen` would report its results
         raise CaptureError(_hidden(op, line))
     refuse_unseen(recorder, threads)
     refuse_unfilled(_unfilled(step, recorder))
 
 
 def _unfilled(step: Step, recorder: IslandRecorder) -> Unfilled:
-    """The tensors that a step reads, and that nothing has written to."""
+    """Return the search for tensors that the step reads but never wrote."""
     unfilled = Unfilled(recorder)
     for event in recorder.events:
         if isinstance(event, EagerRecord):
             unfilled.ran(event)
         else:
             values = [value for value in event.inputs if type(value) is Value]
-            # AOTAutograd itself copies into an input what a graph with a backward writes to it.
+            # If a graph with a backward writes to an input, AOTAutograd copies the new value in.
             unfilled.wrote([v for v in values if v in event.written or recorder.is_rewritten(v)])
             unfilled.read(values)
     unfilled.read(recorder.number_of(tensor) for tensor in output_leaves(step.output))
@@ -161,9 +166,12 @@ def _unfilled(step: Step, recorder: IslandRecorder) -> Unfilled:
 def recorded_islands(
     step: Step, recorder: IslandRecorder, canon: CanonicalNames, made: Sequence[Made]
 ) -> Callable[[], Islands]:
-    """What gives the islands of a step that has just run; it takes about as long as recording.
+    """Return a function that builds the islands of a step; it takes about as long as recording.
 
     Args:
+        step: the step, which has just run.
+        recorder: its recorder.
+        canon: canonical names of symbols and devices.
         made: the graphs that count, in order.
     """
     graphs = numbered(each.converted.graph for each in made)

@@ -1,4 +1,4 @@
-"""What the running frames say of an eager op: its module, the user's line, and whose it is."""
+"""Reads the running frames for an eager op's module, the user's line, and the owner of the op."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ from ...convert.source_lines import Line, is_torch_file, is_user_file, line_of
 from ..step.step import Step
 
 _UNKNOWN, _USER, _AOT, _GENERATED, _OTHER = range(5)
-"""Whose code a file has; `_GENERATED`: of a graph of torch.fx, or of hooks for saved tensors. What
-it runs is not AOTAutograd's, though that calls it."""
+"""The owner of a file's code. `_GENERATED` is a torch.fx graph or saved-tensor hooks: their ops are
+not AOTAutograd's, although AOTAutograd calls them.
+"""
 _STEP = Step.run.__code__
-"""The code that calls the target; the frames around it are of nobody's concern."""
+"""The code that calls the target; frames outside it are ignored."""
 
 
 class Frames:
-    """Looks at the frames of what the caller of its methods was called by."""
+    """Inspects the frames above the caller of its methods."""
 
     def __init__(self) -> None:
         self._kinds: dict[str, int] = {}
-        # Code is compared by identity: that which Dynamo made can have slices among its constants,
-        # and no hash.
+        # Code is compared by identity: Dynamo's code objects can have slices among their constants,
+        # and are then unhashable.
         self._call = torch_private.get("module_call").__code__
         self._wrapped_call = torch_private.get("wrapped_module_call").__code__
         self._engine = torch_private.get("engine_run_backward").__code__
@@ -34,11 +35,12 @@ class Frames:
     def where(
         self, number_of_module: Callable[[torch.nn.Module], int], *, aot: bool = False
     ) -> tuple[int | None, Line | None, bool]:
-        """The path of the running module, the user's line, and whether it is AOTAutograd's op.
+        """Return the running module's path, the user's line, and True for AOTAutograd's own op.
 
         Args:
-            number_of_module: gives the number of a module's path.
-            aot: whether AOTAutograd's code is known to be running, which is no reason to stop.
+            number_of_module: returns the number of a module's path.
+            aot: whether AOTAutograd's code is known to be running; its frames then do not end the
+                search.
         """
         frame: FrameType | None = sys._getframe(2)
         line: Line | None = None
@@ -47,11 +49,11 @@ class Frames:
         kinds, call, wrapped = self._kinds, self._call, self._wrapped_call
         while frame is not None:
             code = frame.f_code
-            # What called the autograd engine is no place of what the engine runs.
+            # The caller of the autograd engine is not the place of an op that the engine runs.
             if code is _STEP or code is self._engine:
                 break
             if path is None and (code is call or code is wrapped):
-                outer = frame.f_back  # has fewer locals, of which `f_locals` makes a dict
+                outer = frame.f_back  # has fewer locals, and `f_locals` copies them into a dict
                 inside = frame if outer is None or outer.f_code is not wrapped else outer
                 path = number_of_module(_module_of(inside))
             elif line is None:
@@ -61,7 +63,7 @@ class Frames:
                     line = file, frame.f_lineno, code.co_name
                 elif kind == _GENERATED:
                     in_graph = True
-                # On the first run of a graph AOTAutograd has a dispatch mode of its own on top.
+                # On the first run of a graph AOTAutograd's own dispatch mode is on top.
                 elif (
                     kind == _AOT
                     and path is None
@@ -75,9 +77,9 @@ class Frames:
         return path, line, False
 
     def is_formula(self) -> bool:
-        """Return True if what the engine runs is a node's own formula, and no hook of the user's.
+        """Return True if the engine runs a node's own formula, not a user's hook.
 
-        That of an autograd.Function may be code of the user's.
+        The formula of an autograd.Function may be user code.
         """
         frame: FrameType | None = sys._getframe(2)
         of_user = False
@@ -91,7 +93,7 @@ class Frames:
         return not of_user
 
     def _kind(self, file: str) -> int:
-        """Whose code a file has."""
+        """Return the owner of a file's code."""
         kind = _USER if is_user_file(file) else _OTHER
         if is_torch_file(file, "_functorch", "_aot_autograd"):
             kind = _AOT
@@ -101,11 +103,11 @@ class Frames:
         return kind
 
     def outer_line(self) -> Line | None:
-        """The user's line that the whole step was called from."""
+        """Return the user's line that called the whole step."""
         return next(self._users_lines(outer=True), None)
 
     def stack(self) -> tuple[Line, ...]:
-        """The user's lines that are running, innermost first."""
+        """Return the running lines of the user's code, innermost first."""
         return tuple(self._users_lines())
 
     def _users_lines(self, *, outer: bool = False) -> Iterator[Line]:
@@ -122,7 +124,7 @@ class Frames:
 
 
 def _module_of(frame: FrameType) -> torch.nn.Module:
-    """The module that a frame calls; of a compiled one the module inside."""
+    """Return the module that a frame calls; for a compiled module, the original module."""
     module: torch.nn.Module = torch_private.local_of(frame, "self")
     inner = vars(module)["_modules"].get("_orig_mod")  # getattr is slow where there is none
     return module if inner is None else inner

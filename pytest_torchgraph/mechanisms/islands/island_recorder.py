@@ -1,9 +1,11 @@
-"""The mode that stays active around compiled code: writes down what runs outside of its graphs.
+"""The dispatch mode around compiled code: records the ops that run outside compiled graphs.
 
-Events are in the order of the program: ops, and runs of compiled graphs, which it does not look
-into. What AOTAutograd itself does with inputs and outputs of a graph is no op of the program: its
-result counts as the value that it was made from. Where a graph runs op by op, as one of Dynamo
-does, autograd records these ops, and their backward is no op of the program either.
+Events are in program order: eager ops and runs of compiled graphs. The recorder does not look
+inside a compiled run.
+
+AOTAutograd's own handling of graph inputs and outputs is not recorded as ops: each result gets the
+value that it was made from. If a graph runs op by op, as Dynamo's graphs do, autograd records its
+ops, and their backward is not recorded as ops either.
 """
 
 from __future__ import annotations
@@ -29,19 +31,19 @@ from .frames import Frames
 
 _inference_mode_is_on = torch.is_inference_mode_enabled
 _AOT_NODE = "CompiledFunctionBackward"
-"""Name of the autograd node of a graph that AOTAutograd compiled."""
+"""Name of the autograd node of a graph compiled by AOTAutograd."""
 
 
 class EagerRecord(OpRecord):
-    """An op that ran outside of every compiled graph.
+    """An op that ran outside all compiled graphs.
 
     Attributes:
         backward: whether the autograd engine was running.
-        by_engine: whether the engine ran it at the node of a compiled graph, or to add to a
+        by_engine: whether the engine ran the op at the node of a compiled graph, or to add to a
             parameter's gradient.
-        passes_on: whether it can be the way of a gradient back through a view that is an output of
-            a compiled graph.
-        stack: the user's lines, innermost first, where the op begins an island; else empty.
+        passes_on: whether the op can carry a gradient back through a view that is an output of a
+            compiled graph.
+        stack: the user's lines, innermost first, if the op begins an island; otherwise empty.
     """
 
     __slots__ = ("backward", "by_engine", "passes_on", "stack")
@@ -56,15 +58,16 @@ class CompiledRun:
     """One run of a compiled graph.
 
     Attributes:
-        made: what was compiled, as the mechanism calls it.
-        inputs, outputs: as called and returned, tensors replaced by `Value`.
-        written: those of the inputs that the graph writes to.
-        rewritten: what these hold afterwards, by their positions, where nothing else shows it.
+        made: the compiled graph, as the mechanism identifies it.
+        inputs, outputs: the arguments and results, with tensors replaced by `Value`.
+        written: the inputs that the graph writes to.
+        rewritten: new values of the written inputs, by position, if no later op shows them.
         backward: whether the autograd engine was running.
-        formulas: whether autograd ran the backward of `made` op by op, which is in no graph.
-        sequence: in a backward the sequence number of the autograd node that ran it, else -1.
-        begin: the sequence number of the first autograd node that was made while it ran.
-        path, line: number of the module path and the user's line that were running.
+        formulas: whether autograd ran the backward of `made` op by op, outside any graph.
+        sequence: in a backward, the sequence number of the autograd node that ran the graph,
+            otherwise -1.
+        begin: the sequence number of the first autograd node created during the run.
+        path, line: number of the running module's path, and the user's line.
     """
 
     __slots__ = (
@@ -103,14 +106,14 @@ class CompiledRun:
 
 
 class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
-    """Records the ops and the runs of compiled graphs of one step.
+    """Records the eager ops and the compiled-graph runs of one step.
 
     Attributes:
-        events: both, in the order in which they ran.
-        marks: pairs (sequence number of autograd behind it, number in `events`) of each event that
-            may have made autograd nodes; -1 in place of the number for AOTAutograd's own ops.
+        events: ops and runs, in program order.
+        marks: pairs (autograd sequence number after the event, index in `events`) for each event
+            that may have created autograd nodes; the index is -1 for AOTAutograd's own ops.
         is_recording: whether the step is running.
-        hidden: the higher-order ops that ran, of whose bodies nothing was seen, with their lines.
+        hidden: higher-order ops that ran with an unrecorded body, with their lines.
     """
 
     supports_higher_order_operators = True
@@ -127,7 +130,8 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         self._facts: dict[Any, OpFacts] = {}
         self._rewritten: dict[int, tuple[int, Value]] = {}
         self._by_formulas: set[Value] = set()
-        # Dynamo's callback is set in eager frames of compiled code, and would be offered ours.
+        # Dynamo's callback stays set in eager frames of compiled code. Without this, Dynamo would
+        # try to compile our __torch_dispatch__.
         torch_private.leave_function_alone(IslandRecorder.__torch_dispatch__)
 
     @classmethod
@@ -137,7 +141,7 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
 
     @contextmanager
     def recording(self, *, backward: bool) -> Iterator[None]:
-        """Record what runs inside, as the forward or as the backward."""
+        """Record everything that runs inside, as the forward or as the backward."""
         self._backward = backward
         with self:
             self.is_recording = True
@@ -148,7 +152,7 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """Let everything pass: a compiled graph runs, or is compiled."""
+        """Record nothing inside, while a compiled graph runs or is being compiled."""
         self._aside += 1
         try:
             with torch_private.aside(self):
@@ -158,7 +162,7 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
 
     @property
     def is_aside(self) -> bool:
-        """Whether everything passes at the moment."""
+        """True while recording is suspended by `aside`."""
         return self._aside > 0
 
     def run(
@@ -174,10 +178,13 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         """Run a compiled graph, in the boxed calling convention.
 
         Args:
-            made: what it is in `CompiledRun.made`.
-            written: positions of the arguments that it writes to.
-            backward: whether it is a backward, also where the engine seems not to be running.
-            op_by_op: whether its ops are dispatched as they are: writes included.
+            made: the value for `CompiledRun.made`.
+            call: the compiled graph.
+            args: its arguments.
+            written: positions of the arguments that the graph writes to.
+            backward: whether the graph is a backward. Needed if the engine does not appear to be
+                running.
+            op_by_op: whether the graph's ops are dispatched one by one, including its writes.
         """
         node = self._autograd_node()
         sequence = self.sequence_of(node)
@@ -192,7 +199,8 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         self.events.append(event)
         if self.writes is not None:
             if not op_by_op:
-                self.writes.wrote(*(args[i] for i in written))  # AOTAutograd counts them before
+                # AOTAutograd bumps the version counters before the graph runs.
+                self.writes.wrote(*(args[i] for i in written))
             self.writes.look_at(args)
         event.begin = self._sequence()
         writes = self.writes if op_by_op else None
@@ -232,7 +240,8 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         if not facts.recorded:
             return func(*args, **kwargs)
         if _inference_mode_is_on() and self.is_composite(func):
-            with self:  # inference mode skips the place where composite ops are taken apart
+            # Inference mode skips the dispatch key that decomposes composite ops.
+            with self:
                 return func.decompose(*args, **kwargs)
         path, line, by_aot = self._frames.where(self.number_of_module)
         if by_aot and facts.hands_over:
@@ -273,14 +282,17 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         return output
 
     def event_of(self, sequence: int) -> int | None:
-        """The number of the event that made an autograd node; -1 for AOTAutograd's own."""
+        """Return the index of the event that made an autograd node.
+
+        -1 for AOTAutograd's own nodes, `None` if unknown.
+        """
         if not 0 <= sequence < LEAF:
             return None
         at = bisect_right(self.marks, sequence, key=itemgetter(0))
         return self.marks[at][1] if at < len(self.marks) else None
 
     def _run_of(self, sequence: int) -> int:
-        """The number of the event in which a compiled graph made a node op by op, -1 for none."""
+        """Return the index of the op-by-op compiled run that made a node, or -1."""
         number = self.event_of(sequence)
         event = None if number is None or number < 0 else self.events[number]
         made_inside = type(event) is CompiledRun and event.begin <= sequence
@@ -289,11 +301,13 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
     def _run_formula(
         self, number: int, sequence: int, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """Run an op by which autograd differentiates a compiled graph: only its values count.
+        """Run an op of the formula by which autograd differentiates a compiled graph.
+
+        The op is not recorded. Only its inputs and results are added to an event.
 
         Args:
-            number: of the event in which the graph ran.
-            sequence: of the autograd node.
+            number: index of the event in which the graph ran.
+            sequence: sequence number of the autograd node.
         """
         event = self.events[-1]
         run = self.events[number]
@@ -311,11 +325,12 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         given = [self.encode(tensor, True) for tensor in tensors_in(output)]
         event.outputs += given
         self._by_formulas.update(given)
-        self.marks.append((self._sequence(), number))  # of a checkpoint that runs again
+        # A checkpoint that runs the forward again creates new autograd nodes here.
+        self.marks.append((self._sequence(), number))
         return output
 
     def _taken(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run an op by which AccumulateGrad takes a gradient: its value stays the same."""
+        """Run an op by which AccumulateGrad takes over a gradient: the value stays the same."""
         output = func(*args, **kwargs)
         source = args[1] if func is torch.ops.aten.copy_.default else args[0]
         value = self.encode(source)
@@ -325,16 +340,17 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         return output
 
     def _pass_on(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run an op of AOTAutograd's own: what it gives is a value that is known already.
+        """Run one of AOTAutograd's own ops, and give its result a value that is already known.
 
-        It copies what a graph computed into the argument that the graph writes, makes tensors of
-        the right form, and makes outputs of a graph again that are views of its inputs.
+        AOTAutograd copies a graph's result into the argument that the graph writes, creates tensors
+        in the right form, and recreates graph outputs that are views of graph inputs.
         """
         output = func(*args, **kwargs)
         self.marks.append((self._sequence(), -1))
         if func is torch.ops.aten.copy_.default:
             self._written_by_graph(args[0], args[1])
-            if self.writes is not None:  # for autograd it is dirty, which counts as well
+            # AOTAutograd marks the argument dirty, and autograd counts that as a write too.
+            if self.writes is not None:
                 self.writes.wrote(args[0])
             return output
         source = args[0] if args else None
@@ -344,14 +360,15 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         return output
 
     def _same(self, tensor: torch.Tensor, source: Any) -> torch.Tensor:
-        """Take a tensor for the value of another one, where it is a copy of it, or a view."""
+        """Give a tensor the value of `source` if it is a copy; otherwise note it as a view."""
         if not isinstance(source, torch.Tensor):
             self.introduce(tensor, "constant", "constant")
             return tensor
         value = self.encode(source)
         storage, place = self._place(tensor)
         if storage == self.storage_of[value]:
-            self.encode(tensor)  # by its place in the storage: an output of the graph, or a view
+            # Found by its place in the storage: an output of the graph, or a view.
+            self.encode(tensor)
         elif source.shape == tensor.shape and source.dtype == tensor.dtype:
             self._tensors[id(tensor)] = (weakref.ref(tensor), value)
             self._places[place] = self._first_on[storage] = value
@@ -360,11 +377,11 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         return tensor
 
     def _written_by_graph(self, tensor: torch.Tensor, source: torch.Tensor) -> None:
-        """AOTAutograd copies what a graph computed into the argument that the graph writes."""
+        """Note AOTAutograd's copy of a graph's result into the argument that the graph writes."""
         self._rewrite(tensor, self.encode(source))
 
     def _rewrite(self, tensor: torch.Tensor, value: Value) -> Value:
-        """All that is in the storage of a tensor is another value from now on."""
+        """Give everything in a tensor's storage a new value from now on."""
         storage, place = self._place(tensor)
         self._rewritten[storage] = (len(self.values), value)
         for known in [each for each in self._places if each[0] == storage]:
@@ -374,13 +391,13 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         return value
 
     def is_rewritten(self, value: Value) -> bool:
-        """Return True if a compiled graph has changed what is in this tensor's memory."""
+        """Return True if a compiled graph has written to this tensor's memory."""
         return self.storage_of[value] in self._rewritten
 
     # -- tensors ---------------------------------------------------------------------------------
 
     def encode(self, value: Any, output: bool = False) -> Any:
-        """As in a `RecordingMode`; what a graph has written to is another value from then on."""
+        """Encode as in `RecordingMode`; memory that a graph has written holds a new value."""
         found = super().encode(value, output)
         if self._rewritten and type(found) is Value:
             when, now = self._rewritten.get(self.storage_of[found], (0, found))
@@ -393,15 +410,15 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         return found
 
     def encode_all(self, values: Iterable[Any], output: bool = False) -> tuple[Any, ...]:
-        """What `encode` gives for each of several values."""
+        """Return `encode` of each value."""
         if not self._rewritten:
             return super().encode_all(values, output)
         return tuple([self.encode(value, output) for value in values])
 
     def meet(self, tensor: torch.Tensor, output: bool) -> Value:
-        """As in a `RecordingMode`; a tensor subclass is known by the tensors inside, they by it.
+        """Meet a tensor as in `RecordingMode`, linking a tensor subclass with its inner tensors.
 
-        AOTAutograd takes it apart before a graph, and puts it together behind one.
+        AOTAutograd unwraps a subclass before a graph and wraps the results after it.
         """
         whole: Any = tensor
         if type(tensor) is torch.Tensor or not is_traceable_wrapper_subclass(whole):
@@ -419,7 +436,6 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         return value
 
     def _known(self, tensor: torch.Tensor) -> Value | None:
-        """The value of a tensor, None where it has none."""
         value = self.known(tensor)
         return self._places.get(self._place(tensor)[1]) if value is None else value
 
@@ -428,32 +444,34 @@ _PASSES_ON = frozenset(
     "aten.add aten.add_ aten.zeros aten.zeros_like aten.new_zeros aten.clone aten.copy_ "
     "aten.empty_strided aten.new_empty_strided aten._to_copy aten.detach".split()
 )
-"""The ops by which the autograd engine passes gradients on. Any other one at its nodes is of a hook
-that has no Python code of its own, such as `torch.nan_to_num`."""
+"""Ops by which the autograd engine passes gradients on. Any other op at its nodes belongs to a hook
+without Python code of its own, for example `torch.nan_to_num`.
+"""
 
 _TAKES = frozenset(
     "aten.detach aten.clone aten.copy_ aten.new_empty_strided aten.empty_strided".split()
 )
-"""The ops by which AccumulateGrad makes a gradient a parameter's: as it is, or as a copy where its
-strides are others, which depends on the kernels of the machine."""
+"""Ops by which AccumulateGrad stores a parameter's gradient: as it is, or as a copy if its strides
+differ. The strides depend on the machine's kernels.
+"""
 _OF_AOT = frozenset(
     "aten.copy_ aten.clone aten._unsafe_view aten.detach aten.detach_ aten.as_strided_ aten.t_ "
     "aten.transpose_ aten.squeeze_ aten.unsqueeze_ aten.set_ aten.resize_ aten.empty_strided "
     "aten.new_empty_strided aten.empty aten.contiguous aten._has_same_storage_numel".split()
 )
-"""The ops, beside views, by which AOTAutograd hands values over to its graphs and back."""
+"""Ops, besides views, by which AOTAutograd passes values to its graphs and back."""
 
 
 class OpFacts:
-    """What counts of an op.
+    """Properties of an op that decide how it is recorded.
 
     Attributes:
-        recorded: False for a question to a fake tensor, such as for its device, and for a mark of
-            the profiler's, which computes nothing: torch 2.9 sets some around its own backward.
-        hands_over: whether AOTAutograd hands values over with it.
+        recorded: False for queries on fake tensors, for example of the device, and for profiler
+            marks. Neither computes anything; torch 2.9 sets profiler marks around its own backward.
+        hands_over: whether AOTAutograd passes values to or from a graph with it.
         passes_on: whether the autograd engine passes gradients on with it.
-        takes: whether AccumulateGrad takes gradients with it.
-        is_gradient: whether it can be the way of a gradient back through a view.
+        takes: whether AccumulateGrad stores gradients with it.
+        is_gradient: whether it can carry a gradient back through a view.
     """
 
     __slots__ = ("hands_over", "is_gradient", "passes_on", "recorded", "takes")

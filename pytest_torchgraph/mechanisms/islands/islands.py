@@ -1,4 +1,4 @@
-"""From the events of an `IslandRecorder` to graphs: what ran between two compiled ones is one."""
+"""Builds graphs from the events of an `IslandRecorder`: the eager ops between two compiled runs."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from .island_recorder import CompiledRun, EagerRecord, IslandRecorder
 
 @dataclass(frozen=True)
 class Island:
-    """A graph of what ran eagerly between two runs of compiled graphs, or several equal ones.
+    """A graph of the ops that ran eagerly between two compiled runs. Equal islands share one graph.
 
     Attributes:
-        graph: the first of them.
-        behind: number of the compiled graph that ran before it, -1 where none did.
-        stack: the number of the stack in which it began.
+        graph: the first of the equal graphs.
+        behind: number of the compiled graph that ran before the island, or -1.
+        stack: index in `Islands.stacks` of the stack in which the island began.
     """
 
     graph: Graph
@@ -34,18 +34,18 @@ class Island:
 
 @dataclass(frozen=True)
 class Islands:
-    """What ran eagerly in a step.
+    """The eager part of a step.
 
     Attributes:
-        graphs: the different islands, in the order in which they ran first.
-        ops: every run of an op, in order, without its cause.
-        began: for each op the number of the stack in which its island began.
-        stacks: the user's lines, innermost first, in which each island began, equal ones too; for
-            one of a backward those of the forward op that its first op is for.
-        received: by the names of compiled forward graphs and of their inputs, which graph made the
-            input, as `forward_0:relu`.
-        order: all runs in order: whether it is one of an island, and the number of the island, or
-            of the compiled graph.
+        graphs: the distinct islands, in order of their first run.
+        ops: every op call, in order, without its cause.
+        began: for each op, the index of the stack in which its island began.
+        stacks: for each island, equal ones included, the user's lines where it began, innermost
+            first. A backward island has the lines of the forward op that its first op belongs to.
+        received: the source of each input of compiled forward graphs, for example `forward_0:relu`,
+            keyed by graph name and input name.
+        order: all runs in program order, as pairs (True for an island, number of the island or
+            compiled graph).
     """
 
     graphs: Sequence[Island] = ()
@@ -61,10 +61,10 @@ class _Part:
     """The records of one island.
 
     Attributes:
-        backward: whether it is one of a backward.
+        backward: whether the island ran in a backward.
         behind: see `Island`.
-        section: the section of its drafts.
-        records: its ops.
+        section: the section of the island's drafts.
+        records: the island's ops.
     """
 
     backward: bool
@@ -79,13 +79,14 @@ def islands_of(
     compiled: Mapping[int, tuple[int, Graph, Converted]],
     results: Sequence[Value],
 ) -> Islands:
-    """The islands of a recorded step.
+    """Build the islands of a recorded step.
 
     Args:
-        canon: the names of symbols and devices, which all graphs of the capture share.
-        compiled: for the `id` of each `CompiledRun.made` its number, its graph under its final
-            name, and how that was converted.
-        results: the values that the step gives: outputs, gradients, buffers.
+        recorder: the recorder of the step.
+        canon: canonical names of symbols and devices, shared by all graphs of the capture.
+        compiled: for each `CompiledRun.made`, by `id`: its number, its graph under its final name,
+            and the conversion of the graph.
+        results: the values that the step returns: outputs, gradients, buffers.
     """
     runs = [event for event in recorder.events if isinstance(event, CompiledRun)]
     if len(runs) == len(recorder.events) and sum(not run.backward for run in runs) < 2:
@@ -96,23 +97,23 @@ def islands_of(
 
 
 class _IslandReplay(Replay):
-    """Makes the drafts of eager ops, in a section for each island and each compiled run."""
+    """Makes the drafts of eager ops, in one section per island and per compiled run."""
 
     recorder: IslandRecorder
 
     def __init__(self, recorder: IslandRecorder, canon: CanonicalNames):
         super().__init__(recorder, canon)
         self.view_of: dict[int, int] = {}
-        """The draft that each draft of a view is of, where both come from outside."""
+        """For each draft of a view, the draft of its base, if both come from outside the island."""
         self.used_as_view: list[tuple[int, int]] = []
-        """Pairs of a draft of which a view is used, and the section that uses it."""
+        """Pairs (draft, section): the section uses a view of the draft."""
         self.before: dict[int, EagerRecord | CompiledRun] = {}
-        """The event before each record of a backward, by its `id`."""
+        """The event before each backward record, by the record's `id`."""
         self.drafted: dict[int, int] = {}
-        """The draft of each record, by its `id`."""
+        """The draft of each record, by the record's `id`."""
 
     def forward_record(self, record: EagerRecord) -> EagerRecord | None:
-        """The op of the forward that an op of the backward is for, None where none is known."""
+        """Return the forward op that a backward op belongs to, or `None` if unknown."""
         number = self.recorder.event_of(record.sequence) if record.backward else None
         if number is None or number < 0:
             return None
@@ -120,10 +121,10 @@ class _IslandReplay(Replay):
         return event if isinstance(event, EagerRecord) and event is not record else None
 
     def place(self, record: OpRecord) -> tuple[str, Source | None]:
-        """Module path and source of an op; in a backward those of what it is for in the forward.
+        """Return the module path and source of an op.
 
-        That is the op whose gradient it computes; where a gradient is passed on between compiled
-        graphs, the call of the graph.
+        A backward op gets the place of the forward op whose gradient it computes. An op that passes
+        a gradient on between compiled graphs gets the place of the graph's call.
         """
         assert isinstance(record, EagerRecord)
         paths = self.recorder.paths
@@ -134,14 +135,14 @@ class _IslandReplay(Replay):
         return paths[record.path] if record.path > 0 else path, source or source_of_forward
 
     def _place_of_forward(self, event: EagerRecord | CompiledRun) -> tuple[str, Source | None]:
-        """Module path and source of what an event of a backward is for."""
-        if event.sequence >= LEAF:  # a gradient for a parameter, which the event before made
+        """Return the module path and source of the forward event of a backward event."""
+        if event.sequence >= LEAF:  # a parameter's gradient, computed by the previous event
             before = self.before.get(id(event))
             if before is None or not before.backward:
                 return "", None
             return self._place_of_forward(before)
         number = self.recorder.event_of(event.sequence)
-        if number == -1:  # an output that AOTAutograd made again, behind the run of the graph
+        if number == -1:  # an output that AOTAutograd recreated after the graph ran
             marks = reversed(self.recorder.marks)
             number = next((n for at, n in marks if at <= event.sequence and n >= 0), None)
         if number is None:
@@ -156,9 +157,10 @@ class _IslandReplay(Replay):
         return self.recorder.paths[found.path], source_of(found.line)
 
     def draft_of(self, value: Value) -> int:
-        """The draft that holds a value now.
+        """Return the draft that currently holds a value.
 
-        A view that no op made, of a value from outside of the island, is an input too.
+        A view made by no recorded op, of a value from outside the island, is an input of the island
+        too.
         """
         base = self.recorder.views.get(value)
         if value in self.current or base is None:
@@ -176,7 +178,7 @@ class _IslandReplay(Replay):
 
 
 def source_of(line: source_lines.Line | None) -> Source | None:
-    """A recorded line as a source."""
+    """Return a recorded line as a source."""
     return None if line is None else source_lines.from_line(*line)
 
 
@@ -184,8 +186,9 @@ class _IslandSection(Section):
     """The drafts of one island.
 
     Args:
-        backward: whether it is one of a backward.
-        made_backward: for each section, whether it is one of a backward.
+        replay, returned, saved: see `Section`.
+        part: the records of the island.
+        made_backward: for each section, whether it ran in a backward.
     """
 
     def __init__(
@@ -201,7 +204,6 @@ class _IslandSection(Section):
         super().__init__(replay, part.section, returned, saved, keep_dead=True)
 
     def role(self, i: int) -> str:
-        """The role of an input."""
         draft = self.drafts[i]
         if draft.kind == "placeholder" and draft.op != _RUN:
             return draft.op
@@ -211,23 +213,22 @@ class _IslandSection(Section):
 
 
 _RUN = "run"
-"""In place of the role of a draft that a compiled graph gave."""
+"""The role of a draft that a compiled graph returned."""
 GRADIENT = "grad"
-"""The name of a value that autograd computed for a graph whose backward is in no graph."""
+"""The name of a value that autograd computed for a graph with an unrecorded backward."""
 
 
 class _Builder:
-    """Works out the islands of one step.
+    """Builds the islands of one step.
 
     Attributes:
-        parts: the islands, equal ones too, in order.
-        part_of: the island of each record, by its `id`.
+        parts: all islands in order, equal ones included.
+        part_of: the island of each record, by the record's `id`.
         backward_sections: for each section of drafts, whether it ran in a backward.
-        named: the names of drafts in the graphs that have them, as `eager_0:head/mm`.
-        needed: the drafts that the forward, or what the step gives, uses outside of where they are
-            from.
-        saved: likewise those that a backward uses.
-        taken: for inputs of compiled forward graphs, by the names of graph and input, the draft.
+        named: qualified names of drafts, for example `eager_0:head/mm`.
+        needed: drafts used outside their own section by the forward or as a result of the step.
+        saved: drafts used outside their own section by a backward.
+        taken: the draft of each input of a compiled forward graph, by (graph name, input name).
     """
 
     def __init__(
@@ -251,7 +252,7 @@ class _Builder:
         self.forward_kind: GraphKind = "forward" if has_backward else "inference"
 
     def build(self, results: Sequence[Value]) -> Islands:
-        """The islands, given the values that the step gives."""
+        """Build the islands, given the values that the step returns."""
         self._make_drafts()
         self.needed |= {self.replay.draft_of(value) for value in results}
         drafts = self.replay.drafts
@@ -293,7 +294,7 @@ class _Builder:
         return Islands(counted, ops, began, stacks, self._received(), order)
 
     def _received(self) -> dict[str, dict[str, str]]:
-        """See `Islands.received`."""
+        """Build `Islands.received`."""
         found: dict[str, dict[str, str]] = {}
         for (graph, name), i in self.taken.items():
             draft = self.replay.drafts[i]
@@ -303,7 +304,7 @@ class _Builder:
         return found
 
     def _make_drafts(self) -> None:
-        """Replay all events; each island and each compiled run has a section."""
+        """Replay all events, with one section per island and per compiled run."""
         replay = self.replay
         section, behind = 0, -1
         part: _Part | None = None
@@ -319,6 +320,7 @@ class _Builder:
                     self.order.append((False, number))
                 before = event
                 continue
+            # An island ends at a compiled run, and between forward and backward.
             if part is None or part.backward != event.backward:
                 section += 1
                 replay.section = section
@@ -336,7 +338,7 @@ class _Builder:
         replay.section = section + 1
 
     def _run(self, event: CompiledRun) -> int:
-        """Note what a compiled graph takes and gives; its number."""
+        """Note the inputs and outputs of a compiled run, and return the graph's number."""
         position, graph, converted = self.compiled[id(event.made)]
         taken, given = _input_names(converted), _output_names(converted)
         if event.formulas:
@@ -362,10 +364,10 @@ class _Builder:
         return position
 
     def _graph(self, part: _Part, made: Sequence[int]) -> tuple[Graph, Section]:
-        """The graph of one island, under its own names.
+        """Build the graph of one island, under its own names.
 
         Args:
-            made: the drafts of the island that are used outside of it.
+            made: the drafts of the island that are used outside it.
         """
         returned = [i for i in made if part.backward or i in self.needed]
         saved = [i for i in made if not part.backward and i not in self.needed]
@@ -378,7 +380,10 @@ class _Builder:
         return graph, section
 
     def _name(self, part: _Part, graph: Graph, first: Graph, section: Section) -> None:
-        """Note by which names later islands call the values of this one: those of the first run."""
+        """Note the names by which later islands refer to this island's values.
+
+        An island that repeats an earlier one uses the names of its first run.
+        """
         same = [node.op for node in graph.nodes] == [node.op for node in first.nodes]
         names = {}
         if same:
@@ -390,7 +395,7 @@ class _Builder:
                 self.named[i] = f"{first.name}:{names.get(name, name)}"
 
     def _stack(self, part: _Part) -> tuple[Source, ...]:
-        """The user's lines in which an island began."""
+        """Return the user's lines in which an island began."""
         record = part.records[0]
         lines = record.stack
         if not lines and (forward := self.replay.forward_record(record)) is not None:
@@ -399,11 +404,11 @@ class _Builder:
         return tuple(found for line in lines if (found := source_of(line)) is not None)
 
     def _ops(self, part: _Part, graph: str, known: dict[int, EagerOp]) -> Iterator[EagerOp]:
-        """The ops that ran in one island.
+        """Yield the ops that ran in one island.
 
         Args:
-            graph: its name.
-            known: the ops until now, by the `id` of their records.
+            graph: the name of the island's graph.
+            known: the ops so far, by the `id` of their records.
         """
         replay = self.replay
         for record in part.records:
@@ -420,13 +425,13 @@ class _Builder:
 
 
 def _input_names(converted: Converted) -> list[str]:
-    """For each value that a compiled graph takes, the name of its node in the `Graph`."""
+    """Return the `Graph` node name of each input of a compiled graph."""
     names = [node.name for node in converted.fx.nodes if node.op == "placeholder"]
     return [converted.names.get(name, name) for name in names]
 
 
 def _output_names(converted: Converted) -> list[str]:
-    """For each value that a compiled graph returns, the name of its node in the `Graph`."""
+    """Return the `Graph` node name of each output of a compiled graph."""
     output: Any = next(node for node in converted.fx.nodes if node.op == "output").args[0]
     values = output if isinstance(output, tuple | list) else (output,)
     names = [getattr(value, "name", "") for value in values]

@@ -1,1 +1,1 @@
-"""Recording ops under a TorchDispatchMode, and making graphs of the records."""
+"""The recording of ops under a TorchDispatchMode, and the graphs built from the records."""

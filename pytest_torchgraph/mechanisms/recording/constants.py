@@ -1,7 +1,8 @@
-"""The tensors whose values `torch.tensor` has just copied into a constant.
+"""Finds the tensors whose values `torch.tensor` has just copied into a constant.
 
-`torch.tensor([x.sum(), x.mean()])` reads each element from C++, where no mode is asked. The list
-itself is alive meanwhile: it is the one that holds tensors with the values of the constant.
+`torch.tensor([x.sum(), x.mean()])` reads each element in C++, without calling any dispatch mode.
+The list is still alive at that point. It is found by its contents: tensors with the values of the
+constant.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ from typing import Any
 import torch
 
 _MOST = 4096
-"""Elements of a constant from which on it is not looked at: nobody writes that many as a list."""
+"""Maximum number of elements in a constant that is examined: a larger one is not a written list."""
 
 
 def tensors_inside(constant: torch.Tensor, known: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """The tensors in the list that a constant was made from, in order.
+    """Return the tensors in the list that a constant was made from, in order.
 
     Args:
-        constant: the constant; of a list of numbers or an array there are none.
+        constant: the constant. Empty result if it was made from plain numbers or an array.
         known: the tensors that are alive.
     """
     if constant.dim() == 0 or not 0 < constant.numel() <= _MOST or constant.is_meta:
@@ -30,7 +31,7 @@ def tensors_inside(constant: torch.Tensor, known: Sequence[torch.Tensor]) -> lis
     if not scalars:
         return []
     numbers = [read(element) for element in constant.flatten().unbind()]
-    # Asking who refers to an object takes as long as a garbage collection: first the values.
+    # gc.get_referrers takes as long as a garbage collection, so compare the values first.
     inner: list[Any] = [t for t in scalars if any(_is_near(read(t), number) for number in numbers)]
     ours = {id(known), id(scalars), id(inner)}
     for _ in constant.shape:
@@ -45,12 +46,12 @@ def tensors_inside(constant: torch.Tensor, known: Sequence[torch.Tensor]) -> lis
 
 
 def read(tensor: torch.Tensor) -> Any:
-    """The value of a tensor of one element, as `.item()` reads it, which warns of gradients."""
+    """Return the value of a one-element tensor, like `.item()` without its gradient warning."""
     return torch.ops.aten._local_scalar_dense.default(tensor)  # noqa: SLF001
 
 
 def _is_made_of(elements: Sequence[Any], numbers: Sequence[Any]) -> bool:
-    """Return True if these are the numbers of a constant, some of them in tensors."""
+    """Return True if the elements are the numbers of a constant, some of them in tensors."""
     for element, number in zip(elements, numbers, strict=True):
         is_tensor = isinstance(element, torch.Tensor)
         if is_tensor and element.numel() != 1:
@@ -71,7 +72,7 @@ def _leaves(value: Any) -> Iterator[Any]:
 
 
 def _is_near(a: Any, b: Any) -> bool:
-    """Return True if `b` is `a` in the dtype of a constant, which may have few digits."""
+    """Return True if `b` is `a` rounded to the dtype of a constant, which may be a short one."""
     if isinstance(a, complex) or isinstance(b, complex):
         return abs(complex(a) - complex(b)) <= 0.01 * abs(complex(a))
     if isinstance(b, bool):

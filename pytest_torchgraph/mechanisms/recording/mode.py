@@ -1,8 +1,8 @@
-"""The records of a TorchDispatchMode: ops as they ran, their tensors as numbered values.
+"""The recording of a TorchDispatchMode: ops as they ran, with tensors as numbered values.
 
-It holds no tensor. A tensor is known by its id as long as a weak reference to it is alive, and a
-storage by its address, which a weak storage reference keeps from being used again. Everything else
-(names, order, dead code) is worked out after the run, in `replay`.
+The records hold no tensors. A tensor is identified by its id while a weak reference to it is alive,
+and a storage by its address; a weak storage reference keeps the address from being reused. Names,
+order and dead code are determined after the run, in `replay`.
 """
 
 from __future__ import annotations
@@ -32,23 +32,24 @@ if TYPE_CHECKING:
 
 
 LIFT = torch.ops.aten.lift_fresh.default
-"""What `torch.tensor` and the like pass a constant to that they have just made."""
+"""The op that `torch.tensor` and similar functions apply to a constant that they have just created.
+"""
 _STEP = Step.run.__code__
-"""The code that calls the target; the frames around it are of nobody's concern."""
+"""The code that calls the target; frames outside it are ignored."""
 LEAF = 2**63
-"""Autograd nodes from this sequence number on are no operations: AccumulateGrad."""
+"""Autograd nodes with this sequence number or higher are not operations: AccumulateGrad."""
 
 _WRITE, _WRITTEN = "CopySlices", "AsStridedBackward0"
-"""Names of the autograd nodes of a write into a view: of the base, and of the view behind it."""
+"""Names of the two autograd nodes of a write into a view: the base's node, then the view's."""
 
 _REENTRANT = "CheckpointFunctionBackward"
 """Name of the autograd node of a reentrant checkpoint."""
 _grad_is_enabled = torch.is_grad_enabled
 _PLAIN = frozenset((type(None), bool, int, float, str, torch.dtype, torch.device, torch.layout))
-"""Types of arguments that hold no tensor."""
+"""Argument types that hold no tensor."""
 _STRIDED = torch.strided
 _STRIDED_PLACE = 5
-"""How many items the place of a strided tensor has: storage, offset, shape, strides and dtype."""
+"""Number of items in the place of a strided tensor: storage, offset, shape, strides and dtype."""
 
 
 class Value(int):
@@ -61,12 +62,12 @@ class OpRecord:
     """One op that ran.
 
     Attributes:
-        op, args, kwargs: as called, tensors replaced by `Value`.
-        output: what it returned, likewise.
-        path: number of the module path that was running, -1 where only autograd knows it.
-        sequence: in the forward the sequence number after this op, in the backward that of the
-            autograd node that ran it.
-        line: the user's line that called it, None in the backward.
+        op, args, kwargs: the op as called, with tensors replaced by `Value`.
+        output: the result, with tensors replaced by `Value`.
+        path: number of the running module's path, -1 if only autograd knows it.
+        sequence: in the forward, the autograd sequence number after this op; in the backward, the
+            sequence number of the autograd node that ran it.
+        line: the user's line that called the op, `None` in the backward.
         by: see `Node.by`.
     """
 
@@ -94,20 +95,21 @@ class OpRecord:
 
 
 HANDS_OVER = ("numpy", "__array__", "__dlpack__")
-"""Methods that hand a tensor to another library, which computes what no mode sees."""
+"""Methods that pass a tensor to another library, whose computations no dispatch mode sees."""
 
 Age: TypeAlias = Literal["before", "meanwhile", "unknown", "outside"]
-"""When a tensor was made; see `Stranger`."""
+"""The time of a tensor's creation; see `Stranger`."""
 
 
 class Stranger(NamedTuple):
-    """A tensor that came as an argument, of which nobody knows where it is from.
+    """An argument tensor with no recorded producer.
 
     Attributes:
-        age: whether the op that made it ran before the step, or perhaps meanwhile; unknown of a
-            leaf; "outside" of what another library may have computed from a tensor of the step.
-        line: the target's line that it came up in; None where there is none, as for what the
-            target returned.
+        age: "before" if the op that made it ran before the step, "meanwhile" if the op may have run
+            during the step, "unknown" for a leaf, "outside" if another library may have computed it
+            from a tensor of the step.
+        line: the target's line where it appeared, `None` if there is no line, as for tensors that
+            the target returned.
     """
 
     age: Age
@@ -115,22 +117,23 @@ class Stranger(NamedTuple):
 
 
 class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """A dispatch mode that knows the tensors which it has met.
+    """A dispatch mode that identifies the tensors it has met.
 
     Attributes:
-        named: the tensors and modules that have names.
-        paths: module paths, by the numbers that records have.
+        named: the tensors and modules with names.
+        paths: module paths, indexed by the numbers in the records.
         values: all values, by number.
         meta: dtype, shape, strides, device, layout and offset of each value.
-        storage_of: number of the storage of each value.
+        storage_of: number of each value's storage.
         without_memory: the storages of fake tensors.
-        origin: (role, name) of each value that came from outside.
-        constants: the values of constants that the target made, see `Node.args`.
-        kept: the tensors of constants, as they were when first met; None to keep none.
-        views: the value whose storage another one shares that no recorded op gave.
-        strangers: the tensors that came as arguments of which nobody knows where they are from.
-        writes: once a thread was started: what is known of the writes to the tensors.
-        handed_over: the calls of `HANDS_OVER`, with the target's lines.
+        origin: (role, name) of each value from outside the step.
+        constants: the contents of constants that the target created, see `Node.args`.
+        kept: copies of constant tensors from when they were first met, or `None` to keep no copies.
+        views: for each value that shares a storage but has no recorded producer, the value that it
+            shares the storage with.
+        strangers: argument tensors with no recorded producer.
+        writes: the tracked writes to tensors, once a thread was started.
+        handed_over: the calls of `HANDS_OVER` methods, with the target's lines.
         precompiled: the target's lines that called precompiled code.
     """
 
@@ -165,13 +168,13 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
-        """Without this Dynamo would never again compile a frame that ran under the mode."""
+        """Return True: otherwise Dynamo never again compiles a frame that ran under the mode."""
         return True
 
     # -- modules ---------------------------------------------------------------------------------
 
     def number_of_path(self, path: str) -> int:
-        """The number of a module path, a new one where it has none."""
+        """Return the number of a module path, assigning a new number if needed."""
         number = self._path_numbers.get(path)
         if number is None:
             number = self._path_numbers[path] = len(self.paths)
@@ -179,12 +182,12 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         return number
 
     def number_of_module(self, module: torch.nn.Module) -> int:
-        """The number of a module's path; of one that nobody knows that of its class's name."""
+        """Return the number of a module's path, or of its class name if the module is unknown."""
         path = self.named.modules.get(id(module))
         return self.number_of_path(type(module).__name__ if path is None else path)
 
     def number_of_owner(self, node: Any) -> int:
-        """The number of the path of the module whose parameter an AccumulateGrad is for."""
+        """Return the path number of the module that owns an AccumulateGrad node's parameter."""
         known = self.named.tensors.get(id(getattr(node, "variable", None)))
         owned = known is not None and known[0] == "parameter"
         return self.number_of_path(known[1].rpartition(".")[0] if known and owned else "")
@@ -192,10 +195,11 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
     # -- ops -------------------------------------------------------------------------------------
 
     def sequence_of(self, node: Any) -> int:
-        """The sequence number of an autograd node, -1 for None.
+        """Return the sequence number of an autograd node, -1 for `None`.
 
-        All nodes are made before their op, but for those of a write into a view: behind it come one
-        for the base and one for the view. Both count as that of the op itself, the one before them.
+        An autograd node is created before its op runs, with one exception: a write into a view
+        creates two nodes after the op, one for the base and one for the view. Both get the number
+        of the op itself, which precedes them.
         """
         if node is None:
             return -1
@@ -210,10 +214,11 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         return number
 
     def by(self, node: Any, in_module: bool) -> RecomputedBy:
-        """Why an op of the backward runs; see `Node.by`.
+        """Return the reason why an op of the backward runs; see `Node.by`.
 
-        A checkpoint runs the forward again with grad mode on, autograd's formulas run without it.
-        A reentrant checkpoint inside of another one runs its forward without it, too.
+        A checkpoint reruns the forward with grad mode on, while autograd's formulas run with grad
+        mode off. A reentrant checkpoint nested in another checkpoint also reruns its forward with
+        grad mode off.
 
         Args:
             node: the autograd node that runs the op.
@@ -226,9 +231,10 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         return "checkpoint" if type(node).__name__ == _REENTRANT else "function"
 
     def is_packing(self) -> bool:
-        """Whether what runs packs a tensor that another op saves, which has made its node already.
+        """Return True while a saved-tensor hook packs a tensor.
 
-        It has no gradient itself.
+        The op that saves the tensor has already created its autograd node. Packing has no gradient
+        itself.
         """
         if torch.is_grad_enabled():
             return False
@@ -240,7 +246,7 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         return frame is not None
 
     def is_composite(self, func: Any) -> bool:
-        """True for an op that inference mode does not take apart, as it is everywhere else."""
+        """Return True for an op that is decomposed everywhere except in inference mode."""
         known = self._composite.get(func)
         if known is None:
             known = self._composite[func] = torch_private.is_composite(func.name())
@@ -249,7 +255,7 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
     # -- tensors ---------------------------------------------------------------------------------
 
     def encode(self, value: Any, output: bool = False) -> Any:
-        """A recorded argument or output: tensors as `Value`, all sequences as tuples."""
+        """Encode an argument or output: tensors as `Value`, sequences as tuples."""
         if type(value) in _PLAIN:
             return value
         known = self._tensors.get(id(value))
@@ -262,7 +268,7 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         return value
 
     def encode_all(self, values: Iterable[Any], output: bool = False) -> tuple[Any, ...]:
-        """What `encode` gives for each of several values."""
+        """Return `encode` of each value."""
         tensors = self._tensors
         encoded = []
         for value in values:
@@ -277,9 +283,10 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         return tuple(encoded)
 
     def meet(self, tensor: torch.Tensor, output: bool) -> Value:
-        """A tensor that was not seen before: a new value, or another handle of a known one."""
+        """Return the value of a tensor not met before: a new value, or that of another handle."""
         storage, place = self._place(tensor)
         if not output:
+            # The same place in a known storage: another Python handle of a known tensor.
             again = self._places.get(place)
             if again is not None:
                 self._tensors[id(tensor)] = (weakref.ref(tensor), again)
@@ -301,7 +308,8 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
             _, offset, shape, stride, dtype = place
             self.meta.append((dtype, shape, stride, tensor.device, _STRIDED, offset))
         else:
-            shape = () if tensor.is_nested else tuple(tensor.shape)  # of a nested one it is not one
+            # A nested tensor has no single shape.
+            shape = () if tensor.is_nested else tuple(tensor.shape)
             self.meta.append((tensor.dtype, shape, None, tensor.device, tensor.layout, 0))
         self.storage_of.append(storage)
         if torch_private.is_fake(tensor):
@@ -312,7 +320,7 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         return value
 
     def _meet_owner(self, storage: int) -> Value | None:
-        """The value of the named tensor that has a storage; None where none has it."""
+        """Return the value of the named tensor that owns a storage, or `None`."""
         if self._owners is None:
             locals_ = [torch_private.local(each) for each in self.named.all_tensors()]
             known = [each for each in locals_ if id(each) in self.named.tensors]
@@ -321,10 +329,10 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         return None if owner is None else self.meet(owner, False)
 
     def _age(self, tensor: torch.Tensor) -> Age:
-        """When a tensor was made, as far as that is known.
+        """Return when a tensor was made, if known.
 
-        Autograd counts in each thread by itself, so that its count says nothing where there are
-        several.
+        Autograd counts sequence numbers per thread, so they say nothing if several threads are
+        active.
         """
         node = tensor.grad_fn
         if node is None:
@@ -336,9 +344,10 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         return "before" if counted else "meanwhile"
 
     def _is_foreign(self, tensor: torch.Tensor) -> bool:
-        """Return True if another library owns the memory, and no variable or module keeps it.
+        """Return True if another library owns the memory and nothing else holds the tensor.
 
-        A tensor that was made from a numpy array before the step is a constant like any other.
+        A variable or a module may hold it: a tensor made from a numpy array before the step is an
+        ordinary constant.
         """
         try:
             if tensor.untyped_storage().resizable():
@@ -356,14 +365,15 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         return not any(value is tensor for scope in kept for value in scope.values())
 
     def hand_over(self, method: str) -> None:
-        """Note that a method is called which may hand a tensor to another library."""
+        """Note a method call that may pass a tensor to another library."""
         if method in HANDS_OVER:
             self.handed_over.append((method, line_of_target()))
 
     def lifted(self, tensor: torch.Tensor) -> None:
-        """Meet a constant that `torch.tensor` has just made of numbers, tensors or an array.
+        """Meet a constant that `torch.tensor` has just made from numbers, tensors or an array.
 
-        It reads the tensors in a list, and no mode sees that: each is read again, as by `.item()`.
+        `torch.tensor` reads tensors in a list without the mode seeing it. Each of them is therefore
+        read again here, as by `.item()`.
         """
         if self.handed_over:
             self.strangers.append(Stranger("outside", line_of_target()))
@@ -374,7 +384,7 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         self.introduce_constant(tensor)
 
     def introduce(self, tensor: torch.Tensor, role: str, name: str) -> None:
-        """Say what a tensor is that will come as an argument."""
+        """Declare the role and name of a tensor before it appears as an argument."""
         tensor = torch_private.local(tensor)
         known = self._tensors.get(id(tensor))
         if known is None or known[0]() is not tensor:
@@ -388,28 +398,28 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
             self.kept[value] = tensor.detach().clone()
 
     def introduce_constant(self, tensor: torch.Tensor) -> None:
-        """Say that a tensor is a constant which the target has just made of Python values."""
+        """Declare a tensor as a constant that the target has just made from Python values."""
         self.introduce(tensor, "constant", "constant")
         value = self.known(tensor)
         if value is not None and self.origin.get(value) == ("constant", "constant"):
             self.constants[value] = value_of_constant(tensor)
 
     def number_of(self, tensor: torch.Tensor) -> Value:
-        """The value of a tensor: of an output of the target, of a gradient."""
+        """Return the value of a tensor, for example of an output or a gradient."""
         return self.encode(torch_private.local(tensor))  # type: ignore[no-any-return]
 
     def known(self, tensor: torch.Tensor) -> Value | None:
-        """The value of a tensor that was met, None for another one."""
+        """Return the value of a tensor, or `None` if the tensor was not met."""
         known = self._tensors.get(id(tensor))
         return known[1] if known is not None and known[0]() is tensor else None
 
     def alive(self) -> list[torch.Tensor]:
-        """The tensors that were met and are alive."""
+        """Return the met tensors that are still alive."""
         met = [each() for each, _ in list(self._tensors.values())]
         return [tensor for tensor in met if tensor is not None]
 
     def _place(self, tensor: torch.Tensor) -> tuple[int, tuple[Any, ...]]:
-        """The number of a tensor's storage, and where in it the tensor is."""
+        """Return the number of a tensor's storage, and the tensor's place in the storage."""
         try:
             storage = tensor.untyped_storage()
             address = storage._cdata
@@ -426,7 +436,7 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
 
 
 def line_of_target() -> Line | None:
-    """The innermost user's line inside the step that is running."""
+    """Return the innermost line of the user's code inside the running step."""
     frame: FrameType | None = sys._getframe(1)
     found = None
     while frame is not None and frame.f_code is not _STEP:
@@ -438,11 +448,11 @@ def line_of_target() -> Line | None:
 
 @contextlib.contextmanager
 def collector_paused() -> Iterator[None]:
-    """Let the cyclic garbage collector wait.
+    """Pause the cyclic garbage collector.
 
-    Each few hundred new objects it looks whether they are garbage, and at times at all objects of
-    the process, of which torch alone makes half a million. Of a graph that is being built nothing
-    is garbage. It is for code of ours alone, never around the target's.
+    Every few hundred new objects the collector examines them, and at times all objects of the
+    process; torch creates half a million. A graph under construction contains no garbage. Use it
+    only around our own code, never around the target.
     """
     enabled = gc.isenabled()
     gc.disable()

@@ -1,4 +1,4 @@
-"""From what a `RecordingMode` wrote down to drafts of nodes: operands, effects, results, places."""
+"""Turns `RecordingMode` records into drafts of nodes: operands, effects, results, places."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .mode import OpRecord, RecordingMode, Value
 
 @dataclass(slots=True)
 class Draft:
-    """A node before it has a name."""
+    """A node without a name."""
 
     kind: NodeKind
     op: str
@@ -38,7 +38,7 @@ class Draft:
 
 
 _MARKS_PENDING = "_c10d_functional._wrap_tensor_autograd.default"
-"""The op by which torch marks that the result of a collective is still to be waited for."""
+"""The op by which torch marks a collective's result as pending, before the wait."""
 
 
 class Operand(int):
@@ -48,19 +48,19 @@ class Operand(int):
 
 
 class Replay:
-    """Makes drafts of recorded ops, in sections: those of one graph are of one section.
+    """Makes drafts of recorded ops, in sections: the drafts of one graph form one section.
 
     Args:
-        recorder: what was recorded.
-        canon: the names of symbols and devices.
+        recorder: the recorder.
+        canon: canonical names of symbols and devices.
 
     Attributes:
         drafts: all drafts, by number.
-        section: the section that the next draft is of.
-        of_section: the numbers of the drafts of each section.
+        section: the section of the next draft.
+        of_section: the draft numbers of each section.
         ranks: the order of named inputs.
-        kept: the tensors of constants that the recorder kept, by the number of their drafts.
-        kept_by_name: the same by the names of their nodes, once graphs were built.
+        kept: the constant tensors that the recorder kept, by draft number.
+        kept_by_name: the constant tensors by node name, once graphs were built.
     """
 
     def __init__(self, recorder: RecordingMode, canon: CanonicalNames):
@@ -83,13 +83,13 @@ class Replay:
         self.kept_by_name: dict[str, Any] = {}
 
     def place(self, record: OpRecord) -> tuple[str, Source | None]:
-        """Module path and source of an op; in a backward those of the forward op it is for."""
+        """Return the module path and source of an op (in a backward, of its forward op)."""
         raise NotImplementedError
 
     # -- drafts ----------------------------------------------------------------------------------
 
     def push(self, draft: Draft) -> int:
-        """Number a draft; a projection belongs where its producer does."""
+        """Number a draft; a projection is placed right after its producer."""
         if draft.projects is not None:
             producer = self.drafts[draft.projects[0]]
             draft.section, draft.place = producer.section, (*producer.place, draft.projects[1])
@@ -101,7 +101,7 @@ class Replay:
         return number
 
     def draft_of(self, value: Value) -> int:
-        """The draft that holds a value now; made for it where it comes from outside."""
+        """Return the draft that currently holds a value, creating one for a value from outside."""
         if value in self.current:
             return self.project(value)
         base = self.recorder.views.get(value)
@@ -122,7 +122,7 @@ class Replay:
         return number
 
     def _is_read(self, value: Value) -> bool:
-        """Return True for a constant that holds a number which was read from a tensor before."""
+        """Return True if a constant holds a number that was read from a tensor earlier."""
         if not self.numbers_read:
             return False
         todo = [*self.recorder.constants.get(value, ())]
@@ -135,13 +135,13 @@ class Replay:
         return False
 
     def define(self, value: Value, number: int) -> None:
-        """From now on `value` is what draft `number` gives."""
+        """Make draft `number` the current holder of a value."""
         self.current[value] = number
         self.parts.pop(value, None)
         self.storages.define(number, [self.recorder.storage_of[value]])
 
     def project(self, value: Value) -> int:
-        """The draft of one output of a multi-output op, made when it is first used."""
+        """Return the draft of one output of a multi-output op, created on first use."""
         if value not in self.parts:
             return self.current[value]
         producer, path = self.parts[value]
@@ -172,7 +172,7 @@ class Replay:
         return number
 
     def meta(self, value: Value) -> TensorMeta:
-        """dtype, shape, strides, device and layout of a value."""
+        """Return dtype, shape, strides, device and layout of a value."""
         recorded = self.recorder.meta[value][:-1]
         known = self.metas.get(recorded)
         if known is None:
@@ -188,7 +188,7 @@ class Replay:
         return known
 
     def add(self, record: OpRecord) -> None:
-        """One recorded op as a draft."""
+        """Add the draft of one recorded op."""
         storage_of = self.recorder.storage_of
         values: list[Value] = []
         known = self.facts.get(id(record.op)) or self.facts_of(record.op)
@@ -241,9 +241,9 @@ class Replay:
         draft.effects = tuple(dict.fromkeys(found))
 
     def writes_after(self) -> dict[int, tuple[int, ...]]:
-        """For each draft the last writes to its memory after it was made, as of now.
+        """Return, for each draft, the last writes to its memory since it was made.
 
-        A write to memory from outside lasts anyway, and is left out.
+        A write to memory from outside is left out: it always counts as live.
         """
         if not self.storages.written:
             return {}
@@ -259,12 +259,12 @@ class Replay:
         return writes
 
     def facts_of(self, op: Any) -> effects.SchemaFacts:
-        """The facts of an op, from now on in `facts`, by its id: hashing an op takes longer."""
+        """Return the facts of an op, and cache them by the op's id: hashing an op takes longer."""
         known = self.facts[id(op)] = effects.facts(op)
         return known
 
     def link(self, value: Any, values: list[Value]) -> Any:
-        """A recorded argument, its tensors as operands, which are added to `values`."""
+        """Return an argument with tensors as operands, and append the tensors to `values`."""
         kind = type(value)
         if kind is Value:
             values.append(value)
@@ -282,7 +282,7 @@ class Replay:
         return self.canon.constant(value)
 
     def result(self, output: Any) -> Any:
-        """The result of an op: dtypes, shapes, strides and devices."""
+        """Return dtypes, shapes, strides and devices of an op's result."""
         if type(output) is Value:
             return self.meta(output)
         if type(output) is tuple:
@@ -290,7 +290,7 @@ class Replay:
         return self.canon.result(output)
 
     def results(self, output: Any, number: int, path: tuple[int, ...] = ()) -> None:
-        """Note which values draft `number` gave."""
+        """Note the values that draft `number` returned."""
         if type(output) is Value:
             self.define(output, number)
             if path:
@@ -298,7 +298,7 @@ class Replay:
         elif type(output) in (bool, int, float):
             self.numbers_read.add(rounded(output))
             if type(output) is float and not output.is_integer():
-                self.scalars[output] = number  # a value read back, until it comes as an argument
+                self.scalars[output] = number  # an argument with this value refers to the read
         elif type(output) is tuple:
             for index, item in enumerate(output):
                 self.results(item, number, (*path, index))

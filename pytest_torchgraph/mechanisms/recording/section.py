@@ -1,8 +1,7 @@
-"""The draft of one graph: its live nodes, their order and names, and tensors that no op has
-written.
+"""The draft of one graph: its live nodes, their order and names. Also finds unwritten tensors.
 
-A kernel of Triton, of a C++ extension or called by ctypes writes into the memory of a tensor, of
-which the dispatcher knows nothing. The tensor is one that `torch.empty` made.
+A kernel of Triton, of a C++ extension or called by ctypes writes to memory that `torch.empty` made.
+The dispatcher does not see the write.
 """
 
 from __future__ import annotations
@@ -25,20 +24,20 @@ from .replay import Operand, Replay
 
 
 class Section:
-    """The drafts of one graph: which of them live, and their names.
+    """The drafts of one graph: the live drafts and their names.
 
     Args:
-        replay: has the drafts.
-        section: their section.
+        replay: holds the drafts.
+        section: the number of the section.
         returned: the drafts that the graph returns.
-        saved: those that it keeps for a backward.
-        writes: for each draft the last writes to its memory that it is no result of.
-        keep_dead: whether ops live whose results nothing uses.
+        saved: the drafts that the graph saves for a backward.
+        writes: for each draft, the last later writes to its memory by other drafts.
+        keep_dead: whether ops with unused results are live.
 
     Attributes:
-        known: names that inputs are to have.
-        reserved: names that no op is to have.
-        names, refs: the names of all, and references to them, once there is a graph.
+        known: preset names of inputs.
+        reserved: names that no op may get.
+        names, refs: the names of all drafts and references to them, once a graph was built.
     """
 
     def __init__(
@@ -56,7 +55,7 @@ class Section:
         self.section = section
         self.returned = returned
         self.saved = saved
-        # Whoever reads a result after the run reads what was written to its memory meanwhile.
+        # A caller that reads a result after the run sees the later writes to its memory.
         self.after = tuple(
             dict.fromkeys(
                 number
@@ -72,7 +71,7 @@ class Section:
         self.live = self.find_live(keep_dead)
 
     def find_live(self, keep_dead: bool) -> set[int]:
-        """The drafts that the results, or an effect that lasts, need; or all."""
+        """Return the drafts needed by the results or by a lasting effect, or all drafts."""
         todo = [*self.returned, *self.saved, *self.after]
         for i in self.replay.of_section.get(self.section, ()):
             draft = self.drafts[i]
@@ -94,16 +93,16 @@ class Section:
         return live
 
     def lasts(self, effect: tuple[EffectKind, int]) -> bool:
-        """True for an effect that lasts; a write to a storage that was made inside does not."""
+        """Return True if an effect outlives the graph, unlike a write to a storage made inside."""
         kind, owner = effect
         return kind != "mutates" or self.drafts[owner].kind == "placeholder"
 
     def outside(self) -> list[int]:
-        """The live drafts of an earlier section that this one uses, in their order."""
+        """Return the live drafts from earlier sections, in order."""
         return self.in_order(i for i in self.live if self.drafts[i].section != self.section)
 
     def in_order(self, numbers: Iterable[int]) -> list[int]:
-        """Inputs as declared, then ops in the order of the run, each with its projections."""
+        """Sort: inputs as declared, then ops in program order, each followed by its projections."""
         ranks = self.replay.ranks
 
         def key(i: int) -> tuple[bool, int, tuple[int, ...]]:
@@ -114,7 +113,7 @@ class Section:
         return sorted(numbers, key=key)
 
     def graph(self, kind: GraphKind) -> Graph:
-        """The graph, its inputs first."""
+        """Build the graph, inputs first."""
         numbers = self.in_order(self.live)
         inputs = [i for i in numbers if self._is_input(i)]
         ranks = {"saved": 1, "tangent": 2}
@@ -137,7 +136,7 @@ class Section:
         return Graph(tuple(nodes), kind, kind, "dispatch", saved, groups=groups)
 
     def whole(self, graph: Graph) -> Graph | None:
-        """`Graph.whole` of the graph of this section."""
+        """Build `Graph.whole` for the graph of this section."""
         own = self.replay.of_section.get(self.section, ())
         left_out = [self.drafts[i] for i in own if i not in self.live]
         if all(each.kind == "placeholder" or is_view(each.op) for each in left_out):
@@ -151,7 +150,7 @@ class Section:
             if i in self.live:
                 node = graph.by_name[self.names[i]]
             else:
-                if self._is_input(i):  # under the name that it has in the forward, if it has one
+                if self._is_input(i):  # named as in the forward, if it has a name there
                     name = self.known.get(i) or namer.claim(self.drafts[i].wanted)
                     node = self.input(i, name)
                 else:
@@ -164,7 +163,7 @@ class Section:
         return draft.section != self.section or draft.kind == "placeholder"
 
     def input(self, i: int, name: str) -> Node:
-        """The node of a draft that comes from outside, under a name."""
+        """Return the placeholder node of a draft from outside the section."""
         role = self.role(i)
         self.call(i, name)
         if i in self.replay.kept:
@@ -175,12 +174,12 @@ class Section:
         return Node(name, "placeholder", role, args, {}, draft.result, path)
 
     def role(self, i: int) -> str:
-        """The role of an input."""
+        """Return the role of an input."""
         draft = self.drafts[i]
         return draft.op if draft.kind == "placeholder" else "saved"
 
     def node(self, i: int, namer: NodeNamer) -> Node:
-        """The node of a draft that is no input."""
+        """Return the node of a draft that is not an input."""
         draft = self.drafts[i]
         if draft.projects is not None:
             producer, index = draft.projects
@@ -211,13 +210,13 @@ class Section:
         )
 
     def call(self, i: int, name: str) -> str:
-        """Give a draft its name."""
+        """Name a draft."""
         self.names[i] = name
         self.refs[i] = Ref(name)
         return name
 
     def arg(self, value: Any) -> Arg:
-        """An argument, its operands as references."""
+        """Return an argument, with operands as references."""
         if type(value) is Operand:
             return self.refs[value]
         if type(value) is tuple:
@@ -239,14 +238,14 @@ _READS_NO_VALUE = frozenset(
     resize_ resize_as_ set_ zeros_like
     """.split()
 )
-"""Ops of which an argument gives its form alone; those of `_MAKES` and views are others."""
+"""Ops that use only the form of an argument, not its values. `_MAKES` and views are separate."""
 
 
 class Unfilled:
-    """Follows the recorded ops of a step in their order.
+    """Finds the first read of an unwritten tensor, given the ops in program order.
 
     Attributes:
-        found: the op that made the first tensor that is read unwritten, None for none.
+        found: the op that made the first tensor that is read unwritten, or `None`.
     """
 
     def __init__(self, recorder: RecordingMode):
@@ -256,7 +255,7 @@ class Unfilled:
         self._kinds: dict[int, str] = {}
 
     def ran(self, record: OpRecord) -> None:
-        """Go on by one op."""
+        """Process the next op."""
         op = record.op
         kind = self._kinds.get(id(op))
         if kind is None:
@@ -278,19 +277,19 @@ class Unfilled:
             self._made[storage] = record
 
     def wrote(self, values: Iterable[Value]) -> None:
-        """Something that is recorded has written to these tensors."""
+        """Note a recorded write to these tensors."""
         for value in values:
             self._made.pop(self._recorder.storage_of[value], None)
 
     def read(self, values: Iterable[Value]) -> None:
-        """Something that is recorded reads these tensors."""
+        """Note a recorded read of these tensors."""
         for value in values if self._made else ():
             made = self._made.get(self._recorder.storage_of[value])
             self.found = self.found or made
 
 
 def refuse_unfilled(unfilled: Unfilled) -> None:
-    """Refuse a step in which a tensor is read that no recorded op has written to.
+    """Raise if the step reads a tensor that no recorded op has written to.
 
     Raises:
         CaptureError: with the line where the tensor was made.
@@ -307,11 +306,11 @@ def refuse_unfilled(unfilled: Unfilled) -> None:
 
 
 def _kind(op: Any) -> str:
-    """What an op does with a tensor whose memory is not written yet."""
+    """Classify an op by its use of a tensor with unwritten memory."""
     if not isinstance(op, torch._ops.OpOverload):
         return "reads"
     if op.namespace not in ("aten", "prims"):
-        return "custom"  # may write without saying so, and is in the graph as what it is
+        return "custom"  # its schema may omit writes; the op itself is in the graph
     if op._opname in _MAKES:
         return "makes"
     is_form = op.is_view or op._opname in _READS_NO_VALUE or op._opname in ("detach", "alias")

@@ -1,8 +1,7 @@
-"""The refusal of a step in which code ran unseen: in a thread, inside an op, or as a write past
-autograd.
+"""Raises if code ran unrecorded in a step: in a thread, inside an op, or as a write past autograd.
 
-A dispatch mode is of one thread. What another one computes is in no record, and shows only where
-its result is used.
+A dispatch mode is active in one thread. Computations of other threads are not recorded, and only
+show where their results are used.
 """
 
 from __future__ import annotations
@@ -29,11 +28,12 @@ _R = TypeVar("_R")
 
 
 class Write(NamedTuple):
-    """A write that was not recorded.
+    """An unrecorded write.
 
     Attributes:
-        role, name: of the tensor, as of a graph's input; both "" for one that the target computed.
-        line: the target's line where it showed; None where that was behind the step.
+        role, name: role and name of the tensor, as for a graph input; both "" for a tensor that the
+            target computed.
+        line: the target's line where the write was noticed, `None` if that was after the step.
     """
 
     role: str
@@ -42,12 +42,12 @@ class Write(NamedTuple):
 
 
 class _Known(NamedTuple):
-    """What was known of a tensor when it was first looked at.
+    """The state of a tensor when it was last checked.
 
     Attributes:
-        tensor: a weak reference.
-        counted: autograd's count of its writes.
-        own: how many writes to its storage had been recorded.
+        tensor: a weak reference to the tensor.
+        counted: autograd's version counter.
+        own: number of recorded writes to the tensor's storage.
     """
 
     tensor: Callable[[], torch.Tensor | None]
@@ -56,13 +56,14 @@ class _Known(NamedTuple):
 
 
 class UnseenWrites:
-    """What is known of the writes to the tensors of a step, from the start of a thread on.
+    """Tracks the writes to the tensors of a step, from the start of a thread on.
 
-    It is made in that thread, before it runs anything. autograd counts a write behind the op, which
-    is therefore followed by one more than was counted, or by none in inference mode.
+    Created in the new thread, before the thread runs anything. Autograd counts a write after the
+    op. The version counter therefore ends one above the value seen during the op, or unchanged in
+    inference mode.
 
     Attributes:
-        found: what somebody else wrote to.
+        found: writes by code that was not recorded.
     """
 
     def __init__(self, recorder: RecordingMode):
@@ -77,7 +78,7 @@ class UnseenWrites:
     def follow(
         self, op: Any, run: Callable[..., _R], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> _R:
-        """Run an op that is recorded: its writes are the recorded thread's own."""
+        """Run a recorded op, and count its writes as the recorded thread's own."""
         self.look_at(args, kwargs)
         self.is_following = True
         try:
@@ -89,13 +90,13 @@ class UnseenWrites:
         return output
 
     def wrote(self, *values: Any) -> None:
-        """The recorded thread has written to each of these tensors once."""
+        """Count one write of the recorded thread to each of these tensors."""
         for tensor in tensors_in(values):
             self._own[self._storage(tensor)] += 1
 
     @contextmanager
     def own(self, *values: Any) -> Iterator[None]:
-        """Count every write to these tensors inside as one of the recorded thread."""
+        """Count every write to these tensors inside as the recorded thread's own."""
         before = [(tensor, _count(tensor)) for tensor in tensors_in(values)]
         yield
         for storage, count in {
@@ -104,7 +105,10 @@ class UnseenWrites:
             self._own[storage] += count
 
     def _gave(self, output: Any, *arguments: Any) -> None:
-        """What an op gave; autograd lets a view share the count of its base behind the op only."""
+        """Track the results of an op.
+
+        A view shares the version counter of its base only once the op has returned.
+        """
         bases = {self._storage(each): self._known.get(id(each)) for each in tensors_in(arguments)}
         for tensor in tensors_in(output):
             known = self._known.get(id(tensor))
@@ -114,7 +118,7 @@ class UnseenWrites:
                 self._known[id(tensor)] = base._replace(tensor=weakref.ref(tensor))
 
     def look_at(self, *values: Any) -> None:
-        """Find what was written to since it was last looked at."""
+        """Find unrecorded writes to these tensors since the last check."""
         for tensor in tensors_in(values):
             count, own = _count(tensor), self._own[self._storage(tensor)]
             known = self._known.get(id(tensor))
@@ -126,27 +130,27 @@ class UnseenWrites:
             self._known[id(tensor)] = _Known(weakref.ref(tensor), count, own)
 
     def look_at_all(self) -> None:
-        """Find what was written to, among all tensors that are alive."""
+        """Find unrecorded writes to all tracked tensors that are alive."""
         alive = [tensor for known in self._known.values() if (tensor := known.tensor()) is not None]
         self.look_at(alive)
 
     def _storage(self, tensor: torch.Tensor) -> int:
-        """The number of a tensor's storage, -1 for a tensor that the recorder has not met."""
+        """Return the number of a tensor's storage, -1 if the recorder has not met the tensor."""
         value = self._recorder.known(tensor)
         return -1 if value is None else self._recorder.storage_of[value]
 
 
 def _gone() -> None:
-    """In place of a reference to a tensor."""
+    """A reference without a tensor."""
 
 
 def _count(tensor: torch.Tensor) -> int:
-    """autograd's count of the writes to a tensor, which its views share."""
+    """Return autograd's version counter of a tensor, shared with its views."""
     return 0 if tensor.is_inference() else tensor._version
 
 
 def tensors_in(value: Any) -> Iterator[torch.Tensor]:
-    """The tensors among arguments or results, in order."""
+    """Yield the tensors among arguments or results, in order."""
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, tuple | list):
@@ -161,23 +165,24 @@ _COMPUTE_NOTHING = (
     "torch._inductor.",
     "torch._dynamo.",
 )
-"""Beginnings of the modules whose threads compute nothing; torch.fx shows its progress by tqdm."""
+"""Module prefixes of threads that compute nothing. torch.fx shows its progress with tqdm."""
 
 
 @contextlib.contextmanager
 def threads_started(
     recorder: RecordingMode, ignored: Callable[[], bool] = lambda: False
 ) -> Iterator[list[str]]:
-    """The names of the threads that start inside, as a list that grows.
+    """Collect the names of the threads that start inside, in a growing list.
 
-    From the first one on the recorder follows who writes into the tensors that it knows.
+    From the first such thread on, the recorder tracks writes to its tensors.
 
-    Not among them are those of tqdm and of torch's compilers. Threads that exist already, and those
-    of C++ or of `_thread`, are not noticed.
+    Threads of tqdm and of torch's compilers are ignored. Threads that already run, and threads
+    started from C++ or by `_thread`, are not noticed.
 
     Args:
-        ignored: asked when a thread starts: whether it is of no concern, as the pools are that
-            torch starts while it compiles.
+        recorder: tracks the writes.
+        ignored: called when a thread starts; returns True to ignore the thread. Used for the pools
+            that torch starts while compiling.
     """
     names: list[str] = []
     before = threading.getprofile()
@@ -188,7 +193,7 @@ def threads_started(
             names.append(thread.name)
             if recorder.writes is None:
                 recorder.writes = UnseenWrites(recorder)
-        sys.setprofile(before)  # this thread's; the hook has done its work
+        sys.setprofile(before)  # in this thread: the hook is needed only once
         if before is not None:
             before(frame, event, argument)
 
@@ -196,14 +201,14 @@ def threads_started(
     try:
         yield names
     finally:
-        # What the target itself set stays.
+        # Keep a profile hook that the target set itself.
         if threading.getprofile() is begins:
             threading.setprofile(before)
 
 
 @contextlib.contextmanager
 def precompiled_noted(recorder: RecordingMode) -> Iterator[None]:
-    """Note where the target calls what `torch.compiler.precompile.load` gave."""
+    """Note where the target calls a function returned by `torch.compiler.precompile.load`."""
 
     def note(module: Any) -> None:
         recorder.precompiled.append(line_of_target())
@@ -213,17 +218,18 @@ def precompiled_noted(recorder: RecordingMode) -> Iterator[None]:
 
 
 def refuse_unseen(recorder: RecordingMode, threads: list[str]) -> None:
-    """Refuse what was recorded where a value came from nowhere.
+    """Raise if a recorded value has no recorded producer, or a write was not recorded.
 
-    A tensor that autograd knows an op for came from an op that was not seen, unless it is known to
-    be older. A leaf may be a constant, as a global tensor is; but not where a thread was started
-    meanwhile.
+    A tensor with a `grad_fn` was computed by an unrecorded op, unless the tensor is known to be
+    older. A leaf may be a constant, for example a global tensor, unless a thread was started during
+    the recording.
 
     Args:
-        threads: names of the threads that were started while it recorded.
+        recorder: the recorder of the step.
+        threads: names of the threads started during the recording.
 
     Raises:
-        CaptureError: with the place where the value came up.
+        CaptureError: with the line where the value appeared.
     """
     started = ", ".join(dict.fromkeys(threads))
     if recorder.writes is not None:
@@ -271,7 +277,7 @@ def refuse_unseen(recorder: RecordingMode, threads: list[str]) -> None:
 
 
 def _module_of(thread: threading.Thread) -> str:
-    """The name of the module whose code a thread runs."""
+    """Return the name of the module whose code a thread runs."""
     runs: Any = thread
     if type(thread) in (threading.Thread, threading.Timer):
         runs = getattr(thread, "_target", None) or getattr(thread, "function", None)

@@ -1,1 +1,1 @@
-"""One forward and backward of a target, run so that nothing is left changed."""
+"""One forward and backward of a target, with all changed state restored."""

@@ -24,11 +24,12 @@ from .saved_tensor import storage_of, version
 from .step import DEPTH, Step, held_by
 
 _PLAIN: dict[type, type] = {immutable_list: list, immutable_dict: dict}
-"""Types that torch.fx puts in the place of others, in the output of a graph that it interprets."""
+"""Types that torch.fx substitutes in the output of an interpreted graph, with the original types.
+"""
 
 
 class _Container(NamedTuple):
-    """A list, a dict or another object in an output, whose items are leaves of their own."""
+    """A list, a dict or another object in an output, with items that are leaves."""
 
     kind: type
 
@@ -38,13 +39,13 @@ class Outcome:
     """The results of one step.
 
     Attributes:
-        outputs: the tensors of its output, by their path in it, as `output['logits']`.
+        outputs: the tensors of the output, by path, for example `output['logits']`.
         others: the other leaves, by path.
-        containers: the types of lists, dicts and other objects with leaves in them, by path.
+        containers: the types of lists, dicts and other objects that contain leaves, by path.
         requires_grad: the paths of the tensors that require grad.
         grads: the gradients, by the name of the parameter or argument.
-        state: buffers and tensor arguments as they were at the end: `buffer norm.running_mean`.
-        numpy: the state of numpy's global generator at the end, None if there is no numpy.
+        state: final buffers and tensor arguments, for example `buffer norm.running_mean`.
+        numpy: the final state of numpy's global generator, `None` without numpy.
     """
 
     outputs: Mapping[str, torch.Tensor]
@@ -56,7 +57,7 @@ class Outcome:
     numpy: Any = None
 
     def finished(self, saved: SavedState) -> Outcome:
-        """Complete the outcome of a step once its state is put back, and forget the copies."""
+        """Complete the outcome once the step's state is restored, and drop the copies."""
         left = saved.left()
         saved.release()
         state = {label: left.get(id(tensor), tensor) for label, tensor in self.state.items()}
@@ -64,9 +65,9 @@ class Outcome:
 
 
 def outcome_of(step: Step) -> Outcome:
-    """Return the outcome of a step that has just run, before anything is put back.
+    """Return the outcome of a step that has just run, before its state is restored.
 
-    Its `state` has the tensors themselves until `finished`.
+    `state` holds the tensors themselves until `finished`.
     """
     named = step.invocation.named
     with_grad = [leaf for leaf in step.leaves if leaf.grad is not None]
@@ -74,7 +75,7 @@ def outcome_of(step: Step) -> Outcome:
     if any(id(leaf) not in names for leaf in with_grad):  # the target may have made modules
         named.look()
         names.update((id(parameter), name) for name, parameter in named.all_parameters)
-    # What shares memory with a buffer or an argument gets that one's former value in a moment.
+    # A tensor that shares memory with a buffer or an argument is about to be overwritten.
     shared = {storage_of(tensor) for tensor in step.saved.restored()} - {0}
     own = {id(tensor) for tensor in step.saved.restored()}
 
@@ -107,7 +108,7 @@ def outcome_of(step: Step) -> Outcome:
 
 
 def _state(step: Step) -> Iterator[tuple[str, torch.Tensor]]:
-    """Buffers and tensor arguments, each with its label."""
+    """Yield buffers and tensor arguments, each with its label."""
     named = step.invocation.named
     for path, module in named.all_modules:
         for name, buffer in module._buffers.items():
@@ -119,9 +120,9 @@ def _state(step: Step) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def _leaves(value: Any, path: str, depth: int = 0) -> Iterator[tuple[str, Any]]:
-    """Give each leaf of an output and each container, with its path.
+    """Yield each leaf and each container of an output, with its path.
 
-    An object that pytree does not know is a container of its attributes.
+    An object unknown to pytree is a container of its attributes.
     """
     children = _children(value, path)
     inner = depth
@@ -138,7 +139,7 @@ def _leaves(value: Any, path: str, depth: int = 0) -> Iterator[tuple[str, Any]]:
 
 
 def _children(value: Any, path: str) -> list[tuple[str, Any]] | None:
-    """The items of a container, None for a leaf."""
+    """Return the items of a container, `None` for a leaf."""
     if isinstance(value, torch.Tensor):
         return None
     if isinstance(value, dict):
@@ -156,14 +157,14 @@ def _children(value: Any, path: str) -> list[tuple[str, Any]] | None:
 
 
 def _is_value(value: Any) -> bool:
-    """Return True for a value of a kind that has attributes and is compared as a whole."""
+    """Return True for a value that has attributes but is compared as a whole."""
     return isinstance(
         value, bool | int | float | complex | str | bytes | enum.Enum | torch.dtype | torch.device
     ) or type(value).__module__ in ("pathlib", "datetime", "fractions", "decimal", "uuid")
 
 
 def _as_tensor(value: Any) -> torch.Tensor | None:
-    """Return a copy of an array of numpy's as a tensor, None for anything else."""
+    """Return a numpy array as a copied tensor, `None` for anything else."""
     numpy = sys.modules.get("numpy")
     if numpy is None or not isinstance(value, numpy.ndarray):
         return None
@@ -174,7 +175,7 @@ def _as_tensor(value: Any) -> torch.Tensor | None:
 
 
 def _numpy_state() -> Any:
-    """Return the state of numpy's global generator, in a form that can be compared."""
+    """Return the state of numpy's global generator, in comparable form."""
     numpy = sys.modules.get("numpy.random")
     if numpy is None:
         return None
@@ -183,9 +184,9 @@ def _numpy_state() -> Any:
 
 
 class EagerRun:
-    """How to run an invocation again, eagerly, from the state that its capture started from.
+    """Reruns an invocation eagerly, from the state that its capture started from.
 
-    To be made when the capture is over and what it changed has its former value again.
+    Create it after the capture, once all changed state is restored.
     """
 
     def __init__(self, invocation: Invocation, random: RandomState):
@@ -195,10 +196,10 @@ class EagerRun:
         self.versions = {name: (tensor, version(tensor)) for name, tensor in self._tensors()}
 
     def run(self, how: Callable[[Step], object] = Step.run) -> Outcome:
-        """Run it.
+        """Run the invocation.
 
         Args:
-            how: what runs the step, if not the target by itself.
+            how: runs the step; by default the target itself.
 
         Raises:
             CaptureError: if a parameter, a buffer or an argument has changed since the capture.
@@ -219,7 +220,7 @@ class EagerRun:
         return outcome.finished(saved)
 
     def inside(self, context: Callable[[], AbstractContextManager[Any]]) -> Outcome:
-        """Run the target by itself, inside a context."""
+        """Run the target itself, inside a context."""
 
         def how(step: Step) -> None:
             with context():
@@ -228,11 +229,11 @@ class EagerRun:
         return self.run(how)
 
     def python(self) -> PythonState:
-        """Return what the target keeps in Python, as it is now."""
+        """Return the target's current Python state."""
         return PythonState(self.invocation.named, self.invocation.target)
 
     def _tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """What a run starts from: arguments, parameters and buffers by their names."""
+        """Yield the tensors that a run starts from: arguments, parameters and buffers, by name."""
         named = self.invocation.named
         yield from named.inputs
         yield from named.all_parameters
@@ -243,7 +244,7 @@ class EagerRun:
 
 
 class _Modes:
-    """Grad mode and autocast, as they were around the capture."""
+    """Grad mode and autocast around the capture."""
 
     def __init__(self) -> None:
         self.grad = torch.is_grad_enabled()
@@ -267,18 +268,18 @@ _TO_LESS = (torch.Tensor.float, torch.Tensor.half, torch.Tensor.bfloat16)
 
 
 def in_float64(step: Step) -> None:
-    """Run a step with each function of torch's in float64, parameters and arguments as they are.
+    """Run a step with each torch function in float64; parameters and arguments stay unchanged.
 
-    The gradients of leaves have the dtypes of the leaves, since autograd rounds them at the end.
+    The gradients of leaves have the dtypes of the leaves, because autograd rounds them at the end.
     """
     with _InFloat64():
         step.run()
 
 
 class _InFloat64(TorchFunctionMode):
-    """Casts the arguments of each function, and the dtypes that are asked for.
+    """Casts the arguments of each function, and requested dtypes, to float64.
 
-    What writes in place into a tensor that is no float64 is left alone: the caller has that tensor.
+    An in-place write to a tensor of another dtype is not cast: the caller holds that tensor.
     """
 
     def __torch_function__(

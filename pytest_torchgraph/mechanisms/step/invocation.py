@@ -1,6 +1,4 @@
-"""The call that is captured, also on another device or on fake tensors, and the start of its
-backward.
-"""
+"""The captured call, its variants on another device or on fake tensors, and its backward."""
 
 from __future__ import annotations
 
@@ -24,17 +22,17 @@ from .named_tensors import NamedTensors
 
 @dataclass(frozen=True, eq=False)
 class Invocation:
-    """One call of a target, which can be made once or again.
+    """One call of a target, which can be run repeatedly.
 
     Attributes:
         target: a module or any callable.
-        args, kwargs: what it is called with.
-        loss_fn: from its output to the scalar where the backward starts; None for the output's own
-            `loss`, else all differentiable outputs.
-        backward: None runs the backward where that is possible, False never, True must.
+        args, kwargs: the arguments of the call.
+        loss_fn: maps the output to the scalar where the backward starts. `None` uses the output's
+            own `loss`, or else all differentiable outputs.
+        backward: None runs the backward if possible, False never, True requires it.
 
     Raises:
-        TypeError: for another `backward`.
+        TypeError: if `backward` has another value.
     """
 
     target: Callable[..., Any]
@@ -49,25 +47,25 @@ class Invocation:
 
     @cached_property
     def named(self) -> NamedTensors:
-        """The tensors and modules that are known by name before the target runs."""
+        """The tensors and modules with names, collected before the target runs."""
         return NamedTensors(self.target, self.args, self.kwargs)
 
     def call(self, target: Callable[..., Any] | None = None) -> Any:
-        """Call the target, or what stands for it, with the arguments."""
+        """Call the target, or its replacement, with the arguments."""
         return (self.target if target is None else target)(*self.args, **self.kwargs)
 
     def with_backward(self, backward: bool) -> Invocation:
-        """The same call, whose backward must run or must not."""
+        """Return the same call with another `backward`."""
         other = replace(self, backward=backward)
-        vars(other)["named"] = self.named  # it takes a walk over all modules
+        vars(other)["named"] = self.named  # shared: building it walks over all modules
         return other
 
     def raise_what_the_target_raises(self, found: Exception) -> None:
-        """Call the target as it is, to see whose the error is that a tracer raised.
+        """Call the target eagerly, to see if a tracer's error is the target's own.
 
         Raises:
-            Exception: what the target raises by itself. If it runs, nothing: then the tracer cannot
-                trace it.
+            Exception: the exception of the target itself. If the target runs, nothing is raised:
+                the tracer cannot trace it.
         """
         try:
             self.call()
@@ -78,13 +76,14 @@ class Invocation:
 
 
 def to_device(invocation: Invocation, device: torch.device) -> Invocation:
-    """An invocation of copies of target and arguments on `device`; the originals stay there.
+    """Return an invocation of copies of target and arguments on `device`; the originals stay.
 
-    What is one tensor has one copy: attention takes other ways where query and key are the same.
+    A tensor that is passed twice has one copy: attention takes another path if query and key are
+    the same tensor.
 
     Raises:
-        CaptureError: if the device is not there, or the target is a function over a module
-            elsewhere, which cannot be copied.
+        CaptureError: if the device is unavailable, or the target is a function over a module on
+            another device, which cannot be copied.
     """
     try:
         torch.empty(0, device=device)
@@ -139,7 +138,7 @@ def _moved_target(
 
 
 def note_meta_device(error: Exception, invocation: Invocation) -> None:
-    """Let an exception say what captures a target with tensors on the meta device, if it is one."""
+    """Add a note to an exception if the target has tensors on the meta device."""
     named = invocation.named
     on_meta = [
         named.tensors[id(tensor)]
@@ -158,14 +157,15 @@ def note_meta_device(error: Exception, invocation: Invocation) -> None:
 
 @contextlib.contextmanager
 def with_fake_tensors(invocation: Invocation, device: torch.device | None) -> Iterator[Invocation]:
-    """Let the target's parameters and buffers be fake inside; gives one with fake arguments.
+    """Yield an invocation with fake arguments, parameters and buffers.
 
-    Nothing is copied: each module is given fake tensors in place of its own and has its own again
-    afterwards. Tensors on the meta device count as ones on the CPU, which is how a model larger
-    than the memory is made: `with torch.device("meta"): model = Model(config)`.
+    Nothing is copied: fake tensors replace each module's own, which are restored afterwards.
+    Tensors on the meta device count as CPU tensors. This supports models larger than the memory:
+    `with torch.device("meta"): model = Model(config)`.
 
     Args:
-        device: where the fake tensors are; None for where the real ones are.
+        invocation: the call.
+        device: the device of the fake tensors; `None` for the device of the real tensors.
     """
     mode = torch_private.get("fake_tensor_mode")(allow_non_fake_inputs=True)
     fake_tensor = torch_private.get("fake_tensor")

@@ -20,16 +20,16 @@ class NamedTensors:
 
     Attributes:
         modules: path of each module, by id; "" for the target itself.
-        tensors: (role, name) of each parameter, buffer and tensor argument, by id. A tied
-            parameter has the name that was declared first.
-        older: the tensors by id, as weak references, that an op made before: what a module, an
-            object among the arguments or a closure keeps.
+        tensors: (role, name) of each parameter, buffer and tensor argument, by id. A tied parameter
+            has the name that was declared first.
+        older: weak references, by id, to tensors computed by an op before the step and held by a
+            module, an object among the arguments or a closure.
         all_modules: every module with its path, each once.
         all_parameters: every parameter with its name, each once.
         all_buffers: every buffer, each once.
         inputs: each tensor among the arguments, with its name.
         numbers: the names of the numbers among the arguments.
-        generators: the random generators among them.
+        generators: the random generators among the arguments.
     """
 
     def __init__(self, target: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]):
@@ -47,12 +47,12 @@ class NamedTensors:
         self.generators = [leaf for _, leaf in leaves if isinstance(leaf, torch.Generator)]
 
     def look(self) -> None:
-        """Walk over all modules, again where they may be others than before."""
+        """Walk over all modules. Call it again if the modules may have changed."""
         modules: dict[int, tuple[str, torch.nn.Module]] = {}
         parameters: dict[int, tuple[str, torch.nn.Parameter]] = {}
         buffers: dict[int, torch.Tensor] = {}
         for prefix, root in self.modules_by_prefix:
-            # One walk for all: each takes as long as ten ops of a capture by dispatch.
+            # A single walk: each takes as long as ten ops of a dispatch capture.
             walked = list(root.named_modules(prefix=prefix, remove_duplicate=False))
             walked = [(_without_wrappers(path), module) for path, module in walked]
             for path, module in walked:
@@ -77,18 +77,18 @@ class NamedTensors:
         self.all_buffers = list(buffers.values())
 
     def _name(self, tensor: torch.Tensor, role: str, name: str) -> None:
-        """Name a tensor, and the local one that it stands for."""
+        """Name a tensor and, for a distributed tensor, its local tensor."""
         self.tensors.setdefault(id(tensor), (role, name))
         inner = torch_private.local(tensor)
         if inner is not tensor:
             self.tensors.setdefault(id(inner), (role, name))
 
     def classes(self) -> dict[str, str]:
-        """The name of each module's class, by the path of the module."""
+        """Return the class name of each module, by module path."""
         return {path: type(module).__name__ for path, module in self.all_modules}
 
     def own_modules(self) -> dict[str, OwnModule]:
-        """The modules of classes that are not torch's; see `Graph.own_modules`."""
+        """Return the modules whose class is not torch's; see `Graph.own_modules`."""
         return {
             path: OwnModule(
                 f"{type(module).__module__}.{type(module).__qualname__}",
@@ -99,7 +99,7 @@ class NamedTensors:
         }
 
     def all_tensors(self) -> list[torch.Tensor]:
-        """Every parameter, buffer and argument, each once."""
+        """Return every parameter, buffer and argument, each once."""
         tensors = [*(p for _, p in self.all_parameters), *self.all_buffers]
         found = {id(tensor): tensor for tensor in tensors}
         for _, tensor in self.inputs:
@@ -107,7 +107,7 @@ class NamedTensors:
         return list(found.values())
 
     def leaves(self) -> list[torch.Tensor]:
-        """The tensors that a backward can give a gradient: parameters, then arguments."""
+        """Return the tensors that a backward can give a gradient: parameters, then arguments."""
         found: dict[int, torch.Tensor] = {id(p): p for _, p in self.all_parameters}
         for _, tensor in self.inputs:
             if tensor.is_leaf and tensor.requires_grad:
@@ -115,7 +115,7 @@ class NamedTensors:
         return list(found.values())
 
     def ranks(self) -> dict[str, int]:
-        """The order of inputs of a graph, by name: tensors, then sizes, then numbers."""
+        """Return the order of a graph's inputs, by name: tensors, then sizes, then numbers."""
         order = self.order()
         ranks = {name: order[key] for key, (_, name) in self.tensors.items()}
         for position, name in enumerate(self.numbers, len(ranks) + len(self.numbers) + 1):
@@ -123,31 +123,36 @@ class NamedTensors:
         return ranks
 
     def order(self) -> dict[int, int]:
-        """The order of inputs of a graph: arguments, then parameters and buffers as declared."""
+        """Return the order of a graph's inputs: arguments, then parameters and buffers."""
         ids = [id(tensor) for _, tensor in self.inputs]
         return {key: number for number, key in enumerate(dict.fromkeys([*ids, *self.tensors]))}
 
 
 def _is_of_torch(defined: Any) -> bool:
-    """Whether a class or function is defined in torch."""
+    """Return True if a class or function is defined in torch."""
     return str(defined.__module__).partition(".")[0] == "torch"
 
 
 def _without_wrappers(path: str) -> str:
-    """A module path without the modules that `torch.compile` put around others."""
+    """Return a module path without `torch.compile`'s wrapper modules."""
     if "_orig_mod" not in path:
         return path
     return ".".join(part for part in path.split(".") if part != "_orig_mod")
 
 
 MAX_DEPTH = 4
-"""How deep modules are looked for in lists, dicts, closures and attributes of the target."""
+"""Maximum depth of the search for modules in lists, dicts, closures and attributes of the target.
+"""
 
 
 def _modules(
     reached: _Reached, target: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> list[tuple[str, torch.nn.Module]]:
-    """The outermost modules that the target can reach: itself, bound, in its closure, passed."""
+    """Return the outermost modules that the target can reach.
+
+    These are the target itself, the module that it is bound to, and modules in its closure or among
+    its arguments.
+    """
     reached.look("", target)
     for name, value in [*((str(i), arg) for i, arg in enumerate(args)), *kwargs.items()]:
         if not isinstance(value, torch.Tensor):
@@ -159,10 +164,10 @@ def _modules(
 
 
 class _Reached:
-    """The modules that were found while looking through values, by the names that lead to them.
+    """The modules found while searching values, by the names that lead to them.
 
     Attributes:
-        computed: the tensors that were found on the way and that an op made.
+        computed: the tensors found during the search that an op computed.
     """
 
     def __init__(self) -> None:
@@ -170,7 +175,7 @@ class _Reached:
         self.computed: list[torch.Tensor] = []
 
     def look(self, name: str, value: Any, depth: int = 0) -> None:
-        """Look into a value, and no deeper than `MAX_DEPTH`."""
+        """Search a value, no deeper than `MAX_DEPTH`."""
         if isinstance(value, torch.Tensor) and value.grad_fn is not None:
             self.computed.append(value)
         if depth > MAX_DEPTH or isinstance(value, type | torch.Tensor):
@@ -186,7 +191,7 @@ class _Reached:
             self.look(key, item, depth + 1)
 
     def outermost(self) -> list[tuple[str, torch.nn.Module]]:
-        """The modules that are inside no other one."""
+        """Return the modules that are not inside another found module."""
         found = list(self._found.values())
         if len(found) == 1:
             return found
@@ -195,7 +200,7 @@ class _Reached:
 
 
 def _members(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """The values one step further in, which modules may be in or among."""
+    """Yield the values one level deeper that may be or contain modules."""
     if isinstance(value, torch.nn.Module):
         for child in value.modules():  # a plain list or dict hides its modules from torch
             for key, item in vars(child).items():
@@ -218,7 +223,7 @@ def _members(name: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _reachable(function: Any) -> Iterator[tuple[str, Any]]:
-    """The values that a function can use by name: closure, defaults, modules among globals."""
+    """Yield the values that a function uses by name: closure, defaults, modules among globals."""
     code = function.__code__
     for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
         try:
@@ -238,7 +243,7 @@ def _reachable(function: Any) -> Iterator[tuple[str, Any]]:
 def _inputs(
     target: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Iterator[tuple[str, Any]]:
-    """The leaves of the arguments, named by parameter and place: `x`, `batch.ids`, `xs.0`."""
+    """Yield the argument leaves, named by parameter and position: `x`, `batch.ids`, `xs.0`."""
     names: dict[str, Any] = {}
     try:
         signature = inspect.signature(callable_of(target))
@@ -264,5 +269,5 @@ def _key(key: Any) -> str:
 
 
 def callable_of(target: Callable[..., Any]) -> Callable[..., Any]:
-    """The function whose signature the target has: a module's forward, else the target."""
+    """Return the function with the target's signature: a module's forward, otherwise the target."""
     return target.forward if isinstance(target, torch.nn.Module) else target

@@ -1,7 +1,7 @@
-"""What a target keeps in Python: attributes of modules and objects, closures, globals.
+"""The Python state of a target: attributes of modules and objects, closures, globals.
 
-Tensors are put back after a step. Python values are only looked at, before and after, so that a
-message can name those that changed.
+Tensors are restored after a step. Python values are only compared, before and after, so that a
+message can name the changed values.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ _OF_TORCH = frozenset(vars(torch.nn.Module())) - {"training"}
 _SCALARS = frozenset((bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device))
 _CONTAINERS = (list, dict, set, tuple, deque)
 _DEEP, _LONG = 3, 200
-"""How deep containers and objects are looked into, and how many items a container may have."""
+"""Maximum depth for containers and objects, and maximum number of items in a container."""
 _FUNCTIONS = 200
-"""How many of the user's functions are looked at for globals and closures."""
+"""Maximum number of user functions searched for globals and closures."""
 _GONE: Any = type("Gone", (), {"__repr__": lambda _: "not there"})()
-"""In place of a value that is not there."""
+"""A missing value."""
 
 
 class StateChange(NamedTuple):
-    """A Python value that is another one than before.
+    """A Python value that changed.
 
     Attributes:
-        name: as the target calls it: `layers.0.calls`.
+        name: the value's name in the target: `layers.0.calls`.
         was, now: both values, shortened.
-        owner, key: where it is kept: a key of a `__dict__`, a class's attribute, a cell.
-        before: the value that was there, its containers copied.
+        owner, key: where the value is stored: a key of a `__dict__`, a class attribute, a cell.
+        before: the former value, with its containers copied.
     """
 
     name: str
@@ -55,15 +55,15 @@ class StateChange(NamedTuple):
         return f"`{self.name}` was {self.was}, is {self.now}"
 
     def mark(self) -> Any:
-        """Return something that differs where the value that is there now does."""
+        """Return a mark that differs if the current value differs."""
         return _mark(_read(self.owner, self.key))
 
     def value(self) -> Any:
-        """Return the value that is there now."""
+        """Return the current value."""
         return _read(self.owner, self.key)
 
     def put(self, value: Any) -> None:
-        """Put another value there."""
+        """Store another value in its place."""
         if value is _GONE:
             self.owner.pop(self.key, None)
         elif isinstance(self.owner, CellType):
@@ -88,7 +88,8 @@ class PythonState:
 
     Args:
         named: the modules of the target.
-        target: if given, all that its functions reach is looked at: globals, closures, classes.
+        target: if given, everything that its functions reach is included: globals, closures,
+            classes.
     """
 
     def __init__(self, named: NamedTensors, target: Callable[..., Any] | None = None):
@@ -96,7 +97,7 @@ class PythonState:
         self._owners: set[int] = set()
         self._globals: dict[int, set[str]] = {}
         for path, module in named.all_modules:
-            # A large model has hundreds of modules, and each capture comes through here.
+            # A large model has hundreds of modules, and each capture runs this loop.
             values = {k: v for k, v in vars(module).items() if k not in _OF_TORCH}
             prefix = f"{path}." if path else ""
             if _SCALARS.issuperset(map(type, values.values())):
@@ -107,7 +108,7 @@ class PythonState:
             self._look_beyond(target, named)
 
     def changes(self) -> list[StateChange]:
-        """List the values that are others now."""
+        """Return the values that changed."""
         found = []
         for owner, prefix, values, versions in self._kept:
             for key, was in values.items():
@@ -122,7 +123,7 @@ class PythonState:
         return found
 
     def _keep(self, owner: Any, prefix: str, values: dict[str, Any], depth: int = 0) -> None:
-        """Keep the values of an owner, and those of the objects among them."""
+        """Store the values of an owner, and those of the objects among them."""
         if id(owner) in self._owners:
             return
         self._owners.add(id(owner))
@@ -139,7 +140,7 @@ class PythonState:
         self._kept.append(_Kept(owner, prefix, values, versions))
 
     def _look_beyond(self, target: Callable[..., Any], named: NamedTensors) -> None:
-        """Keep what the functions of the target reach by name."""
+        """Store the values that the target's functions reach by name."""
         for holder in (getattr(target, "__self__", None), target):
             if not isinstance(holder, torch.nn.Module | type) and hasattr(holder, "__dict__"):
                 name = f"{holder.__name__}." if inspect.isfunction(holder) else ""
@@ -169,7 +170,7 @@ class PythonState:
                 self._keep(cls, f"{cls.__name__}.", own)
 
     def _of_function(self, function: Any) -> Iterator[Any]:
-        """Keep the cells and globals that a function reads; give functions and classes of them."""
+        """Store the cells and globals that a function reads; yield their values."""
         code, values = function.__code__, function.__globals__
         for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=False):
             value = _read(cell, name)
@@ -188,7 +189,7 @@ class PythonState:
 
 
 def _change(name: str, was: Any, now: Any, owner: Any, key: str) -> StateChange:
-    """Describe a change, of a dict the first key whose value changed."""
+    """Describe a change; for a dict, of the first key with a changed value."""
     before = was
     while isinstance(was, dict) and isinstance(now, dict) and was.keys() == now.keys():
         inner = next((k for k in was if _mark(was[k]) != _mark(now[k])), None)
@@ -199,7 +200,7 @@ def _change(name: str, was: Any, now: Any, owner: Any, key: str) -> StateChange:
 
 
 def _read(owner: Any, key: str) -> Any:
-    """Return the value that an owner has now."""
+    """Return the current value of an owner's key."""
     if isinstance(owner, CellType):
         try:
             return owner.cell_contents
@@ -210,13 +211,13 @@ def _read(owner: Any, key: str) -> Any:
 
 
 def _function_of(value: Any) -> Any:
-    """Return the function that runs when a value is called, else the value."""
+    """Return the function that runs when a value is called, otherwise the value."""
     value = getattr(value, "func", value)  # of a partial
     return getattr(value, "__func__", value)
 
 
 def _names_in(code: Any) -> Iterator[str]:
-    """The names that code, and code inside of it, looks up."""
+    """Yield the names that code, including nested code, looks up."""
     yield from code.co_names
     for constant in code.co_consts:
         if inspect.iscode(constant):
@@ -229,14 +230,14 @@ def _is_of_user(cls: type) -> bool:
 
 
 def _is_generator(value: Any) -> bool:
-    """Return True for a generator of random numbers, or a counter."""
+    """Return True for a random number generator or a counter."""
     numpy = sys.modules.get("numpy.random")
     kinds: tuple[Any, ...] = (random.Random, itertools.count)
     return isinstance(value, kinds if numpy is None else (*kinds, numpy.Generator))
 
 
 def _is_data(value: Any) -> bool:
-    """Return True for a value whose changes can be seen."""
+    """Return True for a value whose changes can be detected."""
     return (
         type(value) in _SCALARS
         or isinstance(value, (torch.Tensor, *_CONTAINERS))
@@ -245,7 +246,7 @@ def _is_data(value: Any) -> bool:
 
 
 def _is_plain_object(value: Any) -> bool:
-    """Return True for an object of the user's whose attributes can be looked at."""
+    """Return True for a user's object with readable attributes."""
     if callable(value) or not hasattr(value, "__dict__") or inspect.ismodule(value):
         return False
     return _is_of_user(type(value))
@@ -256,7 +257,7 @@ def _version(tensor: torch.Tensor) -> int:
 
 
 def _mark(value: Any, depth: int = 0, version: int | None = None) -> Any:
-    """Return something that differs where the value does."""
+    """Return a mark that differs if the value differs."""
     kind = type(value)
     if kind in _SCALARS:  # NaN is not equal to itself, and True is equal to 1
         return kind, repr(value) if kind in (float, complex) else value
@@ -286,7 +287,7 @@ def _state_of(generator: Any) -> str:
 
 
 def _copied(value: Any, depth: int = 0) -> Any:
-    """Copy containers and random generators, and share the rest."""
+    """Copy containers and random generators, and share other values."""
     if _is_generator(value):
         return copy.copy(value) if isinstance(value, itertools.count) else copy.deepcopy(value)
     if depth >= _DEEP or not isinstance(value, list | dict | set | deque) or len(value) > _LONG:

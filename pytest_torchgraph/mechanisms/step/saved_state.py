@@ -1,9 +1,10 @@
-"""The state that a step may disturb: tensors, optimizers, generators; saved before, restored after.
+"""The state that a step may change: tensors, optimizers, generators. Saved before, restored after.
 
-A backend is a module of torch's; all have functions of the same names.
+Covers parameters, gradients, buffers, arguments, optimizer state, random number generators, grad
+mode, default dtype, and the marks that torch.compile leaves on tensors and modules.
 
-Parameters, gradients, buffers, arguments, what optimizers keep, random number generators, grad mode
-and default dtype, and the marks that torch.compile leaves on tensors and modules.
+A device backend is a torch module, such as `torch.cuda`; all backends have functions of the same
+names.
 """
 
 from __future__ import annotations
@@ -28,16 +29,16 @@ from .python_state import PythonState
 from .saved_tensor import LARGE, SavedTensor, storage_of
 
 _open: list[SteppedOptimizers] = []
-"""Those that are to be noted when an optimizer steps, the innermost last."""
+"""The `SteppedOptimizers` notified when an optimizer steps, innermost last."""
 
 
 class SteppedOptimizers:
-    """State and settings of each optimizer as they were before its first step.
+    """State and settings of each optimizer before its first step.
 
-    A capture rarely meets an optimizer, so nothing is looked for beforehand.
+    Captures rarely contain an optimizer, so optimizers are not searched for in advance.
 
     Args:
-        parameters: ids of the parameters that are saved already.
+        parameters: ids of the parameters that are already saved.
     """
 
     def __init__(self, parameters: set[int]):
@@ -46,7 +47,7 @@ class SteppedOptimizers:
 
     @contextlib.contextmanager
     def noted(self) -> Iterator[None]:
-        """Note each optimizer that steps inside."""
+        """Save each optimizer that steps inside."""
         handle = register_optimizer_step_pre_hook(_before_step)
         _open.append(self)
         try:
@@ -56,14 +57,14 @@ class SteppedOptimizers:
             handle.remove()
 
     def note(self, optimizer: Optimizer) -> None:
-        """Save an optimizer that is about to step, unless it has stepped before."""
+        """Save an optimizer before its first step."""
         if id(optimizer) not in self._saved:
-            # Copies are no ops of the target, and torch.export's modes would make fake ones.
+            # Copies are not ops of the target, and torch.export's modes would make fake copies.
             with torch_private.get("without_modes")():
                 self._saved[id(optimizer)] = _SavedOptimizer(optimizer, self._known)
 
     def changed_parameters(self) -> list[str]:
-        """Names of the parameters that no module of the target has and that were changed."""
+        """Return the names of changed parameters that belong to no module of the target."""
         return [
             f"parameter {number} of {type(saved.optimizer).__name__}"
             for saved in self._saved.values()
@@ -72,13 +73,13 @@ class SteppedOptimizers:
         ]
 
     def restore(self) -> None:
-        """Give each optimizer its former state."""
+        """Restore each optimizer."""
         for saved in self._saved.values():
             saved.restore()
 
 
 class _SavedOptimizer:
-    """One optimizer: its state, its groups, its attributes, and parameters of nobody else."""
+    """One optimizer: its state, groups and attributes, and parameters saved nowhere else."""
 
     def __init__(self, optimizer: Optimizer, known: set[int]):
         self.optimizer = optimizer
@@ -107,7 +108,7 @@ class _SavedOptimizer:
 
 
 def _saved(values: Any) -> Any:
-    """Copy the state of a parameter, or a group: tensors with their values, lists and dicts."""
+    """Copy the state of a parameter or a group: tensors with their values, lists and dicts."""
     if isinstance(values, torch.nn.Parameter):
         return values
     if isinstance(values, torch.Tensor):
@@ -120,7 +121,7 @@ def _saved(values: Any) -> Any:
 
 
 def _restored(now: Any, saved: Any) -> Any:
-    """Give a value that `_saved` copied back, in the same object where that can be changed."""
+    """Restore a value copied by `_saved`, in the same object if it is mutable."""
     if isinstance(saved, SavedTensor):
         saved.restore()
         return saved.tensor
@@ -136,7 +137,7 @@ def _restored(now: Any, saved: Any) -> Any:
 
 
 def _before_step(optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
-    """Called by torch before each step; Dynamo traces into it where it compiles the step."""
+    """Handle torch's hook before each step; Dynamo traces into it when it compiles the step."""
     if torch.compiler.is_compiling():
         note_all()
     else:
@@ -145,12 +146,12 @@ def _before_step(optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
 
 
 def note_all() -> None:
-    """Note all optimizers that there are.
+    """Save all optimizers in the process.
 
-    Dynamo runs this while it traces, where an optimizer is no argument that it can pass: already
-    tracing a step makes the state that the step needs.
+    Dynamo runs this while tracing, and cannot pass an optimizer as an argument then. Tracing a step
+    already creates the optimizer state that the step needs.
     """
-    # `isinstance` would ask weak proxies, which raise if what they stand for is gone.
+    # `isinstance` would access weak proxies, which raise if their referent is dead.
     alive = [value for value in gc.get_objects() if issubclass(type(value), Optimizer)]
     for opened in _open:
         for optimizer in alive:
@@ -162,25 +163,28 @@ _NAMED = ("cuda", "xpu", "mps", "mtia", "hpu", "xla", "ipu", "maia")
 
 def _types() -> Iterator[str]:
     yield from _NAMED
-    yield torch.device("privateuseone").type  # the name that a backend outside of torch gave itself
+    yield torch.device("privateuseone").type  # the name registered by an out-of-tree backend
 
 
 class DeviceGenerators:
-    """The state of the generators of all devices in use. It starts no backend."""
+    """The generator state of all devices in use. Initializes no backend."""
 
     def __init__(self) -> None:
         modules: list[Any] = [getattr(torch, type_, None) for type_ in _types()]
         self.states = [(module, _states(module)) for module in modules if _in_use(module)]
 
     def restore(self) -> None:
-        """Set the generators to this state."""
+        """Restore the generators."""
         for module, states in self.states:
             for index, state in enumerate(states):
                 module.set_rng_state(state, index)
 
 
 def _in_use(module: Any) -> bool:
-    """Whether a backend has generators and was used or, if it does not say so, is there."""
+    """Return True if a backend has generators and is initialized.
+
+    A backend without `is_initialized` counts if it is available.
+    """
     if not hasattr(module, "get_rng_state") or not hasattr(module, "set_rng_state"):
         return False
     if hasattr(module, "is_initialized"):
@@ -194,7 +198,7 @@ def _states(module: Any) -> list[torch.Tensor]:
 
 
 def autocast() -> dict[str, torch.dtype | None]:
-    """The dtype that autocast casts to on each type of device, None where it is off."""
+    """Return the autocast dtype of each device type, `None` if autocast is off."""
     return {
         type_: torch.get_autocast_dtype(type_) if torch.is_autocast_enabled(type_) else None
         for type_ in ("cpu", *_types())
@@ -205,24 +209,24 @@ def autocast() -> dict[str, torch.dtype | None]:
 WATCH_THE_STEP = (
     "A whole training step can be watched as it is: `with graph_capture.watch() as seen: step(x)`."
 )
-"""What to do with a step that has its backward or its optimizer in it."""
+"""The advice for a step that contains its backward or its optimizer."""
 _COMPILED = "_is_torch_compile"
-"""What `torch.compile(module)` leaves in the `__dict__` of the module itself; Dynamo reads it."""
+"""The attribute that `torch.compile(module)` sets in the module's `__dict__`; Dynamo reads it."""
 
 
 class SavedState:
-    """The state that a step may disturb.
+    """The state that a step may change.
 
     Args:
         named: the tensors and modules of the target.
-        sees_writes: True if `before_write` is called before each op that may write, so that large
-            parameters need not be copied beforehand: of a step that runs eagerly that takes a
-            tenth of the time.
+        sees_writes: True if `before_write` is called before each op that may write. Large
+            parameters are then copied only when needed; copying them all takes a tenth of the time
+            of an eager step.
 
     Attributes:
-        unwritten: parameters that are not copied yet, by the number of their storage.
+        unwritten: parameters that are not copied yet, by storage number.
         random: the state of the random number generators.
-        python: the attributes of the modules, which are looked at and not put back.
+        python: the attributes of the modules, compared but not restored.
         optimizers: the optimizers that have stepped.
     """
 
@@ -262,7 +266,7 @@ class SavedState:
         return saved
 
     def before_write(self, *values: Any) -> None:
-        """Copy what has not been copied and shares memory with one of these tensors."""
+        """Copy the uncopied parameters that share memory with one of these tensors."""
         for value in values:
             if isinstance(value, torch.Tensor):
                 for saved in self.unwritten.pop(storage_of(value), ()):
@@ -271,21 +275,21 @@ class SavedState:
                 self.before_write(*value)
 
     def copy_all(self) -> None:
-        """Copy what has not been copied: from now on not each write is seen."""
+        """Copy the uncopied parameters, because later writes may be unseen."""
         for some in self.unwritten.values():
             for saved in some:
                 saved.copy()
         self.unwritten.clear()
 
     def set_aside(self, leaf: torch.Tensor) -> None:
-        """Take a leaf's gradient away until the end, so that the step starts without one."""
+        """Remove a leaf's gradient until the end, so that the step starts without one."""
         if id(leaf) not in self.grads:
             grad = leaf.grad
             self.grads[id(leaf)] = (leaf, grad, None if grad is None else SavedTensor(grad))
             leaf.grad = None
 
     def replaced_buffers(self) -> list[torch.Tensor]:
-        """The tensors that modules hold now in place of buffers that they had."""
+        """Return the tensors that modules now hold in place of their original buffers."""
         return [
             now
             for module, before in self.slots
@@ -294,17 +298,17 @@ class SavedState:
         ]
 
     def changed_parameters(self) -> list[str]:
-        """The names of parameters that have another value, or another storage, than before."""
+        """Return the names of parameters with a changed value or storage."""
         changed = [name for name, saved in self.parameters if saved.looks_changed()]
         changed += [name for name, parameter in self.lazy if not is_lazy(parameter)]
         return changed + self.optimizers.changed_parameters()
 
     def restore(self, *, parameters: bool = True, keep: bool = False) -> None:
-        """Give everything its former value.
+        """Restore all saved state.
 
         Args:
-            parameters: False leaves parameters alone, which are known to be unchanged.
-            keep: keep the values of buffers and arguments that are replaced, for `left`.
+            parameters: False skips parameters, if they are known to be unchanged.
+            keep: whether to keep the replaced values of buffers and arguments, for `left`.
         """
         for leaf, grad, saved in self.grads.values():
             leaf.grad = grad
@@ -336,11 +340,11 @@ class SavedState:
         torch.set_default_dtype(self.modes[1])
 
     def restored(self) -> list[torch.Tensor]:
-        """The buffers and arguments, which get their former values."""
+        """Return the buffers and arguments, which `restore` gives their former values."""
         return [saved.tensor for saved in (*self.buffers, *self.arguments)]
 
     def stays(self) -> str:
-        """Say what the target has changed and `restore` did not put back, "" for nothing."""
+        """Describe the changes that `restore` did not undo, "" if there are none."""
         said = []
         changes = self.python.changes()
         if changes:
@@ -355,29 +359,29 @@ class SavedState:
         return ". ".join(said)
 
     def left(self) -> dict[int, torch.Tensor]:
-        """The values that buffers and arguments had at the end, by id, if they were others."""
+        """Return the final values of changed buffers and arguments, by id."""
         saved = (*self.buffers, *self.arguments)
         return {id(each.tensor): each.left for each in saved if each.left is not None}
 
     def release(self) -> None:
-        """Forget the copies: a capture keeps its step, and this with it."""
+        """Drop the copies: a capture keeps its step, and the step keeps this object."""
         self.parameters, self.buffers, self.arguments = [], [], []
         self.grads, self.marks, self.unwritten = {}, [], {}
 
 
 @contextlib.contextmanager
 def preserve_state(named: NamedTensors, *, sees_writes: bool = False) -> Iterator[SavedState]:
-    """Put everything back that the step disturbs, whatever happens inside.
+    """Restore everything that the step changes, even if it raises.
 
-    An exception gets a note about Python attributes of modules that stay changed. The arguments are
-    those of `SavedState`.
+    An exception gets a note about Python attributes of modules that stay changed. For the
+    arguments, see `SavedState`.
 
     Raises:
         CaptureError: if the target changed its parameters.
     """
     with torch_private.counters_restored():
         saved = SavedState(named, sees_writes=sees_writes)
-        torch.clear_autocast_cache()  # a cast that an earlier call cached would be in no graph
+        torch.clear_autocast_cache()  # a cast cached by an earlier call would be in no graph
         changed: list[str] = []
         stays = ""
         failed: BaseException | None = None
@@ -402,7 +406,7 @@ def preserve_state(named: NamedTensors, *, sees_writes: bool = False) -> Iterato
 
 
 def parameters_changed(names: Sequence[str]) -> str:
-    """Why a target that changed these parameters is refused, and what to do."""
+    """Explain why a target that changed these parameters is refused, and suggest a fix."""
     shown = listed(names, 3)
     return (
         f"the target changed its parameters ({shown}), as an optimizer does, so a second run would "
@@ -418,7 +422,7 @@ def _notes(error: BaseException) -> list[str]:
 
 
 def _marks(tensor: torch.Tensor) -> list[str]:
-    """The attributes by which Dynamo notes on a tensor which sizes are dynamic."""
+    """Return Dynamo's attributes on a tensor, which mark sizes as dynamic."""
     return [name for name in vars(tensor) if name.startswith("_dynamo")]
 
 
@@ -442,7 +446,7 @@ class RandomState:
         self.own = [(generator, generator.get_state()) for generator in generators or []]
 
     def restore(self) -> None:
-        """Set the generators to this state."""
+        """Restore the generators."""
         random.setstate(self.python)
         if self.numpy is not None:
             self.numpy.set_state(self.legacy)

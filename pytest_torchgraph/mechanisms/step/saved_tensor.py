@@ -1,4 +1,4 @@
-"""A tensor and a copy of its value, which a step may change and which is put back."""
+"""A tensor and a copy of its value, so that a step's changes can be undone."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from torch.nn.parameter import is_lazy
 from ... import torch_private
 
 LARGE = 2**20
-"""Of tensors with more bytes than this only a part is summed up, to see whether they changed."""
+"""Size in bytes; a checksum of a larger tensor covers only a part of it."""
 LINE = 64
-"""Bytes that are summed up at a time: a cache line, since reading less of one is no faster."""
+"""Bytes summed at a time: a cache line, since reading less of it is no faster."""
 EVERY = 17
-"""Of so many lines one is summed up. Odd, so that the columns of a matrix whose rows are a power of
-two long take turns."""
+"""The checksum reads one line out of this many. The number is odd, so that the columns of a matrix
+take turns if its row length is a power of two.
+"""
 _AS_INTS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 
@@ -22,15 +23,15 @@ class SavedTensor:
     """A tensor, its memory and a copy of its value.
 
     Values are compared, not only version counters: `.data`, numpy and some kernels write without
-    counting.
+    incrementing the counter.
 
     Args:
         tensor: the tensor.
-        copied: False leaves the copy to `copy`, which is to be called before the first write.
+        copied: False leaves the copy to `copy`, which must be called before the first write.
 
     Attributes:
         tensor: the tensor.
-        left: the value that `restore` found if that was another one, and None before.
+        left: the changed value that `restore` replaced, otherwise `None`.
     """
 
     __slots__ = (
@@ -46,10 +47,10 @@ class SavedTensor:
     )
 
     def __init__(self, tensor: torch.Tensor, *, copied: bool = True):
-        # Each capture makes one for every parameter, so this is short on calls.
+        # Each capture creates one SavedTensor per parameter, so this makes few calls.
         self.tensor = tensor
-        # A target may assign `.data`; writing the old value into what it assigned would change a
-        # tensor of somebody else.
+        # A target may assign `.data`. Writing the old value into the assigned tensor would change a
+        # tensor that belongs to other code.
         self._alias = tensor.detach()
         self._value = self._alias.clone() if copied else None
         self._sum = 0 if copied else _bits(tensor)
@@ -60,20 +61,20 @@ class SavedTensor:
         self.left: torch.Tensor | None = None
 
     def copy(self) -> None:
-        """Copy the value, which is about to be written to."""
+        """Copy the value before it is written to."""
         if self._value is None:
             self._value = self._alias.clone()
 
     @property
     def is_lost(self) -> bool:
-        """True if there is another value now, and no copy of the former one."""
+        """True if the value changed and no copy of the former value exists."""
         return self._value is None and _bits(self.tensor) != self._sum
 
     def looks_changed(self) -> bool:
-        """Return True if version or memory are others, or a sum over the bits.
+        """Return True if the version, the memory or a checksum of the bits changed.
 
-        The sum is there for writes that count no version, as old optimizers make through `.data`.
-        So it need not notice every change of a single element.
+        The checksum detects writes that increment no version, as old optimizers make through
+        `.data`. It need not detect every change of a single element.
         """
         tensor, value = self.tensor, self._value
         if (-1 if tensor.is_inference() else tensor._version) != self._version:
@@ -85,16 +86,16 @@ class SavedTensor:
         if value.nbytes > LARGE:
             return _has_bits(tensor) and _bits(tensor) != _bits(value)
         if self._is_plain and not value.is_meta and torch.equal(self._alias, value):
-            return False  # the commonest case, by one call; NaN is not equal to itself
+            return False  # the common case, in one call; fails for NaN, which is unequal to itself
         return _has_bits(tensor) and not _same_bits(tensor, value)
 
     def restore(self, *, keep: bool = False) -> None:
-        """Give the tensor its former value, in its former memory.
+        """Restore the tensor's former value, in its former memory.
 
-        A value that was never copied is taken to be there still.
+        A value that was never copied is assumed to be unchanged.
 
         Args:
-            keep: keep a copy of a value that is replaced, as `left`, and not the former one.
+            keep: whether to keep a copy of a replaced value, as `left`, and drop the former value.
         """
         tensor, value = self.tensor, self._value
         if tensor.is_leaf and tensor.requires_grad != self._requires_grad:
@@ -108,19 +109,21 @@ class SavedTensor:
             else:
                 if keep:
                     self.left = tensor.detach().clone()
+                # The tensor has other memory or another form, for example after `.data = ...`.
+                # Prefer the former memory, unless the storage was resized.
                 if value is None or (self._is_plain and _fits(self._alias)):
                     if value is not None and not _same_bits(self._alias, value):
                         self._alias.copy_(value)
                     value = self._alias
                 tensor.data = value
         if keep:
-            self._value = None  # so that there are never two copies of all
+            self._value = None  # never hold two copies of every tensor
         if self._version != -1 and version(tensor) != self._version:
-            # A graph that saved the tensor before stays valid: it holds the same value again.
+            # An autograd graph that saved the tensor stays valid: the value is the same again.
             torch_private.get("set_version_counter")((tensor,), (self._version,))
 
     def _is_in_place(self) -> bool:
-        """Return True if the tensor has the memory and the form that it had."""
+        """Return True if the tensor still has its former memory and form."""
         tensor, alias = self.tensor, self._alias
         if tensor.dtype != alias.dtype or tensor.device != alias.device:
             return False
@@ -137,7 +140,7 @@ def version(tensor: torch.Tensor) -> int:
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:
-    """Return True for a strided tensor with memory of its own, no wrapper of others."""
+    """Return True for a strided tensor with its own memory, not a wrapper of other tensors."""
     return (
         type(tensor) in _PLAIN
         and tensor.layout is torch.strided
@@ -155,7 +158,7 @@ def _is_set_to(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 def _fits(tensor: torch.Tensor) -> bool:
-    """Return False if the storage was resized, so that the tensor no longer fits into it."""
+    """Return False if the storage was resized and is now too small for the tensor."""
     nbytes = tensor.untyped_storage().nbytes()
     if nbytes >= tensor.nbytes and tensor.is_contiguous() and not tensor.storage_offset():
         return True
@@ -166,7 +169,7 @@ def _fits(tensor: torch.Tensor) -> bool:
 
 
 def _has_bits(tensor: torch.Tensor) -> bool:
-    """Return True for a tensor whose values can be compared as they lie in memory."""
+    """Return True if the values can be compared as they lie in memory."""
     return (
         tensor.layout is torch.strided
         and not tensor.is_meta
@@ -177,7 +180,7 @@ def _has_bits(tensor: torch.Tensor) -> bool:
 
 
 def _same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Return True if two tensors are known to be equal bit by bit: 0.0 is not -0.0 here."""
+    """Return True if two tensors are known to be equal bit by bit: 0.0 differs from -0.0."""
     if not _has_bits(a):
         return False
     a, b = a.detach(), b.detach()
@@ -193,13 +196,14 @@ def _same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 def _bits(tensor: torch.Tensor) -> int:
-    """Return a sum over the bits, of a large tensor over one of `EVERY` lines."""
+    """Return a checksum of the bits; for a large tensor, of one line in `EVERY`."""
     try:
         raw = tensor.detach().contiguous()
         if raw.dim() == 0 or raw.shape[-1] * raw.itemsize % 8:
             raw = raw.view(-1)
         row = raw.shape[-1] * raw.itemsize
-        for wide in (torch.int64, torch.int32):  # narrow ones are converted first, 12 times slower
+        # Narrower integers are converted before the sum, which is 12 times slower.
+        for wide in (torch.int64, torch.int32):
             if row % wide.itemsize == 0:
                 raw = raw.view(wide)
                 break
@@ -217,7 +221,7 @@ def _bits(tensor: torch.Tensor) -> int:
 
 
 def storage_of(tensor: torch.Tensor) -> int:
-    """Return which storage a tensor has; unlike its address, fake tensors have one as well."""
+    """Return an id of the tensor's storage. Fake tensors have one too, unlike an address."""
     try:
         return int(tensor.untyped_storage()._cdata)
     except (NotImplementedError, RuntimeError):

@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 
 
 DEPTH = 8
-"""How deep objects in an output are looked into: they may hold each other."""
+"""Maximum nesting depth for objects in an output, which may reference each other."""
 _SECOND_BACKWARD = "Trying to backward through the graph a second time"
-"""What autograd raises where the saved tensors of a graph are freed already."""
+"""Autograd's error if the saved tensors of a graph were already freed."""
 _NO_DOUBLE_BACKWARD = re.compile("does not currently support (?:double backward|higher order grad)")
-"""What torch.compile raises where a backward goes through a backward that it compiled."""
+"""torch.compile's error if a backward goes through a compiled backward."""
 
 
 @contextmanager
 def _double_backward_explained() -> Iterator[None]:
-    """What torch.compile cannot do for a target that takes gradients itself, in our words."""
+    """Replace torch.compile's double-backward error with an explanation."""
     try:
         yield
     except RuntimeError as error:
@@ -47,15 +47,15 @@ def _double_backward_explained() -> Iterator[None]:
 
 
 class Step:
-    """One run of an invocation, forward and backward, each mechanism in its own way.
+    """One run of an invocation, forward and backward, in the way of one mechanism.
 
     Attributes:
-        invocation: what is run.
-        saved: the state that is put back afterwards.
-        leaves: the tensors that a backward gives gradients.
-        output: what the target returned.
-        ran_backward: whether the backward was run.
-        cotangents: the gradients that flow in, each with the position of its output.
+        invocation: the call to run.
+        saved: the state that is restored afterwards.
+        leaves: the tensors that receive gradients in a backward.
+        output: the return value of the target.
+        ran_backward: whether the backward ran.
+        cotangents: the incoming gradients, each with the position of its output.
     """
 
     def __init__(self, invocation: Invocation, saved: SavedState):
@@ -75,14 +75,14 @@ class Step:
         """Run the target inside `forward()`, then its backward inside `backward()`.
 
         Args:
-            call: what to call instead of the target itself: the compiled target.
-            forward: makes the context of the call.
-            backward: makes that of the backward; None where the mechanism has none.
+            call: the callable to run instead of the target: the compiled target.
+            forward: creates the context of the call.
+            backward: creates the context of the backward; `None` if the mechanism has no backward.
 
         Raises:
-            CaptureError: if the output has no tensor; if `backward=True` and nothing requires
-                grad; if `loss_fn` does not give a scalar tensor; if a backward went through
-                the graph of its output before, or would have to go through a compiled backward.
+            CaptureError: if the output has no tensor; if `backward=True` and nothing requires grad;
+                if `loss_fn` does not return a scalar tensor; if an earlier backward went through
+                the graph of the output, or this one would have to go through a compiled backward.
         """
         wanted = self.invocation.backward
         with forward(), _double_backward_explained():
@@ -118,7 +118,7 @@ class Step:
         self.ran_backward = True
 
     def _why_no_second_backward(self) -> str:
-        """Why the backward cannot start from what the target returned, and what to do."""
+        """Explain why the backward cannot start from the target's output, and suggest a fix."""
         if changed := self.saved.changed_parameters():
             return parameters_changed(changed)
         return (
@@ -130,7 +130,7 @@ class Step:
         )
 
     def _set_aside_leaves(self, roots: list[torch.Tensor]) -> None:
-        """Find every leaf that the backward will give a gradient, also those of closures."""
+        """Find every leaf that will receive a gradient, including leaves in closures."""
         known = {id(leaf) for leaf in self.leaves}
         for leaf in torch_private.accumulating_leaves(roots):
             if id(leaf) not in known:
@@ -139,7 +139,7 @@ class Step:
                 self.saved.set_aside(leaf)
 
     def start(self, tensors: list[torch.Tensor]) -> tuple[list[torch.Tensor], list[Any]]:
-        """Where the backward starts: tensors of the output and the gradients that flow in."""
+        """Return the tensors that the backward starts from, and their incoming gradients."""
         differentiable = [tensor for tensor in tensors if tensor.requires_grad]
         unique = list({id(tensor): tensor for tensor in differentiable}.values())
         if not unique or not torch.is_grad_enabled():
@@ -154,17 +154,17 @@ class Step:
         if own is not None:
             return [own], [torch.ones_like(own)]
         leaves = {id(leaf) for leaf in pytree.tree_leaves(self.output)}
-        # What an object holds that pytree does not know, such as a cache, is state beside them.
+        # Tensors inside an object unknown to pytree, for example a cache, are state, not outputs.
         starts = [tensor for tensor in unique if id(tensor) in leaves] or unique
         return starts, [_cotangent(tensor) for tensor in starts]
 
     def _gradients_of_loss(
         self, tensors: list[torch.Tensor]
     ) -> tuple[list[torch.Tensor], list[Any]]:
-        """Where the loss makes gradients flow in: its own ops stay outside of every graph.
+        """Return the outputs that the loss depends on, with their gradients.
 
-        The loss sees copies that are cut off, so that what one output has to do with another is not
-        differentiated twice.
+        The loss's own ops stay outside every graph. The loss gets detached copies of the outputs.
+        Dependencies between outputs are therefore not differentiated twice.
         """
         cut = {id(tensor): tensor.detach().requires_grad_() for tensor in tensors}
 
@@ -174,7 +174,7 @@ class Step:
         output = pytree.tree_map_only(torch.Tensor, copy, self.output)
         seen = {id(leaf) for leaf in pytree.tree_leaves(output)}
         opaque = not all(id(copied) in seen for copied in cut.values())
-        if opaque:  # an output of a class that pytree does not know: it cannot be rebuilt
+        if opaque:  # pytree does not know the output's class, so the output cannot be rebuilt
             cut = {id(tensor): tensor for tensor in tensors}
             output = self.output
         loss = self._loss(output)
@@ -201,7 +201,7 @@ class Step:
         return loss
 
     def why_no_grad(self) -> str:
-        """Why no backward could start, in words."""
+        """Explain why no backward could start."""
         tensors = output_leaves(self.output)
         if not torch.is_grad_enabled():
             return "gradients are switched off (torch.no_grad() or inference_mode() around it)"
@@ -214,7 +214,7 @@ class Step:
 
 
 def _cotangent(tensor: torch.Tensor) -> torch.Tensor:
-    """Fixed and not uniform: a plain sum has zero gradients behind a normalisation."""
+    """Return a fixed, non-uniform gradient: a plain sum has zero gradients after normalisation."""
     if tensor.is_nested or tensor.layout is not torch.strided:
         return torch.ones_like(tensor)
 
@@ -229,20 +229,20 @@ def _cotangent(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _own_loss(output: Any) -> torch.Tensor | None:
-    """The output's own scalar `loss`, the convention of transformers."""
+    """Return the output's scalar `loss`, a convention of transformers."""
     loss = output.get("loss") if isinstance(output, dict) else getattr(output, "loss", None)
     if isinstance(loss, torch.Tensor) and loss.requires_grad and loss.numel() == 1:
-        return None if loss.is_complex() else loss  # only of a real one can be said what lowers it
+        return None if loss.is_complex() else loss  # a complex loss has no minimum
     return None
 
 
 def output_leaves(output: Any) -> list[torch.Tensor]:
-    """The tensors of an output, in order."""
+    """Return the tensors of an output, in order."""
     return [leaf for leaf in _all_leaves(output) if isinstance(leaf, torch.Tensor)]
 
 
 def _all_leaves(output: Any, depth: int = 0) -> Iterator[Any]:
-    """The leaves of the output; of an object that pytree does not know those of its attributes."""
+    """Yield the leaves of an output, including the attributes of objects unknown to pytree."""
     for leaf in pytree.tree_leaves(output):
         yield leaf
         if depth <= DEPTH:
@@ -250,7 +250,7 @@ def _all_leaves(output: Any, depth: int = 0) -> Iterator[Any]:
 
 
 def held_by(leaf: Any) -> dict[Any, Any]:
-    """What an object that pytree does not know holds, by the names of its attributes."""
+    """Return the attributes of an object unknown to pytree, by name."""
     if isinstance(leaf, torch.Tensor) or callable(leaf):
         return {}
     if isinstance(leaf, dict):
@@ -273,24 +273,24 @@ def _describe(value: Any) -> str:
 
 _lock = threading.RLock()
 _inside: list[bool] = []
-"""For each capture that this thread is in the middle of, whether it resets Dynamo."""
+"""For each capture running in this thread, whether it resets Dynamo."""
 
 
 @contextlib.contextmanager
 def exclusive(*, resets: bool) -> Iterator[None]:
-    """Keep other threads from capturing meanwhile.
+    """Prevent captures in other threads.
 
-    A capture changes what all threads share, such as the RNG, Dynamo's caches and methods of
-    tensors, and puts it back: two at once would each put back what the other one had made of it. A
-    capture inside another one, in the same thread, does no harm unless one of them resets Dynamo.
-    Waiting for the other one could be for ever: its target may be waiting for this thread.
+    A capture changes and restores state shared by all threads: the RNG, Dynamo's caches, tensor
+    methods. Two concurrent captures would each restore the other's changes. A nested capture in the
+    same thread is harmless unless the outer or the inner capture resets Dynamo. Waiting for another
+    thread could deadlock, because its target may be waiting for this thread.
 
     Args:
         resets: whether the capture resets Dynamo.
 
     Raises:
-        CaptureError: if another thread is in the middle of a capture; or this one is, and one of
-            the two resets Dynamo.
+        CaptureError: if another thread is capturing, or if this thread is and the outer or the
+            inner capture resets Dynamo.
     """
     if not _lock.acquire(blocking=False):
         raise CaptureError(

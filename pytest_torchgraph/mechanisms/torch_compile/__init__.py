@@ -1,1 +1,1 @@
-"""Graphs by torch.compile: Dynamo's, those of AOTAutograd, and inductor's."""
+"""Graphs captured by torch.compile: from Dynamo, AOTAutograd and inductor."""

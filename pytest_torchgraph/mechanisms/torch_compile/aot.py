@@ -1,7 +1,7 @@
 """Capture through torch.compile and AOTAutograd: split forward and backward graphs of aten ops.
 
-A backend of ours stands where inductor would: it records what AOTAutograd hands to the compilers
-and runs the graphs as they are.
+Our backend replaces inductor. It records the graphs that AOTAutograd passes to its compilers, and
+runs them unchanged.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from .run import Frame, run_compiled, switched_off
 class Aot:
     """torch.compile up to AOTAutograd, without inductor; nothing is optimised or lowered.
 
-    What runs eagerly beside the graphs is recorded as well: `Capture.eager`.
+    `Capture.eager` has the ops that ran eagerly between the graphs.
 
     Args:
         dynamic: as in `torch.compile`: None makes a size symbolic once it has changed.
         fullgraph: as in `torch.compile`: True raises at a graph break instead of splitting.
-        partition: how the joint graph is split, "default" or "min_cut" (recomputes in the
-            backward what is cheap, as inductor does).
-        decompositions: None, "inductor" for inductor's table, or a table of one's own.
+        partition: how the joint graph is split: "default", or "min_cut", which recomputes cheap
+            values in the backward, as inductor does.
+        decompositions: None, "inductor" for inductor's table, or a custom table.
     """
 
     dynamic: bool | None = None
@@ -78,7 +78,7 @@ class Aot:
 
 
 class _AotRecorder:
-    """The backend: a callable, given to torch.compile."""
+    """The backend passed to torch.compile."""
 
     def __init__(
         self, options: Aot, named: NamedTensors, canon: CanonicalNames, islands: IslandRecorder
@@ -92,7 +92,7 @@ class _AotRecorder:
         self.questions = CacheQuestions(named.modules)
 
     def __call__(self, gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
-        """Compile what Dynamo found in one frame."""
+        """Compile Dynamo's graph of one frame."""
         frame = Frame(gm, example_inputs, self.named, self.canon)
         compilers: dict[str, Any] = {
             "fw_compiler": self._compiler(frame, "forward"),
@@ -124,7 +124,7 @@ class _AotRecorder:
     def _partition(
         self, frame: Frame, joint: torch.fx.GraphModule, *args: Any, **kwargs: Any
     ) -> Any:
-        """Record the joint graph, then split it as the options say."""
+        """Record the joint graph, then split it with the chosen partitioner."""
         self.joints.append(frame.lowered(joint, "joint", "aot").graph)
         cut = self.options.partition == "min_cut"
         split = torch_private.get("min_cut_partition" if cut else "default_partition")

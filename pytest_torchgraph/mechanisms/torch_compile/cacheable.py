@@ -1,4 +1,4 @@
-"""Dynamo's graphs as torch.compile's caches would see them, asked when somebody wants to know."""
+"""Asks torch.compile's caches about Dynamo's graphs, when the answer is first needed."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ from ...convert.refused_nodes import RefusedOp, described
 from ...watching.cache_lookups import NO_OP, SWITCHED_OFF, CacheBypass, bypass_of
 
 _TRIVIAL = 4
-"""A graph that calls more functions than this has an op in its backward: it is not traced."""
+"""Maximum number of distinct functions in a graph that is traced: a larger graph has an op in its
+backward.
+"""
 
 
 class _KeptGraph(NamedTuple):
-    """A graph of Dynamo's with its fake inputs; what it is made of holds no memory."""
+    """A Dynamo graph with its fake inputs; neither holds tensor memory."""
 
     gm: torch.fx.GraphModule
     inputs: list[Any]
@@ -27,15 +29,15 @@ class _KeptGraph(NamedTuple):
 
 
 class CacheQuestions:
-    """The graphs of a capture, to be judged by AOTAutograd's cache later.
+    """The graphs of a capture, to be checked by AOTAutograd's cache later.
 
-    A graph is copied, because Dynamo takes the fake tensors from it. The settings are those at the
-    beginning.
+    Each graph is copied, because Dynamo removes its fake tensors. The settings are those at the
+    time of creation.
 
     Args:
         modules: paths of modules by `id`.
         options: inductor's settings for these graphs.
-        sees_aot: True if `without_op` is called for each graph of AOTAutograd's without an op.
+        sees_aot: True if `without_op` is called for each AOTAutograd graph without an op.
     """
 
     def __init__(
@@ -54,7 +56,7 @@ class CacheQuestions:
         self._empty: list[int] = []
 
     def keep(self, gm: torch.fx.GraphModule, example_inputs: list[Any]) -> None:
-        """Keep a graph of Dynamo's as it is now."""
+        """Store a Dynamo graph in its current state."""
         trains = torch.is_grad_enabled() and any(
             isinstance(value, torch.Tensor) and value.requires_grad for value in example_inputs
         )
@@ -66,7 +68,7 @@ class CacheQuestions:
         self._kept.append(_KeptGraph(copied(gm), inputs, trains))
 
     def without_op(self, gm: torch.fx.GraphModule) -> None:
-        """Note a graph that AOTAutograd made of the one kept last, if no op is in it."""
+        """Note an AOTAutograd graph of the last kept graph, if it contains no op."""
         if not _has_op(gm):
             self._empty.append(len(self._kept) - 1)
 
@@ -95,7 +97,7 @@ def _has_op(gm: torch.fx.GraphModule) -> bool:
 
 
 def _place(gm: torch.fx.GraphModule, modules: Mapping[int, str]) -> tuple[Any, ...]:
-    """Module and line of a graph's last op."""
+    """Return module and line of a graph's last op."""
     for node in reversed(gm.graph.nodes):
         if node.op.startswith("call_"):
             (op,) = described([torch_private.Refused(node, "")], modules)
@@ -104,11 +106,11 @@ def _place(gm: torch.fx.GraphModule, modules: Mapping[int, str]) -> tuple[Any, .
 
 
 class _SplitSeen(Exception):
-    """Ends AOTAutograd where it has split forward and backward."""
+    """Raised to stop AOTAutograd once it has split forward and backward."""
 
 
 def _trivial(kept: _KeptGraph) -> bool:
-    """Return True if AOTAutograd makes a forward or backward without an op of a graph."""
+    """Return True if AOTAutograd makes a forward or backward without any op."""
     calls = {node.target for node in kept.gm.graph.nodes if node.op.startswith("call_")}
     if len(calls) > _TRIVIAL:
         return False

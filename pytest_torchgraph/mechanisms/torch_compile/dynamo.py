@@ -1,4 +1,4 @@
-"""Capture through torch.compile as far as Dynamo: what it hands to a backend."""
+"""Capture through torch.compile up to Dynamo: the graphs that Dynamo passes to a backend."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ from .run import Frame, run_compiled, switched_off
 class Dynamo:
     """torch.compile up to the backend: one graph for each frame, or part of one, that it compiles.
 
-    What runs eagerly beside the graphs is recorded as well: `Capture.eager`. The backward of the
-    graphs runs, and is in none: autograd differentiates them op by op, which AOTAutograd compiles.
+    `Capture.eager` has the ops that ran eagerly between the graphs. The backward of the graphs runs
+    but is not captured: autograd differentiates the graphs op by op. Use AOTAutograd for compiled
+    backwards.
 
     Args:
         dynamic: as in `torch.compile`: None makes a size symbolic once it has changed.
@@ -41,7 +42,7 @@ class Dynamo:
     level: ClassVar[Level] = "dynamo"
 
     def capture(self, step: Step, canon: CanonicalNames) -> Captured:
-        """Compile the target with a backend that records and runs the graphs as they are."""
+        """Compile the target with a backend that records the graphs and runs them unchanged."""
         off = switched_off()
         if off:
             return Captured([], why_none=off)
@@ -67,7 +68,7 @@ class Dynamo:
 
 
 def _kind(example_inputs: list[Any]) -> GraphKind:
-    """`forward` where an input requires grad, else `inference`."""
+    """Return "forward" if an input requires grad, otherwise "inference"."""
     needs_grad = any(
         isinstance(value, torch.Tensor) and value.requires_grad for value in example_inputs
     )

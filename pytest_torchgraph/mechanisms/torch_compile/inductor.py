@@ -40,17 +40,17 @@ NO_GRAPH_CACHE = {"fx_graph_cache": False, "fx_graph_remote_cache": False}
 class Inductor:
     """torch.compile with inductor: the graphs that it generates code for, and `capture.kernels`.
 
-    Inductor's graph caches are off during the capture, so that cold and warm ones give the same
-    answer; compiled C++ and Triton code is still taken from its cache. What runs eagerly beside the
-    graphs is recorded as well: `Capture.eager`.
+    Inductor's graph caches are off during the capture, so cold and warm captures are equal;
+    compiled C++ and Triton code is still read from its cache. `Capture.eager` has the ops that ran
+    eagerly between the graphs.
 
     Args:
         dynamic, fullgraph, mode, options: as in `torch.compile`.
-        codegen: False writes the code, for `Capture.kernels`, and neither compiles nor runs nor
-            stores it; the step runs the post-grad graphs op by op. That takes a fraction of the
-            time. Then `assert_matches_eager` is about the post-grad graphs, passes included, and
-            not about generated code. Where options let inductor measure (`max_autotune`), it still
-            compiles what it measures.
+        codegen: False writes the code, for `Capture.kernels`, without compiling, running or storing
+            it, in a fraction of the time. The step runs the post-grad graphs op by op, so
+            `assert_matches_eager` checks the post-grad graphs, passes included, not the generated
+            code. If options make inductor benchmark (`max_autotune`), it still compiles the code
+            that it measures.
     """
 
     dynamic: bool | None = None
@@ -63,7 +63,7 @@ class Inductor:
     level: ClassVar[Level] = "post_grad"
 
     def capture(self, step: Step, canon: CanonicalNames) -> Captured:
-        """Compile the target with inductor, recording what passes through it, and run the step."""
+        """Compile the target with inductor, recording its graphs and code, and run the step."""
         off = switched_off()
         if off:
             return Captured([], why_none=off)
@@ -97,14 +97,14 @@ class Inductor:
         )
 
     def patches(self) -> dict[str, Any]:
-        """Return inductor's settings that `mode` and `options` stand for."""
+        """Return the inductor settings that `mode` and `options` select."""
         patches = dict(self.options or {})
         if self.mode is None:
             return patches
         return {**torch_private.get("inductor_mode_options")(self.mode, self.dynamic), **patches}
 
     def _drawing_as_eager(self) -> Inductor:
-        """This mechanism, but with torch's random numbers where inductor has its own."""
+        """Return this mechanism with torch's random numbers instead of inductor's."""
         return replace(self, options={**(self.options or {}), "fallback_random": True})
 
 
@@ -114,7 +114,7 @@ class _Written(NamedTuple):
     Attributes:
         graph: position of the graph.
         code: the Python module.
-        origins: what is computed by each call in it.
+        origins: the computation of each call in the code.
     """
 
     graph: int
@@ -123,7 +123,7 @@ class _Written(NamedTuple):
 
 
 class _InductorRecorder:
-    """The backend: inductor itself, with a look at each graph after its last pass."""
+    """The backend: inductor itself, recording each graph after its last pass."""
 
     def __init__(
         self,
@@ -154,7 +154,7 @@ class _InductorRecorder:
             before, known = self.current, len(self.made)
             unchanged, kind = copied(gm), _kind(kwargs)
             (output,) = unchanged.graph.find_nodes(op="output")
-            output.meta["desc"] = rng_states.descriptions_of(output)  # known only meanwhile
+            output.meta["desc"] = rng_states.descriptions_of(output)  # only available now
             self.current = (frame, kind)
             try:
                 with self.islands.aside():
@@ -180,12 +180,13 @@ class _InductorRecorder:
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
-        """Look at each graph behind the last post-grad pass, and let nothing come from a cache."""
+        """Record each graph after the last post-grad pass, with inductor's graph caches off."""
         passes = torch_private.get("post_grad_passes")
         recursion = sys.getrecursionlimit()  # inductor raises it
 
         def post_grad_passes(gm: torch.fx.GraphModule, *args: Any, **kwargs: Any) -> None:
-            compiled, self.current = self.current, None  # bodies have their passes inside those
+            # Bodies of higher-order ops run their own passes inside these.
+            compiled, self.current = self.current, None
             try:
                 passes(gm, *args, **kwargs)
             finally:
@@ -212,7 +213,7 @@ class _InductorRecorder:
                 sys.setrecursionlimit(recursion)
 
     def at_aot(self) -> list[Converted]:
-        """The graphs as AOTAutograd handed them over, before inductor's passes."""
+        """Return AOTAutograd's graphs, before inductor's passes."""
         found = []
         for made, frame, kind, module in self.before:
             before = Made(frame.lowered(module, kind, "aot"), made.runs)
@@ -220,7 +221,7 @@ class _InductorRecorder:
         return found
 
     def draws(self) -> bool:
-        """True where a graph draws random numbers by inductor's own generator."""
+        """Return True if a graph draws random numbers from inductor's own generator."""
         ops = {
             node.op
             for made in self.made
@@ -230,12 +231,12 @@ class _InductorRecorder:
         return any(op.startswith("prims.inductor_seed") for op in ops)
 
     def trace(self, metadata: dict[str, Any], payload: str) -> None:
-        """Take the generated code out of torch's structured trace."""
+        """Read the generated code from torch's structured trace."""
         if "inductor_output_code" in metadata and payload:
             self.at_code(payload)
 
     def at_code(self, code: str) -> None:
-        """Note the code of the graph that is being compiled, and what the calls in it compute."""
+        """Store the code of the graph being compiled, and the computation of each call in it."""
         if self.made:
             last = self.made[-1].converted
             origins = origins_of(self.calls, self.lowered, last, self.named.modules)
@@ -243,11 +244,11 @@ class _InductorRecorder:
             self.lowered, self.calls = None, []
 
     def at_kernel_call(self, name: str, nodes: list[torch.fx.Node]) -> None:
-        """Note what a call computes in the code that is being written."""
+        """Note the nodes that a call in the generated code computes."""
         self.calls.append((name, nodes))
 
     def not_run(self) -> str:
-        """The reason why not the post-grad graphs ran but those before, "" where they did."""
+        """Return the reason if the graphs before inductor's passes ran, otherwise ""."""
         ops = sorted({op for run in self.runs for op in run.lowered})
         if not ops:
             return ""
@@ -258,14 +259,14 @@ class _InductorRecorder:
 
 
 def _kernels(written: Sequence[_Written], graphs: Sequence[Graph]) -> list[Kernel]:
-    """The kernels and library calls of all graphs.
+    """Return the kernels and library calls of all graphs.
 
     Args:
         written: the code.
-        graphs: the graphs that it was written for.
+        graphs: the graphs of the code.
 
     Raises:
-        UnreadableCodeError: if it is not known what the code of a graph launches.
+        UnreadableCodeError: if the launches of a graph's code are unknown.
     """
     without = len(graphs) - len({each.graph for each in written})
     if without:
@@ -283,12 +284,12 @@ def _kernels(written: Sequence[_Written], graphs: Sequence[Graph]) -> list[Kerne
 def _schedules(
     written: Sequence[_Written], graphs: int, groups: Mapping[str, str]
 ) -> list[Sequence[ScheduledCall]]:
-    """The collectives in the code of each graph, () where it is not readable.
+    """Return the collectives in the code of each graph, () if the code is unreadable.
 
     Args:
         written: the code.
-        graphs: how many graphs there are.
-        groups: names of process groups by torch's names of them.
+        graphs: the number of graphs.
+        groups: names of process groups, by torch's names.
     """
     found: list[Sequence[ScheduledCall]] = [()] * graphs
     for each in written:
@@ -304,19 +305,19 @@ def _kind(kwargs: dict[str, Any]) -> GraphKind:
 
 
 _LOWERING = "_inductor_lowering_function"
-"""The attribute that marks a function of inductor's which only generated code can stand for."""
+"""The attribute of inductor functions that only generated code can compute."""
 
 
 class PostGradRun:
-    """A post-grad graph as a callable that runs it op by op, in the boxed calling convention.
+    """A callable that runs a post-grad graph op by op, in the boxed calling convention.
 
-    Random numbers are drawn from the seeds in the graph, as generated code does: what the backward
-    recomputes draws the same ones as its forward.
+    Random numbers are drawn from the seeds in the graph, as in generated code: a recomputation in
+    the backward draws the same numbers as its forward.
 
     Args:
         converted: the post-grad graph.
-        before: the graph before inductor's passes, which runs where these made calls that no op
-            stands for.
+        before: the graph before inductor's passes. It runs instead if the passes added calls
+            without an op.
 
     Attributes:
         lowered: the names of these calls.
@@ -329,12 +330,12 @@ class PostGradRun:
         self._run = torch_private.boxed(module.forward)
 
     def __call__(self, args: list[Any]) -> Any:
-        """Run the graph; takes the arguments out of the list."""
+        """Run the graph, removing the arguments from the list."""
         return self._run(args)
 
 
 def _graph_modules(module: torch.fx.GraphModule) -> Iterator[torch.fx.GraphModule]:
-    """The module and the bodies of its higher-order ops."""
+    """Yield the module and the bodies of its higher-order ops."""
     for each in module.modules():
         if isinstance(each, torch.fx.GraphModule):
             yield each
@@ -348,7 +349,7 @@ def _lowered(module: torch.fx.GraphModule) -> Iterator[str]:
 
 
 def draw_by_seeds(module: torch.fx.GraphModule) -> None:
-    """Make a post-grad graph and its bodies draw from the seeds in it where they run eagerly."""
+    """Make a post-grad graph and its bodies draw from the graph's seeds when run eagerly."""
     for graph_module in _graph_modules(module):
         _draw_by_seed(graph_module)
 
@@ -389,13 +390,13 @@ def origins_of(
     converted: Converted,
     modules: Mapping[int, str],
 ) -> list[Origin]:
-    """What each call in the generated code of a graph computes.
+    """Return the computation of each call in the generated code of a graph.
 
     Args:
-        calls: what is called, and the nodes that it computes, of the post-grad graph or of a body
-            in it.
+        calls: the called functions, each with the nodes that it computes, from the post-grad graph
+            or a body in it.
         graph: the live post-grad graph.
-        converted: the same graph, converted.
+        converted: the post-grad graph, converted.
         modules: paths of known modules by `id`.
     """
     own = {node.name: node for node in converted.graph.nodes}
@@ -425,9 +426,9 @@ def origins_of(
 
 
 def _called(computed: Sequence[torch.fx.Node], name: str) -> torch.fx.Node | None:
-    """The node of the op that is called; None for a kernel, and where it is not there.
+    """Return the node of the called op, or `None` for a kernel or a missing node.
 
-    Of a collective torch notes the wait, or a view behind that: they have the same buffer.
+    For a collective torch records the wait, or a view of the wait's result: they share a buffer.
     """
     packet = packet_of(name.removeprefix("torch.ops."))
     for each in computed:
@@ -440,7 +441,7 @@ def _called(computed: Sequence[torch.fx.Node], name: str) -> torch.fx.Node | Non
 
 
 def _place(node: torch.fx.Node, modules: Mapping[int, str]) -> tuple[str, Source | None]:
-    """Module path and line of a node by its own meta."""
+    """Return module path and line of a node from its own meta."""
     stack = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack")
     key, value = list(stack.items())[-1] if stack else ("", "")
     path = node_meta.stack_path(key, value, modules) if stack else ""

@@ -1,6 +1,4 @@
-"""One step through torch.compile, from a fresh Dynamo: its frames, its errors, and why nothing was
-compiled.
-"""
+"""One step through torch.compile, from a fresh Dynamo: frames, errors, why no graph was made."""
 
 from __future__ import annotations
 
@@ -36,9 +34,9 @@ from ..step.step import Step
 
 
 class Frame:
-    """One call of the backend: Dynamo's graph of a frame, and those that are lowered from it.
+    """One call of the backend: Dynamo's graph of a frame, and the graphs lowered from it.
 
-    To be made inside the backend: what the names are made from is erased afterwards.
+    Create it inside the backend: torch erases the source of the names afterwards.
 
     Attributes:
         inputs: (role, name) of each input of Dynamo's graph.
@@ -59,7 +57,7 @@ class Frame:
         self._returned: dict[int, tuple[weakref.ref[torch.Tensor], int]] = {}
 
     def noting(self, compiled: Callable[..., Any]) -> Callable[..., Any]:
-        """The compiled frame as a callable of which the outputs are noted; see `position_of`."""
+        """Wrap the compiled frame and record its outputs; see `position_of`."""
 
         @functools.wraps(compiled)
         def run(*args: Any, **kwargs: Any) -> Any:
@@ -72,22 +70,22 @@ class Frame:
         return run
 
     def position_of(self, tensor: torch.Tensor) -> int | None:
-        """The position of a tensor among what Dynamo's graph returned; None if it is not of it."""
+        """Return the position of a tensor among the results of Dynamo's graph, otherwise `None`."""
         known = self._returned.get(id(tensor))
         return known[1] if known is not None and known[0]() is tensor else None
 
     def dynamo(self, gm: torch.fx.GraphModule, kind: GraphKind) -> Converted:
-        """Dynamo's own graph."""
+        """Convert Dynamo's own graph."""
         inputs = dict(zip(self._placeholders, self.inputs, strict=False))
         naming = Naming(inputs, self._named.modules, ranks=self._named.ranks())
         found = convert(gm, name=kind, kind=kind, level="dynamo", canon=self._canon, naming=naming)
         return replace(found, position_of=self.position_of)
 
     def lowered(self, gm: torch.fx.GraphModule, kind: GraphKind, level: Level) -> Converted:
-        """A graph of AOTAutograd or of a stage behind it.
+        """Convert a graph of AOTAutograd or of a later stage.
 
-        A backward calls what it is given by the names that the nodes of its forward have, which
-        is to come first.
+        A backward names its inputs after the nodes of its forward. The forward must therefore be
+        converted first.
         """
         forward = self._forward if kind == "backward" else None
         naming = Naming(
@@ -109,26 +107,28 @@ class Frame:
 
 
 _COMPILERS = ("_dynamo", "_functorch", "_inductor", "_subclasses", "fx")
-"""The parts of torch that compile, or run what was compiled."""
+"""The parts of torch that compile, or run compiled code."""
 _ENTRIES = (("_dynamo", "eval_frame.py"), ("_dynamo", "external_utils.py"))
-"""Files with frames that are around all code that Dynamo sees, also around what runs eagerly."""
+"""Files whose frames surround all code that Dynamo sees, including eagerly run code."""
 _GENERATED = "<eval_with_key>"
 _GENERATED_BY_INDUCTOR = "torch._inductor."
-"""Beginning of the names of the modules that inductor writes; their files are in its cache."""
+"""Prefix of the module names in inductor's generated code. The files are in inductor's cache."""
 
 
 def tell_whose(error: Exception, invocation: Invocation, state: SavedState, via: str) -> None:
-    """See whether the target raises too when it runs eagerly.
+    """Check whether the target also raises when it runs eagerly.
 
-    An exception of the user's own code is nobody else's, and `Unsupported` is Dynamo's answer to
-    `fullgraph=True`: for these nothing is called. Any other gets a note if the target runs.
+    The target is not run for an exception from the user's own code, or for `Unsupported`, Dynamo's
+    answer to `fullgraph=True`. Any other exception gets a note if the target runs eagerly.
 
     Args:
-        state: what the step began with.
+        error: the exception.
+        invocation: the captured call.
+        state: the state at the start of the step.
         via: name of the mechanism.
 
     Raises:
-        Exception: what the target raises by itself.
+        Exception: the exception of the target itself.
     """
     if isinstance(error, TorchGraphError) or not _is_of_compiler(error):
         return
@@ -137,7 +137,7 @@ def tell_whose(error: Exception, invocation: Invocation, state: SavedState, via:
         with preserve_state(invocation.named) as saved:
             Step(invocation, saved).run()
     except CaptureError:
-        pass  # it ran; what it returned is another matter
+        pass  # the target ran; its output is not checked here
     except Exception as own:
         if type(own) is type(error) and str(own) == str(error):
             return
@@ -150,7 +150,7 @@ def tell_whose(error: Exception, invocation: Invocation, state: SavedState, via:
 
 
 def _is_of_compiler(error: Exception) -> bool:
-    """Whether torch's compilers, or code that they made, raised this, and not the user's code."""
+    """Return True if torch's compilers or their generated code raised this, not the user's code."""
     if isinstance(error, torch_private.get("dynamo_exception")):
         return not isinstance(error, torch_private.get("unsupported"))
     steps: list[TracebackType] = []
@@ -175,19 +175,19 @@ def _is_of_compiler(error: Exception) -> bool:
 
 
 _NO_HINT = ("Please report an issue to PyTorch.", "This graph break may have been caused by")
-"""Beginnings of hints that help nobody who reads one break."""
+"""Prefixes of hints that do not help a reader of a single break."""
 _DISPATCH = "\nvia='dispatch' captures what runs eagerly."
 _IS_CAUSAL = "_detect_is_causal_mask"
-"""The function of nn.Transformer that looks at the data of masks."""
+"""The function of nn.Transformer that reads the data of masks."""
 
 
 class Broke(NamedTuple):
-    """A graph break, or a failure of Dynamo, as a message tells it.
+    """A graph break or a failure of Dynamo, as reported in a message.
 
     Attributes:
-        stack: the frames of the target at the break, outermost first; the innermost one of the
-            user's code is the place, unless the break is in torch.nn.
-        why: kind, reason and hints, a line each.
+        stack: the target's frames at the break, outermost first. The innermost user frame is the
+            place, unless the break is in torch.nn.
+        why: kind, reason and hints, one per line.
     """
 
     stack: Sequence[tuple[str, int, str, str]]
@@ -195,17 +195,17 @@ class Broke(NamedTuple):
 
     @property
     def place(self) -> tuple[str, int, str]:
-        """File, line and function of the innermost frame of the user's code, else of any."""
+        """File, line and function of the innermost user frame, or of the innermost frame."""
         users = [frame for frame in self.stack if is_user_file(frame[0])]
         return (users or self.stack)[-1][:3]
 
     @property
     def is_in_torch_nn(self) -> bool:
-        """Whether the innermost frame is in a module of torch.nn."""
+        """True if the innermost frame is in a module of torch.nn."""
         return is_torch_file(self.stack[-1][0], "nn", "modules")
 
     def describe_in_torch(self) -> str:
-        """The refusal of a break in torch's own code: what happened, where and why."""
+        """Return the error message of a break in torch's own code: what happened, where and why."""
         file, line, function, _ = self.stack[-1]
         caller, at, _ = self.place
         called = f", called at {_line(caller, at)}" if is_user_file(caller) else ""
@@ -222,7 +222,7 @@ class Broke(NamedTuple):
         )
 
     def describe(self) -> str:
-        """Why nothing was compiled: where and why."""
+        """Explain where and why compilation failed."""
         file, line, function = self.place
         if self.is_in_torch_nn or is_torch_file(file):
             return f"{self.describe_in_torch()}{_DISPATCH}"
@@ -239,7 +239,10 @@ def _line(file: str, line: int, within: str = "") -> str:
 
 
 def why(report: BreakReport) -> str:
-    """Kind, reason and hints of a report, a line each, without what is for Dynamo's developers."""
+    """Return kind, reason and hints of a report, one per line.
+
+    Hints for Dynamo's developers are left out.
+    """
     reason = report.reason
     if report.context:
         reason = reason.replace(f" [{report.context}]", "", 1)
@@ -252,7 +255,7 @@ class Reports:
     """Collects graph breaks and failures of Dynamo from torch's trace and hooks.
 
     Attributes:
-        broke: each of them, in order.
+        broke: the breaks and failures, in order.
     """
 
     def __init__(self) -> None:
@@ -261,11 +264,11 @@ class Reports:
         self._is_new = False
 
     def at_break(self, frames: Iterable[Any], module: str) -> None:
-        """Dynamo is about to report a break with this stack."""
+        """Store the stack of the break that Dynamo is about to report."""
         self._stack = [(each.filename or "", each.lineno or 0, each.name, "") for each in frames]
 
     def record(self, metadata: dict[str, Any], payload: str) -> None:
-        """Keep what a record of the trace says."""
+        """Store the break or failure in a trace record."""
         artifact = metadata.get("artifact")
         if isinstance(artifact, dict) and artifact.get("name") == "dynamo_graph_break_reason":
             if not payload.startswith(REPEATED):
@@ -282,7 +285,7 @@ class Reports:
 
     def _broke(self, report: BreakReport) -> None:
         stack, self._stack = self._stack, []
-        if report.of_compiler:  # its stack is that of the program around the target
+        if report.of_compiler:  # the stack belongs to the program around the target
             stack = []
         frames = stack or report.frames or [("", 0, "", "")]
         ours = [number for number, frame in enumerate(frames) if is_own_file(frame[0])]
@@ -292,9 +295,10 @@ class Reports:
 
 
 def told_by(backend: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """A backend under a name, whose errors are in words.
+    """Give a backend a name, and a message to its errors.
 
-    torch shows both: of a callable object the address, of an error that consists of an op the op.
+    torch shows both to the user. A callable object would appear as its address, and an error whose
+    only argument is an op as that op.
     """
 
     def compile(gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
@@ -313,7 +317,7 @@ _RECORDS = frozenset({"dynamo_graph_break_reason", "compilation_metrics", "induc
 
 
 def switched_off() -> str:
-    """The reason for which torch.compile compiles nothing here, "" where it does."""
+    """Return the reason why torch.compile compiles nothing here, otherwise ""."""
     disabled = torch_private.compile_is_disabled()
     if disabled:
         return f"torch.compile is switched off by {disabled}"
@@ -341,21 +345,22 @@ def run_compiled(
     around: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext,
     **options: Any,
 ) -> str:
-    """Run the step with the target compiled for `backend`, from and to a fresh Dynamo.
+    """Run the step with the target compiled for `backend`, resetting Dynamo before and after.
 
     Args:
-        islands: records what runs eagerly beside the compiled graphs.
+        step: the step.
+        islands: records the ops that run eagerly between the compiled graphs.
         backend: the backend.
-        name: what torch's messages call it.
+        name: the backend's name in torch's messages.
         trace: called with each record of torch's structured trace.
-        around: makes a further context for each half of the step.
+        around: creates a further context for the forward and for the backward.
         options: further options of `torch.compile`.
 
     Returns:
-        The reason to give where nothing was captured.
+        The reason to report if nothing was captured.
 
     Raises:
-        CaptureError: if something ran that cannot be seen, with its place.
+        CaptureError: if code ran that cannot be recorded, with its place.
     """
     found = Reports()
 
