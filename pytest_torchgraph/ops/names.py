@@ -120,7 +120,7 @@ OVERLOADED = frozenset({"aten", "prims", "inductor", "quantized", "_c10d_functio
 
 @lru_cache(maxsize=8192)
 def base_name(op: str) -> str:
-    """Return an op's name without namespace and overload: `mm` for `aten.mm.default`, `torch.mm`."""
+    """Return an op's name without namespace and overload: `mm` for `aten.mm.default`."""
     parts = op.split(".")
     if len(parts) == 3 and (parts[0] in OVERLOADED or parts[2] == "default"):
         return parts[1]

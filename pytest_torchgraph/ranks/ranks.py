@@ -259,11 +259,12 @@ class Ranks(Sequence["Capture"]):
 
     def _first_difference(self, groups: Iterable[Sequence[Capture]]) -> UnexpectedOps:
         """Return the ops in which the first two differing ranks differ."""
-        # UnexpectedOps shows nodes of one side. If the second rank has no extra node, swap sides.
+
         from ..api.differences import diff
 
         first, other, *_ = next(c for c in map(classes_of, groups) if len(c) > 1)
         one, two = first[0], other[0]
+        # UnexpectedOps shows the nodes of one side. If the second rank has none to show, swap.
         if not (nodes := _only_in(diff(one, two))):
             one, two, nodes = two, one, _only_in(diff(two, one))
         title = f"{self._named([two])} beside {self._named([one])}"
