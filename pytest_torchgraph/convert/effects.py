@@ -89,7 +89,7 @@ COLLECTIVE_NAMESPACES = ("_c10d_functional", "c10d_functional", "c10d", "_dtenso
 """Namespaces in which every op communicates. Other ops communicate if they take a group name."""
 
 SYNCS = frozenset({"_local_scalar_dense", "item", "equal", "is_nonzero", "allclose"})
-"""Ops that read a value back to Python. The host waits for the device even if it is unused."""
+"""Ops that read a value back to Python. The host waits even if the value is unused."""
 
 READING = frozenset({"Tensor.__array__", "Tensor.__dlpack__", "Tensor.numpy", "Tensor.tolist"})
 """Methods that read a tensor without dispatching an op; recorded by name."""

@@ -259,7 +259,6 @@ class Ranks(Sequence["Capture"]):
 
     def _first_difference(self, groups: Iterable[Sequence[Capture]]) -> UnexpectedOps:
         """Return the ops in which the first two differing ranks differ."""
-
         from ..api.differences import diff
 
         first, other, *_ = next(c for c in map(classes_of, groups) if len(c) > 1)
