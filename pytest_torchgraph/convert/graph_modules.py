@@ -24,7 +24,7 @@ from ..graph.module_paths import common_path, module_of
 
 
 def copied(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
-    """Return a copy of a module's graphs, which its owner will not change.
+    """Return a copy of a module's graphs, unaffected by later changes of the original.
 
     Parameters, buffers and submodules other than bodies are shared.
     """
