@@ -214,6 +214,7 @@ def written(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]
     values = [args[i] for i in known.writes if i < len(args)]
     values += [kwargs[name] for name in known.writes_named if name in kwargs]
     hidden = known.hidden
+    # Batch norm updates running statistics in training only.
     if hidden and len(args) > hidden[2] and args[hidden[2]]:
         values += [args[i] for i in hidden[:2]]
     return values

@@ -101,7 +101,7 @@ def _options(module: torch.nn.Module) -> Iterator[str]:
         value = getattr(module, name, inspect.Parameter.empty)
         if default is True and not isinstance(value, bool):  # bias=True: a parameter, or None
             value = value is not None
-        value = _of_one(value)
+        value = _of_one(value)  # (2, 2) and the default 2 are the same option
         if isinstance(value, tuple | list):
             known = all(isinstance(item, _PLAIN) for item in value)
         else:
@@ -217,7 +217,7 @@ def _own_paths(owners: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _differing(path: str, others: Sequence[str]) -> str:
-    """Return a path up to the last part that differs from another path; all of it if alone."""
+    """Return a path up to its last part that differs from `others`; all of it without others."""
     parts = path.split(".")
     ends = [0 if others else len(parts)]
     for other in others:

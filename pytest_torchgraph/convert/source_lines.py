@@ -113,7 +113,7 @@ def from_stack_trace(text: str, call: str = "") -> Source | None:
 @functools.lru_cache(maxsize=8192)
 def is_in_plain_function(file: str, line: int) -> bool:
     """Return True if a line is in a function that is not defined in a class body."""
-    # Such a forward was patched into a torch class: its module is the one that it is called on.
+    # Such a forward was patched into a torch class: its module is the instance it is called on.
     lines = linecache.getlines(file)[:line]
     if not lines:
         return False

@@ -104,7 +104,7 @@ class _Parts(torch_private.TorchDispatchMode):  # type: ignore[no-untyped-call]
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         out = func(*args, **(kwargs or {}))
-        formula = formula_of(str(func))
+        formula = formula_of(str(func))  # raises KeyError for a part without a formula
         if formula is not None:
             self.flops += int(formula(*args, **(kwargs or {}), out_val=out))
         return out

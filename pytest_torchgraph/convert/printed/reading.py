@@ -84,7 +84,7 @@ class Printed:
 
     @property
     def output(self) -> torch.fx.Node:
-        """The output node."""
+        """Output node."""
         return self.graph.output_node()
 
 

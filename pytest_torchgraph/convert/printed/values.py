@@ -273,7 +273,7 @@ class Values:
                 return slice(*args)
             if path == "range" and not kwargs:
                 return range(*args)
-            if path == "complex" and not kwargs:  # torch 2.15; earlier releases print (0.0-1.5j)
+            if path == "complex" and not kwargs:  # from torch 2.15 on; before: (0.0-1.5j)
                 return complex(*args)
             if path in ("device", "torch.device"):
                 return torch.device(*args, **kwargs)
