@@ -1,4 +1,4 @@
-"""Names that are the same in every process: of symbols, devices, constants and nodes."""
+"""Process-independent names of symbols, devices, constants and nodes."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ _SYMBOL = re.compile(r"\b(s|u|zuf|zf|j)\d+\b")
 
 
 class CanonicalNames:
-    """New numbers for symbols, devices and process groups, in the order in which they are used.
+    """Canonical numbers for symbols, devices and process groups, by first use.
 
-    Torch's own depend on the process (`s77`, `cuda:3`). One object serves a capture, so that a
-    symbol has one name in all its graphs.
+    torch's own names depend on the process (`s77`, `cuda:3`). The graphs of a capture share one
+    `CanonicalNames`, so a symbol has the same name in all of them.
 
     Args:
-        mesh_dimensions: as the attribute; None for the groups that there are now.
+        mesh_dimensions: see the attribute. `None` reads the existing process groups.
 
     Attributes:
-        symbols: the canonical name of each symbol.
-        counts: how many symbols of each prefix (`s`, `u`, ...) there are.
-        devices: for each device type the canonical index of each index.
-        groups: the canonical name of each process group.
-        mesh_dimensions: the names of groups that are for a dimension of a mesh.
-        members: the ranks of each process group.
+        symbols: canonical name of each symbol.
+        counts: number of symbols with each prefix (`s`, `u`, ...).
+        devices: canonical device index, by device type and torch's index.
+        groups: canonical name of each process group.
+        mesh_dimensions: mesh dimension name of each process group made for one.
+        members: ranks of each process group.
     """
 
     def __init__(self, mesh_dimensions: Mapping[str, str] | None = None) -> None:
@@ -51,7 +51,7 @@ class CanonicalNames:
         self.members = process_groups.members()
 
     def copy(self) -> CanonicalNames:
-        """A copy with the same names, for a graph that comes later and may add names of its own."""
+        """Return a copy with the same names, for a later graph that may add its own names."""
         other = CanonicalNames(self.mesh_dimensions)
         other.symbols.update(self.symbols)
         other.counts.update(self.counts)
@@ -61,12 +61,17 @@ class CanonicalNames:
         return other
 
     def expression(self, value: Any) -> str:
-        """The expression of a SymInt, SymFloat or SymBool, or of a text, over canonical symbols."""
+        """Return an expression over canonical symbols.
+
+        Args:
+            value: a SymInt, SymFloat, SymBool, or the text of an expression.
+        """
         node = getattr(value, "node", None)
         text = str(getattr(node, "expr", value))
         found = {match.group(): match.group(1) for match in _SYMBOL.finditer(text)}
         for name, prefix in sorted(found.items(), key=lambda item: (len(item[0]), item[0])):
-            self._number(name, prefix)  # sorted: printers differ in the order of the symbols
+            # Number in sorted order: printers differ in the order of the symbols.
+            self._number(name, prefix)
         return canonical(_SYMBOL.sub(lambda match: self.symbols[match.group()], text))
 
     def _number(self, name: str, prefix: str) -> None:
@@ -76,14 +81,14 @@ class CanonicalNames:
             self.symbols[name] = f"{prefix}{number}"
 
     def size(self, value: Any) -> int | Symbol:
-        """A size or stride: an int where it is constant."""
+        """Return a size or stride; an int if it is constant."""
         if type(value) is int:
             return value
         text = self.expression(value)
         return int(text) if text.lstrip("-").isdecimal() else Symbol(text)
 
     def device(self, device: torch.device) -> str:
-        """A device's name; the first index used of a type is left out, the others are numbered."""
+        """Return a device name: `cuda` for the first index used, then `cuda:1`, `cuda:2`, ..."""
         index: int | None = device.index
         if index is None:
             return device.type
@@ -92,22 +97,24 @@ class CanonicalNames:
         return f"{device.type}:{number}" if number else device.type
 
     def group(self, name: str) -> str:
-        """The name of a process group that torch calls so: torch counts all that were ever made.
+        """Return the canonical name of a process group: its mesh dimension, or else `g0`, `g1`, ...
 
-        It is the mesh dimension that the group is for, else a number by first use.
+        Args:
+            name: torch's name of the group.
         """
+        # torch's own name counts all groups ever made in the process. Number by first use.
         if name not in self.groups:
             numbered = sum(known not in self.mesh_dimensions for known in self.groups)
             self.groups[name] = self.mesh_dimensions.get(name, f"g{numbered}")
         return self.groups[name]
 
     def ranks_of_groups(self) -> dict[str, tuple[int, ...]]:
-        """The ranks of the groups that are used or for mesh dimensions: `Graph.groups`."""
+        """Return the ranks of used groups and of mesh dimension groups, for `Graph.groups`."""
         known = {**self.mesh_dimensions, **self.groups}
         return {known[name]: ranks for name, ranks in self.members.items() if name in known}
 
     def result(self, value: Any) -> Result:
-        """The description of a node's value; None for a value of any other type.
+        """Return the description of a node's value, `None` for a value of any other type.
 
         Args:
             value: a tensor, its `TensorMetadata`, a symbolic or plain number, a sequence of these,
@@ -133,7 +140,7 @@ class CanonicalNames:
         return value if isinstance(value, TensorMeta | Symbol | Atom) else None
 
     def constant(self, value: Any) -> Arg:
-        """A constant argument as data: an `Arg` without references."""
+        """Convert a constant argument to an `Arg` without references."""
         if value is None or value is Ellipsis or isinstance(value, bool | str | bytes | Atom):
             return value
         if isinstance(value, enum.Enum):
@@ -155,7 +162,7 @@ class CanonicalNames:
         if isinstance(value, types.ModuleType):
             return Atom(value.__name__)
         if isinstance(value, torch.Tensor):
-            return Atom("torch.Tensor")  # a parameter, a fake tensor: printed alike
+            return Atom("torch.Tensor")  # parameters and fake tensors are printed alike
         if (group := process_groups.name_of(value)) is not None:
             return self.group(group)
         if (reduction := process_groups.reduction_of(value)) is not None:
@@ -166,15 +173,15 @@ class CanonicalNames:
 
 
 class NodeNamer:
-    """Names for the nodes of one graph: module path, op, and a number among equal ones.
+    """Generator of node names for one graph: module path, op, and a number if ambiguous.
 
-    So an op that is inserted in one module renames nothing in another. What a backward computes
-    goes on with the numbers of its forward, so that a value which is saved, or no longer, renames
-    nothing, and no name stands for two values of a step.
+    Inserting an op in one module renames no node of another module. A backward continues the
+    numbering of its forward: saving one more or one less value renames no node, and no name is
+    used for two values of a step.
 
     Attributes:
-        taken: all names that are given.
-        counts: the last number that was appended to each name.
+        taken: all names in use.
+        counts: last number appended to each name.
     """
 
     def __init__(self) -> None:
@@ -182,11 +189,11 @@ class NodeNamer:
         self.counts: dict[str, int] = {}
 
     def reserve(self, names: Iterable[str]) -> None:
-        """Give none of these names from now on."""
+        """Mark names as taken."""
         self.taken.update(names)
 
     def claim(self, name: str) -> str:
-        """`name` itself or, where it is taken, with the next number."""
+        """Return `name`, with the next number appended if it is taken."""
         if name not in self.taken:
             self.taken.add(name)
             return name
@@ -200,7 +207,7 @@ class NodeNamer:
                 return numbered
 
     def node(self, module: str, op: str) -> str:
-        """A name for a node that runs `op` in `module`."""
+        """Claim a name for a node that runs `op` in `module`."""
         base = base_name(canonical_op(op))
         return self.claim(f"{module}/{base}" if module else base)
 
@@ -227,8 +234,8 @@ class _Term(NamedTuple):
     """A product.
 
     Attributes:
-        number: its constant factor.
-        factors: the texts of the others.
+        number: constant factor.
+        factors: texts of the remaining factors.
     """
 
     number: Fraction | float
@@ -236,12 +243,12 @@ class _Term(NamedTuple):
 
 
 class _UnknownForm(Exception):
-    """The expression has a part that is not read here."""
+    """The expression contains an unsupported form."""
 
 
 @functools.lru_cache(maxsize=8192)
 def canonical(text: str) -> str:
-    """The canonical form of an expression."""
+    """Return the canonical form of an expression; an unsupported expression is unchanged."""
     if text.isidentifier() or text.isdigit():
         return text
     try:
@@ -251,7 +258,7 @@ def canonical(text: str) -> str:
 
 
 def _terms(node: ast.expr) -> list[_Term]:
-    """The terms of an expression that is taken as a sum."""
+    """Return the terms of an expression read as a sum."""
     if isinstance(node, ast.Constant) and not isinstance(node.value, bool):
         if isinstance(node.value, int):
             return [_Term(Fraction(node.value))]
@@ -276,7 +283,7 @@ def _terms(node: ast.expr) -> list[_Term]:
 
 
 def _product(node: ast.expr) -> _Term:
-    """An expression that is taken as a product; a sum of several terms is one factor of it."""
+    """Return an expression read as a product; a sum of several terms becomes one factor."""
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         term = _product(node.operand)
         return _Term(-term.number, term.factors)
@@ -287,7 +294,7 @@ def _product(node: ast.expr) -> _Term:
 
 
 def _atom(node: ast.expr) -> str:
-    """The text of an expression that is neither a sum nor a product."""
+    """Return the text of an expression that is neither a sum nor a product."""
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Constant) and isinstance(node.value, bool):
@@ -325,14 +332,14 @@ def _operation(node: ast.BinOp) -> str:
 
 
 def _chain(node: ast.expr, op: type[ast.operator]) -> list[str]:
-    """The operands of a chain of one operator, as `a & b & c`."""
+    """Return the operands of a chain of one operator, e.g. `a & b & c`."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, op):
         return _chain(node.left, op) + _chain(node.right, op)
     return [_inner(node)]
 
 
 def _inner(node: ast.expr) -> str:
-    """The text of an operand, in parentheses where it is more than a word or a call."""
+    """Return the text of an operand, in parentheses unless it is a word or a call."""
     text = _written(_terms(node))
     closed = text.startswith("(") and text.endswith(")") and isinstance(node, ast.BinOp)
     simple = text.isidentifier() or text.isdigit() or isinstance(node, ast.Call)
@@ -340,7 +347,7 @@ def _inner(node: ast.expr) -> str:
 
 
 def _written(terms: list[_Term]) -> str:
-    """The text of a sum, its terms sorted: positive ones first, of each sign the constant last."""
+    """Return the text of a sum with sorted terms: positive terms first, constants last per sign."""
     ordered = sorted(
         (_Term(term.number, tuple(sorted(term.factors))) for term in terms),
         key=lambda term: (term.number < 0, not term.factors, term.factors, term.number),
@@ -356,7 +363,7 @@ def _written(terms: list[_Term]) -> str:
 
 
 def _word(term: _Term) -> str:
-    """The text of a product, without its sign."""
+    """Return the text of a product without its sign."""
     number = term.number
     if isinstance(number, float):
         return "*".join([repr(number), *term.factors])

@@ -1,19 +1,19 @@
-"""Compiled autograd's graph of a backward, to a `Graph` with ordinary inputs and stable names.
+"""Convert the backward graph of compiled autograd to a `Graph` with ordinary inputs, stable names.
 
-- `fold`: its fx graph -> the folded one, without the unpacking of lists and prologues.
-- `nodes`: the folded graph -> `Graph`, with the names and modules that `fold` found.
+- `fold`: fx graph -> folded fx graph, without unpacking of lists and without prologues.
+- `FoldedConverter`: folded graph -> `Graph`, with the names and modules found while folding.
 
-Compiled autograd's graph takes five lists (tensors, sizes, scalars, hooks, packed data) and unpacks
-them by `getitem`. An AOT backward in it begins with a prologue, a call that hands on its saved
-values unchanged. Folding removes both, so that an edit that saves one value more moves no index of
-another:
+The graph of compiled autograd takes five lists (tensors, sizes, scalars, hooks, packed data) and
+unpacks them by `getitem`. Each AOT backward in it begins with a prologue: a call that returns the
+saved values unchanged. Folding removes both. Otherwise an edit that saves one more value would
+shift the indices of the other values:
 
     inputs[3]             -> a placeholder, if it is used
-    prologue(...)[k]      -> the saved value that the prologue hands on as its k-th result
-    prologue(...)[n + k]  -> item k of the call that is left, of its own results alone
+    prologue(...)[k]      -> the saved value that the prologue returns as its k-th result
+    prologue(...)[n + k]  -> item k of the remaining call, which returns only its own results
     any other node        -> itself
 
-Which node is which is decided by the graph alone. Facts from the run serve names, module paths and
+Nodes are classified from the graph only. Facts from the run supply names, module paths and
 shapes; a printed graph has none.
 """
 
@@ -37,22 +37,22 @@ from .from_fx import Converted, GraphConverter, HasGraph, Naming
 from .node_meta import RESULT
 
 PROLOGUE = "call_aot_bwd_prologue"
-"""The bare name of the function with which an AOT backward begins; each graph has its own."""
+"""Bare name of the function that begins an AOT backward. Each graph has its own function."""
 
 _STEP = re.compile(r"\(NodeCall (\d+)\)")
-"""The number of the autograd node that is run, in the stack trace of an fx node."""
+"""Number of the running autograd node, in the stack trace of an fx node."""
 _NUMBERED = re.compile(r"(CppNode\w*?)\d+\Z")
-"""The name of an autograd function of a C++ extension."""
+"""Name of an autograd function defined in a C++ extension."""
 
 
 @dataclass
 class Note:
-    """Where a node of the folded graph belongs.
+    """Module, parameter and source line of a node of the folded graph.
 
     Attributes:
-        path: its module path, "" where unknown.
-        parameter: the parameter of that module whose gradient it accumulates or hands to a hook.
-        source: the line of the forward, for a node that was copied from an AOT backward.
+        path: module path, "" if unknown.
+        parameter: parameter of the module whose gradient the node accumulates or passes to a hook.
+        source: line of the forward, for a node copied from an AOT backward.
     """
 
     path: str = ""
@@ -60,16 +60,16 @@ class Note:
     source: Source | None = None
 
     def name(self, word: str) -> str:
-        """A node's name there, from the name of its op: `fc/mm`, or `fc/weight.call_hook`."""
+        """Return a node name from the name of its op: `fc/mm`, or `fc/weight.call_hook`."""
         word = f"{self.parameter}.{word}" if self.parameter else word
         return f"{self.path}/{word}" if self.path else word
 
 
 class FoldedConverter(GraphConverter):
-    """Converts a folded graph.
+    """Converter for a folded graph.
 
     Attributes:
-        notes: where nodes belong, by their names.
+        notes: notes by node name.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class FoldedConverter(GraphConverter):
         self.notes = notes or {}
 
     def module_path(self, node: torch.fx.Node) -> str:
-        """`Node.module`; of a sum of gradients, that of the one that came last."""
+        """Return `Node.module`; for a sum of gradients, the module of the last gradient."""
         if self.naming.plain:
             return super().module_path(node)
         note = self.notes.get(node.name, Note())
@@ -94,31 +94,34 @@ class FoldedConverter(GraphConverter):
         return self.paths.get(node.args[0], "")  # type: ignore[arg-type]
 
     def name(self, node: torch.fx.Node, path: str, op: str, target: str) -> str:
-        """`Node.name`, with the parameter's name in it where the node's note has one."""
+        """Claim a new name, including the parameter's name if the node's note has one."""
         note = self.notes.get(node.name)
         if note is not None and note.parameter:
             return self.namer.claim(note.name(base_name(op)))
         return super().name(node, path, op, target)
 
     def input(self, node: torch.fx.Node, role: str) -> Node:
-        """The node of a placeholder, which belongs to the module in its name."""
+        """Convert a placeholder; its module is the one in its name."""
         converted = super().input(node, role)
         if "/" not in converted.name:
             return converted
         return replace(converted, module=module_of(converted.name))
 
     def unrecorded_result(self, node: torch.fx.Node) -> Result:
-        """The result of a node without a value in its meta; one that is indexed is a tuple."""
+        """Return the result of a node without a value in its meta; an indexed result is a tuple."""
         indexed = any(user.target is operator.getitem for user in node.users)
         return super().unrecorded_result(node) or (() if indexed else None)
 
     def source(self, node: torch.fx.Node) -> Source | None:
-        """`Node.source`: the line of the forward, for a node of an AOT backward."""
+        """Return `Node.source`: the line of the forward, for a node of an AOT backward."""
         note = self.notes.get(node.name)
         return note.source if note is not None else None
 
     def effects(self, node: torch.fx.Node) -> tuple[tuple[Effect, ...], tuple[Ref, ...]]:
-        """Effects: accumulating a gradient writes its parameter; a hook may do anything."""
+        """Return `Node.effects` and `Node.after`.
+
+        Accumulating a gradient writes its parameter. A hook may do anything.
+        """
         effects, after = super().effects(node)
         if calls(node, "accumulate_grad"):
             variable = node.args[0]
@@ -129,16 +132,16 @@ class FoldedConverter(GraphConverter):
 
 
 _UNKNOWN = frozenset({"call_cpp_tensor_pre_hooks", "_exec_final_callbacks_stub", "self_invoke"})
-"""Functions that run code unknown here: hooks of C++, and hooks inside compiled regions."""
+"""Functions that run unknown code: C++ hooks, and hooks inside compiled regions."""
 
 
 class Owner:
-    """The module of a folded graph: the captured one's attributes, under the folded names.
+    """Module of a folded graph: the attributes of the captured module, under the folded names.
 
     Attributes:
         module: the captured module.
         graph: the folded graph.
-        bodies: attribute of each body of a higher-order op in `module`, by its name in `graph`.
+        bodies: attribute in `module` of each body of a higher-order op, by its name in `graph`.
     """
 
     def __init__(self, module: HasGraph, graph: torch.fx.Graph, bodies: Mapping[str, str]):
@@ -147,7 +150,7 @@ class Owner:
         self.bodies = bodies
 
     def get_submodule(self, target: str) -> Any:
-        """A body of a higher-order op."""
+        """Return a body of a higher-order op."""
         return self.module.get_submodule(self.bodies.get(target, target))
 
     def __getattr__(self, name: str) -> Any:
@@ -155,31 +158,27 @@ class Owner:
 
 
 def calls(node: torch.fx.Node, name: str) -> bool:
-    """Whether a node calls the function `torch_private.get(name)`, told by its bare name.
-
-    A printed graph has the name alone.
-    """
+    """Return True if a node calls the function `torch_private.get(name)`."""
+    # Compare bare names: a printed graph has nothing else.
     return callee_name(node) == str(torch_private.get(name).__name__)
 
 
 def callee_name(node: torch.fx.Node) -> str:
-    """The bare name of the function that a node calls."""
+    """Return the bare name of the function that a node calls."""
     name = str(getattr(node.target, "__name__", ""))
     return PROLOGUE if name.startswith(PROLOGUE) else name
 
 
 def step_of(node: torch.fx.Node) -> int | None:
-    """The step of the backward that a node belongs to; None for a copy of an AOT node."""
+    """Return the backward step that a node belongs to, or `None` for a copy of an AOT node."""
     match = _STEP.search(node.meta.get("stack_trace") or "")
     return int(match[1]) if match else None
 
 
 def stable_target(target: Any) -> Any:
-    """A target with a stable name: the same in each process and however often it occurs.
-
-    torch numbers the ops that it makes of C++ autograd functions, and in a printed graph also the
-    functions that occur several times.
-    """
+    """Return a target whose name is the same in each process, however often the target occurs."""
+    # torch numbers the ops it makes from C++ autograd functions. In a printed graph, it also
+    # numbers functions that occur several times.
     name = getattr(target, "__name__", "")
     module = getattr(target, "__module__", None) or ""
     if not module.startswith("torch._dynamo"):
@@ -191,7 +190,7 @@ def stable_target(target: Any) -> Any:
 
 
 def _renamed(target: Callable[..., Any], module: str, name: str) -> Callable[..., Any]:
-    """A function that does the same under another name."""
+    """Wrap a function under another name."""
 
     def run(*args: Any, **kwargs: Any) -> Any:
         return target(*args, **kwargs)
@@ -202,29 +201,29 @@ def _renamed(target: Callable[..., Any], module: str, name: str) -> Callable[...
 
 
 def _rest_of(prologue: Callable[..., Any]) -> Callable[..., Any]:
-    """The prologue of a folded graph, which is not given the values that it would hand on."""
+    """Return the prologue of a folded graph, which does not take the values it would pass on."""
     return lambda *lists: prologue([], [], [], list(lists[-1]))
 
 
 _COPIED = re.compile(r"aot(\d+)(?:_\d+)?_(.+)\Z")
-"""The name of a node that was copied from an AOT backward: its id, and the node's name there."""
+"""Name of a node copied from an AOT backward: id of the backward, and name of its node."""
 _NUMBER = re.compile(r"_\d+\Z")
 
 _SIZE_SYMBOLS = 10**9
-"""The first number of our raw symbols for sizes: above all that Dynamo gives."""
+"""First number of our raw symbols for sizes, above every number used by Dynamo."""
 
 
 @dataclass
 class RunFacts:
-    """Observations from one run of a graph of compiled autograd; empty for a printed graph.
+    """Observations from one run of a compiled-autograd graph; empty for a printed graph.
 
     Attributes:
-        inputs: (role, name) of each known tensor, by its position in the list `inputs`.
-        hooks: name of each element of the list `hooks`.
-        backwards: the AOT backwards that were copied into the graph, by their ids.
-        paths: module path of each step of the backward, where the forward ran eagerly.
-        results: description of each node's value, by the node's name.
-        numbers: values of the nodes that gave an int, by the node's name.
+        inputs: (role, name) of each known tensor, by position in the list `inputs`.
+        hooks: names of the elements of the list `hooks`.
+        backwards: AOT backwards copied into the graph, by id.
+        paths: module path of each backward step, if the forward ran eagerly.
+        results: description of each node's value, by node name.
+        numbers: values of the nodes that returned an int, by node name.
     """
 
     inputs: dict[int, tuple[str, str]] = field(default_factory=dict)
@@ -238,12 +237,12 @@ class RunFacts:
 def fold(
     module: HasGraph, facts: RunFacts, canon: CanonicalNames, ranks: Mapping[str, int] | None = None
 ) -> Converted:
-    """Convert a graph of compiled autograd.
+    """Convert a compiled-autograd graph.
 
     Args:
-        module: the module that compiled autograd hands to its compiler, or a printed one.
+        module: the module that compiled autograd passes to its compiler, or a printed one.
         facts: observations from its run.
-        canon: shared by the graphs of one capture.
+        canon: names shared by the graphs of one capture.
         ranks: see `Naming.ranks`.
     """
     folded = _Fold(module, facts, canon)
@@ -255,21 +254,22 @@ def fold(
 
 
 class _Fold:
-    """Folds one graph: all nodes are classified first, then the new graph is built.
+    """Folding of one graph: all nodes are classified first, then the new graph is built.
 
     Attributes:
-        elements: nodes that are an element of an input list: the list's name and the index.
-        alias: nodes that a prologue hands on: the node that it was given.
-        offsets: other results of a prologue: how many it hands on before them.
-        copied: nodes that were copied from an AOT backward: the node there.
-        kept: the nodes that the folded graph has too, in order.
-        parameters: (role, name) of the input that a step of the backward accumulates into.
-        users: the first kept node that uses each node.
-        symbols: the symbol of each size that is an input, by its value.
+        elements: maps elements of an input list to (name of the list, index).
+        alias: maps values passed through a prologue to the prologue's operand.
+        offsets: maps the prologue's own results to the number of values passed through before
+            them.
+        copied: maps copies from an AOT backward to the node in that backward.
+        kept: nodes that remain in the folded graph, in order.
+        parameters: (role, name) of the input that a backward step accumulates into.
+        users: first kept node that uses each node.
+        symbols: symbol of each size that is an input, by value.
         inputs: (role, name) of each placeholder of the folded graph.
-        notes: the note of each other node of it, by name.
-        bodies: attribute of each body of a higher-order op, by its name in the folded graph.
-        claimed: that name, by the id of an AOT backward and the body's name there.
+        notes: note of each other node of the folded graph, by name.
+        bodies: attribute of each body of a higher-order op, by name in the folded graph.
+        claimed: name in the folded graph, by AOT backward id and body name in that backward.
     """
 
     def __init__(self, module: HasGraph, facts: RunFacts, canon: CanonicalNames):
@@ -316,7 +316,7 @@ class _Fold:
             self.kept.append(node)
 
     def _from_prologue(self, node: torch.fx.Node, prologue: torch.fx.Node, index: int) -> None:
-        """Add a node that takes one result of a prologue."""
+        """Classify a node that selects one result of a prologue."""
         passed = _handed_on(prologue)
         if index < len(passed):
             self.alias[node] = passed[index]
@@ -327,7 +327,7 @@ class _Fold:
             self.kept.append(node)
 
     def _copied_from(self, node: torch.fx.Node) -> Node | None:
-        """The node of an AOT backward that was copied here: its `mm` for `aot0_mm`."""
+        """Return the AOT backward's node that was copied here: its `mm` for `aot0_mm`."""
         match = _COPIED.match(node.name)
         known = self.facts.backwards.get(int(match[1])) if match else None
         if match is None or known is None or match[2] not in known.names:
@@ -335,13 +335,13 @@ class _Fold:
         return known.graph.by_name[known.names[match[2]]]
 
     def _of(self, node: torch.fx.Node) -> torch.fx.Node:
-        """The node that a prologue was given, of one that it hands on; any other itself."""
+        """Return the operand of a value passed through a prologue; other nodes unchanged."""
         while (other := self.alias.get(node)) is not None:
             node = other
         return node
 
     def _operands(self, node: torch.fx.Node) -> list[torch.fx.Node]:
-        """The operands in the folded graph: of a prologue those that it does not hand on."""
+        """Return the operands in the folded graph; a prologue loses those it passes through."""
         if callee_name(node) != PROLOGUE:
             return node.all_input_nodes
         operands: list[torch.fx.Node] = []
@@ -349,7 +349,7 @@ class _Fold:
         return operands
 
     def _parameters(self) -> Iterator[tuple[int, tuple[str, str]]]:
-        """Steps of the backward, and (role, name) of the inputs that they accumulate into."""
+        """Yield each accumulating backward step with (role, name) of its input."""
         for node in self.kept:
             if calls(node, "accumulate_grad"):
                 known = self._known(node.args[0])
@@ -358,14 +358,14 @@ class _Fold:
                     yield step, known
 
     def _known(self, node: Any) -> tuple[str, str] | None:
-        """(role, name) of a node that is a known tensor, None of any other."""
+        """Return (role, name) of a known tensor, `None` for any other node."""
         group, index = self.elements.get(node, ("", 0))
         return self.facts.inputs.get(index) if group == "inputs" else None
 
     # -- the folded graph ------------------------------------------------------------------------
 
     def build(self) -> torch.fx.Graph:
-        """The folded graph; fills `inputs` and `notes`."""
+        """Build the folded graph, filling `inputs` and `notes`."""
         notes = {node: self._note(node) for node in self.kept}
         used = [node for node in self.elements if node in self.users]
         self._find_symbols(used)
@@ -386,7 +386,7 @@ class _Fold:
         node: torch.fx.Node,
         operand: Callable[[torch.fx.Node], torch.fx.Node],
     ) -> torch.fx.Node:
-        """Append a copy of a kept node; `operand` gives the new node of an old one."""
+        """Append a copy of a kept node; `operand` maps old nodes to new ones."""
         args = node.args
         if callee_name(node) == PROLOGUE:
             *others, grads = args[2:]
@@ -407,11 +407,9 @@ class _Fold:
         return copy
 
     def _body(self, node: torch.fx.Node) -> str:
-        """The name of a body, as in the AOT backward that it was copied with.
-
-        Compiled autograd makes an attribute for each *use* of a body, `true_graph_1` becoming
-        `true_graph_10`. Here all uses in one AOT backward have one again.
-        """
+        """Return the name of a body in the AOT backward that it was copied from."""
+        # Compiled autograd makes one attribute for each *use* of a body: true_graph_1 becomes
+        # true_graph_10. Merge all uses in one AOT backward into one attribute again.
         target = str(node.target)
         copy = _COPIED.match(node.name)
         if copy is None:
@@ -434,7 +432,7 @@ class _Fold:
         return self.claimed[key]
 
     def _note(self, node: torch.fx.Node) -> Note:
-        """The module, parameter and line of a kept node, as far as they are known."""
+        """Return the known module, parameter and line of a kept node."""
         origin = self.copied.get(node)
         if origin is not None:
             return Note(origin.module, source=origin.source)
@@ -450,7 +448,7 @@ class _Fold:
     # -- inputs ----------------------------------------------------------------------------------
 
     def _input_name(self, node: torch.fx.Node, notes: dict[torch.fx.Node, Note]) -> tuple[str, str]:
-        """(role, name) of an element: its own where it is known, else after its first user."""
+        """Return (role, name) of an element; an unknown element is named after its first user."""
         group, index = self.elements[node]
         known = self._known(node)
         if known is not None:
@@ -472,7 +470,7 @@ class _Fold:
         return "input", note.name(word)
 
     def _input_result(self, node: torch.fx.Node) -> Result:
-        """The description of an element's value."""
+        """Return the description of an element's value."""
         group, _ = self.elements[node]
         if group == "sizes":
             return self.symbols.get(self.facts.numbers.get(node.name, -1))
@@ -485,7 +483,7 @@ class _Fold:
     # -- shapes ----------------------------------------------------------------------------------
 
     def _result(self, node: torch.fx.Node) -> Result:
-        """The description of a kept node's value, with symbols for sizes that are inputs."""
+        """Return the description of a kept node's value, with symbols for sizes that are inputs."""
         origin = self.copied.get(node)
         result = self.facts.results.get(node.name)
         if origin is not None and origin.result is not None:
@@ -500,9 +498,10 @@ class _Fold:
         return self._symbolic(result)
 
     def _find_symbols(self, used: list[torch.fx.Node]) -> None:
-        """Give each size that is an input a symbol: equal sizes share one, as they do in Dynamo.
+        """Assign a symbol to each size that is an input.
 
-        Sizes of an AOT backward have the symbols of its forward.
+        Equal sizes share a symbol, as in Dynamo. Sizes of an AOT backward keep the symbols of its
+        forward.
         """
         sizes = [node for node in used if self.elements[node][0] == "sizes"]
         for node in used if sizes else ():
@@ -515,11 +514,11 @@ class _Fold:
                 self.symbols[number] = Symbol(symbol)
 
     def _take_symbols(self, node: torch.fx.Node, result: Result) -> None:
-        """Take the symbols of an AOT backward's input: what was a number in the run is one there.
+        """Map the numbers observed in the run to the symbols of an AOT backward's input.
 
         Args:
-            node: the element that is that input.
-            result: the description of the input there.
+            node: the element that is the input.
+            result: the description of the input in the AOT backward.
         """
         observed = self.facts.results.get(node.name)
         if isinstance(result, Symbol) and node.name in self.facts.numbers:
@@ -531,7 +530,7 @@ class _Fold:
                     self.symbols.setdefault(number, size)
 
     def _symbolic(self, result: Result) -> Result:
-        """The description with symbols for the sizes that have one."""
+        """Replace the sizes in a description by their symbols."""
         if isinstance(result, tuple):
             return tuple(self._symbolic(item) for item in result)
         if not self.symbols or not isinstance(result, TensorMeta):
@@ -541,9 +540,7 @@ class _Fold:
 
 
 def _handed_on(prologue: torch.fx.Node) -> list[Any]:
-    """What a prologue is given and gives first: sizes, saved values, and opaque objects.
-
-    Before torch 2.10 it is given no opaque objects. Its last argument is the gradient.
-    """
+    """Return the operands that a prologue passes through: sizes, saved values, opaque objects."""
+    # Before torch 2.10, there are no opaque objects. The last argument is the gradient.
     saved, sizes, *others, _ = prologue.args
     return [item for part in (sizes, saved, *others) for item in part]  # type: ignore[union-attr]

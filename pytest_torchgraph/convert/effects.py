@@ -1,18 +1,19 @@
 """Side effects of nodes, and the order that they impose (`Node.after`).
 
-- `schema`: the effects of an op, from its schema.
-- `by_name`: those of functions and methods without a schema, by their names.
-- `aliasing`: the last write to each storage.
-- `tracker`: fx nodes -> `Node.effects` and `Node.after`, by these three.
+- `Storages`: the last write to each storage.
+- `facts`, `kinds`, `written`, `draws`: effects of an op, from its schema.
+- `node_writes`, `is_view`, `node_draws`: the same by name, for functions and methods without a
+  schema.
+- `EffectTracker`: fx nodes -> `Node.effects` and `Node.after`, using the above.
 
-Operands alone do not say so where the write goes through another tensor. An example:
+Operands do not show the order if a write goes through another tensor:
 
     y = x.view(-1)      shares the storage of x
     y.add_(1)           writes it
-    x.sum()             reads it, and has no operand that says so: `after` is `add_`
+    x.sum()             reads it, but add_ is not an operand: `after` is `add_`
 
-`schema` and `by_name` say which arguments a call writes, and which one its result is a view of;
-`aliasing` says which node wrote a storage last.
+Schemas and names determine which arguments a call writes, and which argument its result is a view
+of. `Storages` determines which node wrote a storage last.
 """
 
 from __future__ import annotations
@@ -35,15 +36,15 @@ Name = TypeVar("Name", bound=Hashable)
 
 
 class Storages(Generic[Name]):
-    """The last write to each storage, while nodes are added in the order in which they run.
+    """Record of the last write to each storage. Nodes are added in execution order.
 
     A storage is any hashable key; `Name` is a node's name or number.
 
     Attributes:
-        clock: number of the latest event, a definition or a write.
-        defined: the time of each node's definition.
-        written: for each storage its last writer and the time of that write.
-        owner: for each storage the node that was the first with a result in it.
+        clock: number of the latest event (a definition or a write).
+        defined: time of each node's definition.
+        written: last writer of each storage, and the time of the write.
+        owner: first node with a result in each storage.
     """
 
     def __init__(self) -> None:
@@ -53,18 +54,18 @@ class Storages(Generic[Name]):
         self.owner: dict[Hashable, Name] = {}
 
     def define(self, name: Name, storages: Iterable[Hashable] = ()) -> None:
-        """Add a node, with results in these storages."""
+        """Add a node whose results are in the given storages."""
         self.clock += 1
         self.defined[name] = self.clock
         for storage in storages:
             self.owner.setdefault(storage, name)
 
     def after(self, operands: Sequence[tuple[Name, Hashable]]) -> tuple[Name, ...]:
-        """The writers that a node must come after, and that are none of its operands.
+        """Return the writers that a node must follow, excluding its operands.
 
         Args:
-            operands: (name, storage) of each. A write before an operand was defined is left out:
-                the operand itself comes after it.
+            operands: (name, storage) of each operand. Writes before the definition of an operand
+                are left out: the operand itself follows them.
         """
         if not self.written:
             return ()
@@ -79,48 +80,50 @@ class Storages(Generic[Name]):
         return tuple(writers)
 
     def write(self, name: Name, storage: Hashable) -> None:
-        """Add a write of a storage by node `name`, which is defined before."""
+        """Add a write of a storage by node `name`, which must be defined already."""
         self.clock += 1
         self.written[storage] = (name, self.clock)
 
 
 COLLECTIVE_NAMESPACES = ("_c10d_functional", "c10d_functional", "c10d", "_dtensor")
-"""The namespaces of collectives, every op of which communicates; others tell by a group's name."""
+"""Namespaces in which every op communicates. Other ops communicate if they take a group name."""
 
 SYNCS = frozenset({"_local_scalar_dense", "item", "equal", "is_nonzero", "allclose"})
-"""Ops that read a value back to Python: the host waits for the device, also if it is unused."""
+"""Ops that read a value back to Python. The host waits even if the value is unused."""
 
 READING = frozenset({"Tensor.__array__", "Tensor.__dlpack__", "Tensor.numpy", "Tensor.tolist"})
-"""Methods that read a tensor and dispatch no op: they are recorded by name."""
+"""Methods that read a tensor without dispatching an op; recorded by name."""
 
 CHECKS = frozenset({"_assert_async", "_functional_assert_async"})
-"""Ops that only raise where a condition does not hold; their effect is `opaque`."""
+"""Ops whose only effect is to raise if a condition does not hold; their effect is `opaque`."""
 
 HIDDEN_WRITES = {
     "aten.native_batch_norm.default": (3, 4, 5),
     "aten.cudnn_batch_norm.default": (3, 4, 5),
     "aten.miopen_batch_norm.default": (3, 4, 5),
 }
-"""Ops that write running statistics although their schema does not say so: the positions of mean
-and variance, and of the flag `training`, without which they do not."""
+"""Ops that write running statistics without declaring it in their schema.
+
+Positions of mean, variance and the flag `training`. The ops write only if `training` is true.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaFacts:
-    """The effects of an op, as far as its schema and name tell.
+    """Effects of an op according to its schema and name.
 
     Attributes:
-        writes: positions of the positional arguments that are written.
-        writes_named: names of the keyword arguments that are written.
-        aliases: positions of the arguments that an output is a view of.
-        random: whether the op can draw from the random number generator (see `draws`).
-        communicates: whether it is a collective.
-        syncs: whether it reads a value back to Python.
-        checks: whether it only raises where a condition does not hold.
-        hidden: an entry of `HIDDEN_WRITES`, or ().
-        name: the op's qualified name.
-        takes_group: whether an argument is the name of a process group, or the own rank.
-        pure: whether no call of the op has an effect.
+        writes: positions of written positional arguments.
+        writes_named: names of written keyword arguments.
+        aliases: positions of arguments that an output is a view of.
+        random: True if the op can draw from the random number generator (see `draws`).
+        communicates: True for a collective.
+        syncs: True if the op reads a value back to Python.
+        checks: True if the only effect is to raise if a condition does not hold.
+        hidden: entry of `HIDDEN_WRITES`, or ().
+        name: qualified name of the op.
+        takes_group: True if an argument is the name of a process group, or the rank itself.
+        pure: True if no call of the op has an effect.
     """
 
     writes: tuple[int, ...] = ()
@@ -153,13 +156,13 @@ PURE = SchemaFacts()
 
 
 def _names_group(op: torch._ops.OpOverload) -> bool:
-    """Whether an op takes the name of a process group, as one of somebody's own does."""
+    """Return True if an op takes the name of a process group, e.g. a custom collective."""
     return any(argument.name == GROUP_NAME for argument in op._schema.arguments)
 
 
 @functools.lru_cache(maxsize=8192)
 def facts(op: Any) -> SchemaFacts:
-    """The effects of an overload, or of a method that reads a tensor; `PURE` for anything else."""
+    """Return the effects of an overload, or of a method in `READING`; otherwise `PURE`."""
     if op in READING:
         return SchemaFacts(syncs=True, name=op)
     if not isinstance(op, torch._ops.OpOverload):
@@ -191,7 +194,7 @@ def facts(op: Any) -> SchemaFacts:
 
 
 def kinds(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[EffectKind]:
-    """The effects of a call on something global: all but `mutates`."""
+    """Return the global effects of a call: all except `mutates`."""
     known = facts(op)
     effects: list[EffectKind] = []
     if known.random and draws(op, args, kwargs):
@@ -206,18 +209,19 @@ def kinds(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Effect
 
 
 def written(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-    """The arguments that a call writes."""
+    """Return the arguments that a call writes."""
     known = facts(op)
     values = [args[i] for i in known.writes if i < len(args)]
     values += [kwargs[name] for name in known.writes_named if name in kwargs]
     hidden = known.hidden
+    # Batch norm updates running statistics in training only.
     if hidden and len(args) > hidden[2] and args[hidden[2]]:
         values += [args[i] for i in hidden[:2]]
     return values
 
 
 def draws(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether a call draws random numbers; an attention without dropout does not."""
+    """Return True if a call draws random numbers. Attention without dropout does not."""
     if not facts(op).random:
         return False
     schema = op._schema.arguments
@@ -233,7 +237,7 @@ _INPLACE = frozenset(
     getattr(operator, f"i{name}")
     for name in "add sub mul truediv floordiv mod pow matmul and or xor lshift rshift".split()
 )
-"""The functions of Python's in-place operators, as `operator.iadd` for `+=`."""
+"""Functions of Python's in-place operators, e.g. `operator.iadd` for `+=`."""
 _KERNEL = "triton_kernel_wrapper_mutation"
 """A Triton kernel that writes its operands."""
 _VIEWS = frozenset(
@@ -251,17 +255,17 @@ _RANDOM = frozenset(
 
 
 def has_schema(node: torch.fx.Node) -> bool:
-    """Whether the node calls an overload, whose schema gives its effects."""
+    """Return True if the node calls an overload, whose schema declares its effects."""
     return isinstance(node.target, torch._ops.OpOverload)
 
 
 def node_writes(node: torch.fx.Node) -> list[torch.fx.Node]:
-    """The operands that a node writes, by its schema where it has one."""
+    """Return the operands that a node writes, from its schema if it has one, else by name."""
     arguments: list[Any]
     if isinstance(node.target, torch._ops.OpOverload):
         arguments = written(node.target, tuple(node.args), dict(node.kwargs))
     elif str(node.target) == _KERNEL:
-        arguments = [node.kwargs.get("kwargs")]  # torch does not say which of them it writes
+        arguments = [node.kwargs.get("kwargs")]  # torch does not record which operands it writes
     else:
         word = node.target if isinstance(node.target, str) else ""
         inplace = (
@@ -280,12 +284,12 @@ def node_writes(node: torch.fx.Node) -> list[torch.fx.Node]:
 
 
 def is_view(node: torch.fx.Node) -> bool:
-    """Whether the result is a view of the first argument, by the name; false with a schema."""
+    """Return True if, by name, the result is a view of the first argument. False with a schema."""
     return not has_schema(node) and _word(node) in _VIEWS
 
 
 def node_draws(node: torch.fx.Node) -> bool:
-    """Whether the call draws random numbers, by the name; false with a schema."""
+    """Return True if, by name, the call draws random numbers. False with a schema."""
     if has_schema(node) or node.op not in ("call_function", "call_method"):
         return False
     training = node.args[2] if len(node.args) > 2 else node.kwargs.get("training", True)
@@ -293,17 +297,17 @@ def node_draws(node: torch.fx.Node) -> bool:
 
 
 def _word(node: torch.fx.Node) -> str:
-    """The last part of the op's name."""
+    """Return the last part of the op's name."""
     return op_name(node.target).rpartition(".")[2]
 
 
 class EffectTracker:
-    """Follows storages through the nodes of a graph, which are added in their order.
+    """Tracker of storages through a graph. Nodes are added in graph order.
 
-    A storage is known by the name of the first node that has its value there.
+    A storage is identified by the name of the first node whose value is in it.
 
     Args:
-        names: the name of each node, to be there when the node is added.
+        names: node names. A node must be named before it is added.
     """
 
     def __init__(self, names: Mapping[torch.fx.Node, str]):
@@ -312,13 +316,13 @@ class EffectTracker:
         self._storage_of: dict[torch.fx.Node, str] = {}
 
     def add_input(self, node: torch.fx.Node) -> None:
-        """Add a placeholder, which has a storage of its own."""
+        """Add a placeholder with its own storage."""
         name = self._names[node]
         self._storages.define(name, [name])
         self._storage_of[node] = name
 
     def add_call(self, node: torch.fx.Node) -> tuple[tuple[Effect, ...], tuple[Ref, ...]]:
-        """Add any other node: its effects, and the writes that it must come after."""
+        """Add a call. Return its effects, and the writes that it must follow."""
         name = self._names[node]
         args, kwargs = tuple(node.args), dict(node.kwargs)
         operands = [
@@ -346,7 +350,7 @@ class EffectTracker:
     def _aliased(
         self, node: torch.fx.Node, args: tuple[Any, ...], writes: list[torch.fx.Node]
     ) -> torch.fx.Node | None:
-        """The operand whose storage the result shares: one that is written, or viewed."""
+        """Return the operand (written or viewed) whose storage the result shares."""
         aliases = facts(node.target).aliases
         shared: list[Any] = writes or [args[i] for i in aliases if i < len(args)]
         if not shared and args and is_view(node):

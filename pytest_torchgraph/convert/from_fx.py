@@ -1,12 +1,12 @@
-"""From a torch.fx graph to a `Graph`.
+"""Convert a torch.fx graph to a `Graph`.
 
-The parts of a node, and the modules that read them:
+Parts of a node, and the modules that read them:
 
     fx.Node.op, target   op name (`ops.qualified`, `normalize`), target
     fx.Node.args         references and constants (`canonical_names`)
     fx.Node.meta         result, module path, source line (`node_meta`)
     schemas, names       effects, `after` (`effects`)
-    placeholders, desc   order of inputs and outputs, saved values (`declared_order`)
+    placeholders, desc   order of inputs and outputs, saved values (`placeholders`)
 """
 
 from __future__ import annotations
@@ -38,27 +38,27 @@ from .rng_states import Copies
 
 @dataclass
 class Naming:
-    """Names and roles for the conversion of one fx graph, from the mechanism that captured it.
+    """Names and roles for converting one fx graph, supplied by the capture mechanism.
 
     Attributes:
-        inputs: (role, name) of a placeholder by its fx name, a role being one of
-            `graph.model.INPUT_OPS`; saved values in the order in which the forward computes them.
-            A placeholder that is missing is an `input` with its fx name.
-        modules: path of a module by its `id`.
-        ranks: position of each declared input, by name. With it inputs, saved values and
-            the values returned for inputs are put in that order (see `declared_order`).
-        dynamo: (role, name) of each input of the Dynamo graph, to which `desc` refers by position.
-        body: whether the graph is the body of a higher-order op. All its outputs are real: the op
-            itself says which of them it saves.
-        plain: whether `nn_module_stack` holds module paths, as torch.fx writes it, and not Dynamo's
+        inputs: (role, name) of each placeholder, by fx name. A role is one of
+            `graph.model.INPUT_OPS`. Saved values are in the order in which the forward computes
+            them. A missing placeholder is an `input` under its fx name.
+        modules: module paths by `id`.
+        ranks: position of each declared input, by name. If given, inputs, saved values and
+            values returned for inputs are sorted by it (see `placeholders`).
+        dynamo: (role, name) of each input of the Dynamo graph. `desc` refers to them by position.
+        body: True for the body of a higher-order op. All its outputs are real: the op itself
+            determines which of them it saves.
+        plain: True if `nn_module_stack` holds module paths (torch.fx), False if it holds Dynamo
             sources.
-        forward: for a backward, the graph that it belongs to.
-        given: whether the user handed the graph over: then it is taken as it is, and the dtype and
-            shape of a constant are those of the attribute, whatever its meta says.
-        tensors: of a graph that was handed over, the tensor of an input by its fx name.
-        values: the value of a constant that is an input, by its fx name; see `Node.args`.
-        is_made: tells a constant that the code made from one that was there before the call; None
-            if all are made.
+        forward: for a backward, its forward graph.
+        given: True if the user passed in the graph. It is then converted as is, and constants take
+            dtype and shape from the attribute, whatever their meta holds.
+        tensors: for a graph passed in by the user, the tensor of each input, by fx name.
+        values: value of each constant that is an input, by fx name; see `Node.args`.
+        is_made: predicate that returns True for a constant made by the code, and False for a
+            constant that existed before the call. `None` if all constants are made by the code.
     """
 
     inputs: dict[str, tuple[str, str]] = field(default_factory=dict)
@@ -76,21 +76,20 @@ class Naming:
 
 @dataclass
 class Converted:
-    """A `Graph` together with the fx graph that it was converted from.
+    """A `Graph` and the fx graph it was converted from.
 
     Attributes:
-        graph: the graph.
-        names: name of each node in `graph`, by its name in `fx`. They are in the order of the
-            nodes, except that an alias that autograd made (`aten.detach`) comes right after the
-            value that it is an alias of.
-        owner: the module with the attributes that `fx` refers to; None where it has none.
+        graph: the converted graph.
+        names: node names in `graph`, by name in `fx`, in node order. Exception: an alias made by
+            autograd (`aten.detach`) directly follows the value it aliases.
+        owner: the module holding the attributes that `fx` refers to, or `None`.
         fx: the fx graph.
-        canon: the names of symbols and devices that the conversion used.
-        naming: the names and roles of inputs and modules that it used.
-        returned: positions in the output of `fx` of the values that `graph` returns, and then of
-            those that it saves for its backward; None where both return the same.
-        position_of: gives the position of a tensor among what Dynamo's graph returned, None if that
-            did not return it; None if nobody noted that.
+        canon: canonical names of symbols and devices used by the conversion.
+        naming: names and roles of inputs and modules used by the conversion.
+        returned: positions in the output of `fx`: first of the values that `graph` returns, then
+            of the values that it saves for its backward. `None` if both graphs return the same.
+        position_of: function that returns the position of a tensor among the outputs of Dynamo's
+            graph, or `None` if the tensor is not an output. `None` if positions were not recorded.
     """
 
     graph: Graph
@@ -104,12 +103,12 @@ class Converted:
 
 
 class HasGraph(Protocol):
-    """A `torch.fx.GraphModule`, or a printed one that was read (`printed.reading.Printed`)."""
+    """A `torch.fx.GraphModule`, or a graph parsed from printed text (`printed.reading.Printed`)."""
 
     graph: torch.fx.Graph
 
     def get_submodule(self, target: str) -> Any:
-        """The module at an attribute path."""
+        """Return the module at an attribute path."""
         ...
 
 
@@ -125,32 +124,33 @@ def convert(
     """Convert an fx graph and the bodies of its higher-order ops.
 
     Args:
-        module: the graph, or the module that has it and the attributes that it refers to.
+        module: the graph, or the module that owns the graph and the attributes it refers to.
         name: name of the graph in its capture.
         kind: see `Graph`.
-        level: see `ops.levels.Level`.
-        canon: shared by the graphs of one capture, so that a symbol has one name in all of them.
-        naming: names and roles of inputs and modules, where they are known.
+        level: see `ops.names.Level`.
+        canon: names shared by the graphs of one capture: a symbol has the same name in all of
+            them.
+        naming: names and roles of inputs and modules, if known.
     """
     converter = GraphConverter(module, canon or CanonicalNames(), naming or Naming())
     return converter.run(name, kind, level)
 
 
 class GraphConverter:
-    """Converts one fx graph, node by node in its order.
+    """Converter for one fx graph, node by node in graph order.
 
     Attributes:
         fx: the fx graph.
-        owner: the module that has it, None for a graph without one.
+        owner: the module that owns the fx graph, or `None`.
         canon, naming: see `convert`.
-        level, kind: those of the graph.
-        namer: gives the names of nodes.
-        names: the name that each node got.
-        paths: the module path of each node but the inputs.
-        positions: the position of each of these among them.
-        handed_on: the placeholders that are left out.
-        results: the result of each node.
-        subgraphs: bodies of higher-order ops, by their attribute paths.
+        level, kind: level and kind of the graph.
+        namer: generator of node names.
+        names: assigned name of each node.
+        paths: module path of each node, inputs excluded.
+        positions: position of each node, inputs excluded.
+        handed_on: placeholders left out of the graph.
+        results: result of each node.
+        subgraphs: bodies of higher-order ops, by attribute path.
         returned: see `Converted`.
     """
 
@@ -178,7 +178,7 @@ class GraphConverter:
         self._copies = Copies(naming.forward.fx) if naming.forward else None
 
     def run(self, name: str, kind: GraphKind, level: Level) -> Converted:
-        """The converted graph; to be called once."""
+        """Convert the graph. Call once only."""
         self.level = level
         self.kind = kind
         nodes: list[Node] = []
@@ -213,7 +213,7 @@ class GraphConverter:
         """Name the placeholders, and the symbols in their shapes.
 
         Returns:
-            The placeholders with their roles, in the order of the graph's inputs.
+            (placeholder, role) pairs, in the order of the graph's inputs.
         """
         placeholders = [
             node
@@ -224,7 +224,8 @@ class GraphConverter:
             placeholders.sort(key=self._order.of_input)
         for node in placeholders:
             value = rng_states.value_of(node)
-            if not isinstance(value, tuple | list):  # of these a printed graph shows nothing
+            # A printed graph shows nothing of tuples and lists.
+            if not isinstance(value, tuple | list):
                 self.canon.result(value)  # numbers the symbols in the order of the inputs
         roles: list[tuple[torch.fx.Node, str]] = []
         for node in placeholders:
@@ -239,7 +240,7 @@ class GraphConverter:
     # -- nodes -----------------------------------------------------------------------------------
 
     def input(self, node: torch.fx.Node, role: str) -> Node:
-        """The node of a placeholder."""
+        """Convert a placeholder."""
         name = self.names[node]
         self._tracker.add_input(node)
         defaults = tuple(self.canon.constant(value) for value in node.args)
@@ -249,7 +250,7 @@ class GraphConverter:
         return Node(name, "placeholder", role, defaults, {}, self.result(node), path)
 
     def node(self, node: torch.fx.Node) -> Node:
-        """The node of a call or of a get_attr."""
+        """Convert a call or a get_attr."""
         path = self.paths[node] = self.module_path(node)
         self.positions[node] = len(self.positions)
         op, target = self.op(node)
@@ -258,7 +259,7 @@ class GraphConverter:
         args, kwargs = mark_names(node.target, *normalize.arguments(node))
         result = self.result(node)
         called: tuple[Arg, ...] = ()
-        if op == GRAPH_MODULE:  # as of torch.fx.passes.split_module: its graph is a body
+        if op == GRAPH_MODULE:  # e.g. from torch.fx.passes.split_module: its graph is a body
             called = (SubgraphRef(self.body(node)),)
             result = result or returned_by(self.subgraphs[str(node.target)])
         values = tuple([self.arg(arg) for arg in args])
@@ -281,7 +282,7 @@ class GraphConverter:
         )
 
     def op(self, node: torch.fx.Node) -> tuple[str, str]:
-        """`Node.op` and `Node.target`."""
+        """Return `Node.op` and `Node.target`."""
         if node.op == "get_attr":
             target = str(node.target)
             anonymous = target.lstrip("_").startswith(("tensor_constant", "lifted_tensor"))
@@ -297,26 +298,26 @@ class GraphConverter:
         return normalize.operator_name(node) or op_name(node.target), ""
 
     def options(self, node: torch.fx.Node, op: str) -> str | None:
-        """`Node.options`."""
+        """Return `Node.options`."""
         if node.op != "call_module" or op == GRAPH_MODULE or self.owner is None:
             return None
         return module_options(self.owner.get_submodule(str(node.target)))
 
     def value_of_constant(self, node: torch.fx.Node) -> tuple[Arg, ...]:
-        """`Node.args` of a constant that the code made."""
+        """Return `Node.args` of a constant: its value if the code made it, otherwise empty."""
         tensor = self.attribute(node)
         is_made = self.naming.is_made
         return value_of_constant(tensor) if is_made is None or is_made(tensor) else ()
 
     def attribute(self, node: torch.fx.Node) -> Any:
-        """The attribute that a get_attr gives, None without an owner."""
+        """Return the attribute read by a get_attr, or `None` without an owner."""
         value: Any = self.owner
         for part in str(node.target).split("."):
             value = getattr(value, part, None)
         return value
 
     def name(self, node: torch.fx.Node, path: str, op: str, target: str) -> str:
-        """`Node.name`: a new one."""
+        """Claim a new name for a node."""
         if node.op in ("get_attr", "call_module"):
             return self.namer.claim(target or "constant")
         if op == "operator.getitem" and self.is_projection(node):
@@ -327,7 +328,7 @@ class GraphConverter:
         return self.namer.node(path, op)
 
     def is_projection(self, node: torch.fx.Node) -> bool:
-        """Whether the node takes one output of an op that has several."""
+        """Return True if the node selects one output of an op with several outputs."""
         if len(node.args) != 2 or type(node.args[1]) not in (int, str):
             return False
         producer = node.args[0]
@@ -338,11 +339,11 @@ class GraphConverter:
         return isinstance(self.results.get(producer), tuple)
 
     def module_path(self, node: torch.fx.Node) -> str:
-        """`Node.module`; of a call of a shared region the layer that it stands for."""
+        """Return `Node.module`; for a call of a shared region, the layer being called."""
         return self._regions.path(node, self.noted_path(node))
 
     def noted_path(self, node: torch.fx.Node) -> str:
-        """The module that torch notes for a node; without one, the module that it runs for."""
+        """Return the module recorded by torch for a node, else the module that it runs for."""
         if normalize.sums_gradients(node, self.kind):
             return self.path_of_sum(node)
         meta = rng_states.meta_of(node)
@@ -360,17 +361,15 @@ class GraphConverter:
         return self._backward.path(node) if self._backward is not None else ""
 
     def path_of_sum(self, node: torch.fx.Node) -> str:
-        """`Node.module` of a sum of gradients: that of the operand that was computed last.
-
-        Autograd adds a gradient to the others as it comes in, so this is the module whose backward
-        runs while it adds; a recording of what runs (`via="dispatch"`) says the same.
-        """
+        """Return `Node.module` of a sum of gradients: the module of the operand computed last."""
+        # Autograd adds each gradient as it arrives. The module whose backward is running at that
+        # moment is therefore the module of the last operand. via="dispatch" records the same.
         operands = [operand for operand in node.all_input_nodes if operand in self.paths]
         last = max(operands, key=self.positions.__getitem__, default=None)
         return "" if last is None else self.paths[last]
 
     def result(self, node: torch.fx.Node) -> Result:
-        """`Node.result`."""
+        """Return `Node.result`."""
         value = rng_states.value_of(node)
         if self.naming.given:
             own = self.attribute(node) if node.op == "get_attr" else None
@@ -381,7 +380,10 @@ class GraphConverter:
         return result
 
     def unrecorded_result(self, node: torch.fx.Node) -> Result:
-        """The result of a node without a value in its meta: the op's schema gives their number."""
+        """Return the result of a node without a value in its meta.
+
+        The op's schema determines the number of outputs.
+        """
         if not isinstance(node.target, torch._ops.OpOverload):
             return None
         returns = node.target._schema.returns
@@ -390,7 +392,7 @@ class GraphConverter:
         return (None,) * len(returns) or None
 
     def source(self, node: torch.fx.Node) -> Source | None:
-        """`Node.source`."""
+        """Return `Node.source`."""
         if (line := node.meta.get(node_meta.LINE)) is not None:
             return source_lines.from_line(*line)
         trace = rng_states.meta_of(node).get("stack_trace") or node.stack_trace
@@ -398,13 +400,13 @@ class GraphConverter:
         return source_lines.from_stack_trace(trace, call) if trace else None
 
     def effects(self, node: torch.fx.Node) -> tuple[tuple[Effect, ...], tuple[Ref, ...]]:
-        """`Node.effects` and `Node.after`."""
+        """Return `Node.effects` and `Node.after`."""
         return self._tracker.add_call(node)
 
     # -- arguments -------------------------------------------------------------------------------
 
     def arg(self, value: Any) -> Arg:
-        """An argument, its nodes as references."""
+        """Convert an argument; nodes become references."""
         if isinstance(value, torch.fx.Node):
             if value.op == "get_attr" and self.is_body(value):
                 return SubgraphRef(self.body(value))
@@ -418,13 +420,13 @@ class GraphConverter:
         return self.canon.constant(value)
 
     def is_body(self, node: torch.fx.Node) -> bool:
-        """Whether a get_attr gives the body of a higher-order op, or a module is a graph."""
+        """Return True if a get_attr or call_module refers to a graph, e.g. a higher-order body."""
         if self.owner is None:
             return False
         return isinstance(getattr(self.attribute(node), "graph", None), torch.fx.Graph)
 
     def body(self, node: torch.fx.Node) -> str:
-        """The name of the body that a node refers to; it is converted where it is met first."""
+        """Return the name of the body that a node refers to, converting it on first use."""
         name = str(node.target)
         if name not in self.subgraphs:
             assert self.owner is not None
@@ -449,7 +451,7 @@ class GraphConverter:
     # -- output ----------------------------------------------------------------------------------
 
     def output(self, node: torch.fx.Node) -> tuple[Node, list[Ref]]:
-        """The output node with the real outputs, and the values saved for backward."""
+        """Return the output node with the real outputs, and the values saved for backward."""
         value: Any = node.args[0]
         saved: list[Ref] = []
         positions = self.output_positions(node)
@@ -463,9 +465,9 @@ class GraphConverter:
         return Node("output", "output", "output", (self.arg(value),)), saved
 
     def output_positions(self, node: torch.fx.Node) -> tuple[list[int], list[int]] | None:
-        """Positions of the real outputs and of the values saved for backward, in our order.
+        """Return the positions of real outputs and of values saved for backward, in our order.
 
-        None where AOTAutograd does not describe the outputs, and where a pass has changed them.
+        `None` if AOTAutograd does not describe the outputs, or if a pass has changed them.
         """
         value: Any = node.args[0]
         descriptions = None if self.naming.body else rng_states.descriptions_of(node)
@@ -497,11 +499,9 @@ class GraphConverter:
 
 
 def _handed_on(node: torch.fx.Node) -> bool:
-    """Whether a placeholder is a mesh that no op takes.
-
-    torch hands one through forward and backward for each `DTensor`, and saves any of those that are
-    equal.
-    """
+    """Return True if a placeholder is a mesh that no op takes."""
+    # torch passes a mesh through forward and backward for each DTensor. If several meshes are
+    # equal, it saves an arbitrary one of them.
     if not torch_private.is_mesh(node_meta.value_of(node)):
         return False
     return all(user.op == "output" for user in node.users)

@@ -1,11 +1,12 @@
-"""Live graph modules: copies, the options their modules were made with, and the regions they call.
+"""Live graph modules: copies, constructor options of their modules, and the regions they call.
 
-A graph of modules shows a call of one, and no more. Two dropouts of other probabilities are other
-computations all the same. What a class of the user's keeps is not known to be an option.
+A graph of modules shows only the calls of modules, but two dropouts with different probabilities
+are different computations: hence the options. Only torch's modules have options here, since
+attributes of a user's class need not be options.
 
-Layers that are compiled as one region (`torch.compiler.nested_compile_region`) share a body, and
-torch notes for each call the module whose code calls the region, which may be the model. The layer
-shows in the parameters that a call hands over, and in a backward in what its forward saved.
+Layers compiled as one region (`torch.compiler.nested_compile_region`) share a body. For each call,
+torch records the module whose code calls the region, possibly the whole model. The layer is found
+from the parameters passed to the call, and in a backward from the values saved by its forward.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from ..graph.module_paths import common_path, module_of
 
 
 def copied(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
-    """A copy of a module's graphs, for a module that its owner goes on changing.
+    """Return a copy of a module's graphs, unaffected by later changes of the original.
 
     Parameters, buffers and submodules other than bodies are shared.
     """
@@ -33,14 +34,14 @@ def copied(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
         nodes[node] = graph.node_copy(node, nodes.__getitem__)
         nodes[node].meta = dict(node.meta)
     copy = torch.fx.GraphModule(gm, graph)
-    copy.meta.update(gm.meta)  # the `context_fn` of a checkpoint's body
+    copy.meta.update(gm.meta)  # holds the `context_fn` of a checkpoint's body
     for name in bodies(gm):
         copy.set_submodule(name, copied(gm.get_submodule(name)))  # type: ignore[arg-type]
     return copy
 
 
 def bodies(gm: torch.fx.GraphModule) -> Iterator[str]:
-    """The attribute paths of the bodies of the module's higher-order ops."""
+    """Yield the attribute paths of the bodies of a module's higher-order ops."""
     for name in dict.fromkeys(str(node.target) for node in gm.graph.find_nodes(op="get_attr")):
         value: Any = gm
         for part in name.split("."):
@@ -50,12 +51,13 @@ def bodies(gm: torch.fx.GraphModule) -> Iterator[str]:
 
 
 def runnable(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
-    """A module that computes the same as Dynamo's when it is run eagerly, with gradients.
+    """Return a module equivalent to Dynamo's that runs eagerly, with gradients.
 
-    Each `invoke_subgraph` becomes a plain call of its body: torch (2.13) differentiates that op on
-    fake tensors alone, so that its own backend "eager" fails as well. A module without the op is
-    returned itself.
+    Each `invoke_subgraph` becomes a plain call of its body. A module without the op is returned
+    unchanged.
     """
+    # torch 2.13 differentiates invoke_subgraph on fake tensors only: its own backend "eager" fails
+    # too.
     invoke = torch.ops.higher_order.invoke_subgraph
     if not any(
         isinstance(module, torch.fx.GraphModule)
@@ -81,7 +83,7 @@ _PLAIN = (bool, int, float, str, type(None))
 
 
 def module_options(module: Any) -> str | None:
-    """The options of a module of torch's, in the order of its class; None for another one."""
+    """Return the options of a torch module in the order of its class, `None` for other modules."""
     if not isinstance(module, torch.nn.Module) or not _is_of_torch(type(module)):
         return None
     options = [
@@ -97,9 +99,9 @@ def _options(module: torch.nn.Module) -> Iterator[str]:
     kind: Any = type(module)
     for name, default in _parameters(kind).items():
         value = getattr(module, name, inspect.Parameter.empty)
-        if default is True and not isinstance(value, bool):  # bias: a parameter, or None
+        if default is True and not isinstance(value, bool):  # bias=True: a parameter, or None
             value = value is not None
-        value = _of_one(value)
+        value = _of_one(value)  # (2, 2) and the default 2 are the same option
         if isinstance(value, tuple | list):
             known = all(isinstance(item, _PLAIN) for item in value)
         else:
@@ -113,7 +115,7 @@ def _options(module: torch.nn.Module) -> Iterator[str]:
 
 
 def _of_one(value: Any) -> Any:
-    """The one number of `(2, 2)`, which classes make of `2`."""
+    """Return the number in `(2, 2)`: classes expand `2` to that."""
     if isinstance(value, tuple) and value and all(item == value[0] for item in value):
         return value[0]
     return tuple(value) if isinstance(value, list) else value
@@ -121,7 +123,7 @@ def _of_one(value: Any) -> Any:
 
 @cache
 def _parameters(kind: type) -> Mapping[str, Any]:
-    """The defaults of what a class takes; of `LSTM(*args, **kwargs)` what its base takes."""
+    """Return the constructor defaults of a class; for `LSTM(*args, **kwargs)`, of its base."""
     for base in kind.__mro__:
         if "__init__" in vars(base):
             parameters = inspect.signature(base).parameters
@@ -136,7 +138,7 @@ def _parameters(kind: type) -> Mapping[str, Any]:
 
 @cache
 def _names(kind: type) -> tuple[str, ...]:
-    """The attributes that a module's forward reads."""
+    """Return the names used by a module's forward."""
     code = getattr(getattr(kind, "forward", None), "__code__", None)
     return () if code is None else tuple(code.co_names)
 
@@ -146,15 +148,15 @@ def _is_of_torch(kind: type) -> bool:
 
 
 _RESULT = re.compile(r"(\A|/)invoke_subgraph(\.\d+)?#\d+\Z")
-"""The name of a result of a shared region."""
+"""Name of a result of a shared region."""
 
 
 class Regions:
-    """Finds the layers that the calls of shared regions in a graph stand for.
+    """Layers called by the calls of shared regions in a graph.
 
     Args:
         fx: the graph.
-        inputs: the role and the name of its inputs, by their names in `fx`.
+        inputs: (role, name) of the graph's inputs, by name in `fx`.
     """
 
     def __init__(self, fx: torch.fx.Graph, inputs: Mapping[str, tuple[str, str]]):
@@ -162,7 +164,7 @@ class Regions:
         self._inputs = inputs
 
     def path(self, node: torch.fx.Node, noted: str) -> str:
-        """The module of a node: that of a call of a region may be inside of what torch noted."""
+        """Return the module of a node; a region's layer may be inside the module torch noted."""
         if node.target is not torch.ops.higher_order.invoke_subgraph:
             return noted
         path = self._paths[node]
@@ -183,7 +185,7 @@ class Regions:
         return paths
 
     def _owner(self, operand: object) -> str:
-        """The module whose parameter an operand is, or whose region saved it; "" for others."""
+        """Return the module that owns a parameter, or whose region saved a value; otherwise ""."""
         if not isinstance(operand, torch.fx.Node):
             return ""
         while operand.op == "call_function" and len(operand.all_input_nodes) == 1:
@@ -197,11 +199,11 @@ class Regions:
 
 
 def _own_paths(owners: Sequence[Sequence[str]]) -> list[str]:
-    """The module of each of several calls, from the owners of their operands.
+    """Return the module of each call, from the owners of the calls' operands.
 
-    What two calls have in common, as a shared weight or the names inside of a layer, tells nothing:
-    `layers.0.fc` and `layers.1.fc` are of `layers.0` and `layers.1`.
+    `layers.0.fc` and `layers.1.fc` give `layers.0` and `layers.1`.
     """
+    # Parts shared by calls (a shared weight, names inside a layer) do not identify the layer.
     paths = []
     for own in owners:
         others = [other for other in owners if other is not own]
@@ -215,7 +217,7 @@ def _own_paths(owners: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _differing(path: str, others: Sequence[str]) -> str:
-    """A path up to the last part in which it differs from another; all of it without others."""
+    """Return a path up to its last part that differs from `others`; all of it without others."""
     parts = path.split(".")
     ends = [0 if others else len(parts)]
     for other in others:

@@ -1,9 +1,8 @@
-"""The meta of fx nodes: our own keys, readers of torch's, and modules for backward ops that have
-none.
+"""Meta of fx nodes: our own keys, access to torch's keys, and modules for backward ops.
 
-torch finds the module of an op in a backward by the sequence number of the autograd node that ran
-it: that of the forward op which made the autograd node. An in-place op of the forward has its
-successor's number, so that nothing is found for its backward (`x /= x.sum()`).
+torch finds the module of a backward op by the sequence number of the running autograd node, which
+equals the number of the forward op that created the node. An in-place forward op has the number of
+its successor, so torch finds no module for its backward (`x /= x.sum()`).
 """
 
 from __future__ import annotations
@@ -22,24 +21,22 @@ if TYPE_CHECKING:
 
 
 RESULT = "torchgraph_result"
-"""Key for a result that is described already: a `Result`, or one that a printed graph shows."""
+"""Key of a description: a `Result`, or a result as printed in a graph."""
 
 COMMUNICATES = "torchgraph_communicates"
-"""Key for whether a call was seen to communicate when it ran."""
+"""Key of a flag: the call was observed to communicate when it ran."""
 
 LINE = "torchgraph_line"
-"""Key for the code object and line number that a node comes from."""
+"""Key of the source line of a node, as arguments of `source_lines.from_line`."""
 
 SCOPE = "torchgraph_scope"
-"""Key for the function that a printed node's line is in, a part of its name (`printed.scopes`)."""
+"""Key of the scope (file and function) of a printed node's line, a part of the node's name."""
 
 
 def value_of(node: torch.fx.Node) -> Any:
-    """The value of a node as its meta has it, None where it has none.
-
-    A pass that runs the graph (`example_value`, `val`, `tensor_meta`) goes before `RESULT`, which
-    was noted when the graph was made.
-    """
+    """Return the value of a node from its meta, or `None`."""
+    # Values written by a pass that runs the graph take precedence over RESULT, which was noted
+    # when the graph was made.
     for key in ("val", "example_value", "tensor_meta", RESULT):
         value = node.meta.get(key)
         if value is not None:
@@ -48,20 +45,21 @@ def value_of(node: torch.fx.Node) -> Any:
 
 
 def call_of(meta: Mapping[str, Any]) -> str:
-    """Return the call of a torch function that a node is a part of, by its name in Dynamo's graph.
+    """Return the torch function call that a node is part of, by its name in Dynamo's graph.
 
-    `torch.einsum` and `@` become several ops each; all ops of one call have one name.
+    `torch.einsum` and `@` become several ops each; all ops of one call share the name.
     """
     return "/".join(str(call[0]) for call in meta.get("source_fn_stack") or ())
 
 
 def stack_path(key: Any, value: Any, modules: Mapping[int, str]) -> str:
-    """The module path of one entry of Dynamo's `nn_module_stack`.
+    """Return the module path of one entry of Dynamo's `nn_module_stack`.
 
     Args:
-        key: the entry's key, which begins with the `id` of the module.
+        key: key of the entry, which begins with the `id` of the module.
         value: the entry: Dynamo's source of the module, and its class.
-        modules: paths of known modules by `id`; of any other the path is made of its source.
+        modules: paths of known modules by `id`. The path of an unknown module is derived from its
+            source.
     """
     number = str(key).partition("@")[0].partition("_")[0]
     if number.isdecimal() and int(number) in modules:
@@ -70,13 +68,13 @@ def stack_path(key: Any, value: Any, modules: Mapping[int, str]) -> str:
 
 
 _SEQUENCE = "seq_nr"
-"""Key of torch's for the sequence number of a node."""
+"""torch's key of a node's sequence number."""
 _FOUND = ("nn_module_stack", "fwd_nn_module_stack")
-"""Keys of torch's for the modules of a node; also there where it is known to be in none."""
+"""torch's keys of a node's modules; present even if the node is known to be in no module."""
 
 
 class BackwardModules:
-    """Finds modules by the sequence numbers of the forward.
+    """Lookup of modules by the sequence numbers of a forward.
 
     Args:
         forward: the forward graph.
@@ -93,9 +91,9 @@ class BackwardModules:
         self._paths = [modules[number] for number in self._numbers]
 
     def path(self, node: torch.fx.Node) -> str:
-        """The innermost module of both the forward op before and the one after a node's own.
+        """Return the innermost common module of the forward ops around a node's sequence number.
 
-        "" for a node that torch knows to be in no module, and for one without a number.
+        "" if torch knows that the node is in no module, or if the node has no number.
         """
         number = _number(node)
         if number is None or any(key in node.meta for key in _FOUND):

@@ -1,7 +1,7 @@
-"""One form for calls that releases of torch write differently, and the values of small constants.
+"""Normalize calls that torch releases write differently, and read values of small constants.
 
-Only forms of the *same* call are unified here, and a node does not show which one it had. Another
-op that computes the same stays; `graph.equality.canonical` unifies those, for comparisons only.
+Only forms of the *same* call are unified, and the node does not keep the original form. Different
+ops with the same result stay different: `graph.equality.canonical` unifies them for comparisons.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .. import torch_private
 from ..graph.model import Arg, Atom, GraphKind
 
 COMPARISONS = {f"__{name}__": f"operator.{name}" for name in ("eq", "ne", "lt", "le", "gt", "ge")}
-"""Operators that Dynamo wrote as calls of methods before torch 2.13."""
+"""Operators that Dynamo wrote as method calls before torch 2.13."""
 
 _TRITON = re.compile(r"triton_kernel_wrapper_(functional|mutation)\Z")
 
@@ -27,25 +27,25 @@ BACKEND_FLAGS = {
     "aten::batch_norm": "cudnn_enabled",
     "aten::instance_norm": "cudnn_enabled",
 }
-"""Arguments that hold a flag of the process, `torch.backends.cudnn.enabled`, by the op's schema."""
+"""Arguments that hold the process flag `torch.backends.cudnn.enabled`, by schema name."""
 
 
 def operator_name(node: torch.fx.Node) -> str | None:
-    """The op of a comparison that is a method call (`x.__eq__(y)`); None for any other node."""
+    """Return the op of a comparison by method call (`x.__eq__(y)`), `None` for other nodes."""
     if node.op == "call_method" and len(node.args) == 2 and not node.kwargs:
         return COMPARISONS.get(str(node.target))
     return None
 
 
 def arguments(node: torch.fx.Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments of a call, without those that are no part of the model.
+    """Return the arguments of a call, without those that are not part of the model.
 
-    A Triton kernel stands in place of its number in a table of the process. Left out are
+    A Triton kernel's number in a table of the process is replaced by its name. Left out are
 
-    - a flag of the process (`BACKEND_FLAGS`), with the defaults before it, which torch writes only
+    - a process flag (`BACKEND_FLAGS`), with the defaults before it, which torch writes only
       because the flag follows;
-    - the key of an `invoke_subgraph`'s body in torch's cache: a number, which would change in all
-      calls of a graph when one is added.
+    - the key of an `invoke_subgraph` body in torch's cache: a number that would change in all
+      calls of a graph when one call is added.
     """
     target = node.target
     if isinstance(target, torch._ops.HigherOrderOperator) and _TRITON.match(target._name):
@@ -54,9 +54,9 @@ def arguments(node: torch.fx.Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 
 def _of_kernel(kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments of a Triton kernel: its name, its constants, and the others as they are."""
+    """Return the arguments of a Triton kernel: name, constants, and all others unchanged."""
     name = torch_private.triton_kernel_name(kwargs.get("kernel_idx"))
-    if name is None:  # from another process: the census refuses it
+    if name is None:  # from another process: the census rejects it
         return (), kwargs
     constants = torch_private.triton_constants(kwargs.get("constant_args_idx"))
     own = {
@@ -78,14 +78,14 @@ def _positional(node: torch.fx.Node) -> tuple[Any, ...]:
 
 @functools.lru_cache(maxsize=1024)
 def _flag(op: torch._ops.OpOverload) -> int | None:
-    """The position of the op's flag, which is its last argument; None for an op without one."""
+    """Return the position of an op's flag, which is its last argument; `None` without a flag."""
     name = BACKEND_FLAGS.get(op._schema.name)
     names = [argument.name for argument in op._schema.arguments]
     return names.index(name) if name in names else None
 
 
 def _without_defaults(op: torch._ops.OpOverload, args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The arguments without those at the end that equal their defaults."""
+    """Return the arguments without trailing ones that equal their defaults."""
     declared = op._schema.arguments
     while args:
         argument = declared[len(args) - 1]
@@ -99,13 +99,11 @@ def _without_defaults(op: torch._ops.OpOverload, args: tuple[Any, ...]) -> tuple
 
 
 def sums_gradients(node: torch.fx.Node, kind: GraphKind) -> bool:
-    """Whether a node of an AOT graph adds up gradients of one value.
-
-    Older releases of torch do not mark them. There every sum of two tensors in a backward
-    without `nn_module_stack` counts as one; that decides only the module that the node is put in.
-    """
+    """Return True if a node of an AOT graph sums gradients of one value."""
     if torch_private.marks_gradient_sums():
         return bool(node.meta.get("is_gradient_acc"))
+    # Older torch releases do not mark these sums: accept every sum of two tensors in a backward
+    # that has no nn_module_stack. A wrong guess affects only the module of the node.
     return (
         kind == "backward"
         and node.target is torch.ops.aten.add.Tensor
@@ -116,9 +114,9 @@ def sums_gradients(node: torch.fx.Node, kind: GraphKind) -> bool:
 
 
 MAX_ELEMENTS = 64
-"""The most elements of a constant whose value is kept."""
+"""Maximum number of elements of a constant whose value is kept."""
 DIGITS = 5
-"""The significant digits of floats: further ones differ between machines."""
+"""Significant digits of floats. Further digits differ between machines."""
 
 
 def value_of_constant(tensor: Any) -> tuple[Arg, ...]:
@@ -138,12 +136,13 @@ def value_of_constant(tensor: Any) -> tuple[Arg, ...]:
 
 
 def _numbers(tensor: torch.Tensor) -> Any:
-    """Do what `tolist` does, which a capture takes for a host sync of the target's."""
+    """Convert a tensor to nested lists, as `tolist`."""
+    # A capture would record a call of tolist as a host sync of the target.
     return tensor.item() if tensor.dim() == 0 else [_numbers(row) for row in tensor.unbind()]
 
 
 def rounded(value: Any) -> Any:
-    """The value with its floats rounded, its lists as tuples."""
+    """Return a value with floats rounded, and lists replaced by tuples."""
     if isinstance(value, list | tuple):
         return tuple(map(rounded, value))
     if isinstance(value, float):

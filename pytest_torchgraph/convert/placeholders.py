@@ -1,17 +1,18 @@
-"""Roles, names and order of the inputs of Dynamo's and AOTAutograd's graphs.
+"""Roles, names and order of the inputs of Dynamo and AOTAutograd graphs.
 
-They are told by the names of their classes, which live in a private module (since torch 2.9).
+AOTAutograd's descriptions of inputs and outputs are recognized by class name: the classes are in a
+private module (since torch 2.9).
 
 A role is one of `graph.model.INPUT_OPS`.
 
-torch puts inputs in the order of their first use, by which `f(x, y)` and `f(y, x)` would be the
-same graph. Here they are in the order in which the user declared them:
+torch orders inputs by first use, which would make `f(x, y)` and `f(y, x)` the same graph. Here,
+inputs are in declaration order:
 
-    inputs    declared ones as declared (tensors, then sizes, then numbers), then saved values as
-              the forward computes them, then tangents
-    saved     inputs as declared, then values as they are computed
-    outputs   new values of mutated inputs and gradients as the inputs are declared, then the
-              others as torch has them
+    inputs    declared inputs (tensors, then sizes, then numbers), then saved values in the
+              order in which the forward computes them, then tangents
+    saved     inputs in declaration order, then values in the order of computation
+    outputs   new values of mutated inputs and gradients in the declaration order of their
+              inputs, then all other outputs in torch's order
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ import torch
 import torch.fx
 
 _MAX_BASES = 8
-"""How many bases of views are followed: a bound against descriptions that refer in a circle."""
+"""Maximum number of view bases to follow, in case descriptions refer to each other in a cycle."""
 
 
 def input_index(description: Any) -> int | None:
-    """The position of the Dynamo input that a placeholder of AOTAutograd is, or is a view of."""
+    """Return the position of the Dynamo input that an AOTAutograd input is, or is a view of."""
     for _ in range(_MAX_BASES):
         if type(description).__name__ == "PlainAOTInput":
             return int(description.idx)
@@ -40,35 +41,36 @@ def input_index(description: Any) -> int | None:
 
 
 def output_index(description: Any) -> int | None:
-    """The position among the outputs of Dynamo's graph; None for what is none of these."""
+    """Return the position among the outputs of Dynamo's graph, `None` for any other output."""
     return int(description.idx) if type(description).__name__ == "PlainAOTOutput" else None
 
 
 def is_saved(description: Any) -> bool:
-    """Whether an output is a value that the forward saves for its backward."""
+    """Return True for a value that the forward saves for its backward."""
     return type(description).__name__.startswith("SavedForBackwards")
 
 
 def is_gradient(description: Any) -> bool:
-    """Whether an output is a gradient."""
+    """Return True if an output is a gradient."""
     return "GradAOTOutput" in type(description).__name__
 
 
 def belongs_to(description: Any, position: int, backward: bool) -> int | None:
-    """The position of the Dynamo input that an output is the new value or the gradient of.
+    """Return the position of the Dynamo input that an output updates or is the gradient of.
 
-    None for any other output.
+    `None` for any other output.
 
     Args:
-        position: the position of the output among the real ones.
-        backward: whether the graph is a backward.
+        description: `desc` of the output.
+        position: position of the output among the real outputs.
+        backward: True if the graph is a backward.
     """
     kind = type(description).__name__
     if kind == "InputMutationAOTOutput":
         return input_index(description.mutated_input)
     if kind == "GradAOTOutput":
         return input_index(description.grad_of)
-    # A backward returns None for an input without gradient, in the place of that input.
+    # A backward returns None for an input without gradient, at the position of that input.
     return position if backward and description is None else None
 
 
@@ -79,14 +81,14 @@ _NOISE = frozenset(
     {"_modules", "_parameters", "_buffers", "__closure__", "cell_contents", "__self__", "forward"}
     | {"L", "G", "__wrapped__", "_orig_mod", "__dict__"}
 )
-"""Steps that are no part of a path: containers of torch.nn, closures, wrappers, Dynamo's roots."""
+"""Steps left out of a path: torch.nn containers, closures, wrappers, Dynamo's roots."""
 
 STACK_VALUE = "___stack"
-"""Dynamo's source for a value that was on the stack at a graph break, in the code behind it."""
+"""Dynamo's source for a value on the stack at a graph break, in the code after the break."""
 
 
 def source_to_fqn(source: str) -> str:
-    """The path of a source: `fc.weight` for `L['self']._modules['fc'].weight`."""
+    """Return the path of a source: `fc.weight` for `L['self']._modules['fc'].weight`."""
     parts = [a or b or c for a, b, c in _PART.findall(source)]
     kept = [part for part in parts if part not in _NOISE]
     if len(kept) > 1 and kept[0] in ("self", "kwargs"):
@@ -95,7 +97,7 @@ def source_to_fqn(source: str) -> str:
 
 
 def module_fqn(source: str) -> str:
-    """The path of a module's source; "" for the module that the frame belongs to."""
+    """Return the path of a module's source; "" for the module that the frame belongs to."""
     path = source_to_fqn(source)
     return "" if path in ("self", "input", "mod") else path
 
@@ -106,16 +108,16 @@ def dynamo_inputs(
     tensors: Mapping[int, tuple[str, str]],
     numbers: Collection[str] = (),
 ) -> list[tuple[str, str]]:
-    """(role, name) of each input of a Dynamo graph.
+    """Return (role, name) of each input of a Dynamo graph.
 
-    A known tensor is recognized by identity, since Dynamo's own names are relative to the frame. To
-    be called inside the backend: Dynamo erases the sources in the nodes' meta afterwards.
+    Known tensors are recognized by identity, since Dynamo's own names are relative to the frame.
+    Call this inside the backend: Dynamo erases the sources in the nodes' meta afterwards.
 
     Args:
         gm: the graph.
-        example_inputs: the values that Dynamo hands to the backend, one for each placeholder.
-        tensors: (role, name) of each tensor that is known, by its id.
-        numbers: the names of the numbers among the target's arguments.
+        example_inputs: values that Dynamo passes to the backend, one per placeholder.
+        tensors: (role, name) of each known tensor, by `id`.
+        numbers: names of the numbers among the target's arguments.
     """
     named: list[tuple[str, str]] = []
     placeholders = [node for node in gm.graph.nodes if node.op == "placeholder"]
@@ -139,14 +141,15 @@ def aot_inputs(
     forward_names: dict[str, str],
     states: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, tuple[str, str]]:
-    """(role, name) of each placeholder of a graph of AOTAutograd, by its fx name.
+    """Return (role, name) of each placeholder of an AOTAutograd graph, by fx name.
 
     Args:
         gm: a forward, backward or inference graph.
-        dynamo: the inputs of the Dynamo graph that it was made from.
-        forward_names: for a backward, the names of its forward's nodes (`Converted.names`); a
-            placeholder with one of these is a saved value.
-        states: the forward's names of placeholders that are called otherwise (`rng_states`).
+        dynamo: inputs of the Dynamo graph it was compiled from.
+        forward_names: for a backward, the node names of its forward (`Converted.names`). A
+            placeholder with one of these names is a saved value.
+        states: forward's names of placeholders that the backward names differently
+            (`rng_states`).
     """
     named: dict[str, tuple[str, str]] = {}
     for node in gm.graph.nodes:
@@ -192,28 +195,29 @@ class DeclaredOrder:
         self._saved = {name: number for number, name in enumerate(saved)}
 
     def of_input(self, node: torch.fx.Node) -> tuple[int, int]:
-        """The key of a placeholder among the inputs."""
+        """Return the sort key of a placeholder among the inputs."""
         role, name = self._inputs.get(node.name, ("input", node.name))
         if role == "saved":
             return 1, self._saved.get(node.name, 0)
         return 2 if role == "tangent" else 0, self._ranks.get(name, len(self._ranks))
 
     def of_saved(self, node: torch.fx.Node, order: Mapping[torch.fx.Node, int]) -> tuple[int, ...]:
-        """The key of a value among those that a forward saves.
+        """Return the sort key of a value among the saved values of a forward.
 
         Args:
-            order: the position of each node in the graph.
+            node: the saved value.
+            order: position of each node in the graph.
         """
         value = original_value(node)
         return (0, *self.of_input(value)) if value.op == "placeholder" else (1, order[value])
 
     def of_output(self, description: Any, position: int, backward: bool) -> tuple[int, int]:
-        """The key of an output among the real ones.
+        """Return the sort key of an output among the real outputs.
 
         Args:
-            description: its `desc`.
-            position: its position among the real ones.
-            backward: whether the graph is a backward.
+            description: `desc` of the output.
+            position: position of the output among the real outputs.
+            backward: True if the graph is a backward.
         """
         index = belongs_to(description, position, backward)
         if index is None or index >= len(self._dynamo):
@@ -223,7 +227,7 @@ class DeclaredOrder:
 
 
 def original_value(node: torch.fx.Node) -> torch.fx.Node:
-    """The value that this one is an alias of by autograd's `aten.detach`; mostly itself."""
+    """Return the value that a chain of autograd's `aten.detach` aliases; usually `node` itself."""
     while node.target is torch.ops.aten.detach.default:
         (node,) = node.args  # type: ignore[assignment]
     return node

@@ -1,7 +1,7 @@
-"""What collectives are given: process groups, by torch's names, which count them, and reductions.
+"""Arguments of collectives: process groups and reductions.
 
-Functional collectives are given the name, which only the op's schema tells from any other text; the
-ops of c10d are given the group itself.
+torch names groups by number. Functional collectives take the name of the group, which only the op's
+schema distinguishes from other strings. c10d ops take the group itself.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from .. import torch_private
 from ..graph.model import Atom
 
 GROUP_NAME = "group_name"
-"""The argument of an op, by its schema, that is torch's name of a process group."""
+"""Schema argument that holds torch's name of a process group."""
 _BOXED = "__torch__.torch.classes.c10d.ProcessGroup"
 _REDUCTION = "__torch__.torch.classes.c10d.ReduceOp"
 
 
 _RANK = "rank"
-"""The argument of FSDP's ops that is the number of the rank itself."""
+"""Argument of FSDP's ops that holds the number of the current rank."""
 OWN_RANK = Atom("rank")
-"""What stands for the number of the rank itself."""
+"""Placeholder for the number of the current rank."""
 
 
 def is_marked(op: Any, argument: str) -> bool:
-    """Whether an argument of an op is one that `mark_names` marks, by its name."""
+    """Return True if `mark_names` marks the argument of this name."""
     return argument == GROUP_NAME or (argument == _RANK and op.namespace == "fsdp")
 
 
 @dataclass(frozen=True, slots=True)
 class GroupName:
-    """An argument that is torch's name of a process group."""
+    """Argument that holds torch's name of a process group."""
 
     name: str
 
@@ -47,10 +47,10 @@ class GroupName:
 def mark_names(
     op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments of an op, with a `GroupName` where a text names a group.
+    """Return the arguments of an op, with group names as `GroupName`.
 
-    The number of the rank itself, which FSDP's ops take, becomes `OWN_RANK`: it is another one on
-    each rank, and says nothing about the model.
+    The rank number that FSDP's ops take becomes `OWN_RANK`: the number differs on each rank, but
+    the model is the same.
     """
     if not isinstance(op, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
         return args, kwargs
@@ -64,7 +64,7 @@ def mark_names(
 
 
 def name_of(value: Any) -> str | None:
-    """torch's name of the process group that a value is; None for any other value."""
+    """Return torch's name of a process group, `None` for any other value."""
     if isinstance(value, GroupName):
         return value.name
     if not torch.distributed.is_available():
@@ -76,21 +76,21 @@ def name_of(value: Any) -> str | None:
 
 
 _OF_MESH = re.compile(r"mesh_(?!default|dim_\d)(.+)", re.DOTALL)
-"""How torch describes the group of a named dimension of a mesh."""
+"""torch's description of the group of a named mesh dimension."""
 
 Dimensions = Callable[[], Mapping[str, str]]
-"""Gives the dimensions of meshes, by torch's names of the groups that are for them."""
+"""Function that returns mesh dimension names, by torch's names of their groups."""
 
 _dimensions: ContextVar[tuple[Dimensions, ...]] = ContextVar("_dimensions", default=())
 
 
 @contextlib.contextmanager
 def dimensions_named(names: Dimensions) -> Iterator[None]:
-    """Name groups after dimensions of meshes for the captures inside.
+    """Name groups after mesh dimensions, for captures inside the context.
 
     Args:
-        names: is called for each capture, since a mesh may be flattened at any time. Where it
-            disagrees with one that was given before, that one holds.
+        names: function called for each capture, since a mesh may be flattened at any time. If
+            contexts are nested and disagree, the outer one wins.
     """
     token = _dimensions.set((*_dimensions.get(), names))
     try:
@@ -100,25 +100,24 @@ def dimensions_named(names: Dimensions) -> Iterator[None]:
 
 
 def dimensions_of_meshes(meshes: Iterable[Any]) -> dict[str, str]:
-    """The dimensions of meshes, by torch's names of their groups; also those made by flattening.
-
-    torch describes a group as that of a dimension only where it made the group for the mesh: a mesh
-    of one dimension, and one that is flattened to all ranks, has the group of all ranks.
-    """
+    """Return the dimensions of meshes (also flattened ones), by torch's names of their groups."""
+    # The group's own description is not enough: torch describes a group as a dimension's only if
+    # it created the group for the mesh. One-dimensional meshes, and meshes flattened to all ranks,
+    # use the group of all ranks.
     found: dict[str, str] = {}
     for mesh in meshes:
         for part in (mesh, *torch_private.flattened(mesh)):
-            # In a world of one all dimensions have one group, which has the name of the innermost.
+            # In a world of one, all dimensions share a group: name it after the innermost one.
             for name in reversed(part.mesh_dim_names or ()):
                 found.setdefault(str(part.get_group(name).group_name), name)
     return found
 
 
 def mesh_dimensions() -> dict[str, str]:
-    """The dimension of a mesh that a group is for, by torch's name of the group.
+    """Return the mesh dimension of each group, by torch's name of the group.
 
-    Two meshes may have dimensions of one name. Where the groups of both have the same ranks, both
-    have the name; else that of the mesh which was named (`dimensions_named`), and of others none.
+    Dimensions of two meshes may share a name. If their groups have the same ranks, both groups get
+    the name. Otherwise only the group of the mesh named by `dimensions_named` gets it.
     """
     if not (ranks := members()):
         return {}
@@ -141,7 +140,7 @@ def mesh_dimensions() -> dict[str, str]:
 
 
 def members() -> dict[str, tuple[int, ...]]:
-    """The ranks of each process group, by torch's name of it."""
+    """Return the ranks of each process group, by torch's name of the group."""
     return {
         str(group.group_name): tuple(torch.distributed.get_process_group_ranks(group))
         for group in torch_private.process_groups()
@@ -149,12 +148,12 @@ def members() -> dict[str, tuple[int, ...]]:
 
 
 def reduction_of(value: Any) -> str | None:
-    """The name of the reduction, `SUM`, that a value is; None for any other value."""
+    """Return the name of a reduction, e.g. `SUM`; `None` for any other value."""
     if not isinstance(value, torch.ScriptObject) or str(value._type()) != _REDUCTION:
         return None
     try:
         number = value.op()  # type: ignore[attr-defined]
-    except AttributeError:  # before torch 2.10 the object does not say it
+    except AttributeError:  # before torch 2.10, the object has no op()
         return None
     return str(torch.distributed.ReduceOp.RedOpType(number).name)
 
@@ -167,7 +166,7 @@ def _marked(value: Any, name: str | None) -> Any:
 
 @functools.lru_cache(maxsize=4096)
 def _positions(op: torch._ops.OpOverload | torch._ops.OpOverloadPacket) -> dict[int, str]:
-    """Where an op, or an overload of a packet, takes the name of a group, or the own rank."""
+    """Return the positions at which an op (or an overload of a packet) takes a group or rank."""
     overloads: list[Any] = [op]
     if isinstance(op, torch._ops.OpOverloadPacket):
         overloads = [getattr(op, name) for name in op.overloads()]  # type: ignore[no-untyped-call]

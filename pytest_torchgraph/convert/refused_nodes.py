@@ -1,4 +1,4 @@
-"""Nodes that keep their graph out of a cache, with module and line, as text."""
+"""Describe nodes that keep their graph out of a cache, with module and source line."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from .source_lines import frames_in, from_line, from_stack_trace, is_user_file, 
 _ADDRESS = re.compile(r" (?:object )?at 0x[0-9a-f]+|(?<=\b)0x[0-9a-f]{6,}")
 _PATH = re.compile(r"(?:/[\w.+-]+){2,}|\b[A-Za-z]:\\[^\s'\"]+")
 _WITHOUT_OWN_LINE = ("autocast", "sdpa_kernel", "_backend_from_string")
-"""Parts of the names of functions that a `with` statement calls, for which Dynamo notes no line."""
+"""Name parts of functions called by `with` statements. Dynamo records no line for them."""
 
 
 class RefusedOp(NamedTuple):
     """An op that keeps its graph out of a cache.
 
     Attributes:
-        op: its qualified name; "" if the graph as a whole is refused.
-        reason: torch's words, without addresses and machine paths.
-        module: path of its module, "" if unknown.
-        source: the user's line, `None` if unknown.
+        op: qualified name of the op; "" if the graph as a whole is rejected.
+        reason: torch's message, without addresses and machine paths.
+        module: module path of the op, "" if unknown.
+        source: source line in user code, `None` if unknown.
     """
 
     op: str
@@ -42,10 +42,10 @@ class RefusedOp(NamedTuple):
 def described(
     refused: Iterable[Refused], modules: Mapping[int, str] = MappingProxyType({})
 ) -> tuple[RefusedOp, ...]:
-    """Return what was refused as text, one entry for each line of the user's.
+    """Describe rejected nodes, one entry per source line.
 
     Args:
-        refused: the nodes.
+        refused: rejected nodes, with torch's reasons.
         modules: paths of known modules by `id`.
     """
     ops: dict[object, RefusedOp] = {}
@@ -56,21 +56,21 @@ def described(
             name = op_name(node.target) if node.op != "get_attr" else str(node.target)
             source, calls = _source(node)
             if source is not None and calls < 0 and ops:
-                continue  # leaves a context: the next line is outside of the `with` statement
+                continue  # exit of a context: the next line is outside the `with` statement
             op = RefusedOp(name, clean(reason), _module(node, modules, calls), source)
-        # Entering and leaving a context are two nodes, and sdpa_kernel has seven.
+        # Entering and leaving a context are two nodes; sdpa_kernel has seven.
         ops.setdefault(op.source or (op.op, op.reason), op)
     return tuple(ops.values())
 
 
 def clean(reason: str) -> str:
-    """Return a reason of torch's in one line, without addresses and machine paths."""
+    """Return torch's reason on one line, without addresses and machine paths."""
     text = _ADDRESS.sub("", " ".join(reason.split()))
     return _PATH.sub(lambda match: relative(match[0]), text)
 
 
 def _module(node: torch.fx.Node, modules: Mapping[int, str], calls: int) -> str:
-    """The module of a node, else that of a `with` statement inside so many calls of `forward`."""
+    """Return the module of a node, or of a `with` statement inside `calls` calls of `forward`."""
     for near in _near(node):
         stack = list((near.meta.get("nn_module_stack") or {}).items())
         if stack:
@@ -82,9 +82,10 @@ def _module(node: torch.fx.Node, modules: Mapping[int, str], calls: int) -> str:
 
 
 def _source(node: torch.fx.Node) -> tuple[Source | None, int]:
-    """The user's line of a node, or of the nearest node that has one.
+    """Return the source line of a node, or of the nearest node that has a line.
 
-    For a `with` statement also the number of calls of `forward` that it is in.
+    For a `with` statement, also return the number of enclosing calls of `forward`; otherwise 0, or
+    -1 for a context without a `with` statement.
     """
     context = _is_context(node)
     for near in _near(node):
@@ -101,7 +102,7 @@ def _is_context(node: torch.fx.Node) -> bool:
 
 
 def _near(node: torch.fx.Node) -> Iterator[torch.fx.Node]:
-    """The node, those after it, then those before it."""
+    """Yield a node, the nodes after it, then the nodes before it in reverse order."""
     yield node
     after = node.next
     while after.op != "root":
@@ -114,9 +115,9 @@ def _near(node: torch.fx.Node) -> Iterator[torch.fx.Node]:
 
 
 def _with_statement(stack: str) -> tuple[Source, int] | None:
-    """The innermost `with` statement of the user's around the calls of a printed stack.
+    """Return the innermost user `with` statement around the calls of a printed stack.
 
-    With it the number of calls of `forward` that it is in.
+    Also return the number of enclosing calls of `forward`.
     """
     frames = frames_in(stack)
     for number, (file, line, function, _) in reversed(list(enumerate(frames))):
@@ -135,14 +136,14 @@ def _with_statement(stack: str) -> tuple[Source, int] | None:
         inside = [begin for begin in around if _same_function(tree, begin, line)]
         if inside:
             calls = sum(frame[2] == "forward" for frame in frames[: number + 1])
-            # Dynamo's module stack leaves out the module that is compiled.
+            # Dynamo's module stack omits the compiled module itself.
             calls -= frames[0][2] == "forward"
             return from_line(file, max(inside), function), calls
     return None
 
 
 def _same_function(tree: ast.AST, first: int, second: int) -> bool:
-    """Return True if no function begins between two lines and holds the second one."""
+    """Return True if no function that contains the second line begins after the first line."""
     return not any(
         first < function.lineno <= second <= (function.end_lineno or second)
         for function in ast.walk(tree)

@@ -1,8 +1,8 @@
-"""Ops that a compiled backward runs again, and the random states that its forward keeps for them.
+"""Ops recomputed by a compiled backward, and the random states saved for them by the forward.
 
-Under activation checkpointing AOTAutograd lets a forward return the state that the generator had
-before each such op, as one more saved value. It writes the output of the graph anew for that, and
-loses the descriptions of all of its outputs (torch 2.9 to 2.15, `functionalize_rng_ops`).
+Under activation checkpointing, AOTAutograd makes the forward return the generator state before each
+recomputed random op, as an additional saved value. It rewrites the output node for that and loses
+the descriptions of all outputs (torch 2.9 to 2.15, `functionalize_rng_ops`).
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from . import node_meta
 _KEEPING = "run_and_save_rng_state"
 _RUNNING = (_KEEPING, "run_with_rng_state", "graphsafe_run_with_rng_state")
 _INPUT = "rng_state_output_"
-"""How the names of the inputs of a backward begin that are states."""
+"""Name prefix of the backward inputs that are random states."""
 
 
 class SavedForBackwardsAgain:
-    """Stands for torch's description of a saved value, where torch has lost it."""
+    """Replacement for torch's lost description of a saved value."""
 
 
 def descriptions_of(output: torch.fx.Node) -> Any:
-    """The descriptions of the outputs of a live graph of AOTAutograd, in their order.
+    """Return the descriptions of the outputs of a live AOTAutograd graph, in order.
 
-    None where there are none, and where nobody knows which of several outputs are saved.
+    `None` if there are none, or if it is unknown which outputs are saved.
     """
     descriptions = output.meta.get("desc")
     if descriptions is not None or not any(_states_returned(output)):
@@ -40,9 +40,9 @@ def descriptions_of(output: torch.fx.Node) -> Any:
 
 
 def described(output: torch.fx.Node, real: Sequence[Any]) -> list[Any] | None:
-    """The descriptions of the outputs of a forward of which those of the real ones are known.
+    """Return the descriptions of a forward's outputs, given those of the real outputs.
 
-    None where it has a description, and where it keeps no state.
+    `None` if the output node has descriptions, or if the forward saves no random state.
     """
     if output.meta.get("desc") is not None or not any(_states_returned(output)):
         return None
@@ -52,7 +52,7 @@ def described(output: torch.fx.Node, real: Sequence[Any]) -> list[Any] | None:
 
 
 def is_state(node: torch.fx.Node) -> bool:
-    """Whether a node is such a state: in a forward what the op gives, in a backward an input."""
+    """Return True for a random state: a result of the op in a forward, an input in a backward."""
     if node.op == "placeholder":
         return node.name.startswith(_INPUT)
     if node.target is not operator.getitem or node.args[1] != 0:
@@ -62,12 +62,12 @@ def is_state(node: torch.fx.Node) -> bool:
 
 
 def restores(node: torch.fx.Node) -> bool:
-    """Return True for an op that runs with a state that the forward kept."""
+    """Return True for an op that runs with a random state saved by the forward."""
     return str(node.target) in _RUNNING[1:]
 
 
 def names_in_backward(forward: torch.fx.Graph, backward: torch.fx.Graph) -> dict[str, str]:
-    """The forward's names of the inputs of a backward that are states, by their own."""
+    """Map the names of a backward's random states to the names in its forward."""
     (output,) = forward.find_nodes(op="output")
     given = [node.name for node in backward.find_nodes(op="placeholder") if is_state(node)]
     states = [node.name for node in _states_returned(output)]
@@ -75,10 +75,9 @@ def names_in_backward(forward: torch.fx.Graph, backward: torch.fx.Graph) -> dict
 
 
 def meta_of(node: torch.fx.Node) -> Mapping[str, Any]:
-    """The meta of a node, with the module and the line that it is from.
-
-    Of an op that runs with a state, torch gives these to what is taken of its results alone.
-    """
+    """Return the meta of a node, including module and source line."""
+    # For an op that runs with a state, torch sets module and line only on the getitems of its
+    # results.
     if "nn_module_stack" not in node.meta and str(node.target) in _RUNNING:
         for user in node.users:
             if user.target is operator.getitem and "nn_module_stack" in user.meta:
@@ -87,9 +86,12 @@ def meta_of(node: torch.fx.Node) -> Mapping[str, Any]:
 
 
 def value_of(node: torch.fx.Node) -> Any:
-    """As `node_meta.value_of`, with the size of a state: torch makes a symbol of it."""
+    """Return `node_meta.value_of`, with a constant size for a random state.
+
+    torch makes the size of a state symbolic.
+    """
     if str(node.target) == _KEEPING:
-        return None  # as of a live graph: its parts have values
+        return None  # as in a live graph: only the parts of the result have values
     value = node_meta.value_of(node)
     if value is None or not is_state(node):
         return value
@@ -105,7 +107,7 @@ def _states_returned(output: torch.fx.Node) -> Iterator[torch.fx.Node]:
 
 
 def _size(node: torch.fx.Node, value: Any) -> int | None:
-    """The size of a state; a printed graph has it only where it is the state of the CPU."""
+    """Return the size of a random state. A printed graph gives it for CPU states only."""
     if isinstance(value, torch.Tensor):
         return torch_private.hint_of(value.shape[0])
     inputs = node.graph.find_nodes(op="placeholder")
@@ -114,13 +116,13 @@ def _size(node: torch.fx.Node, value: Any) -> int | None:
 
 
 _TAG = "recompute"
-"""The key under which torch.utils.checkpoint's policy is in the meta of each node of its region."""
+"""Meta key of torch.utils.checkpoint's policy, on each node of a checkpointed region."""
 _SUFFIXES = ("_recomputed", "_recompute")
-"""What the partitioner may append to the name of a node that it copies."""
+"""Suffixes that the partitioner may append to the name of a copied node."""
 
 
 class Copies:
-    """Tells the nodes that the partitioner copied into a backward from those of autograd.
+    """Classifier of backward nodes: copied by the partitioner, or made by autograd.
 
     Args:
         forward: the forward that was split from the same joint graph.
@@ -130,10 +132,10 @@ class Copies:
         self._names = {node.name for node in forward.nodes if node.op == "call_function"}
 
     def by(self, node: torch.fx.Node) -> RecomputedBy:
-        """See `Node.by`."""
+        """Return `Node.by`."""
         if meta_of(node).get(_TAG) is not None:
             return "checkpoint"
-        if restores(node):  # which the partitioner makes for a copy, under a new name
+        if restores(node):  # the partitioner creates this op for a copy, under a new name
             return "partitioner"
         stem = node.name
         for suffix in _SUFFIXES:

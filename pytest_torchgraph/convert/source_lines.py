@@ -1,4 +1,4 @@
-"""Lines of the user's code that nodes come from, without machine paths."""
+"""Source lines of nodes in the user's code, without machine paths."""
 
 from __future__ import annotations
 
@@ -30,29 +30,29 @@ _INSTALLED = (
     *_SITE,
     *(str(Path(home, f"{kind}-packages")) for home in _STDLIB for kind in ("site", "dist")),
 )
-"""Where packages are installed, also those of the Python that a virtual environment was made of."""
+"""Directories of installed packages, including those of a virtual environment's base Python."""
 
 Line = tuple[str, int, str] | tuple[str, int, str, bool]
-"""File, number and function of a line that ran, and `Source.direct` where that is known.
+"""File, number and function of a line that ran, and `Source.direct` if known.
 
-A code object in its place would be a leak: one that Dynamo made keeps what was compiled with it
-alive, and the collector cannot see through it.
+Never store a code object instead: code objects made by Dynamo keep the compiled results alive, and
+the garbage collector cannot traverse them.
 """
 
 _root: list[str] = []
-"""The directory that `set_root` was given, if any."""
+"""Directory passed to `set_root`, if any."""
 
 
 def set_root(path: str | Path | None) -> None:
-    """Set the directory that source files are shown relative to; None means the working one."""
+    """Set the directory that source paths are relative to; `None` for the working directory."""
     _root[:] = [] if path is None else [str(path)]
 
 
 @functools.lru_cache(maxsize=8192)
 def is_user_file(file: str) -> bool:
-    """Whether a file is of neither torch, the standard library nor this package.
+    """Return True unless a file belongs to torch, the standard library or this package.
 
-    Other installed packages count as the user's.
+    Other installed packages count as user code.
     """
     if file.startswith("<") or is_torch_file(file) or is_own_file(file):
         return False
@@ -60,32 +60,31 @@ def is_user_file(file: str) -> bool:
 
 
 def is_own_file(file: str) -> bool:
-    """Whether a file is of this package."""
+    """Return True if a file belongs to this package."""
     return is_below(file, _OURS)
 
 
 def is_torch_file(file: str, *parts: str) -> bool:
-    """Whether a file is torch's, or in that part of torch: `is_torch_file(file, "nn")`."""
+    """Return True for files of torch, or of one part of torch: `is_torch_file(file, "nn")`."""
     return is_below(file, str(Path(_TORCH, *parts)))
 
 
 @functools.lru_cache(maxsize=8192)
 def is_torch_module(file: str) -> bool:
-    """Whether a file has modules of torch's, whose `forward` calls ops."""
+    """Return True for files of torch's modules, whose `forward` calls ops."""
     return is_torch_file(file, "nn", "modules")
 
 
 def torch_file(rest: str) -> str:
-    """The path of a file of torch's: `torch_file("nn/modules/dropout.py")`."""
+    """Return the path of a torch file: `torch_file("nn/modules/dropout.py")`."""
     return str(Path(_TORCH, rest))
 
 
 def relative(file: str) -> str:
-    """`file` relative to the directory that it is under; its bare name where it is under none.
+    """Return `file` relative to a known directory, or its bare name.
 
-    With `/` on Windows too: baselines are read on other systems.
     Directories are tried in this order: installed packages, the root, the working directory, the
-    import path.
+    import path. Separators are `/` on Windows too: baselines are read on other systems.
     """
     for base in (*_SITE, *_root, str(Path.cwd()), *sorted(filter(None, sys.path), key=len)[::-1]):
         if rest := below(file, base):
@@ -95,7 +94,7 @@ def relative(file: str) -> str:
 
 @functools.lru_cache(maxsize=8192)
 def from_stack_trace(text: str, call: str = "") -> Source | None:
-    """Return the line of the innermost user's frame in a printed stack, `None` if there is none.
+    """Return the line of the innermost user frame in a printed stack, `None` if there is none.
 
     Args:
         text: the stack.
@@ -104,7 +103,7 @@ def from_stack_trace(text: str, call: str = "") -> Source | None:
     called_by_module = False
     for file, line, function, code in reversed(frames_in(text)):
         if is_user_file(file):
-            # Dynamo leaves the frames of torch's modules out: the stack alone is not enough.
+            # Dynamo omits the frames of torch's modules from stacks, so check the file as well.
             direct = not called_by_module and is_in_plain_function(file, line)
             return Source(relative(file), line, code, function, call, direct)
         called_by_module = called_by_module or is_torch_module(file)
@@ -113,10 +112,8 @@ def from_stack_trace(text: str, call: str = "") -> Source | None:
 
 @functools.lru_cache(maxsize=8192)
 def is_in_plain_function(file: str, line: int) -> bool:
-    """Whether a line is in a function that is no method in the body of its class.
-
-    Such a `forward` was put into a class of torch's: its module is the one that it is called on.
-    """
+    """Return True if a line is in a function that is not defined in a class body."""
+    # Such a forward was patched into a torch class: its module is the instance it is called on.
     lines = linecache.getlines(file)[:line]
     if not lines:
         return False
@@ -141,7 +138,7 @@ def _depth(text: str) -> int:
 
 
 def frames_in(text: str) -> list[tuple[str, int, str, str]]:
-    """File, line, function and code of each frame of a printed stack, outermost first."""
+    """Return file, line, function and code of each frame of a printed stack, outermost first."""
     return [
         (file, int(line), function, code.strip())
         for file, line, function, code in _FRAME.findall(text)
@@ -149,21 +146,21 @@ def frames_in(text: str) -> list[tuple[str, int, str, str]]:
 
 
 def resumed(function: str) -> tuple[str, int | None]:
-    """The user's function, and the line where Dynamo resumes it.
+    """Return the user's function, and the line where Dynamo resumes it.
 
-    The line is None for a function that is no resume function.
+    The line is `None` if `function` is not a resume function.
 
     Args:
-        function: a name, as `torch_dynamo_resume_in_forward_at_12`.
+        function: a name, e.g. `torch_dynamo_resume_in_forward_at_12`.
     """
     match = _RESUMED.fullmatch(function)
     return (function, None) if match is None else (match[1], int(match[2]))
 
 
 def innermost(error: BaseException) -> str:
-    """The innermost line of the user's code in a traceback, as a line of a message.
+    """Format the innermost line of user code in a traceback, as a line of a message.
 
-    Where there is none it is the innermost one of torch.nn, and else "".
+    Without user code, use the innermost line in torch.nn; without either, return "".
     """
     frames = traceback.extract_tb(error.__traceback__)[::-1]
     for ours in (is_user_file, lambda file: is_torch_file(file, "nn")):
@@ -174,7 +171,7 @@ def innermost(error: BaseException) -> str:
 
 
 def current() -> Line | None:
-    """The innermost user's line that is running."""
+    """Return the innermost running line of user code, or `None`."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if is_user_file(frame.f_code.co_filename):
@@ -184,24 +181,24 @@ def current() -> Line | None:
 
 
 def line_of(frame: FrameType) -> Line:
-    """The line that a frame is at."""
+    """Return the current line of a frame."""
     code = frame.f_code
     return code.co_filename, frame.f_lineno, code.co_name
 
 
 @functools.lru_cache(maxsize=8192)
 def from_line(file: str, line: int, function: str, direct: bool = False) -> Source:
-    """The source of one line, with its code; in a resume function that of the user's function."""
+    """Return the source of a line, with its code; a resume function gets its original name."""
     code = linecache.getline(file, line).strip()
     return Source(relative(file), line, code, original_name(function), direct=direct)
 
 
 def described(line: Line) -> str:
-    """A line as messages name it: file, number, function and code."""
+    """Format a line for messages: file, number, function and code."""
     source = from_line(*line)
     return f"{source} in {source.function} ({source.code})"
 
 
 def original_name(function: str) -> str:
-    """The name of the user's function, also for a resume function that Dynamo made of it."""
+    """Return the name of the user's function, also for a resume function made by Dynamo."""
     return resumed(function)[0]

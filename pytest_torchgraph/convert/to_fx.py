@@ -1,8 +1,8 @@
-"""From a captured graph back to a torch.fx module that runs.
+"""Convert a captured graph back to a runnable torch.fx module.
 
-torch puts inputs and outputs in the order of their first use, and calls inputs `primals_1`. The
-module made here agrees with the `Graph`: inputs in its order and with its names, then its outputs
-and its saved values. It is a copy; the fx graph that was captured stays as it is.
+torch orders inputs and outputs by first use, and names inputs `primals_1`. The module made here
+follows the `Graph`: inputs in its order and with its names, then outputs, then saved values. The
+module is a copy; the captured fx graph is not modified.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from .from_fx import Converted, Naming, convert
 from .node_meta import stack_path
 
 ORIGIN = "torchgraph_origin"
-"""Key for the `FxOrigin` in the meta of the output node, which torch.fx.Transformer keeps."""
+"""Key of the `FxOrigin` in the meta of the output node, which torch.fx.Transformer keeps."""
 
 
 @dataclass(frozen=True)
 class FxOrigin:
-    """The capture that a module comes from, kept in the meta of its output node.
+    """Capture that a module was made from, stored in the meta of its output node.
 
-    With it the module is converted again as it was in the capture, also after a pass changed it.
+    With the origin, the module is converted again as in the capture, even after a pass changed it.
 
     Attributes:
-        inputs: (role, name) of each input, by the name of its placeholder.
-        level: the level of the captured graph.
-        canon: the names of the capture's symbols and devices.
+        inputs: (role, name) of each input, by placeholder name.
+        level: level of the captured graph.
+        canon: names of the capture's symbols and devices.
     """
 
     inputs: Mapping[str, tuple[str, str]]
@@ -43,7 +43,7 @@ class FxOrigin:
 
 
 def origin_of(graph: torch.fx.Graph) -> FxOrigin | None:
-    """The origin of a graph that `to_graph_module` made, also after a pass; None for any other."""
+    """Return the origin of a graph from `to_graph_module`, even after a pass; otherwise `None`."""
     origins = [node.meta.get(ORIGIN) for node in graph.find_nodes(op="output")]
     return origins[0] if origins and isinstance(origins[0], FxOrigin) else None
 
@@ -51,9 +51,11 @@ def origin_of(graph: torch.fx.Graph) -> FxOrigin | None:
 def convert_again(
     module: torch.fx.GraphModule | torch.fx.Graph, origin: FxOrigin, *, name: str, kind: GraphKind
 ) -> Graph:
-    """Convert a module that `to_graph_module` made, or that a pass made of such a one.
+    """Convert a module made by `to_graph_module`, possibly changed by a pass.
 
     Args:
+        module: the module or its graph.
+        origin: origin of the module.
         name, kind: see `Graph`.
     """
     naming, canon = Naming(dict(origin.inputs), plain=True, given=True), origin.canon.copy()
@@ -64,9 +66,9 @@ def convert_again(
 
 
 def to_graph_module(converted: Converted) -> torch.fx.GraphModule:
-    """A module that runs a captured graph, and can be changed.
+    """Return a module that runs a captured graph and can be modified.
 
-    It shares with the captured one only the attributes: parameters, buffers, submodules.
+    The module shares only attributes with the captured module: parameters, buffers, submodules.
     """
     graph = torch.fx.Graph()
     new: dict[torch.fx.Node, torch.fx.Node | None] = {}
@@ -77,7 +79,7 @@ def to_graph_module(converted: Converted) -> torch.fx.GraphModule:
         if node.name in converted.names:
             captured[converted.names[node.name]] = node
         else:
-            new[node] = None  # it is no part of the graph
+            new[node] = None  # not part of the captured graph
     for ours in converted.graph.inputs:
         node = captured[ours.name]
         target = str(node.target)
@@ -101,7 +103,7 @@ def to_graph_module(converted: Converted) -> torch.fx.GraphModule:
 
 
 def _body(gm: torch.fx.GraphModule, naming: Naming) -> torch.fx.GraphModule:
-    """A copy of the body of a higher-order op; the op fixes the order of inputs and outputs."""
+    """Copy the body of a higher-order op; the op fixes the order of inputs and outputs."""
     graph = torch.fx.Graph()
     _copy_nodes(graph, gm.graph, {}, lambda node: _meta(node, naming, ""))
     return _module(graph, gm, naming)
@@ -113,7 +115,7 @@ def _copy_nodes(
     new: dict[torch.fx.Node, torch.fx.Node | None],
     meta: Callable[[torch.fx.Node], dict[str, Any]],
 ) -> None:
-    """Append copies of the nodes of `source` that are not in `new` yet, with the meta given."""
+    """Append copies of the nodes of `source` that are not in `new` yet, with meta from `meta`."""
     for node in source.nodes:
         if node not in new:
             copy = new[node] = graph.node_copy(node, new.__getitem__)
@@ -121,10 +123,10 @@ def _copy_nodes(
 
 
 def _meta(node: torch.fx.Node, naming: Naming, path: str) -> dict[str, Any]:
-    """A node's meta, its module stack with module paths in the place of Dynamo's sources.
+    """Return a node's meta, with module paths instead of Dynamo's sources in the module stack.
 
     Args:
-        path: the node's module, which gets an entry at the end where the stack ends otherwise.
+        path: module of the node, appended to the stack unless it is the last entry.
     """
     meta = dict(node.meta)
     stack = meta.get("nn_module_stack") or meta.pop("fwd_nn_module_stack", None)
@@ -138,7 +140,7 @@ def _meta(node: torch.fx.Node, naming: Naming, path: str) -> dict[str, Any]:
 
 
 def _with_path(key: Any, value: Any, naming: Naming) -> tuple[Any, ...]:
-    """An entry of a module stack, with the module's path."""
+    """Return an entry of a module stack with the module's path."""
     if naming.plain:
         return tuple(value)
     rest = tuple(value[1:]) if isinstance(value, tuple) else ()
@@ -146,7 +148,7 @@ def _with_path(key: Any, value: Any, naming: Naming) -> tuple[Any, ...]:
 
 
 def _module(graph: torch.fx.Graph, owner: Any, naming: Naming) -> torch.fx.GraphModule:
-    """A module of a graph, with the attributes of `owner` that the graph refers to."""
+    """Return a module for a graph, with the attributes of `owner` that the graph refers to."""
     attributes: dict[str, Any] = {}
     for node in graph.nodes:
         if node.op in ("get_attr", "call_module") and node.target not in attributes:

@@ -1,7 +1,7 @@
-"""Ops by name: what an op is called, which names exist, and what a pattern for names means.
+"""Op names: qualified names, registered ops, and patterns.
 
-- `names`: matching qualified names with a pattern, counting them, and the levels of the compiler.
-- `qualified`: from an op object to its qualified name, as `aten.mm.default`.
-- `registry`: the ops that exist. `views`: ops that give views, or launch nothing.
-- `patterns`: an error for a pattern that can match nothing at a level.
+- `names`: match qualified names with patterns, count ops, and the levels of the compiler.
+- `qualified`: op object -> qualified name, e.g. `aten.mm.default`.
+- `registry`: registered ops. `views`: ops that return views or launch nothing.
+- `patterns`: raise an error for a pattern that cannot match at a level.
 """

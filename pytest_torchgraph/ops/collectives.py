@@ -1,4 +1,4 @@
-"""Ops that communicate between ranks, by their names: torch's functional ones and those of c10d."""
+"""Collectives by op name: torch's functional collectives and c10d ops."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _FUNCTIONAL = frozenset(
 )
 
 _BATCH = "batch_p2p_ops"
-"""Several sends and receives as one op: its first argument says what each is."""
+"""Several sends and receives as one op. The first argument lists the kinds."""
 
 _KINDS = tuple(
     (re.compile(pattern), kind)
     for pattern, kind in (
-        # In this order: "reduce_scatter" holds "reduce" and "scatter".
+        # Order matters: "reduce_scatter" contains "reduce" and "scatter".
         (r"reduce_scatter", "reduce_scatter"),
         (r"all_?reduce", "all_reduce"),
         (r"all_?gather", "all_gather"),
@@ -37,7 +37,7 @@ _KINDS = tuple(
         (r"reduce", "reduce"),
         (r"gather", "gather"),
         (r"scatter", "scatter"),
-        (r"_(put|get)(_|\Z)", "other"),  # of symmetric memory: from or to another rank alone
+        (r"_(put|get)(_|\Z)", "other"),  # symmetric memory: from or to a single rank
     )
 )
 
@@ -45,10 +45,10 @@ _KINDS = tuple(
 REDUCTIONS = frozenset(
     {"sum", "avg", "mean", "product", "min", "max", "band", "bor", "bxor", "premul_sum"}
 )
-"""What collectives are told to reduce by: texts that name no group."""
+"""Names of reductions: string arguments of collectives that are not group names."""
 
 OTHER = "other"
-"""The kind of an op that communicates, and whose name does not say how."""
+"""Kind of an op that communicates in an unknown way, judging by its name."""
 
 _WRITES = re.compile(r"(_out|_)\Z")
 
@@ -57,16 +57,16 @@ _HIDDEN = re.compile(
     # Functions of DTensor and its methods, as Dynamo wraps them before torch 2.13.
     r"|torch\._dynamo\.variables\..*\b(redistribute_)?fn_with_prim_types\Z"
 )
-"""Functions of graphs that are not dispatched yet, which may communicate or not."""
+"""Functions in graphs above dispatch that may or may not communicate."""
 
 _CALLS_PYTHON = re.compile(r"torch\._dynamo\.(external_utils\.call_(module_)?hook|.*\.self_invoke)")
-"""What stands for a hook in a backward of compiled autograd: whatever the hook does."""
+"""Calls of hooks in a compiled-autograd backward. A hook may do anything."""
 
 CALLS_FUNCTION = "torch._dynamo.external_utils.call_backward"
-"""What stands for the backward of an `autograd.Function` that compiled autograd calls as it is."""
+"""Call of the backward of an `autograd.Function` that compiled autograd does not trace."""
 
 _PYTHON_API = "torch.distributed."
-"""Where the functions are that `torch.fx` leaves in a graph as they are called."""
+"""Prefix of the `torch.distributed` functions that `torch.fx` keeps as nodes."""
 
 
 def calls_python(op: str) -> bool:
@@ -75,11 +75,11 @@ def calls_python(op: str) -> bool:
 
 
 def hides_collectives(op: str, *, dispatched: bool) -> bool:
-    """Whether an op decides when it runs what it communicates.
+    """Return True if an op may communicate in ways known only when it runs.
 
     Args:
-        op: its qualified name.
-        dispatched: whether its graph has only ops that are dispatched.
+        op: qualified name of the op.
+        dispatched: True if the graph holds dispatched ops only.
     """
     return bool(_CALLS_PYTHON.match(op) or (not dispatched and _HIDDEN.match(op)))
 
@@ -87,12 +87,12 @@ def hides_collectives(op: str, *, dispatched: bool) -> bool:
 def collective_kinds(
     op: str, args: tuple[Any, ...], *, communicates: bool = False
 ) -> tuple[str, ...]:
-    """The kinds of collectives that an op runs, in order; () for an op that is none.
+    """Return the kinds of collectives that an op runs, in order; () if it runs none.
 
     Args:
-        op: its qualified name.
-        args: its positional arguments.
-        communicates: whether it is known to communicate: an op of somebody's own.
+        op: qualified name of the op.
+        args: positional arguments.
+        communicates: True if the op is known to communicate (custom ops).
     """
     _, _, rest = op.partition(".")
     if op in WAITS:
@@ -116,16 +116,18 @@ _PEERS = {
     "_c10d_functional.isend": 1,
     "_c10d_functional.irecv": 1,
 }
-"""Which argument of an op between two ranks is the other one, counted in the group."""
+"""Argument position of the peer rank (numbered in the group) of point-to-point ops."""
 
 
 def peers_of(op: str, args: tuple[Any, ...], parts: int) -> Sequence[int | None]:
-    """The ranks of the group that an op sends to or receives from; None where that is no one rank.
+    """Return the peer rank of each collective that an op runs, `None` without a single peer.
+
+    Ranks are numbered in the group.
 
     Args:
-        op: its qualified name.
-        args: its positional arguments.
-        parts: how many collectives it runs.
+        op: qualified name of the op.
+        args: positional arguments.
+        parts: number of collectives that the op runs.
     """
     packet = op.rpartition(".")[0]
     if packet == f"_c10d_functional.{_BATCH}":
@@ -138,12 +140,12 @@ def peers_of(op: str, args: tuple[Any, ...], parts: int) -> Sequence[int | None]
 
 
 def packet_of(op: str) -> str:
-    """The op, whatever its overload, and whether it writes in place or into an argument."""
+    """Return an op's packet, with in-place and `out` variants merged."""
     return _WRITES.sub("", ".".join(op.split(".")[:2]))
 
 
 def is_functional(op: str) -> bool:
-    """Whether an op is one of torch's own that communicate between ranks, and no wait."""
+    """Return True for torch's own collectives, functional or c10d; waits are excluded."""
     namespace = op.partition(".")[0]
     return (namespace in _FUNCTIONAL or namespace == "c10d") and op not in WAITS
 

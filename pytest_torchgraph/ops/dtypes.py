@@ -1,4 +1,4 @@
-"""Names of dtypes: torch's, and the abbreviations that fx prints."""
+"""dtype names: torch's names, and the abbreviations printed by fx."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ ABBREVIATIONS = {
     "uint64": "u64",
     "bool": "b8",
 }
-"""torch's dtype names and the abbreviations that fx prints (`torch.utils._dtype_abbrs`)."""
+"""Abbreviations printed by fx (`torch.utils._dtype_abbrs`), by torch's dtype names."""
 
 DTYPE_NAMES = {short: name for name, short in ABBREVIATIONS.items()}
-"""torch's dtype names by their abbreviations."""
+"""torch's dtype names, by abbreviation."""
 
 _BITS = re.compile(r"[a-z](\d+)")
 
 
 @cache
 def item_size(dtype: str) -> int:
-    """The bytes that an element of a dtype takes, or the elements that share a byte."""
+    """Return the bytes per element of a dtype, at least 1 for dtypes smaller than a byte."""
     bits = _BITS.search(dtype)
     return max(1, int(bits[1]) // 8) if bits else 1
 
@@ -49,14 +49,14 @@ _OTHERS = frozenset(
     "qint8 quint8 qint32 quint4x2 quint2x4 bits1x8 bits2x4 bits4x2 bits8 bits16 bcomplex32 "
     "int1 int2 int3 int4 int5 int6 int7 uint1 uint2 uint3 uint4 uint5 uint6 uint7".split()
 )
-"""torch's dtypes that fx has no abbreviation for."""
+"""torch's dtypes without an abbreviation in fx."""
 
 
 class DType(str):
     """A dtype's name without `torch.`; equal to the `torch.dtype`, and to its abbreviation.
 
-    So that `node.result.dtype != "f32"` is no check that cannot fail. As a key of a dict it is the
-    name alone.
+    Otherwise `node.result.dtype != "f32"` would be a check that cannot fail. As a dict key, it
+    matches only the name.
     """
 
     __slots__ = ()
@@ -76,7 +76,7 @@ class DType(str):
 
     @classmethod
     def of(cls, name: str) -> DType:
-        """The one object of this name: comparing it with itself costs nothing."""
+        """Return the shared object of a name: comparing an object with itself is cheap."""
         found = _OBJECTS.get(name)
         return _OBJECTS.setdefault(str(name), cls(name)) if found is None else found
 
@@ -85,14 +85,14 @@ _OBJECTS: dict[str, DType] = {}
 
 
 def dtype_name(dtype: Any) -> str:
-    """The name of a dtype, as `float32`.
+    """Return the name of a dtype, e.g. `float32`.
 
     Args:
         dtype: a `torch.dtype`, its name with or without `torch.`, or its abbreviation.
 
     Raises:
-        ValueError: for a name that is none.
-        TypeError: for anything else.
+        ValueError: if the name is unknown.
+        TypeError: if `dtype` is neither a string nor a `torch.dtype`.
     """
     if not isinstance(dtype, str) and type(dtype).__name__ != "dtype":
         raise TypeError(f"{dtype!r} is no dtype: pass a torch.dtype or its name, as 'float32'")

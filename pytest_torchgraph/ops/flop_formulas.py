@@ -1,4 +1,4 @@
-"""Formulas for the floating-point operations of ops: torch's own (`torch.utils.flop_counter`)."""
+"""FLOP formulas of ops, from torch (`torch.utils.flop_counter`)."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _CPU_ATTENTION = {
         "_scaled_dot_product_flash_attention_backward"
     ),
 }
-"""torch has a formula for the attention that a GPU runs, and none for the one of the CPU."""
+"""CPU attention ops, which have no formula in torch, and the GPU ops whose formula is used."""
 
 _FREE = frozenset(
     {"aten", "prims", "operator", "torch", "Tensor", "_c10d_functional", "c10d", "inductor"}
 )
-"""Namespaces whose ops do no work of their own unless `_WORKING` names them."""
+"""Namespaces whose ops count no FLOPs unless `_WORKING` matches them."""
 _OF_TORCH = ("aten", "prims")
-"""Namespaces of which `_WORKING` has the names."""
+"""Namespaces whose names are matched with `_WORKING`."""
 
 _WORKING = re.compile(
     r"(?:\w*_)?(?:linalg(?!_vector_norm)|matrix_(?:exp|power)|multi_head|grid_sampl\w*|cslt_sparse|"
@@ -35,17 +35,17 @@ _WORKING = re.compile(
     r"svd|qr|lu|inv|inverse|pinverse|det|logdet|slogdet|cholesky|solve|spsolve|ormqr|orgqr|geqrf|"
     r"lstsq|fft|stft|istft|cov|corrcoef|nuclear|transformer|triton|histogram\w*)(?:_\w*)?\Z"
 )
-"""Names of ops of ATen that do work. torch has formulas for a few of them."""
+"""Names of ATen ops that count FLOPs. torch has formulas for a few of them."""
 
 _PREPARING = re.compile(r"(?:\w*_)?(?:pack|prepack|reorder|slice)(?:_\w*)?\Z")
-"""Names of ops that do none, but lay out memory for one that works, or are a view."""
+"""Names of ops that count no FLOPs: they lay out memory for such an op, or are views."""
 
 _SPARSE = re.compile(r"smm|sspaddmm|\w*sparse")
 
 
 @cache
 def _formulas() -> dict[str, Any]:
-    """torch's formulas by the names of their ops without overload."""
+    """Return torch's formulas, by op name without overload."""
     return {
         op_name(target): formula
         for target, formula in flop_registry.items()
@@ -55,15 +55,15 @@ def _formulas() -> dict[str, Any]:
 
 @lru_cache(maxsize=4096)
 def formula_of(op: str) -> Any:
-    """The formula for an op; None for one that does no work of its own.
+    """Return the FLOP formula of an op, `None` if the op counts no FLOPs.
 
     Raises:
-        KeyError: for an op that does work and has no formula.
+        KeyError: if the op counts FLOPs but has no formula.
     """
     packet = op.rpartition(".")[0] if op.count(".") == 2 else op
     attention = _CPU_ATTENTION.get(packet)
     formula = _formulas().get(packet if attention is None else f"aten.{attention}")
-    if formula is None and packet.endswith("_"):  # in place, with the arguments of the other
+    if formula is None and packet.endswith("_"):  # in-place ops take the same arguments
         formula = _formulas().get(packet.removesuffix("_"))
     if formula is not None:
         return formula
@@ -80,7 +80,7 @@ def formula_of(op: str) -> Any:
 
 
 def _of_parts(op: str) -> Any:
-    """A formula that counts what a composite op is decomposed into."""
+    """Return a formula that sums over the decomposition of a composite op."""
     found: Any = torch.ops
     for part in op.split("."):
         found = getattr(found, part)
@@ -94,7 +94,7 @@ def _of_parts(op: str) -> Any:
 
 
 class _Parts(torch_private.TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts by `formula_of`, so that a part without a formula is no 0, as it is to torch's own."""
+    """FLOP counter that raises for an op without a formula; torch's own counter adds 0."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -104,12 +104,12 @@ class _Parts(torch_private.TorchDispatchMode):  # type: ignore[no-untyped-call]
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         out = func(*args, **(kwargs or {}))
-        formula = formula_of(str(func))
+        formula = formula_of(str(func))  # raises KeyError for a part without a formula
         if formula is not None:
             self.flops += int(formula(*args, **(kwargs or {}), out_val=out))
         return out
 
 
 def without_memory(shape: tuple[int, ...], dtype: str) -> torch.Tensor:
-    """A tensor that has a shape alone, as formulas take it."""
+    """Return a tensor with shape and dtype but no memory, as an argument of formulas."""
     return torch.empty(shape, dtype=getattr(torch, dtype), device="meta")

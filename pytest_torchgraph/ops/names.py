@@ -1,6 +1,4 @@
-"""Qualified names of ops, and the levels of graphs: matching names with patterns, and counting
-them.
-"""
+"""Qualified op names (matching with patterns, counting) and the levels of graphs."""
 
 from __future__ import annotations
 
@@ -12,20 +10,20 @@ from typing import Any, Literal, TypeAlias, cast
 
 
 def matches(op: str, pattern: str) -> bool:
-    """Whether the qualified name `op` matches `pattern`.
+    """Return True if the qualified name `op` matches `pattern`.
 
     A torch function and the tensor method of the same name match each other: `x.sin()` and
     `torch.sin(x)` are the same op.
 
     Args:
-        op: a qualified name, as `aten.mm.default`.
-        pattern: with `*` or `?` a glob over the whole name; else the name itself, or the packet of
-            an overload: `aten.mm` matches `aten.mm.default` and `aten.mm.out`, and not
+        op: a qualified name, e.g. `aten.mm.default`.
+        pattern: a glob over the whole name if it contains `*` or `?`. Otherwise a full name, or the
+            packet of an overload: `aten.mm` matches `aten.mm.default` and `aten.mm.out`, but not
             `aten.mm_scaled`.
     """
     if _matches(op, pattern):
         return True
-    # The names of other patterns need no torch, which a command without it would have to import.
+    # _twins imports torch. Skip it for all other patterns: some commands run without torch.
     may_be_twin = op.startswith(("torch.", "Tensor.")) and pattern.startswith(_BEFORE_TWINS)
     return may_be_twin and any(_matches(name, pattern) for name in _twins(op))
 
@@ -43,12 +41,12 @@ def is_glob(pattern: str) -> bool:
 
 _TWIN_ROOTS = ("torch", "Tensor", "torch.Tensor")
 _BEFORE_TWINS = ("t", "T", "*", "?", "[")
-"""First characters of the patterns that can match a torch function or a tensor method."""
+"""First characters of patterns that can match a torch function or tensor method."""
 
 
 @lru_cache(maxsize=4096)
 def _twins(op: str) -> tuple[str, ...]:
-    """The other names of a function that torch has as a function and as a method of tensors."""
+    """Return the other names of an op that is both a torch function and a tensor method."""
     root, _, name = op.rpartition(".")
     if root not in _TWIN_ROOTS:
         return ()
@@ -62,8 +60,8 @@ def _twins(op: str) -> tuple[str, ...]:
 class OpCounts(Counter[str]):
     """How often each op occurs, by full name; `counts["aten.mm"]` sums the packet's overloads.
 
-    A name that does not occur is a `KeyError`, not a silent zero. Arithmetic and comparisons are
-    those of `collections.Counter`, with an `OpCounts` as the result.
+    An absent name raises `KeyError` instead of returning zero. Arithmetic and comparisons work as
+    in `collections.Counter`; arithmetic returns an `OpCounts`.
     """
 
     def __missing__(self, key: str) -> int:
@@ -86,11 +84,9 @@ class OpCounts(Counter[str]):
 
 
 def _on_plain_counters(operator: str, in_place: bool = False) -> Callable[..., Any]:
-    """An operator of `Counter` for `OpCounts`.
-
-    Counter's own looks up the keys of both sides. In an `OpCounts` a missing key is a `KeyError`,
-    and the name of a packet is the sum of its overloads.
-    """
+    """Return an operator of `Counter` adapted to `OpCounts`."""
+    # Counter's own operators look up the keys of both operands. In an OpCounts, a missing key
+    # raises KeyError, and a packet's name returns the sum of its overloads.
 
     def operate(self: OpCounts, *others: object) -> Any:
         if not all(isinstance(other, Counter) for other in others):
@@ -124,7 +120,7 @@ OVERLOADED = frozenset({"aten", "prims", "inductor", "quantized", "_c10d_functio
 
 @lru_cache(maxsize=8192)
 def base_name(op: str) -> str:
-    """The op's name without namespace and overload: `mm` of `aten.mm.default`, `torch.mm`."""
+    """Return an op's name without namespace and overload: `mm` for `aten.mm.default`."""
     parts = op.split(".")
     if len(parts) == 3 and (parts[0] in OVERLOADED or parts[2] == "default"):
         return parts[1]
@@ -134,15 +130,15 @@ def base_name(op: str) -> str:
 Level: TypeAlias = Literal[
     "dispatch", "fx", "dynamo", "aot", "compiled_autograd", "export", "post_grad"
 ]
-"""The stage that a graph was taken at.
+"""Compilation stage of a graph.
 
-- `dispatch`: the ops that an eager run dispatches, forward and backward.
-- `fx`: `torch.fx.symbolic_trace`, or a `torch.fx` graph of the user's.
-- `dynamo`: what Dynamo hands to a backend: torch functions, before autograd.
-- `aot`: AOTAutograd's functional graphs of ATen ops, forward and backward apart.
-- `compiled_autograd`: the backward of a whole step, as one graph.
-- `export`: `torch.export`'s program.
-- `post_grad`: Inductor's graphs after its own passes, before code is generated.
+- `dispatch`: ops dispatched by an eager run, forward and backward.
+- `fx`: `torch.fx.symbolic_trace`, or a `torch.fx` graph supplied by the user.
+- `dynamo`: graphs that Dynamo passes to a backend: torch functions, before autograd.
+- `aot`: AOTAutograd's functional graphs of ATen ops, with separate forward and backward.
+- `compiled_autograd`: the backward of a whole step as one graph.
+- `export`: the program of `torch.export`.
+- `post_grad`: Inductor's graphs after its own passes, before code generation.
 """
 
 LEVELS: tuple[Level, ...] = (
@@ -154,13 +150,13 @@ LEVELS: tuple[Level, ...] = (
     "export",
     "post_grad",
 )
-"""All levels, in the order in which messages list them."""
+"""All levels, in the order used by messages."""
 
 SAVING_LEVELS: frozenset[Level] = frozenset({"dispatch", "aot", "compiled_autograd", "post_grad"})
-"""The levels whose forward graphs say what they keep for the backward."""
+"""Levels whose forward graphs record the activations saved for backward."""
 
 ATEN_LEVELS: frozenset[Level] = frozenset({"dispatch", "aot", "compiled_autograd", "post_grad"})
-"""The levels at which only registered ops occur, composite ones being decomposed already."""
+"""Levels that hold registered ops only; composite ops are already decomposed."""
 
 FLOP_LEVELS: frozenset[Level] = ATEN_LEVELS | {"export"}
-"""The levels whose ops torch has formulas for."""
+"""Levels whose ops have FLOP formulas in torch."""

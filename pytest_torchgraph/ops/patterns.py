@@ -1,10 +1,10 @@
-"""The check of op patterns: one that can match nothing at a graph's level is refused.
+"""Check op patterns: reject a pattern that cannot match any op at a graph's level.
 
-A check that counts zero because of a misspelling passes for ever. So a pattern that matches no node
-of a graph must at least name an op that could occur at the level of that graph.
+A test that counts zero because of a misspelling would always pass. A pattern without a match in the
+graph must therefore name an op that could occur at the level of the graph.
 
-Tracing goes through Python code. A function or a class is a node only where a tracer keeps it, so
-that a check of any other one would count zero for ever.
+Tracing goes through Python code. A Python function or class is a node only if a tracer keeps it as
+one; a count of any other function would always be zero.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .qualified import class_name, op_name
 _GLUE = re.compile(
     r"torch\._dynamo\.(compiled_autograd\.(ops\.)?|external_utils\.)\w+(\.\w+)?\Z|torch\.add\Z"
 )
-"""Calls of compiled autograd that are no registered ops: autograd's functions, hooks, sums."""
+"""Unregistered calls in graphs of compiled autograd: autograd functions, hooks, sums."""
 
 BECOMES = {
     "aten.item": "aten._local_scalar_dense",
@@ -52,19 +52,19 @@ BECOMES = {
     "aten.einsum": "aten.bmm",
     "aten.T": "aten.t or aten.permute",
 }
-"""The ops that the commonest composite ops are decomposed into: hints for messages."""
+"""Decompositions of the most common composite ops, for hints in messages."""
 
 
 def pattern_name(op: Any) -> str:
-    """The pattern that a user's argument stands for.
+    """Return the pattern for a user's argument.
 
     Args:
         op: a pattern as a string, an op object (`torch.ops.aten.mm`, a `torch.library.custom_op`),
-            a function, or a `torch.nn.Module`, its class or an instance. Of objects it is the
+            a function, or a `torch.nn.Module` (class or instance). The pattern of an object is its
             qualified name.
 
     Raises:
-        TypeError: for an empty string, and for what is neither a string nor callable.
+        TypeError: if `op` is an empty string, or neither a string nor callable.
     """
     if isinstance(op, str):
         if not op.strip():
@@ -84,15 +84,15 @@ def pattern_name(op: Any) -> str:
 
 
 def refuse_impossible(op: Any, levels: Iterable[Level], *, traced: bool = False) -> None:
-    """Do nothing for a pattern that can match an op at one of `levels`.
+    """Raise if a pattern cannot match an op at any of `levels`.
 
     Args:
         op: see `pattern_name`.
-        levels: the levels of the graphs.
-        traced: whether the graphs were captured here, and not handed over.
+        levels: levels of the graphs.
+        traced: True if the graphs were captured by this package, False if the user passed them in.
 
     Raises:
-        ValueError: with the reason at one of the levels, where it can match at none of them.
+        ValueError: if the pattern cannot match at any level; gives the reason for one level.
     """
     pattern = pattern_name(op)
     problems = [_problem(op, pattern, level, traced) for level in sorted(set(levels))]
@@ -101,7 +101,7 @@ def refuse_impossible(op: Any, levels: Iterable[Level], *, traced: bool = False)
 
 
 def _problem(op: Any, pattern: str, level: Level, traced: bool) -> str:
-    """The reason why a pattern can match no op at a level, "" where it can match."""
+    """Return the reason why a pattern cannot match at a level, or "" if it can."""
     if pattern.startswith("torch.ops."):
         return f"{pattern!r} names no op: leave out 'torch.ops.', as in {pattern[10:]!r}"
     if level == "compiled_autograd" and _GLUE.match(pattern):
@@ -113,7 +113,7 @@ def _problem(op: Any, pattern: str, level: Level, traced: bool) -> str:
         return ""
     if level in _TORCH_FUNCTIONS:
         if any(not each.startswith(_BELOW_AUTOGRAD) for each in registered):
-            return ""  # a custom op, which is a node as it is
+            return ""  # a custom op: Dynamo and torch.fx keep it as a node
         if registered or pattern.startswith(_BELOW_AUTOGRAD):
             return (
                 f"{pattern!r} cannot occur in a graph at level {level!r}, which holds torch "
@@ -125,18 +125,18 @@ def _problem(op: Any, pattern: str, level: Level, traced: bool) -> str:
 
 
 _TORCH_FUNCTIONS = ("dynamo", "fx")
-"""The levels of torch functions."""
+"""Levels whose nodes are torch functions."""
 _BELOW_AUTOGRAD = ("aten.", "prims.", "prim.")
-"""Beginnings of the ops that torch functions run, and that Dynamo and torch.fx do not look for."""
+"""Prefixes of the ops that torch functions run. Dynamo and torch.fx do not trace into them."""
 
 
 def _python_problem(op: Any, pattern: str, level: Level, traced: bool) -> str:
-    """`_problem` for a pattern of Python functions and classes, or of nothing."""
+    """Return `_problem` for a pattern of Python functions and classes, or for an unknown name."""
     named = named_values(pattern)
-    if not named and not isinstance(op, str):  # defined in a function, where no name leads to it
+    if not named and not isinstance(op, str):  # defined in a function: no name resolves to it
         named = [(pattern, op)]
     if level not in _TORCH_FUNCTIONS and is_glob(pattern) and not is_symbolic(pattern):
-        # `torch.*` means torch's functions, and not the few for sizes that are at each level.
+        # `torch.*` means torch's functions, not the few functions of sizes found at every level.
         named = [each for each in named if not is_everywhere(each[0])]
     reasons = [why_not(*each, level, traced) for each in named]
     if not reasons:
@@ -160,13 +160,13 @@ def _python_problem(op: Any, pattern: str, level: Level, traced: bool) -> str:
 
 
 def _dispatched_problem(pattern: str, known: list[str], level: Level) -> str:
-    """`_problem` at the levels at which only registered ops occur, of which some match."""
+    """Return `_problem` at a level that holds registered ops only, for ops that match."""
     if level in ("aot", "post_grad") and all(map(registry.is_triton_op, known)):
         return (
             f"{pattern!r} cannot occur in a graph at level {level!r}: torch.compile takes ops of "
             "torch.library.triton_op apart. Name what it runs: 'triton.<kernel>', or its ops"
         )
-    if level == "post_grad":  # inductor's passes may put composite and in-place ops in again
+    if level == "post_grad":  # Inductor's passes may reintroduce composite and in-place ops
         return ""
     packet = ".".join(pattern.split(".")[:2])
     functional = [op for op in known if not op.rpartition(".")[2].endswith("out")]
@@ -177,7 +177,7 @@ def _dispatched_problem(pattern: str, known: list[str], level: Level) -> str:
             f"{pattern!r} cannot occur in a graph at level {level!r}: it is a composite op, which "
             f"is decomposed before{hint}"
         )
-    # Reading the names of all ops takes milliseconds, so that comes last.
+    # Reading the names of all ops takes milliseconds: do it last.
     writes = level == "aot" and all(map(registry.is_in_place, known))
     if writes and all(map(registry.is_replaced, known)):
         instead = f": did you mean {packet.rstrip('_')}?" if packet.endswith("_") else ""
@@ -189,7 +189,7 @@ def _dispatched_problem(pattern: str, known: list[str], level: Level) -> str:
 
 
 def _unknown(pattern: str, level: str) -> str:
-    """The message for a name that exists nowhere, with the nearest names that do."""
+    """Return the message for an unknown name, with the closest existing names."""
     registered = registry.registered()
     packets = {".".join(op.split(".")[:2]) for op in registered}
     names = sorted({*packets, *registered}, key=lambda name: (not name.startswith("aten."), name))
@@ -209,20 +209,20 @@ _LISTED = (
     "torch.linalg",
     "torch.fft",
 )
-"""Modules whose functions a glob is matched with that begins with a wildcard or `torch`."""
+"""Modules whose functions are matched against every glob."""
 _OWN_ROOTS = frozenset({"torch", "Tensor", "operator", "math"})
 _ON_NUMBERS = frozenset(
     {"abs", "bool", "divmod", "float", "getattr", "int", "max", "min", "pow", "round"}
 )
-"""Builtins that compute symbolic sizes, and Dynamo's way to read an attribute of a tensor."""
+"""Builtins that compute symbolic sizes, and `getattr`, by which Dynamo reads tensor attributes."""
 _SYMBOLIC = re.compile(r"(operator|math)\b|torch\._?sym_")
 _READING = frozenset({"Tensor.__array__", "Tensor.__dlpack__", "Tensor.numpy", "Tensor.tolist"})
-"""Methods that are nodes where they run, as they read a tensor and dispatch no op."""
+"""Methods that read a tensor without dispatching an op. An eager run records them as nodes."""
 _WILDCARD = re.compile(r"[*?]")
 
 
 def named_values(pattern: str) -> list[tuple[str, Any]]:
-    """The callables that a pattern names, by their qualified names; empty if it names none."""
+    """Return (qualified name, callable) pairs for a pattern; empty if it names no callable."""
     if is_glob(pattern):
         return [(name, value) for name, value in _candidates(pattern) if matches(name, pattern)]
     value = _object(pattern)
@@ -232,15 +232,16 @@ def named_values(pattern: str) -> list[tuple[str, Any]]:
 
 
 def name_of(value: Any) -> str:
-    """The name that a node which calls `value` has."""
+    """Return the op name of a node that calls `value`."""
     is_module = isinstance(value, type) and issubclass(value, torch.nn.Module)
     return class_name(value) if is_module else op_name(value)
 
 
 def alias_of(pattern: str, named: list[tuple[str, Any]]) -> str:
-    """The name that nodes have for what `pattern` names by an alias, "" if it is no alias.
+    """Return the name used by nodes if `pattern` is an alias, otherwise "".
 
-    `torch.nn.functional.conv2d` is `torch.conv2d`, and an imported function that of its module.
+    `torch.nn.functional.conv2d` is an alias of `torch.conv2d`. An imported function is an alias of
+    the function in its own module.
     """
     if (
         len(named) != 1
@@ -253,27 +254,27 @@ def alias_of(pattern: str, named: list[tuple[str, Any]]) -> str:
 
 
 def is_symbolic(name: str) -> bool:
-    """Return True for a function that symbolic sizes are computed with, and for a glob of some."""
+    """Return True for a function of symbolic sizes, and for a glob of such functions."""
     return name in _ON_NUMBERS or _SYMBOLIC.match(name) is not None
 
 
 def is_everywhere(name: str) -> bool:
-    """Return True for what a graph of dispatched ops can hold beside them."""
+    """Return True for functions that can occur in graphs of dispatched ops."""
     return is_symbolic(name) or name in _READING
 
 
 def why_not(name: str, value: Any, level: Level, traced: bool) -> str | None:
-    """The reason why no node at a level is a call of this callable, None where one can be.
+    """Return the reason why no node at a level calls this callable, `None` if a node can.
 
     Args:
-        name: its qualified name.
+        name: qualified name of the callable.
         value: the callable.
         level: the level.
-        traced: whether the graph was captured here, and not handed over: a pass can put any call
-            into a graph of torch.fx.
+        traced: True if the graph was captured by this package, False if the user passed it in. A
+            pass can insert any call into a torch.fx graph passed in.
 
     Returns:
-        "" for a torch function or class: the caller knows what stands in its place.
+        "" for a torch function or class: the caller adds a hint at its replacement.
     """
     if is_symbolic(name) or (level == "dispatch" and name in _READING):
         return None
@@ -290,7 +291,7 @@ def why_not(name: str, value: Any, level: Level, traced: bool) -> str | None:
 
 
 def _why_not_fx(name: str, value: Any, traced: bool) -> str | None:
-    """`why_not` for a graph of torch.fx."""
+    """Return `why_not` for a torch.fx graph."""
     is_module = isinstance(value, type) and issubclass(value, torch.nn.Module)
     if is_module or _is_own(name) or name in _wrapped():  # a tracer decides which modules it keeps
         return None
@@ -316,12 +317,12 @@ def _traced_through(name: str, value: Any) -> str:
 
 
 def _is_own(name: str) -> bool:
-    """Return True for what torch defines, and for the modules that fx calls directly."""
+    """Return True for names in torch, and in `operator` and `math`, which fx calls directly."""
     return name.partition(".")[0] in _OWN_ROOTS
 
 
 def _is_pythons(name: str) -> bool:
-    """Return True for a builtin, and for a function of the standard library or of numpy."""
+    """Return True for builtins and for functions of the standard library or numpy."""
     root, dot, _ = name.partition(".")
     return (
         root == "numpy" or root in sys.stdlib_module_names or (not dot and hasattr(builtins, root))
@@ -329,7 +330,7 @@ def _is_pythons(name: str) -> bool:
 
 
 def _function_of(cls: type) -> str:
-    """Name the torch function that a module of torch calls, where it has the module's name."""
+    """Return a hint at the torch function of the same name as a torch module."""
     words = "_".join(re.findall(r"[A-Z]+(?![a-z])\d*d?|[A-Z][a-z]*\d*d?", cls.__name__)).lower()
     guesses = (cls.__name__.lower(), words, re.sub(r"\dd\Z", "", words), words.replace("_loss", ""))
     for guess in guesses:
@@ -340,7 +341,7 @@ def _function_of(cls: type) -> str:
 
 
 def _wrapped() -> set[str]:
-    """The functions that `torch.fx.wrap` keeps as nodes."""
+    """Return the names of functions that `torch.fx.wrap` keeps as nodes."""
     functions = [
         scope.get(name, getattr(builtins, name, None))
         for (_, name), scope in torch_private.get("fx_wrapped").items()
@@ -349,10 +350,7 @@ def _wrapped() -> set[str]:
 
 
 def _candidates(pattern: str) -> Iterator[tuple[str, Any]]:
-    """The callables that a glob may match: torch's, and those of the package that it begins with.
-
-    Attributes are read from the dicts of modules: asking for one can import another module.
-    """
+    """Yield the callables that a glob may match: in torch, and in the glob's root package."""
     root = _WILDCARD.split(pattern, maxsplit=1)[0].partition(".")[0]
     for name in _LISTED:
         yield from _members(sys.modules[name])
@@ -367,7 +365,8 @@ def _candidates(pattern: str) -> Iterator[tuple[str, Any]]:
 
 
 def _members(module: ModuleType) -> Iterator[tuple[str, Any]]:
-    """The callables of a module that nodes have its name for, so those that it defines."""
+    """Yield the callables that a module defines: nodes name them by this module."""
+    # Read vars() instead of getattr: getattr on a module can import another module.
     for attribute, value in list(vars(module).items()):
         name = f"{module.__name__}.{attribute}"
         if callable(value) and name_of(value) == name:
@@ -375,7 +374,7 @@ def _members(module: ModuleType) -> Iterator[tuple[str, Any]]:
 
 
 def _object(name: str) -> Any:
-    """The object that a dotted name leads to in the loaded modules; None if it leads nowhere."""
+    """Return the object of a dotted name in the loaded modules, or `None`."""
     first, *rest = name.split(".")
     if first == "Tensor":
         return getattr(torch.Tensor, rest[0], None) if len(rest) == 1 else None

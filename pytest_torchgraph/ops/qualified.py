@@ -1,4 +1,4 @@
-"""Qualified names of what a graph calls: overloads, torch functions, methods, module classes."""
+"""Qualified names of call targets: overloads, torch functions, methods, module classes."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import torch
 from .. import torch_private
 
 _PUBLIC = (torch, torch.nn.functional, torch.special, torch.linalg, torch.fft)
-"""Modules under which a torch function is named, whichever private module defines it."""
+"""Public modules used to name a torch function, whichever private module defines it."""
 
 
 def op_name(target: Any) -> str:
-    """The qualified name of an fx node's target; never a repr, which may hold an address.
+    """Return the qualified name of an fx node's target; never a repr, which may hold an address.
 
     Args:
         target: an overload or its packet, a higher-order op, any callable, or the name of a tensor
@@ -38,12 +38,13 @@ def op_name(target: Any) -> str:
 
 @functools.lru_cache(maxsize=4096)
 def _builtin_name(target: Any) -> str:
-    """The name of a builtin. Only these are cached: a Python function would be kept alive."""
+    """Return the name of a builtin."""
+    # Cache builtins only: a cached Python function would be kept alive.
     return _callable_name(target)
 
 
 def _callable_name(target: Any) -> str:
-    """The qualified name of a callable; of an instance that of its class."""
+    """Return the qualified name of a callable; for an instance, the name of its class."""
     if isinstance(target, functools.partial):
         return _callable_name(target.func)
     name = getattr(target, "__qualname__", None) or getattr(target, "__name__", None)
@@ -63,8 +64,8 @@ def _callable_name(target: Any) -> str:
 
 
 def _public_name(target: Any, short: str) -> str | None:
-    """The name of a torch function in a public module, None where it is in none."""
-    own = getattr(target, "__name__", short)  # of max_pool2d, whose qualname is that of `fn`
+    """Return the name of a torch function in a public module, or `None`."""
+    own = getattr(target, "__name__", short)  # max_pool2d: its __qualname__ is that of `fn`
     for public in _PUBLIC:
         for name in (own, short):
             if getattr(public, name, None) is target:
@@ -76,12 +77,12 @@ _PYBIND11 = re.compile(r"pybind11_detail_function_record_\w+\.")
 
 
 def builtin_name(name: str) -> str:
-    """The name of a function of torch's C extension, without the record name of pybind11."""
+    """Return the name of a function of torch's C extension without pybind11's record name."""
     return _PYBIND11.sub("", name)
 
 
 def class_name(cls: Callable[..., Any]) -> str:
-    """The qualified name of a module's class, as `torch.nn.Linear`."""
+    """Return the qualified name of a module class, e.g. `torch.nn.Linear`."""
     module = getattr(cls, "__module__", "")
     name = getattr(cls, "__qualname__", "")
     if getattr(torch.nn, name, None) is cls:

@@ -1,4 +1,4 @@
-"""The names of ops that exist: registered ops and higher-order ops."""
+"""Names of existing ops: registered ops and higher-order ops."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .names import is_glob, matches
 
 @functools.lru_cache(maxsize=1)
 def _packets_by_count(_count: int) -> dict[str, list[str]]:
-    """The registered ops by their packets; the count is the key of the cache."""
+    """Return the registered ops by packet; the count is the cache key."""
     packets: dict[str, list[str]] = {}
     for name in torch_private.registered_ops():
         namespace, _, rest = name.partition("::")
@@ -22,17 +22,17 @@ def _packets_by_count(_count: int) -> dict[str, list[str]]:
 
 
 def _packets() -> dict[str, list[str]]:
-    """The registered ops by their packets; read again when their number has changed."""
+    """Return the registered ops by packet, reading them again when their number has changed."""
     return _packets_by_count(len(torch_private.registered_ops()))
 
 
 def registered() -> list[str]:
-    """The qualified names of all registered ops."""
+    """Return the qualified names of all registered ops."""
     return [op for ops in _packets().values() for op in ops]
 
 
 def matching(pattern: str) -> list[str]:
-    """The registered ops that match a pattern."""
+    """Return the registered ops that match a pattern."""
     if is_glob(pattern):
         return [op for op in registered() if matches(op, pattern)]
     packets = _packets()
@@ -41,13 +41,13 @@ def matching(pattern: str) -> list[str]:
 
 
 def schema_name(op: str) -> str:
-    """The dispatcher's name of an op: `aten::add.Tensor` for `aten.add.Tensor`."""
+    """Return the dispatcher's name of an op: `aten::add.Tensor` for `aten.add.Tensor`."""
     namespace, packet, overload = op.split(".", 2)
     return f"{namespace}::{packet}" + ("" if overload == "default" else f".{overload}")
 
 
 def is_composite(op: str) -> bool:
-    """Whether a registered op is composite: decomposed before it is dispatched."""
+    """Return True if a registered op is composite: decomposed before it is dispatched."""
     return torch_private.is_composite(schema_name(op))
 
 
@@ -57,9 +57,9 @@ def is_triton_op(op: str) -> bool:
 
 
 def only_aliased_argument(op: str) -> int | None:
-    """The position of the one argument that an op writes or returns a view of, by its schema.
+    """Return the position of the only argument that an op writes or returns a view of.
 
-    None where there is none or several, and for what is no registered op.
+    The op's schema decides. `None` without exactly one argument, or if `op` is not registered.
     """
     import torch
 
@@ -74,23 +74,23 @@ def only_aliased_argument(op: str) -> int | None:
 
 
 def is_in_place(op: str) -> bool:
-    """Whether a registered op is in-place or an `out=` variant; `copy_` counts as neither."""
+    """Return True for in-place ops and `out=` variants; `copy_` counts as neither."""
     packet, _, overload = op.partition(".")[2].rpartition(".")
     in_place = packet.endswith("_") and not packet.endswith("__")
     return (in_place and packet != "copy_") or overload.endswith("out")
 
 
 def is_replaced(op: str) -> bool:
-    """Whether an in-place op is replaced by another one in a functional graph.
+    """Return True if a functional graph replaces an in-place op by its functional form.
 
-    An op of the user's that has no functional form stays, in a wrapper.
+    A custom op without a functional form stays, in a wrapper.
     """
     packet = ".".join(op.split(".")[:2]).removesuffix("_")
     return any(not is_in_place(other) for other in matching(packet))
 
 
 def unregistered(pattern: str) -> bool:
-    """Return True if a higher-order op, or a Triton kernel that is loaded, matches a pattern."""
+    """Return True if a higher-order op or a loaded Triton kernel matches a pattern."""
     if pattern.startswith("triton."):
         return any(matches(f"triton.{name}", pattern) for name in torch_private.triton_kernels())
     return any(

@@ -1,7 +1,7 @@
-"""Ops that launch nothing on a device, or whose result has the storage of an argument.
+"""Ops that launch nothing on a device, or whose result shares the storage of an argument.
 
-By name and without torch, so that a stored graph tells what it keeps in any process; that torch's
-schemas say the same is tested.
+Ops are listed by name, without torch, so that saved memory of a stored graph can be computed in
+any process. A test compares the lists with torch's schemas.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ _PRIMS = frozenset(
     """.split()
 )
 VIEWS = frozenset(f"aten.{name}" for name in _ATEN) | frozenset(f"prims.{name}" for name in _PRIMS)
-"""Packets whose result has, or may have, the storage of the first argument by their schemas."""
+"""Packets whose result shares, or may share, the first argument's storage by schema."""
 
 UNDECLARED_VIEWS = frozenset({"aten._unsafe_view", "_c10d_functional.wait_tensor"})
-"""Packets whose result has the storage of the first argument without a schema that says so."""
+"""Packets whose result shares the first argument's storage, undeclared in the schema."""
 
 KNOWN_NAMESPACES = frozenset(
     {"_c10d_functional", "aten", "c10d", "higher_order", "inductor", "operator", "prims"}
 )
-"""Namespaces of which no schema needs to be read."""
+"""Namespaces judged by name, without reading schemas."""
 
 
 @cache
@@ -52,15 +52,15 @@ def _shares_by_name(op: str) -> bool:
 
 
 def is_view(op: str) -> bool:
-    """Return True if an op is a view by its name; one that writes in place is none."""
+    """Return True if an op is a view by name. In-place ops are not views."""
     return (op.rpartition(".")[0] if op.count(".") == 2 else op) in VIEWS | UNDECLARED_VIEWS
 
 
 def shared_argument(op: str) -> int | None:
-    """The position of the argument whose storage the result has; None where it has its own.
+    """Return the position of the argument whose storage the result shares, or `None`.
 
-    The schema of an op of the user's is read where torch is loaded; else it is taken to make a
-    storage of its own.
+    For a custom op, the schema decides if torch is loaded. Without torch, a custom op is assumed to
+    allocate new storage.
     """
     if _shares_by_name(op):
         return 0
@@ -85,4 +85,4 @@ NO_WORK = (
         """.split()
     )
 )
-"""By packet."""
+"""Packets that launch nothing on a device."""

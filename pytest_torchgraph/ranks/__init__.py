@@ -1,1 +1,1 @@
-"""Many ranks in one process: each is captured under torch's fake process group."""
+"""Capture many ranks in one process, each under torch's fake process group."""

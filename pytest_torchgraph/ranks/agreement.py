@@ -1,4 +1,4 @@
-"""Agreement between ranks: on collectives, and on the two ends of sends and receives."""
+"""Compare ranks: order of collectives, deadlocks, and matching of sends and receives."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ if TYPE_CHECKING:
 
 
 PAIRED = frozenset({"send", "recv"})
-"""Kinds that concern two ranks of a group."""
+"""Point-to-point kinds, between two ranks of a group."""
 ROOTED = frozenset({"scatter", "gather"})
-"""Kinds in which one rank has more tensors than the others."""
+"""Kinds in which one rank holds more tensors than the other ranks."""
 UNEVEN = frozenset({"all_to_all"})
-"""Kinds in which each rank may have another size."""
+"""Kinds in which sizes may differ between ranks."""
 WITH_CONSTANTS = frozenset({"all_reduce", "reduce_scatter", "reduce", "broadcast", "all_gather"})
-"""Kinds whose other arguments, as the reduction and the root, are the same on each rank."""
+"""Kinds whose constant arguments (e.g. the reduction, the root) are the same on each rank."""
 NO_TIMEOUT = -1
-"""What c10d's ops are given where nobody said how long they may take."""
+"""The timeout argument of c10d ops if no timeout was set."""
 UNLIKE = "which hangs or gives wrong numbers"
-"""What comes of collectives whose sizes, dtypes or reductions differ; backends do not check it."""
+"""Consequence of collectives with different sizes, dtypes or reductions. Backends do not check."""
 MOST = 12
-"""How many collectives of one order a message shows."""
+"""Maximum number of collectives that a message shows of one order."""
 
 
 class Sent(NamedTuple):
-    """What two ranks have to have in common in a collective.
+    """Properties of a collective that must be equal on two ranks.
 
     Attributes:
         text: kind, group and bytes.
-        details: the dtype, the shape where bytes say nothing, and constants.
+        details: dtype, constants, and the shape for kinds whose bytes differ between ranks.
     """
 
     text: str
@@ -42,11 +42,11 @@ class Sent(NamedTuple):
 
 
 def sent(each: Collective) -> Sent:
-    """What another rank has to have in common with a collective."""
+    """Return the properties of a collective that must be equal on another rank."""
     payload = f", {format_size(each)}"
     details = [each.dtype] if each.dtype else []
     if each.kind in ROOTED:
-        payload = ""
+        payload = ""  # the root holds more tensors, so bytes differ: compare the shape instead
         details.append(f"[{', '.join(map(str, each.shape))}]")
     if each.kind in WITH_CONSTANTS:
         given = [*each.node.args, *each.node.kwargs.values()]
@@ -55,17 +55,15 @@ def sent(each: Collective) -> Sent:
 
 
 def _entry(each: Collective) -> Sent:
-    """What all ranks of a group have in common when they enter a collective."""
+    """Return the properties that are equal on all ranks of a group entering a collective."""
     if each.kind in UNEVEN:
         return Sent(format_over(each), each.dtype)
     return sent(each)
 
 
 def _constants(values: Iterable[Any]) -> Iterator[str]:
-    """What an op is told beside tensors, alike for one in place and a functional one.
-
-    Whether a call waits, and for how long, is each rank's own affair.
-    """
+    """Yield the constant arguments of an op, in one form for in-place and functional ops."""
+    # Skip flags and timeouts: each rank may wait or not, and for any time.
     for value in values:
         if isinstance(value, tuple):
             yield from _constants(value)
@@ -76,13 +74,13 @@ def _constants(values: Iterable[Any]) -> Iterator[str]:
 
 
 class OrderDifference(NamedTuple):
-    """Where two ranks communicate in another order, or send other things in the same.
+    """Difference between two ranks in the order or in the content of their collectives.
 
     Attributes:
-        start: the number of the first collective that differs.
-        rows: what each of them communicates, in order; "nothing" where the order of one has ended.
-        danger: what it leads to, in words; "" where nothing is known of that.
-        same_order: whether kinds and groups are the same, and what is sent is not.
+        start: number of the first collective that differs.
+        rows: pairs of collectives, in order; "nothing" after a rank's last collective.
+        danger: description of the consequence, "" if unknown.
+        same_order: True if kinds and groups agree, and only the content differs.
     """
 
     start: int
@@ -92,17 +90,17 @@ class OrderDifference(NamedTuple):
 
     @property
     def words(self) -> str:
-        """What the ranks do."""
+        """Description of the difference."""
         if self.same_order:
             return "communicate in the same order, but do not send the same"
         return "do not communicate in the same order"
 
 
 def order_difference(first: Capture, other: Capture, *, waits: bool) -> OrderDifference | None:
-    """Where two ranks communicate differently; None where they do not.
+    """Return the difference between the collectives of two ranks, `None` if there is none.
 
     Args:
-        waits: whether it is known that one of them would wait for ever (`stuck`).
+        waits: True if one of the ranks is known to deadlock (`stuck`).
     """
     left, right = first.collectives, other.collectives
     pairs = list(zip_longest(left, right))
@@ -121,10 +119,10 @@ def order_difference(first: Capture, other: Capture, *, waits: bool) -> OrderDif
 
 
 def orders(first: Capture, other: Capture, *, waits: bool) -> Iterator[str]:
-    """Where two ranks communicate differently: both orders, from the first difference on.
+    """Yield lines that show both orders of collectives, from the first difference on.
 
     Args:
-        waits: as in `order_difference`.
+        waits: see `order_difference`.
     """
     found = order_difference(first, other, waits=waits)
     if found is None:
@@ -148,7 +146,7 @@ def _differ(one: Collective | None, two: Collective | None) -> bool:
 
 
 def _text(one: Collective | None, beside: Collective | None) -> str:
-    """One collective of a row; with details where without them both would look alike."""
+    """Format one collective of a row, with details if both would look alike without them."""
     if one is None:
         return "nothing"
     what, other = sent(one), None if beside is None else sent(beside)
@@ -157,19 +155,19 @@ def _text(one: Collective | None, beside: Collective | None) -> str:
 
 
 def place(each: Collective) -> str:
-    """The node, the module and the user's line of a collective."""
+    """Format the node, module and source line of a collective."""
     where = f" in {each.module}" if each.module else ""
     line = f" ({each.source})" if each.source is not None else ""
     return f"%{each.node.name} of {each.graph}{where}{line}"
 
 
 class Stuck(NamedTuple):
-    """A rank that would wait for ever.
+    """A deadlocked rank.
 
     Attributes:
-        capture: what it runs.
-        collective: what it waits in.
-        ranks: those of its group.
+        capture: capture of the rank.
+        collective: the collective that the rank waits in.
+        ranks: ranks of the collective's group.
     """
 
     capture: Capture
@@ -178,11 +176,11 @@ class Stuck(NamedTuple):
 
 
 def stuck(captures: Sequence[Capture]) -> list[Stuck]:
-    """The ranks that would wait for ever if each collective were waited for at once.
+    """Return the ranks that would deadlock if each collective were waited for immediately.
 
-    All ranks of a group, of those that were captured, have to enter the same collective; the others
-    are taken to come. Nothing waits for sends and receives, of which many are pending at a time,
-    nor for collectives of a group of which the ranks are not known.
+    A collective completes once all captured ranks of its group have entered it; ranks that were
+    not captured are assumed to enter. Sends and receives never block, since many can be pending
+    at a time. Collectives of groups with unknown ranks never block either.
     """
     captured = {each.rank for each in captures}
     entered: dict[tuple[Sent, tuple[int, ...]], list[_Waiting]] = {}
@@ -193,6 +191,7 @@ def stuck(captures: Sequence[Capture]) -> list[Stuck]:
             continue
         key = _entry(waiting.collective), waiting.ranks
         entered.setdefault(key, []).append(waiting)
+        # The collective is complete: all of its ranks go on to their next collective.
         if len(entered[key]) == len(captured.intersection(waiting.ranks)):
             ready += entered.pop(key)
     found = [each for those in entered.values() for each in those]
@@ -201,7 +200,7 @@ def stuck(captures: Sequence[Capture]) -> list[Stuck]:
 
 
 def meeting(captures: Sequence[Capture]) -> bool:
-    """Whether any collective is over a group with two of the ranks."""
+    """Return True if any collective runs over a group with two of the captured ranks."""
     captured = {each.rank for each in captures}
     return any(
         len(captured.intersection(ranks)) > 1 for each in captures for _, ranks in _of_groups(each)
@@ -209,7 +208,7 @@ def meeting(captures: Sequence[Capture]) -> bool:
 
 
 class _Waiting:
-    """A rank on its way through its collectives."""
+    """Position of a rank in its sequence of collectives."""
 
     collective: Collective
     ranks: tuple[int, ...]
@@ -219,7 +218,7 @@ class _Waiting:
         self.left = left
 
     def step(self) -> bool:
-        """Enter the next collective; False where there is none."""
+        """Enter the next collective. Return False if there is none."""
         following = next(self.left, None)
         if following is not None:
             self.collective, self.ranks = following
@@ -227,7 +226,7 @@ class _Waiting:
 
 
 def _of_groups(capture: Capture) -> Iterator[tuple[Collective, tuple[int, ...]]]:
-    """The collectives of whole groups that a rank is in, with the ranks of the group."""
+    """Yield a rank's collectives over whole groups, with the ranks of the group."""
     known = members(capture)
     for each in capture.collectives:
         ranks = known.get(each.group, ())
@@ -236,7 +235,7 @@ def _of_groups(capture: Capture) -> Iterator[tuple[Collective, tuple[int, ...]]]
 
 
 def members(capture: Capture) -> Mapping[str, tuple[int, ...]]:
-    """The ranks of the groups of a capture, by their names."""
+    """Return the ranks of each process group of a capture, by group name."""
     return {
         name: ranks
         for top in capture.program
@@ -246,11 +245,11 @@ def members(capture: Capture) -> Mapping[str, tuple[int, ...]]:
 
 
 class Channel(NamedTuple):
-    """One way between two ranks.
+    """One direction of communication between two ranks.
 
     Attributes:
-        source, target: the ranks, counted in the whole mesh.
-        group: the ranks of the group.
+        source, target: rank numbers in the whole mesh.
+        group: ranks of the process group.
     """
 
     source: int
@@ -259,13 +258,13 @@ class Channel(NamedTuple):
 
 
 Ends = dict[str, list[tuple["Capture", Collective]]]
-"""What goes into a channel and comes out, in order: by "send" and "recv"."""
+"""Sends into a channel and receives from it, in order, under the keys "send" and "recv"."""
 
 
 def channels(captures: Sequence[Capture]) -> dict[Channel, Ends]:
-    """What is sent and received between ranks that were captured.
+    """Return the sends and receives between captured ranks, by channel.
 
-    Receives from any rank are left out, and what goes over groups whose ranks are not known.
+    Receives from any rank are left out, and so are groups with unknown ranks.
     """
     captured = {each.rank for each in captures}
     found: dict[Channel, Ends] = {}
@@ -285,7 +284,7 @@ def channels(captures: Sequence[Capture]) -> dict[Channel, Ends]:
 
 
 def unpaired(captures: Sequence[Capture]) -> Iterator[str]:
-    """What is sent and not received, or received and not sent, or of another size."""
+    """Yield lines on sends without receive, receives without send, and sizes that differ."""
     for channel, ends in channels(captures).items():
         yield from _unpaired(channel, ends)
 

@@ -1,4 +1,4 @@
-"""The call that captures a model as several ranks see it, one after the other."""
+"""`capture_ranks`: capture a model on several ranks, one rank after the other."""
 
 from __future__ import annotations
 
@@ -38,32 +38,32 @@ def capture_ranks(
 ) -> Ranks:
     """Capture a model as several ranks see it, in this process and without any other one.
 
-    For each rank there is a fake process group (torch's own, whose collectives do nothing) and a
-    device mesh over it; `build` makes what that rank runs. Each one begins with the same random
-    numbers and default dtype and device, which are afterwards what they were, and has the variables
-    `RANK`, `WORLD_SIZE`, `LOCAL_RANK` and `LOCAL_WORLD_SIZE` of `torchrun`.
+    Each rank gets a fake process group (torch's own; its collectives do nothing) and a device mesh
+    over the group. `build` returns the model and inputs of that rank. Every rank starts with the
+    same random state, default dtype and default device, which are restored afterwards. The
+    variables `RANK`, `WORLD_SIZE`, `LOCAL_RANK` and `LOCAL_WORLD_SIZE` are set as by `torchrun`.
 
-    `capture_ranks(build, dp=2, tp=4)` captures the eight ranks of a mesh of two dimensions.
+    `capture_ranks(build, dp=2, tp=4)` captures the eight ranks of a two-dimensional mesh.
 
     Args:
-        build: called with the mesh, once for each rank; returns `(target, args)` or `(target, args,
-            kwargs)`, as `capture` takes them.
-        ranks: the ranks to capture, as (0, 1, 1023); None for all of the mesh.
-        device: type of the mesh's device, which torch has to have here. The group is a fake one
-            there as well.
-        **mesh: the sizes of the mesh by the names of its dimensions, in order; besides, options of
-            `capture`: `via`, `loss_fn`, `backward`, `fake`, which are no names of dimensions.
+        build: function called with the mesh, once for each rank. Returns `(target, args)` or
+            `(target, args, kwargs)`, the arguments of `capture`.
+        ranks: ranks to capture, e.g. `(0, 1, 1023)`. `None` captures all ranks of the mesh.
+        device: device type of the mesh. torch must be able to use the device in this process. The
+            process group is fake on every device.
+        **mesh: mesh sizes by dimension name, in order. The names `via`, `loss_fn`, `backward` and
+            `fake` are reserved: they are options of `capture`.
 
     Returns:
         The captures, in the order of `ranks`.
 
     Raises:
-        TypeError: without a dimension, for another option, for a size that is no int, and where
-            `build` returns something else.
-        ValueError: for a rank that the mesh does not have, a size below 1, and an unknown device.
-        CaptureError: as `capture`; for a device that is absent, or on which nothing runs; where
-            this process has a process group, which is left alone; where `build` ends that of the
-            rank; and where torch's fake group cannot do what is asked of it.
+        TypeError: if no dimension is given, an option is unknown, a size is not an int, or `build`
+            returns anything else.
+        ValueError: if a rank is not in the mesh, a size is below 1, or the device is unknown.
+        CaptureError: as in `capture`. Also if the device is absent or nothing runs on it, if this
+            process already has a process group (which is left untouched), if `build` destroys the
+            process group of the rank, or if torch's fake group does not support an operation.
     """
     need_torch()
     dimensions, options = dimensions_and_options(mesh)
@@ -121,7 +121,7 @@ def _of_rank(
 
 @contextlib.contextmanager
 def _defaults_restored() -> Iterator[None]:
-    """Give torch's defaults, which a build may set, their former values."""
+    """Restore torch's defaults, which a build may set."""
     dtype, device = torch.get_default_dtype(), _default_device()
     grad = torch.is_grad_enabled()
     try:
@@ -136,15 +136,15 @@ def _defaults_restored() -> Iterator[None]:
 def _default_device() -> torch.device:
     try:
         return torch.get_default_device()
-    except AttributeError:  # before torch 2.10, where it was set back to None
+    except AttributeError:  # before torch 2.10, if the default was reset to None
         return torch.device("cpu")
 
 
 def _refuse_other_device(made: Capture, device: str) -> None:
-    """Refuse a rank that runs elsewhere than its mesh.
+    """Reject a rank that runs on another device than its mesh.
 
     Raises:
-        CaptureError: where nothing is on the accelerator that was asked for.
+        CaptureError: if nothing runs on the requested accelerator.
     """
     found = device_types(made.program)
     if device not in ("cpu", "meta") and device not in found:
@@ -156,10 +156,11 @@ def _refuse_other_device(made: Capture, device: str) -> None:
 
 
 def _refuse_objects(error: Exception) -> None:
-    """Say what it means that a collective of Python objects raised; nothing for any other error.
+    """Replace an error raised by a collective of Python objects; ignore other errors.
 
     Raises:
-        CaptureError: for one of objects, to which the fake group gives memory that nobody wrote.
+        CaptureError: if a collective of objects raised. The fake group leaves its receive buffer
+            uninitialized.
     """
     for frame, _ in traceback.walk_tb(error.__traceback__):
         name = frame.f_code.co_name
@@ -173,11 +174,11 @@ def _refuse_objects(error: Exception) -> None:
 
 
 def _refuse_reducer(error: Exception) -> None:
-    """Say what an internal assertion of torch's means; nothing for any other error.
+    """Replace an internal assertion of torch by a readable error; ignore other errors.
 
     Raises:
-        CaptureError: for the reducer of DistributedDataParallel, to which the fake group gives
-            nothing back.
+        CaptureError: if the reducer of DistributedDataParallel failed. The fake group returns
+            nothing to it.
     """
     if "expected the hook result is either a Tensor or a TensorList" in str(error):
         raise CaptureError(
@@ -185,27 +186,27 @@ def _refuse_reducer(error: Exception) -> None:
             "register a communication hook that is written in Python and does not read the result "
             "of a future, as the how-to for many ranks shows, or run the test under torchrun with "
             "gloo and capture each rank with graph_capture"
-        ) from None  # torch's internal assertion asks for a report of a bug that is none
+        ) from None  # torch's assertion asks the user to report a bug, but this is not a bug
 
 
 def _note_rank(error: Exception, rank: int, dimensions: Mapping[str, int]) -> None:
-    """Say in an exception which rank it came from, where Python can (from 3.11 on)."""
-    add_note = getattr(error, "add_note", None)
+    """Add the rank to an exception, as a note."""
+    add_note = getattr(error, "add_note", None)  # Python 3.11 or later
     if add_note is not None:
         at = format_mesh(coordinates(rank, dimensions))
         add_note(f"while rank {rank} ({at}) was captured")
 
 
 OPTIONS = frozenset({"via", "loss_fn", "backward", "fake"})
-"""The options of `capture` that each capture takes."""
+"""Options of `capture` that `capture_ranks` passes on."""
 
 
 def dimensions_and_options(mesh: Mapping[str, Any]) -> tuple[dict[str, int], dict[str, Any]]:
-    """The dimensions of the mesh, and the options of `capture`.
+    """Split keyword arguments into mesh dimensions and options of `capture`.
 
     Raises:
-        TypeError: without a dimension, for another option, and for a size that is no int.
-        ValueError: for a size below 1.
+        TypeError: if no dimension is given, an option is unknown, or a size is not an int.
+        ValueError: if a size is below 1.
     """
     options = {name: value for name, value in mesh.items() if name in OPTIONS}
     dimensions: dict[str, int] = {}
@@ -226,12 +227,12 @@ def dimensions_and_options(mesh: Mapping[str, Any]) -> tuple[dict[str, int], dic
 
 
 def device_type(device: str | torch.device) -> str:
-    """The type of a device that is there.
+    """Return the type of an available device.
 
     Raises:
-        TypeError: for what is no device.
-        ValueError: for an unknown one, and one with an index.
-        CaptureError: for one that torch cannot use here.
+        TypeError: if `device` is neither a string nor a `torch.device`.
+        ValueError: if the device is unknown or has an index.
+        CaptureError: if torch cannot use the device in this process.
     """
     if not isinstance(device, str | torch.device):
         raise TypeError(f"device={device!r} is no device: pass a type, as 'cpu' or 'cuda'")
@@ -247,11 +248,11 @@ def device_type(device: str | torch.device) -> str:
 
 
 def chosen_ranks(ranks: Iterable[int] | None, world: int) -> tuple[int, ...]:
-    """The ranks to capture.
+    """Return the ranks to capture.
 
     Raises:
-        TypeError: for what is no sequence of numbers.
-        ValueError: for none, one twice, and one that the mesh does not have.
+        TypeError: if `ranks` is not a sequence of ints.
+        ValueError: if `ranks` is empty, repeats a rank, or names a rank that is not in the mesh.
     """
     if ranks is None:
         return tuple(range(world))
@@ -271,10 +272,10 @@ def chosen_ranks(ranks: Iterable[int] | None, world: int) -> tuple[int, ...]:
 
 
 def what_was_built(made: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
-    """The target and its arguments.
+    """Return the target, its positional arguments and its keyword arguments.
 
     Raises:
-        TypeError: for anything else.
+        TypeError: if `build` returned neither `(target, args)` nor `(target, args, kwargs)`.
     """
     if isinstance(made, tuple) and len(made) in (2, 3):
         target, args, *rest = made

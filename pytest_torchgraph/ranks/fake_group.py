@@ -1,4 +1,4 @@
-"""One rank of a world that is not there: torch's fake process group, and a mesh over it."""
+"""Simulation of one rank: torch's fake process group, and a device mesh over it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 _RUNNING: ContextVar[bool] = ContextVar("_RUNNING", default=False)
-"""Whether a process group of ours is open."""
+"""True while a process group opened by this module exists."""
 
 _OF_LAUNCHERS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 _ADDRESS = ("MASTER_ADDR", "MASTER_PORT")
@@ -30,11 +30,12 @@ _ADDRESS = ("MASTER_ADDR", "MASTER_PORT")
 
 @contextlib.contextmanager
 def launched(rank: int, world: int, device: str) -> Iterator[None]:
-    """Set the variables that `torchrun` gives a process, and put back what they were.
+    """Set the environment variables of `torchrun`, and restore them afterwards.
 
-    Else a model that reads `RANK` would be the same on each rank. All ranks are on one machine; on
-    an accelerator each has its only device, as with `torchrun --virtual-local-rank`.
+    Without them, a model that reads `RANK` would be the same on each rank. All ranks are on one
+    machine.
     """
+    # On an accelerator, each rank sees one device only, as with torchrun --virtual-local-rank.
     local = rank if device == "cpu" else 0
     values = map(str, (rank, world, local, world))
     with variables_restored((*_OF_LAUNCHERS, *_ADDRESS)):
@@ -43,10 +44,10 @@ def launched(rank: int, world: int, device: str) -> Iterator[None]:
 
 
 def refuse_other_group() -> None:
-    """Refuse to work beside a process group of the user's.
+    """Reject a process that already has a process group.
 
     Raises:
-        CaptureError: if there is one; it is left alone.
+        CaptureError: if a process group exists. The group is left untouched.
     """
     if _RUNNING.get():
         raise CaptureError(
@@ -64,21 +65,21 @@ def refuse_other_group() -> None:
 
 @contextlib.contextmanager
 def fake_rank(rank: int, dimensions: Mapping[str, int], device: str) -> Iterator[DeviceMesh]:
-    """The mesh as one rank sees it; its collectives do nothing.
+    """Yield a mesh as seen by one rank. Its collectives do nothing.
 
-    The process group ends with the block, also when the block raises, what torch remembers of the
-    mesh is forgotten, and variables of the environment are as they were.
+    On exit, also after an exception, the process group is destroyed, torch's cached meshes are
+    cleared, and environment variables are restored.
 
     Args:
-        rank: the number of the rank in the whole mesh.
-        dimensions: the sizes of the mesh by the names of its dimensions, in order.
-        device: type of the device of the mesh.
+        rank: rank number in the whole mesh.
+        dimensions: mesh sizes by dimension name, in order.
+        device: device type of the mesh.
     """
     from torch.distributed.device_mesh import init_device_mesh
 
     store = torch_private.get("fake_store")()
     torch_private.forget_meshes()
-    hook = sys.excepthook  # to which torch adds the rank
+    hook = sys.excepthook  # init_process_group replaces it by a hook that adds the rank
     world = math.prod(dimensions.values())
     token = _RUNNING.set(True)
     try:
@@ -98,7 +99,7 @@ def fake_rank(rank: int, dimensions: Mapping[str, int], device: str) -> Iterator
 
 
 def coordinates(rank: int, dimensions: Mapping[str, int]) -> dict[str, int]:
-    """Where a rank is in a mesh; the last dimension is the fastest."""
+    """Return the coordinates of a rank in a mesh. The last dimension varies fastest."""
     found: dict[str, int] = {}
     for name, size in reversed(list(dimensions.items())):
         rank, found[name] = divmod(rank, size)

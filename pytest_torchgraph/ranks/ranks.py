@@ -1,4 +1,4 @@
-"""`Ranks`: the captures of several ranks of one model, and what they have to have in common."""
+"""`Ranks`: captures of several ranks of one model, and assertions that compare the ranks."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from ..graph.model import Node
 
 MOST = 3
-"""How many kinds of ranks that differ a message shows; the rest is counted."""
+"""Maximum number of classes of differing ranks in a message; the rest is counted."""
 MOST_STUCK = 8
-"""How many ranks that wait for ever a message shows; the rest is counted."""
+"""Maximum number of deadlocked ranks in a message; the rest is counted."""
 
 
 class Ranks(Sequence["Capture"]):
@@ -31,8 +31,8 @@ class Ranks(Sequence["Capture"]):
     A sequence: `ranks[0]` is the first capture, and `.rank` of each capture is its rank.
 
     Attributes:
-        mesh: the sizes of the mesh by the names of its dimensions.
-        ranks: the numbers of the ranks.
+        mesh: mesh sizes by dimension name.
+        ranks: rank numbers.
     """
 
     def __init__(self, captures: Sequence[Capture], mesh: Mapping[str, int]):
@@ -42,7 +42,7 @@ class Ranks(Sequence["Capture"]):
 
     @staticmethod
     def load(path: str | Path) -> Capture | Ranks:
-        """The same as `pytest_torchgraph.load`."""
+        """Load a `.tgraph` file; same as `pytest_torchgraph.load`."""
         return load(path)
 
     @overload
@@ -94,16 +94,17 @@ class Ranks(Sequence["Capture"]):
         bytes: Any = None,
         exact: bool = True,
     ) -> None:
-        """Assert what each rank sends, as `Capture.assert_collectives` does for one.
+        """Assert the collectives of each rank, as `Capture.assert_collectives` does for one rank.
 
         Args:
-            expected, group, bytes, exact: as there; `bytes` is what one rank moves.
+            expected, group, bytes, exact: see `Capture.assert_collectives`. `bytes` counts the
+                bytes moved by one rank.
 
         Raises:
-            AssertionError: with the ranks of which it does not hold; what is the same of several is
-                said once.
-            TypeError, ValueError: as there; and a ValueError where there are no ranks, as in a
-                slice that is empty.
+            AssertionError: if any rank fails. Names the failing ranks; ranks with the same message
+                share it.
+            TypeError, ValueError: see `Capture.assert_collectives`. Also a ValueError if there are
+                no ranks, e.g. in an empty slice.
         """
         __tracebackhide__ = True
         if not self._captures:
@@ -128,14 +129,14 @@ class Ranks(Sequence["Capture"]):
         """Assert that ranks have the same graphs.
 
         Args:
-            across: a dimension of the mesh: only ranks that differ in no other coordinate are
-                compared with each other. None compares all.
+            across: a mesh dimension. Compare only ranks that agree in all other coordinates.
+                `None` compares all ranks.
 
         Raises:
-            AssertionError: with the ranks that differ and how; and where they do not communicate in
-                the same order, with both orders, and whether they would wait for each other.
-            ValueError: for a dimension that the mesh does not have, and where no two of the ranks
-                are to be compared.
+            AssertionError: if graphs differ. Names the ranks and the differences. If the order of
+                collectives differs, shows both orders and reports whether the ranks deadlock.
+            ValueError: if the mesh has no dimension `across`, or if there are no two ranks to
+                compare.
         """
         __tracebackhide__ = True
         groups = self._alike_but_for(across)
@@ -146,20 +147,19 @@ class Ranks(Sequence["Capture"]):
             raise failed(message, self._first_difference(groups))
 
     def assert_same_collectives(self, across: str | None = None) -> None:
-        """Assert that ranks communicate in the same order: kinds, groups, bytes and dtypes.
+        """Assert that ranks run the same collectives in order: kinds, groups, bytes and dtypes.
 
-        What is reduced how, and the root of a broadcast, have to be the same too. Less than
-        `assert_same_graphs`: each rank may compute on numbers of its own, as on the part of a
-        vocabulary that it has. Ranks of a pipeline, which send and receive, are not alike: see
-        `assert_matching_collectives`.
+        Reductions and the roots of broadcasts must agree too. Weaker than `assert_same_graphs`:
+        ranks may compute on different numbers, e.g. each on its shard of a vocabulary. Pipeline
+        ranks send and receive and thus differ: see `assert_matching_collectives`.
 
         Args:
-            across: as in `assert_same_graphs`.
+            across: see `assert_same_graphs`.
 
         Raises:
-            AssertionError: with the ranks that differ, and both orders; and where no rank that is
-                compared communicates at all.
-            ValueError: as `assert_same_graphs`.
+            AssertionError: if collectives differ, with the ranks and both orders. Also if none of
+                the compared ranks communicates.
+            ValueError: see `assert_same_graphs`.
         """
         __tracebackhide__ = True
         groups = self._alike_but_for(across)
@@ -183,17 +183,17 @@ class Ranks(Sequence["Capture"]):
             raise AssertionError("\n".join([f"ranks communicate differently{of}:", *problems]))
 
     def assert_matching_collectives(self) -> None:
-        """Assert that what ranks send fits together, also where ranks are not alike.
+        """Assert that collectives match between ranks, even if the ranks run different graphs.
 
-        All ranks of a group enter the same collectives in the same order, so that none waits for
-        ever, and what one rank of a pipeline sends is received, with its size. Only what happens
-        between ranks that were captured is judged. Of sends and receives the order among each other
-        is not, nor whether one comes before a collective: it depends on how they are waited for.
+        All ranks of a group must enter the same collectives in the same order, otherwise they
+        deadlock. Each pipeline send must have a receive of the same size. Only communication
+        between captured ranks is checked. The order of sends and receives is not checked, neither
+        among each other nor relative to collectives: it depends on how they are waited for.
 
         Raises:
-            AssertionError: with the ranks that would wait for ever, where each stands, and with
-                what is sent and not received; and where no rank communicates at all.
-            ValueError: where nothing was captured that two of the ranks do together.
+            AssertionError: if ranks deadlock, with the collective each one waits in; or if a send
+                has no matching receive or vice versa. Also if no rank communicates.
+            ValueError: if no two of the captured ranks communicate with each other.
         """
         __tracebackhide__ = True
         if not any(each.collectives for each in self._captures):
@@ -209,20 +209,20 @@ class Ranks(Sequence["Capture"]):
             raise AssertionError("\n".join(["what ranks send does not fit:", *problems]))
 
     def _waiting(self) -> frozenset[int | None]:
-        """The ranks that would wait for ever."""
+        """Return the ranks that would deadlock."""
         return frozenset(each.capture.rank for each in stuck(self._captures))
 
     def _more(self, others: Sequence[Sequence[Capture]]) -> Iterator[str]:
-        """The classes of ranks that a message does not show."""
+        """Yield a line that counts the classes of ranks omitted from a message."""
         if others[MOST:]:
             rest = [each for other in others[MOST:] for each in other]
             yield f"  and {self._named(rest)} in {len(others) - MOST} more ways"
 
     def _alike_but_for(self, across: str | None) -> list[list[Capture]]:
-        """The captures to compare with each other, in groups.
+        """Return groups of captures to compare within each group.
 
         Raises:
-            ValueError: for a dimension that the mesh does not have, and where there are no two.
+            ValueError: if the mesh has no dimension `across`, or if no group has two ranks.
         """
         if across is not None and across not in self.mesh:
             raise ValueError(
@@ -258,11 +258,12 @@ class Ranks(Sequence["Capture"]):
         yield from self._more(others)
 
     def _first_difference(self, groups: Iterable[Sequence[Capture]]) -> UnexpectedOps:
-        """The ops that one rank has and another one has not, of the first two that differ."""
+        """Return the ops in which the first two differing ranks differ."""
         from ..api.differences import diff
 
         first, other, *_ = next(c for c in map(classes_of, groups) if len(c) > 1)
         one, two = first[0], other[0]
+        # UnexpectedOps shows the nodes of one side. If the second rank has none to show, swap.
         if not (nodes := _only_in(diff(one, two))):
             one, two, nodes = two, one, _only_in(diff(two, one))
         title = f"{self._named([two])} beside {self._named([one])}"
@@ -276,7 +277,7 @@ class Ranks(Sequence["Capture"]):
 
     @property
     def world_size(self) -> int:
-        """How many ranks the mesh has, captured or not."""
+        """Number of ranks in the mesh, captured or not."""
         return math.prod(self.mesh.values())
 
 
@@ -284,9 +285,9 @@ def load(path: str | Path) -> Capture | Ranks:
     """Return the graphs that a `.tgraph` file holds: a `Capture`, or `Ranks` if it has ranks.
 
     Raises:
-        GraphFormatError: if the file is malformed, with line and column; and if it holds op counts
-            only.
-        OSError: if it cannot be read.
+        GraphFormatError: if the file is malformed, with line and column, or if it holds only op
+            counts.
+        OSError: if the file cannot be read.
     """
     from ..api.existing import loaded
 
@@ -303,17 +304,17 @@ def load(path: str | Path) -> Capture | Ranks:
 
 
 def _only_in(found: GraphDiff) -> list[Node]:
-    """The nodes that the second side has in place of others, or of none."""
+    """Return the nodes of the second side that were added, changed or rewired."""
     return [*found.added, *(node for _, node in found.changed), *(n for _, n in found.rewired)]
 
 
 def classes_of(
     captures: Sequence[Capture], by: Callable[[Capture], object] = lambda capture: capture
 ) -> list[list[Capture]]:
-    """The captures in classes of equal ones, each class where its first one stands.
+    """Partition captures into classes of equal captures, in order of first occurrence.
 
     Args:
-        by: what is compared of each.
+        by: key function; captures with equal keys share a class.
     """
     classes: list[tuple[object, list[Capture]]] = []
     for each in captures:
@@ -328,10 +329,11 @@ def classes_of(
 
 
 def format_stuck(each: Stuck, waiting: Iterable[Stuck]) -> str:
-    """Where a rank waits for ever, and for which ranks.
+    """Format the collective that a deadlocked rank waits in, and the ranks that it waits for.
 
     Args:
-        waiting: all that wait: where two in one group send the same bytes, all is told.
+        waiting: all deadlocked ranks. If two ranks of one group have the same kind and bytes but
+            differ otherwise, the details are added.
     """
     others = format_ranks([rank for rank in each.ranks if rank != each.capture.rank])
     what = sent(each.collective)

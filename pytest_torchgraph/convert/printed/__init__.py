@@ -1,8 +1,8 @@
-"""Graphs that torch's structured trace printed, to the same `Graph` as the live ones.
+"""Convert graphs printed by torch's structured trace to the same `Graph` as live graphs.
 
 - `syntax`: text -> Python syntax tree, with comments and sources.
-- `statements`: syntax tree -> nodes of torch.fx; `calls`, `callables`, `values`: its expressions.
-- `reading`: the whole module, its inputs, and the conversion that live graphs go through.
+- `statements`: syntax tree -> torch.fx nodes; `calls`, `callables`, `values` read expressions.
+- `reading`: the whole module and its inputs, then the same conversion as for live graphs.
 """
 
 from __future__ import annotations

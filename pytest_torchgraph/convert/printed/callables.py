@@ -1,8 +1,8 @@
-"""The functions behind printed names: `torch.ops.aten.mm.default`, `math_sqrt`, `getattr`.
+"""Resolve printed function names: `torch.ops.aten.mm.default`, `math_sqrt`, `getattr`.
 
-fx prints a function of torch by its qualified name, and any other as one identifier: its dots
-become underscores, and a number is appended where the identifier is taken. Names are looked up in
-the modules that are loaded; nothing is imported or called.
+fx prints torch functions by qualified name, and all other functions as one identifier: dots become
+underscores, and a number is appended if the identifier is taken. Names are resolved in loaded
+modules; nothing is imported or called.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ import torch
 
 _MISSING = object()
 _MAX_OWNERS = 3
-"""How many attributes deep a function is looked for in a module, as `Outer.Inner.method`.
+"""Maximum attribute depth of the search in a module, e.g. for `Outer.Inner.method`.
 
-Each underscore of an identifier may stand for a dot: without a bound the search would grow
-exponentially with their number.
+Each underscore of an identifier may be a dot. Without a bound, the search would grow exponentially
+with the number of underscores.
 """
 _ILLEGAL = re.compile(r"[^0-9a-zA-Z_]+")
 
 
 class Unresolved:
-    """A function known by its name alone, since it was defined inside another function.
+    """A function known only by name, since it was defined inside another function.
 
-    Its `__module__` and `__qualname__` are those names; it cannot be called.
+    `__module__` and `__qualname__` hold the names. The function cannot be called.
     """
 
     def __init__(self, module: str, name: str):
@@ -39,15 +39,15 @@ class Unresolved:
         self.__name__ = self.__qualname__ = name
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Raise: it is callable only because torch.fx demands that of a target."""
+        """Raise. Callable only because torch.fx requires a callable target."""
         raise NotImplementedError(f"{self.__module__}.{self.__name__} is known by name only")
 
 
 def qualified(path: str) -> Any:
-    """The object behind a dotted path that begins with `torch`.
+    """Return the object at a dotted path that begins with `torch`.
 
     Raises:
-        LookupError: if there is none in this process, or it is a module.
+        LookupError: if the object does not exist in this process, or is a module.
     """
     parts = path.split(".")
     value: Any = torch
@@ -65,10 +65,10 @@ def qualified(path: str) -> Any:
 
 
 def identifier(name: str) -> Any:
-    """The function behind an identifier that fx made of its name; `Unresolved` where it is local.
+    """Return the function of an identifier printed by fx; `Unresolved` for a local function.
 
     Raises:
-        LookupError: if no loaded module can have a function of that name.
+        LookupError: if no loaded module can hold a function of this name.
     """
     if hasattr(builtins, name):
         return getattr(builtins, name)
@@ -80,7 +80,7 @@ def identifier(name: str) -> Any:
 
 
 def class_named(path: str) -> Any:
-    """The class or function behind a dotted path into any loaded module, or None."""
+    """Return the class or function at a dotted path in any loaded module, or `None`."""
     module, _, rest = path.rpartition(".")
     while module:
         if module in sys.modules:
@@ -94,7 +94,7 @@ def class_named(path: str) -> Any:
 
 
 def _without_number(name: str) -> Iterator[str]:
-    """The identifier, and without the number that fx may have appended."""
+    """Yield the identifier, and the identifier without the number that fx may have appended."""
     yield name
     base, _, number = name.rpartition("_")
     if base and number.isdecimal():
@@ -102,7 +102,7 @@ def _without_number(name: str) -> Iterator[str]:
 
 
 def _search(name: str) -> Any:
-    """The loaded function with that identifier, or `_MISSING`."""
+    """Return the loaded function with an identifier, or `_MISSING`."""
     for module, rest in _splits(name):
         for candidate in _inside(sys.modules[module], rest, _MAX_OWNERS):
             if callable(candidate) and _is_named(candidate, name):
@@ -111,7 +111,7 @@ def _search(name: str) -> Any:
 
 
 def _splits(name: str) -> Iterator[tuple[str, str]]:
-    """Loaded modules whose name the identifier can begin with, the longest first, and the rest."""
+    """Yield (loaded module, rest of the identifier) splits, the longest module name first."""
     known = _mangled_modules(len(sys.modules))
     for end in range(len(name) - 1, 0, -1):
         modules = known.get(name[:end], ()) if name[end] == "_" else ()
@@ -122,7 +122,7 @@ def _splits(name: str) -> Iterator[tuple[str, str]]:
 
 @functools.lru_cache(maxsize=1)
 def _mangled_modules(_count: int) -> dict[str, list[str]]:
-    """The loaded modules by the identifiers of their names; the count is the key of the cache."""
+    """Return the loaded modules by the identifiers of their names; the count is the cache key."""
     modules: dict[str, list[str]] = {}
     for module in list(sys.modules):
         modules.setdefault(_ILLEGAL.sub("_", module), []).append(module)
@@ -130,13 +130,12 @@ def _mangled_modules(_count: int) -> dict[str, list[str]]:
 
 
 def _inside(owner: Any, rest: str, depth: int) -> Iterator[Any]:
-    """The objects inside `owner` that `rest` can be: attributes, and attributes of attributes.
-
-    A static method is printed without its class.
+    """Yield the objects inside `owner` that `rest` may denote, including nested attributes.
 
     Args:
-        depth: how many attributes may come before the last.
+        depth: maximum number of attributes before the last one.
     """
+    # A static method is printed without its class: search the module's classes as well.
     classes: list[Any] = []
     if isinstance(owner, types.ModuleType):
         own = list(vars(owner).values())
@@ -152,14 +151,14 @@ def _inside(owner: Any, rest: str, depth: int) -> Iterator[Any]:
 
 
 def _is_named(function: Any, name: str) -> bool:
-    """Whether fx makes this identifier of the function's name."""
+    """Return True if fx prints the function as this identifier."""
     module = getattr(function, "__module__", None)
     own = getattr(function, "__name__", None)
     return _ILLEGAL.sub("_", f"{module}.{own}") == name
 
 
 def _unresolved(name: str) -> Unresolved:
-    """The local function behind an identifier: a loaded module begins it, the rest is its name."""
+    """Return the local function of an identifier: a loaded module, then the function's name."""
     for module, rest in _splits(name):
         if rest.isidentifier():
             return Unresolved(module, rest)

@@ -1,4 +1,4 @@
-"""The right-hand side of a printed statement, as the call of an fx node."""
+"""Read the right-hand side of a printed statement as the call of an fx node."""
 
 from __future__ import annotations
 
@@ -62,11 +62,11 @@ _NUMBER = re.compile(r"_\d+\Z")
 
 
 class Calls:
-    """Reads the calls of one printed module.
+    """Reader of the calls in one printed module.
 
     Attributes:
-        values: reads their arguments.
-        functions: the functions that occurred, by their printed names.
+        values: reader of their arguments.
+        functions: functions seen so far, by printed name.
     """
 
     def __init__(self, values: Values):
@@ -74,10 +74,10 @@ class Calls:
         self.functions: dict[str, Any] = {}
 
     def read(self, value: ast.expr) -> Call:
-        """The call of an expression.
+        """Return the call denoted by an expression.
 
         Raises:
-            PrintedGraphError: for an expression that fx does not print for a node.
+            PrintedGraphError: if fx never prints this form of expression for a node.
         """
         if isinstance(value, ast.Subscript):
             return self.operation(operator.getitem, value.value, value.slice)
@@ -101,10 +101,11 @@ class Calls:
     def operator(
         self, table: dict[type[ast.AST], Callable[..., Any]], op: ast.AST, where: ast.AST
     ) -> Callable[..., Any]:
-        """The function of the module `operator` for a Python operator.
+        """Return the function of the module `operator` for a Python operator.
 
         Args:
             table: BINARY, UNARY or INPLACE.
+            op: the operator.
             where: the expression, for the error.
         """
         if type(op) not in table:
@@ -114,11 +115,12 @@ class Calls:
         return table[type(op)]
 
     def operation(self, target: Callable[..., Any], *operands: ast.expr) -> Call:
-        """The call of an operator."""
+        """Return the call of an operator."""
         return "call_function", target, tuple([self.values.value(arg) for arg in operands]), {}
 
     def unary(self, value: ast.UnaryOp) -> Call:
-        """`-x`; and `-2 ** x`, which fx prints for `(-2) ** x` and Python takes for `-(2 ** x)`."""
+        """Read `-x`, and `-2 ** x`."""
+        # fx prints (-2) ** x as -2 ** x, which Python parses as -(2 ** x).
         inner = value.operand
         if isinstance(inner, ast.BinOp) and isinstance(inner.op, ast.Pow):
             base = ast.copy_location(ast.UnaryOp(value.op, inner.left), value)
@@ -127,7 +129,7 @@ class Calls:
         return self.operation(self.operator(UNARY, value.op, value), inner)
 
     def call(self, call: ast.Call) -> Call:
-        """A call_function, call_method or call_module."""
+        """Read a call_function, call_method or call_module."""
         path = _path_from_self(call.func)
         if path is not None:
             return ("call_module", path, *self.values.arguments(call))
@@ -142,7 +144,7 @@ class Calls:
         self.values.fail(call, f"a call of an unknown form: {self.values.text.segment(call.func)}")
 
     def function(self, call: ast.Call, name: str) -> Any:
-        """The function of a printed name."""
+        """Return the function of a printed name."""
         if name not in self.functions:
             try:
                 find = callables.qualified if "." in name else callables.identifier
@@ -155,13 +157,13 @@ class Calls:
             if isinstance(function, callables.Unresolved) and isinstance(
                 first, callables.Unresolved
             ):
-                function = first  # another one of that name: fx numbers them as they occur
+                function = first  # same name: fx numbers functions as they occur
             self.functions[name] = function
         return self.functions[name]
 
 
 def _path_from_self(node: ast.expr) -> str | None:
-    """`layers.0.weight` for `getattr(self.layers, "0").weight`, None if it begins elsewhere."""
+    """Return `layers.0.weight` for `getattr(self.layers, "0").weight`, `None` without `self`."""
     parts: list[str] = []
     while True:
         if isinstance(node, ast.Attribute):
@@ -180,7 +182,7 @@ def _path_from_self(node: ast.expr) -> str | None:
 
 
 def _getattr_key(node: ast.expr) -> str | None:
-    """`0` for `getattr(x, "0")`."""
+    """Return `0` for `getattr(x, "0")`, otherwise `None`."""
     if not isinstance(node, ast.Call) or dotted(node.func) != "getattr" or len(node.args) != 2:
         return None
     key = node.args[1]

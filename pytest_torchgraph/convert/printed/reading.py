@@ -1,7 +1,7 @@
-"""A printed module, with its inputs, as a torch.fx graph and then as a `Graph`.
+"""Read a printed module as a torch.fx graph, name its inputs, and convert it to a `Graph`.
 
-- A Dynamo graph prints identifiers that Dynamo made of its sources (`L_self_modules_fc_...`).
-- A graph of AOTAutograd prints for each input which of Dynamo's inputs it is.
+- A Dynamo graph prints identifiers that Dynamo derives from sources (`L_self_modules_fc_...`).
+- An AOTAutograd graph prints for each input the corresponding Dynamo input.
 - A backward's saved inputs have the names of the forward's nodes.
 """
 
@@ -28,14 +28,14 @@ from .values import PrintedNames, PrintedSymbol
 
 
 class Printed:
-    """A printed module that was read: its graph, and the modules printed inside it.
+    """A parsed printed module: its graph, and the modules nested in it.
 
-    It stands in for a `torch.fx.GraphModule` where that is only read.
+    A read-only substitute for a `torch.fx.GraphModule`.
 
     Attributes:
-        graph: the fx graph. Its nodes' `meta` has results, descriptions and sources as printed.
+        graph: the fx graph. The nodes' `meta` holds results, descriptions and sources as printed.
         name: name of the printed class.
-        modules: the modules printed inside, by attribute name.
+        modules: nested modules by attribute name.
     """
 
     def __init__(self, text: PrintedText, tree: PrintedClass):
@@ -45,7 +45,7 @@ class Printed:
         self._check_bodies(text, tree)
 
     def _check_bodies(self, text: PrintedText, tree: PrintedClass) -> None:
-        """Raise where a body of a higher-order op is missing: the text is cut off before it."""
+        """Raise if the body of a higher-order op is missing: the text is truncated."""
         if not is_annotated(self.graph):
             return
         for node in self.graph.nodes:
@@ -67,9 +67,9 @@ class Printed:
         return module
 
     def get_submodule(self, target: str) -> Printed | None:
-        """The printed module at an attribute path, None where none is printed.
+        """Return the printed module at an attribute path, or `None`.
 
-        A module with two names, which differ in the number at their end, is printed under one.
+        A module with two names that differ only in their final number is printed under one name.
         """
         module: Printed | None = self
         for part in target.split("."):
@@ -79,12 +79,12 @@ class Printed:
 
     @property
     def placeholders(self) -> list[torch.fx.Node]:
-        """The inputs, in order."""
+        """Inputs, in order."""
         return [node for node in self.graph.nodes if node.op == "placeholder"]
 
     @property
     def output(self) -> torch.fx.Node:
-        """The output node."""
+        """Output node."""
         return self.graph.output_node()
 
 
@@ -92,7 +92,7 @@ def read_printed(text: str) -> Printed:
     """Read a graph that torch printed.
 
     Raises:
-        PrintedGraphError: with the line, for any other text.
+        PrintedGraphError: if the text is not a printed graph; gives the line.
     """
     printed = PrintedText(text)
     try:
@@ -102,7 +102,7 @@ def read_printed(text: str) -> Printed:
 
 
 def _numbered_like(name: str, modules: dict[str, Printed]) -> Printed | None:
-    """The one module whose name has the longest beginning in common with `name`, then digits."""
+    """Return the only module whose name shares the longest prefix with `name`, then digits."""
     by_common: dict[int, list[Printed]] = {}
     for other, module in modules.items():
         common = _common(name, other)
@@ -113,7 +113,7 @@ def _numbered_like(name: str, modules: dict[str, Printed]) -> Printed | None:
 
 
 def _common(a: str, b: str) -> int:
-    """The length of the beginning that two names have in common."""
+    """Return the length of the common prefix of two names."""
     return next(
         (i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b))
     )
@@ -128,24 +128,25 @@ def parse_printed(
     canon: CanonicalNames | None = None,
     inputs: Mapping[str, tuple[str, str]] | None = None,
 ) -> Graph:
-    """The `Graph` of a text that torch's structured trace printed.
+    """Convert a text printed by torch's structured trace to a `Graph`.
 
-    It equals the one that the live fx graph is converted to. Only names differ, since no module
-    path is printed: a node's name is made of its op and the function that its line is in.
+    The result equals the conversion of the live fx graph except for names: no module path is
+    printed, so a node is named after its op and the function that contains its source line.
 
     Args:
         text: the payload of `dynamo_output_graph`, `aot_joint_graph`, `aot_forward_graph`,
             `aot_backward_graph`, `aot_inference_graph`, `compiled_autograd_graph` or of a
             post-grad artifact.
-        level: see `ops.levels.Level`.
+        level: see `ops.names.Level`.
         kind: see `Graph`.
         name: name of the graph in its capture.
-        canon: shared by the graphs of one capture, so that a symbol has one name in all of them.
-        inputs: (role, name) of each input by its name in the text (see `aot_names`).
+        canon: names shared by the graphs of one capture: a symbol has the same name in all of
+            them.
+        inputs: (role, name) of each input, by name in the text (see `aot_names`).
 
     Raises:
-        PrintedGraphError: with the line and the reason, if the text cannot be read. Nothing in it
-            is ever evaluated.
+        PrintedGraphError: if the text cannot be read; gives line and reason. The text is never
+            evaluated.
     """
     printed = read_printed(text)
     naming = Naming(dict(inputs or {}))
@@ -163,15 +164,15 @@ def convert_printed(
     canon: CanonicalNames | None = None,
     naming: Naming | None = None,
 ) -> Converted:
-    """Convert a printed graph that was read.
+    """Convert a printed graph returned by `read_printed`.
 
-    The result's `names`, by the names in the text, are those that `aot_names` takes for the
-    backward of this graph.
+    Pass the result's `names` (keyed by names in the text) to `aot_names` for the backward of this
+    graph.
 
     Args:
-        printed: the module that `read_printed` returned.
+        printed: the module returned by `read_printed`.
         level, kind, name, canon: see `parse_printed`.
-        naming: as for a live graph; its `inputs` are by the names in the text.
+        naming: as for a live graph; `inputs` is keyed by names in the text.
     """
     return convert(
         printed,
@@ -189,29 +190,29 @@ _ROOTS = frozenset({"self", "kwargs", "args", "fn", "mod"})
 
 
 def dynamo_names(printed: Printed, sources: Iterable[str] = ()) -> list[tuple[str, str]]:
-    """(role, name) of each input of a Dynamo graph.
+    """Return (role, name) of each input of a Dynamo graph.
 
     Args:
         printed: the graph.
-        sources: sources (`L['x']._modules['fc']`) that are known otherwise: an identifier alone
-            does not tell where a dot was.
+        sources: sources (`L['x']._modules['fc']`) known from elsewhere. An identifier does not
+            show where the dots of its source were.
     """
     known = {mangled(source): source for source in sources}
     return [_dynamo_name(node, known) for node in printed.placeholders]
 
 
 def mangled(source: str) -> str:
-    """The identifier that Dynamo makes of a source."""
+    """Return the identifier that Dynamo derives from a source."""
     return re.sub(r"[^a-zA-Z0-9]+", "_", source)
 
 
 def is_size(node: Any) -> bool:
-    """Whether an input is a symbolic size and not a tensor."""
+    """Return True if an input is a symbolic size."""
     return isinstance(node.meta.get(RESULT), PrintedSymbol)
 
 
 def _dynamo_name(node: Any, known: Mapping[str, str]) -> tuple[str, str]:
-    """(role, name) of one input; `known` has sources by their identifiers."""
+    """Return (role, name) of one input; `known` maps identifiers to sources."""
     if is_size(node):
         return "input", "size"
     name = str(node.target)
@@ -241,12 +242,12 @@ def aot_names(
     forward: Mapping[str, str] | None = None,
     forward_printed: Printed | None = None,
 ) -> dict[str, tuple[str, str]]:
-    """(role, name) of each input of a graph of AOTAutograd, by its name in the text.
+    """Return (role, name) of each input of an AOTAutograd graph, by name in the text.
 
     Args:
         printed: a joint, forward, backward or inference graph.
-        dynamo: the inputs of the Dynamo graph that it was made from.
-        forward: for a backward, the names of its forward's nodes, by those in the text.
+        dynamo: inputs of the Dynamo graph it was compiled from.
+        forward: for a backward, the node names of its forward, by name in the text.
         forward_printed: for a backward, its forward.
     """
     states = names_in_backward(forward_printed.graph, printed.graph) if forward_printed else {}
@@ -254,12 +255,12 @@ def aot_names(
 
 
 def describe_by_joint(printed: Printed, joint: Printed) -> None:
-    """Describe the outputs of a forward again that keeps states of the generator (`rng_states`).
+    """Restore the output descriptions of a forward that saves random states (`rng_states`).
 
     Args:
-        printed: the forward; changed where it lacks the descriptions.
-        joint: the graph that it was cut out of, whose outputs are those of the forward and then
-            the gradients.
+        printed: the forward; modified if it lacks descriptions.
+        joint: the joint graph that the forward was split from. Its outputs are the outputs of the
+            forward, then the gradients.
     """
     outputs = joint.output.meta.get("desc") or ()
     real = list(
@@ -273,12 +274,12 @@ def describe_by_joint(printed: Printed, joint: Printed) -> None:
 def describe_like(printed: Printed, other: Printed) -> None:
     """Copy the descriptions of inputs and outputs (`desc`) from another stage of the same graph.
 
-    Inductor prints its post-grad graphs without them. The graph of AOTAutograd that one was made
-    from has the same inputs, by name, and the same outputs, in order.
+    Inductor prints post-grad graphs without descriptions. The original AOTAutograd graph has the
+    same inputs by name, and the same outputs in order.
 
     Args:
-        printed: the graph without descriptions; changed.
-        other: the graph that has them.
+        printed: the graph without descriptions; modified.
+        other: the graph with descriptions.
     """
     known = {node.name: node.meta.get("desc") for node in other.placeholders}
     for node in printed.placeholders:

@@ -1,7 +1,7 @@
-"""The statements of a printed `forward`, as the nodes of a torch.fx graph.
+"""Read the statements of a printed `forward` as nodes of a torch.fx graph.
 
-Only their form is read here: the call and the operands of each node. Names, effects and everything
-else in a `Graph` are left to the conversion that live graphs go through.
+Only the form is read here: call and operands of each node. The conversion shared with live graphs
+adds names, effects and everything else in a `Graph`.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ _TREE_UNFLATTEN = "pytree.tree_unflatten"
 
 
 class ForwardReader:
-    """Reads one `forward`.
+    """Reader of one `forward`.
 
     Attributes:
         graph: the fx graph that the statements are added to.
-        nodes: its nodes by their printed names.
-        inputs: the placeholders that may still be renamed, by the names of the parameters.
-        declared: annotations that precede a `tree_flatten_spec`, by the names of the inputs.
-        pending: an in-place operation whose result the next statement names: target, arguments,
-            text of the first operand, statement.
-        done: whether the return is read.
+        nodes: nodes by printed name.
+        inputs: placeholders that may still be renamed, by parameter name.
+        declared: annotations before a `tree_flatten_spec`, by input name.
+        pending: an in-place operation whose result is named by the next statement: target,
+            arguments, text of the first operand, statement.
+        done: True once the return statement is read.
     """
 
     def __init__(self, text: PrintedText, function: ast.FunctionDef):
@@ -120,7 +120,7 @@ class ForwardReader:
     # -- statements ------------------------------------------------------------------------------
 
     def statement(self, stmt: ast.stmt) -> None:
-        """Read a statement behind the inputs."""
+        """Read a statement after the inputs."""
         if self.done:
             self.fail(stmt, "a statement behind the return")
         if self.pending is not None:
@@ -164,7 +164,7 @@ class ForwardReader:
         self.define(stmt, names[0], None, value)
 
     def rename(self, stmt: ast.stmt, node: torch.fx.Node, name: str) -> None:
-        """Read `l_x_ = L_x_`: the name of an input's node, after that of the parameter."""
+        """Read `l_x_ = L_x_`, which renames the node of a parameter."""
         if name in self.nodes or not name:
             self.fail(stmt, f"{name or 'the target'} is defined twice")
         del self.nodes[node.name]
@@ -239,7 +239,7 @@ class ForwardReader:
         kwargs: dict[str, Any],
         name: str | None,
     ) -> torch.fx.Node:
-        """Add a node that has the name exactly; fx itself would change some names."""
+        """Add a node with exactly this name; fx itself would change some names."""
         try:
             node = self.graph.create_node(op, target, args, kwargs, name)
         except (TypeError, ValueError, RuntimeError, AssertionError) as error:
@@ -250,7 +250,7 @@ class ForwardReader:
         return node
 
     def annotate(self, node: torch.fx.Node, annotation: ast.expr | None) -> None:
-        """Note the printed result, None where a bare type (`list`) or nothing is printed."""
+        """Set the printed result, or `None` if only a bare type (`list`) or nothing is printed."""
         node.meta[RESULT] = None
         if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
             try:
@@ -259,12 +259,11 @@ class ForwardReader:
                 self.fail(annotation, str(error))
 
     def infer_tuples(self) -> None:
-        """Note the results of multi-output nodes, from those of the getitems that take them.
+        """Set the results of multi-output nodes, from the results of their getitems.
 
-        torch prints an annotation for tensors alone, and a node that is indexed gives a tuple. In a
-        graph without annotations (compiled autograd) no result is known, here or in the live one.
+        torch prints annotations for tensors only. An indexed node returns a tuple.
         """
-        if not is_annotated(self.graph):
+        if not is_annotated(self.graph):  # compiled autograd: the live graph has no results either
             return
         for node in reversed(self.graph.nodes):
             if node.meta.get(RESULT) is not None:
@@ -279,17 +278,17 @@ class ForwardReader:
 
 
 def is_annotated(graph: torch.fx.Graph) -> bool:
-    """Whether the result of any node is printed; compiled autograd prints none."""
+    """Return True if the result of any node is printed; compiled autograd prints none."""
     return any(node.meta.get(RESULT) is not None for node in graph.nodes)
 
 
 def _target(node: ast.AST | None) -> str:
-    """The name that is assigned to, "" where the target is no name."""
+    """Return the assigned name, "" if the target is not a name."""
     return node.id if isinstance(node, ast.Name) else ""
 
 
 def _is_flatten(stmt: ast.stmt) -> bool:
-    """Whether a statement is the `tree_flatten_spec` in front of a joint graph."""
+    """Return True if a statement is the `tree_flatten_spec` at the start of a joint graph."""
     return (
         isinstance(stmt, ast.Assign)
         and isinstance(stmt.value, ast.Call)
@@ -304,7 +303,7 @@ _USUAL = re.compile(r"[^A-Za-z0-9_.]+")
 
 
 def scope_of(source: PrintedSource) -> str:
-    """The scope of a source: `modeling_bert.forward`, its file and function; "" without a file."""
+    """Return file and function of a source: `modeling_bert.forward`; "" without a file."""
     file, _, function, _ = source
     if file.startswith("<"):
         return ""
@@ -312,18 +311,18 @@ def scope_of(source: PrintedSource) -> str:
 
 
 def stack_of(source: PrintedSource) -> str:
-    """A stack trace with the source as its only frame."""
+    """Format a stack trace with the source as its only frame."""
     file, line, function, code = source
     return f'  File "{file}", line {line}, in {function}\n    {code}\n'
 
 
 def _usual(name: str) -> str:
-    """The name with `_` for characters that would have to be quoted in a text."""
+    """Replace characters that would need quotes in the text form by `_`."""
     return _USUAL.sub("_", name).strip("_") or "_"
 
 
 class Description:
-    """The description of an input or output; a subclass for each printed class name."""
+    """Description of an input or output. Each printed class name has its own subclass."""
 
     def __init__(self, **attributes: Any):
         self.__dict__.update(attributes)
@@ -335,12 +334,11 @@ class Description:
 
 @functools.lru_cache(maxsize=256)
 def _class_named(name: str) -> type[Description]:
-    """The subclass of that name."""
     return type(name, (Description,), {})
 
 
 def read_description(comment: str) -> Description | None:
-    """The description in a comment, None where it has none."""
+    """Return the description in a comment, or `None`."""
     try:
         tree = ast.parse(comment, mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):

@@ -1,7 +1,7 @@
-"""A printed graph as a Python syntax tree with comments, and the error of reading one.
+"""Parse a printed graph to a Python syntax tree with comments.
 
-The text is nearly Python. Class names such as `<lambda>` and reprs such as `<class 'torch.Tensor'>`
-are replaced by words, then `ast` parses it. Nothing is ever evaluated.
+The text is almost Python. Class names like `<lambda>` and reprs like `<class 'torch.Tensor'>` are
+replaced by words, then `ast` parses the text. Nothing is ever evaluated.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class PrintedGraphError(CaptureError):
 
 
 REPR = "__torchgraph_repr__"
-"""The function in whose call a repr that is not Python is quoted."""
+"""Name of a pseudo-function whose call quotes a repr that is not valid Python."""
 
 _CLASS = re.compile(r"(\s*)class (.+?)\((?:torch\.)?nn\.Module\):\s*$")
 _REPR = re.compile(
@@ -47,12 +47,12 @@ _TRAILING = re.compile(r"[\s,]*#\s?(.*)$")
 
 @dataclass
 class PrintedClass:
-    """The syntax of one printed module.
+    """Syntax tree of one printed module.
 
     Attributes:
-        name: its class name.
-        forward: its method.
-        inner: the modules printed inside it.
+        name: class name.
+        forward: the `forward` method.
+        inner: nested modules.
     """
 
     name: str
@@ -64,7 +64,7 @@ class PrintedText:
     """A printed text.
 
     Attributes:
-        lines: its lines as they are parsed, class names and reprs being replaced.
+        lines: lines to parse, with class names and reprs replaced.
     """
 
     def __init__(self, text: str):
@@ -79,12 +79,12 @@ class PrintedText:
         self._sources = self._sticky_sources()
 
     def _stand_in(self, name: str) -> str:
-        """An identifier for a class name: its number."""
+        """Return an identifier for a class name: its number."""
         self._names.append(name)
         return f"_{len(self._names) - 1}"
 
     def tree(self) -> PrintedClass:
-        """The outermost module.
+        """Parse the text and return the outermost module.
 
         Raises:
             PrintedGraphError: if the text is not one printed module.
@@ -119,7 +119,7 @@ class PrintedText:
     # -- comments --------------------------------------------------------------------------------
 
     def _sticky_sources(self) -> list[tuple[str, int, str, str] | None]:
-        """For each line the last `# File: ...` before it, which holds until the next such line."""
+        """Return the source of each line: a `# File: ...` comment holds until the next comment."""
         sources: list[tuple[str, int, str, str] | None] = []
         current: tuple[str, int, str, str] | None = None
         for line in self.lines:
@@ -133,22 +133,22 @@ class PrintedText:
         return sources
 
     def source(self, node: ast.stmt) -> tuple[str, int, str, str] | None:
-        """File, line, function and code that a statement comes from, None where none is printed."""
+        """Return file, line, function and code of a statement's source, `None` if not printed."""
         return self._sources[node.lineno - 1]
 
     def comment(self, node: ast.AST) -> str:
-        """The comment behind a node on the line where it ends, or ""."""
+        """Return the comment after a node, on the line where the node ends, or ""."""
         line = self.lines[node.end_lineno - 1].encode()  # type: ignore[attr-defined]
         match = _TRAILING.match(line[node.end_col_offset :].decode())  # type: ignore[attr-defined]
         return match[1].strip() if match else ""
 
     def segment(self, node: ast.expr) -> str:
-        """The text of an expression that stands on one line."""
+        """Return the text of a single-line expression."""
         line = self.lines[node.lineno - 1].encode()
         return line[node.col_offset : node.end_col_offset].decode()
 
     def error(self, problem: str, line: int) -> PrintedGraphError:
-        """The error for a line, given by its 1-based number."""
+        """Return the error for a line, given by its 1-based number."""
         text = self.lines[line - 1] if 0 < line <= len(self.lines) else ""
         return PrintedGraphError(problem, line, text)
 

@@ -1,4 +1,4 @@
-"""Printed values: results (`"f32[4, 1]cpu"`), and the arguments of calls."""
+"""Read printed values: results (`"f32[4, 1]cpu"`) and arguments of calls."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _MORE_DTYPES = {
     "b8x1": "bits8",
     "b16x1": "bits16",
 }
-"""Abbreviations that torch prints for dtypes which have none in the text form."""
+"""Abbreviations printed by torch for dtypes without an abbreviation in the text form."""
 
 
 @dataclass(frozen=True, slots=True)
 class PrintedTensor:
-    """A printed tensor: dtype by torch's name, sizes and strides as texts."""
+    """A printed tensor: torch's dtype name, sizes and strides as text."""
 
     dtype: str
     shape: tuple[str, ...]
@@ -45,14 +45,14 @@ class PrintedTensor:
 
 @dataclass(frozen=True, slots=True)
 class PrintedSymbol:
-    """A printed symbolic int, float or bool: its expression."""
+    """Expression of a printed symbolic int, float or bool."""
 
     expr: str
 
 
 @dataclass(frozen=True, slots=True)
 class PrintedObject:
-    """A printed argument that shows only its type: the qualified name of that."""
+    """Qualified type name of a printed argument that shows only its type."""
 
     type: str
 
@@ -61,17 +61,17 @@ PrintedResult: TypeAlias = "PrintedTensor | PrintedSymbol | tuple[PrintedResult,
 
 
 def read_result(annotation: str) -> PrintedResult:
-    """The description in an annotation.
+    """Return the result described by an annotation.
 
     Raises:
-        ValueError: with the reason, if it has none.
+        ValueError: if the annotation describes no result.
     """
     if annotation.startswith("Sym(") and annotation.endswith(")"):
         return PrintedSymbol(annotation[4:-1])
     wrapped = _SUBCLASS.match(annotation)
     match = (
         _TENSOR.match(wrapped[1]) if wrapped else _TENSOR.fullmatch(annotation)
-    )  # behind the tensor inside a subclass stands what is peculiar to that
+    )  # in a subclass, fields of the subclass follow the inner tensor: match the start only
     if match is None:
         raise ValueError(f"{annotation!r} describes no tensor")
     short, shape, stride, device = match.groups()
@@ -86,7 +86,7 @@ def read_result(annotation: str) -> PrintedResult:
 
 
 def _sizes(text: str) -> tuple[str, ...]:
-    """The sizes in a text, split at the commas outside of parentheses: `s77, Max(1, s27)`."""
+    """Return the sizes in a text, split at commas outside parentheses: `s77, Max(1, s27)`."""
     if not text.strip():
         return ()
     sizes = [""]
@@ -104,9 +104,9 @@ def _sizes(text: str) -> tuple[str, ...]:
 
 
 class PrintedNames(CanonicalNames):
-    """`CanonicalNames` that take printed values too.
+    """`CanonicalNames` that also accept printed values.
 
-    It shares the state of the object that it is made from: both number together.
+    State is shared with the object passed to the constructor: both continue one numbering.
     """
 
     def __init__(self, canon: CanonicalNames):
@@ -114,7 +114,7 @@ class PrintedNames(CanonicalNames):
         self.__dict__.update(canon.__dict__)
 
     def result(self, value: Any) -> Result:
-        """The description of a printed value."""
+        """Return the description of a printed value."""
         if isinstance(value, PrintedTensor):
             shape = tuple([self.size(_number(size)) for size in value.shape])
             stride = None
@@ -127,7 +127,7 @@ class PrintedNames(CanonicalNames):
         return super().result(value)
 
     def constant(self, value: Any) -> Arg:
-        """A printed constant as data."""
+        """Convert a printed constant to an `Arg`."""
         if isinstance(value, PrintedSymbol):
             return Symbol(self.expression(value.expr))
         if isinstance(value, PrintedObject):
@@ -145,9 +145,9 @@ _NUMBERS: dict[str, float | complex] = {
     "infj": complex(0.0, math.inf),
     "nanj": complex(0.0, math.nan),
 }
-"""Numbers that are printed as words, which Python takes for names."""
+"""Numbers printed as words, which Python parses as names."""
 _SYMBOLIC = re.compile(r"(?:s|u|zuf|zf|f|i|b)\d+\Z")
-"""The names of symbols."""
+"""Names of symbols."""
 _FUNCTIONS_OF_SYMBOLS = frozenset(
     "Max Min Mod PythonMod FloorDiv CeilDiv CleanDiv ModularIndexing Pow PowByNatural Abs Eq Ne "
     "floor ceiling ceil Piecewise Where ToFloat TruncToInt FloorToInt CeilToInt RoundToInt "
@@ -156,18 +156,18 @@ _FUNCTIONS_OF_SYMBOLS = frozenset(
 )
 """Functions of sympy and torch in symbolic expressions."""
 _PLACEMENTS = "torch.distributed.tensor.placement_types."
-"""Where `Replicate()`, `Shard(0)` and `Partial()` are, which Dynamo's graphs of `DTensor` have."""
+"""Module of `Replicate()`, `Shard(0)` and `Partial()`, found in Dynamo's graphs of `DTensor`."""
 _OBJECT = re.compile(r"<([A-Za-z_][\w.]*) object at 0x[0-9a-f]+>\Z")
 _TYPE = re.compile(r"<(?:class|enum) '([\w.]+)'>\Z")
 _MEMBER = re.compile(r"<(\w+)\.(\w+): .*>\Z", re.DOTALL)
 
 
 class Values:
-    """Reads the arguments of one printed module.
+    """Reader of the arguments in one printed module.
 
     Attributes:
         text: the printed text.
-        nodes: the nodes before the statement that is read, by their printed names.
+        nodes: nodes before the current statement, by printed name.
     """
 
     def __init__(self, text: PrintedText, nodes: Mapping[str, torch.fx.Node]):
@@ -181,7 +181,7 @@ class Values:
     # -- arguments -------------------------------------------------------------------------------
 
     def arguments(self, call: ast.Call) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Positional and keyword arguments of a call."""
+        """Return the positional and keyword arguments of a call."""
         kwargs: dict[str, Any] = {}
         for keyword in call.keywords:
             if keyword.arg is None:
@@ -190,7 +190,7 @@ class Values:
         return tuple([self.value(arg) for arg in call.args]), kwargs
 
     def value(self, node: ast.expr) -> Any:
-        """The node or constant that an expression stands for."""
+        """Return the node or constant denoted by an expression."""
         if isinstance(node, ast.Name):
             return self._name(node)
         if isinstance(node, ast.Constant):
@@ -267,13 +267,13 @@ class Values:
     def _constructed(
         self, node: ast.Call, path: str, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """The constant that a call of its type stands for; a collection is a tuple."""
+        """Return the constant constructed by a call of its type; a collection becomes a tuple."""
         try:
             if path == "slice" and not kwargs:
                 return slice(*args)
             if path == "range" and not kwargs:
                 return range(*args)
-            if path == "complex" and not kwargs:  # from torch 2.15 on, for what was (0.0-1.5j)
+            if path == "complex" and not kwargs:  # from torch 2.15 on; before: (0.0-1.5j)
                 return complex(*args)
             if path in ("device", "torch.device"):
                 return torch.device(*args, **kwargs)
@@ -295,7 +295,7 @@ class Values:
         return hasattr(cls, "_fields") or isinstance(cls, callables.Unresolved)
 
     def _repr(self, node: ast.AST, text: str) -> Any:
-        """The constant behind a repr that is not Python: `<class 'torch.Tensor'>`."""
+        """Return the constant of a repr that is not valid Python: `<class 'torch.Tensor'>`."""
         typed = _TYPE.match(text)
         if typed:
             found = callables.class_named(typed[1])
@@ -313,7 +313,7 @@ class Values:
     # -- numbers and symbols ---------------------------------------------------------------------
 
     def _number(self, node: ast.expr) -> int | float | complex | None:
-        """A number with a sign, or a complex one: `-1.5`, `(1+2j)`, `(-0-infj)`."""
+        """Return a signed or complex number: `-1.5`, `(1+2j)`, `(-0-infj)`; otherwise `None`."""
         if isinstance(node, ast.Constant) and type(node.value) in (int, float, complex):
             return node.value  # type: ignore[return-value]
         if isinstance(node, ast.Name) and node.id not in self.nodes:
@@ -335,7 +335,7 @@ class Values:
         return None
 
     def _is_symbolic(self, node: ast.expr) -> bool:
-        """Whether an expression has symbols and numbers only, and no node."""
+        """Return True if an expression consists of symbols and numbers, without nodes."""
         symbols = 0
         functions = {id(n.func) for n in ast.walk(node) if isinstance(n, ast.Call)}
         for part in ast.walk(node):
@@ -352,7 +352,7 @@ class Values:
 
 
 def dotted(node: ast.expr) -> str | None:
-    """`a.b.c` as text, None for anything else."""
+    """Return the text of `a.b.c`, `None` for any other expression."""
     parts = []
     while isinstance(node, ast.Attribute):
         parts.append(node.attr)
@@ -363,7 +363,7 @@ def dotted(node: ast.expr) -> str | None:
 
 
 def _signed(node: ast.expr, number: Callable[[ast.expr], Any]) -> float | None:
-    """The real part of a complex number, whose sign counts: that of `(-0-2j)` is -0.0."""
+    """Return the real part of a complex number, keeping its sign: -0.0 for `(-0-2j)`."""
     negative = isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub)
     value = number(node.operand if isinstance(node, ast.UnaryOp) else node)
     if value is None or isinstance(value, complex):
@@ -372,7 +372,7 @@ def _signed(node: ast.expr, number: Callable[[ast.expr], Any]) -> float | None:
 
 
 def _enums(base: type[enum.Enum]) -> list[type[enum.Enum]]:
-    """All loaded subclasses of an enum class."""
+    """Return all loaded subclasses of an enum class."""
     classes = []
     for subclass in base.__subclasses__():
         classes.append(subclass)
