@@ -121,7 +121,7 @@ def compilations(events: Iterable[Event]) -> list[Compilation]:
 
 
 def _begins(event: Event, current: Compilation) -> bool:
-    """Return True if an event begins a new compilation that reuses an id, after a reset of Dynamo."""
+    """Return True if an event begins a new compilation under a used id, after a Dynamo reset."""
     if isinstance(event, CompilationStarted):
         return current.started
     if isinstance(event, GuardsFailed):

@@ -27,7 +27,7 @@ _FROM_2_ON = re.compile(r"2 <= [\w.]+")
 _STATE = re.compile(r"len\(.*\.state\[list\(dict\.keys\(")
 """The guard on the number of values that an optimizer keeps for a parameter."""
 _CACHE_MISS = "Cache miss due to "
-"""Prefix of compiled autograd's reason for a capture. `FailedGuard.words` already says all of it."""
+"""Prefix of compiled autograd's reason for a capture. `FailedGuard.words` says all of it."""
 _FEW = 3
 """Largest group of guards, equal except for the old value, that is still listed one by one."""
 

@@ -334,12 +334,9 @@ class CudagraphSkip:
 def skips_of(
     compiled: Iterable[Compilation], counters: Mapping[str, Mapping[Any, int]]
 ) -> tuple[CudagraphSkip, ...]:
-    """Return the graphs without a CUDA graph: first those with a reason, then the rest of the
-    count.
+    """Return the graphs without a CUDA graph, those with a reason first.
 
-    Args:
-        compiled: the compilations.
-        counters: Dynamo's counters, by group.
+    The counter may be higher than the number of reasons. The difference is returned without one.
     """
     skips = [_skip(text, str(each.id or "")) for each in compiled for text in each.cudagraphs]
     counted = counters.get("inductor", {}).get("cudagraph_skips", 0)
