@@ -336,7 +336,11 @@ def skips_of(
 ) -> tuple[CudagraphSkip, ...]:
     """Return the graphs without a CUDA graph, those with a reason first.
 
-    The counter may be higher than the number of reasons. The difference is returned without one.
+    The counter may exceed the number of reasons; the remaining skips are returned without one.
+
+    Args:
+        compiled: the compilations.
+        counters: Dynamo's counters, by group.
     """
     skips = [_skip(text, str(each.id or "")) for each in compiled for text in each.cudagraphs]
     counted = counters.get("inductor", {}).get("cudagraph_skips", 0)

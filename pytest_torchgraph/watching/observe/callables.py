@@ -126,7 +126,7 @@ class CompiledCallable:
         return self.names if self.line <= other.line <= _last_line(self.code) else []
 
     def since(self, before: CompiledCallable | None) -> CompiledCallable:
-        """Return a copy that counts only the calls since an earlier copy, or all calls if `None`."""
+        """Return a copy that counts only the calls after an earlier copy; `None` counts all."""
         if before is None:
             return replace(
                 self, uncompiled=Counter(self.uncompiled), served_by=dict(self.served_by)

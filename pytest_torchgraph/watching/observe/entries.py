@@ -252,8 +252,7 @@ class CompiledCallables:
         callee.uncompiled[EagerCause("skipped", reason)] += 1
 
     def _enter(self, variables: Any) -> None:
-        """Begin a call that is judged when it returns, and record what keeps it from being
-        compiled.
+        """Begin a call that is judged when it returns, and record why it may run eagerly.
 
         Args:
             variables: the local variables of torch's frame.
@@ -364,8 +363,9 @@ class CompiledCallables:
     # -- callables ---------------------------------------------------------------------------------
 
     def _known(self, call: Any, callback: Any) -> CompiledCallable:
-        """Return the record of a callable. The callable is not kept alive, because it may hold
-        tensors.
+        """Return the record of a callable, creating it at the first call.
+
+        The callable is not kept alive, because it may hold tensors.
 
         Args:
             call: the object that torch calls.
@@ -411,7 +411,7 @@ class CompiledCallables:
 
 
 def _handled() -> int:
-    """Return the id of the exception that is being handled, or that propagates through a `finally`."""
+    """Return the id of the exception that is handled, or that propagates through a `finally`."""
     return id(sys.exc_info()[1])
 
 
