@@ -336,7 +336,7 @@ def skips_of(
 ) -> tuple[CudagraphSkip, ...]:
     """Return the graphs without a CUDA graph, those with a reason first.
 
-    The counter may exceed the number of reasons; the remaining skips are returned without one.
+    The counter may exceed the number of reasons; `NO_REASON` fills in.
 
     Args:
         compiled: the compilations.

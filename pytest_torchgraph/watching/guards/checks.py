@@ -19,12 +19,12 @@ class Check:
     """What a guard checks.
 
     Attributes:
-        words: what is to be said, with `{was}` and `{now}` in it.
-        subject: Dynamo's source of the value, as `self.calls` or `G['SCALE']`; "" for none.
-        was: what the value was, or had to be, as text; "" where torch does not say it.
-        now: what it is, "" where torch does not say it.
+        words: description of the failure, with `{was}` and `{now}` as placeholders.
+        subject: Dynamo's source of the value, such as `self.calls` or `G['SCALE']`; "" for none.
+        was: the old or required value, as text; "" if torch does not report it.
+        now: the new value, "" if torch does not report it.
         reads: see `Reads`.
-        unknown: the words where it is not known what the value is now.
+        unknown: the description to use if the new value is unknown.
     """
 
     words: str
@@ -35,10 +35,10 @@ class Check:
     unknown: str = ""
 
     def in_words(self, now: str = "") -> str:
-        """What is to be said.
+        """Describe the failure.
 
         Args:
-            now: what the value is now, where torch does not say it.
+            now: the new value, if torch does not report it.
         """
         now = self.now or now
         words = self.words if now or not self.unknown else self.unknown

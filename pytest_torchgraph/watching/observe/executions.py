@@ -127,8 +127,10 @@ class Executions:
         return [0 if graph.part else count_of(counter) for graph, counter in self._counters]
 
     def ran_since(self, before: Sequence[int]) -> dict[str, None]:
-        """Return the compile ids of graphs that ran after `forward_runs` returned `before`, in
-        order.
+        """Return the compile ids of graphs that ran since the counts `before`, in order.
+
+        Args:
+            before: an earlier result of `forward_runs`.
         """
         earlier = chain(before, repeat(0))
         pairs = zip(self._counters, self.forward_runs(), earlier, strict=False)
