@@ -102,7 +102,7 @@ The largest container in a compiled `nn.TransformerEncoder` has 157 (torch 2.13)
 
 
 def _referents(value: Any) -> list[Any]:
-    """Return the values held by a function, method, partial object, container or torch's wrapper."""
+    """Return the values held by a function, method, partial object, container or wrapper."""
     if isinstance(value, FunctionType):
         cells = [cell.cell_contents for cell in value.__closure__ or () if _is_filled(cell)]
         generated = value.__globals__.get("__name__") not in sys.modules
@@ -283,7 +283,8 @@ def on_precompiled_call(called: Callable[[Any], None]) -> Iterator[None]:
 
 @functools.cache
 def _has_precompiled_code() -> bool:
-    """Return the result of `has`, cached because a missing module costs a search of the import
-    path.
+    """Return True if this torch has precompiled modules.
+
+    The answer is cached, because looking for a missing module searches the import path.
     """
     return has("precompiled_call")

@@ -86,7 +86,7 @@ def is_compiled(target: Any) -> bool:
 
 
 def uncompiled(target: Any) -> Any:
-    """Return the function or module that `torch.compile` was called with, else the target itself."""
+    """Return the function or module passed to `torch.compile`, else the target itself."""
     while isinstance(target, get("optimized_module")):
         target = target._orig_mod
     while (inner := getattr(target, "_torchdynamo_orig_callable", None)) is not None:

@@ -94,7 +94,7 @@ def leave_alone(*packages: str) -> None:
 
 @functools.cache
 def leave_function_alone(function: Callable[..., Any]) -> None:
-    """Keep Dynamo from tracing one of our functions and its callees, as `leave_alone` does."""
+    """Keep Dynamo from tracing one of our functions and its callees; see `leave_alone`."""
     _skip_code(function.__code__)
 
 

@@ -189,7 +189,7 @@ _MATMUL_FLAGS = (
 
 
 def matmul_precision() -> str | None:
-    """Return `torch.get_float32_matmul_precision()`, `None` if an `fp32_precision` makes it raise."""
+    """Return the float32 matmul precision, `None` if an `fp32_precision` makes torch raise."""
     try:
         return torch.get_float32_matmul_precision()
     except RuntimeError:

@@ -150,7 +150,9 @@ def cache_miss() -> CacheMiss | None:
             entries, backend = local_of(frame, "cache_entries"), local_of(frame, "backend")
             caller = frame.f_back
             assert caller is not None
-            if entries is None:  # before torch 2.13: a linked chain in the caller
+            if entries is None:
+                # Before torch 2.13 the entries are a linked chain. This frame has already walked
+                # to its end, so take the chain's head from the caller.
                 entries = _chain(local_of(caller, "cache_entry"))
             if backend is None:  # before torch 2.11
                 backend = local_of(caller, "compiler_fn")

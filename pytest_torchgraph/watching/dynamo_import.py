@@ -39,7 +39,7 @@ def from_import_on(context: AbstractContextManager[None]) -> Iterator[None]:
 
 
 class DynamoFinder(MetaPathFinder):
-    """Calls a function once, as soon as `torch._dynamo` has been imported."""
+    """Finder that calls a function once, as soon as `torch._dynamo` has been imported."""
 
     def __init__(self, imported: Callable[[], object]) -> None:
         self._imported = imported

@@ -283,7 +283,7 @@ def _compiled_for(call: ast.Call, language: str) -> str:
 
 
 def _device_of_allocation(value: ast.expr) -> str:
-    """Return the device type in `empty_strided_cuda(...)` or `rand_strided(..., device="cuda:0")`."""
+    """Return the device type in `empty_strided_cuda(...)` or `rand_strided(..., device=...)`."""
     if not (isinstance(value, ast.Call) and isinstance(value.func, ast.Name)):
         return ""
     for keyword in value.keywords:

@@ -16,7 +16,7 @@ Reads = Literal["", "value", "length", "type", "object", "sizes", "state", "mark
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What a guard checks.
+    """A check of a guard, with the words for its failure.
 
     Attributes:
         words: description of the failure, with `{was}` and `{now}` as placeholders.
@@ -75,7 +75,7 @@ _AUTOCAST = re.compile(r"autocast\((\w+)\)_enabled")
 
 
 def check_of(text: str) -> Check:
-    """What a guard checks.
+    """Parse the check of a guard.
 
     Args:
         text: `GuardText.check`.

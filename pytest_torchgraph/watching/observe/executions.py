@@ -108,7 +108,7 @@ class Executions:
         return len(self._names) - before
 
     def capture(self, compile_id: CompileId | None, call: Callable[..., Any]) -> Any:
-        """Wrap the function that compiled autograd will call for a captured backward in a counter."""
+        """Wrap the function that compiled autograd calls for a captured backward in a counter."""
         counter = counting(call)
         graph = CountedGraph(str(compile_id or "compiled autograd"))
         _captures[counter] = graph
