@@ -34,13 +34,7 @@ def reset_dynamo() -> None:
 
 @contextlib.contextmanager
 def fresh_dynamo() -> Iterator[None]:
-    """Reset Dynamo before and after the context, and release the finalizers of its guards.
-
-    Dynamo's guards watch the objects that they depend on with `weakref.finalize`. The finalizers on
-    torch's functions and modules stay until the process ends, and each holds the fake tensors of
-    its compilation: about 250 kB for a small model. After a reset they have nothing left to
-    invalidate.
-    """
+    """Reset Dynamo before and after the context, and release the finalizers of its guards."""
     reset_dynamo()
     registry: Any = getattr(weakref.finalize, "_registry", {})
     before = set(registry)
@@ -48,6 +42,10 @@ def fresh_dynamo() -> Iterator[None]:
         yield
     finally:
         reset_dynamo()
+        # Dynamo's guards watch the objects that they depend on with `weakref.finalize`. Finalizers
+        # on torch's functions and modules stay until the process ends, and each holds the fake
+        # tensors of its compilation: about 250 kB for a small model. After a reset they have
+        # nothing left to invalidate.
         for finalizer in [each for each in registry if each not in before]:
             alive = finalizer.peek()
             bound = getattr(alive[1], "func", None) if alive else None

@@ -141,8 +141,7 @@ def matmul_precision_restored() -> Iterator[None]:
     """Restore the settings that let torch compute below float32 precision.
 
     These are `torch.set_float32_matmul_precision`, every `fp32_precision` of `torch.backends`, and
-    the flags of `torch.backends.cuda.matmul` and of `cudnn`. Assigning the first also assigns some
-    `fp32_precision` values. If the first cannot be read, each of its values is tried.
+    the flags of `torch.backends.cuda.matmul` and of `cudnn`.
     """
     general, precisions, flags = matmul_precision(), _precisions(), _flags()
     try:
@@ -151,6 +150,8 @@ def matmul_precision_restored() -> Iterator[None]:
         for (owner, name), value in flags.items():
             if _flags().get((owner, name)) != value:
                 setattr(owner, name, value)
+        # `set_float32_matmul_precision` also assigns some `fp32_precision` values, so assign these
+        # after it. If the general precision could not be read, try each of its values.
         for candidate in ("highest", "high", "medium") if general is None else (general,):
             if (matmul_precision(), _precisions()) == (general, precisions):
                 break

@@ -118,6 +118,7 @@ def _breaks_of_one(compiled: Compilation) -> list[GraphBreak]:
     if compiled.failure and not compiled.limit_hit:
         last = read_report(compiled.reason)
         if compiled.breaks and not compiled.breaks[-1].hand_over:
+            # The exception ended the frame at its last graph break.
             reports[-1] = reports[-1]._replace(skipped=True)
         elif not compiled.breaks:
             begin = compiled.file, compiled.line
@@ -136,15 +137,18 @@ def cause_of(stack: Sequence[Source], breaks: Sequence[GraphBreak]) -> GraphBrea
     """
     for frame in stack:
         for each in breaks:
+            # A graph break at the running line.
             if (each.file, each.line) == (frame.file, frame.line):
                 return each
     for frame in stack:
         for each in breaks:
+            # A skipped frame: its function runs eagerly at every line.
             inside = each.file == frame.file and each.function == frame.function
             if inside and each.kind.startswith(SKIPPED):
                 return each
     for frame in stack:
         for each in breaks:
+            # A graph break in a callee of the running function.
             if any((of.file, of.function) == (frame.file, frame.function) for of in each.stack):
                 return each
     return None

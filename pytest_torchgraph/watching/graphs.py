@@ -228,7 +228,7 @@ class _CompilationGraphs:
         if not self._code or self._printed is None:
             return [(graph, None) for graph in self.own]
         graphs = [(graph, number) for number, graph in enumerate(self.own)]
-        if len(self._code) == self._lowered:
+        if len(self._code) == self._lowered:  # torch printed a post-grad graph for each module
             graphs = self.post_grad(names)
         elif len(self._code) != len(graphs):  # code and graphs cannot be paired
             return [(graph, ()) for graph in self.own]

@@ -251,6 +251,7 @@ def schedule_of(
     values: dict[ast.expr, _Run | None] = {}
     for node, launch in reader.executed:
         if isinstance(node, ast.Assign):
+            # A variable that is assigned a pending result, or a view of it, is pending too.
             run = values[node.value] if node.value in values else _held(node.value, pending)
             for name in _names(*node.targets):
                 pending.pop(name, None)
@@ -268,6 +269,7 @@ def schedule_of(
             if isinstance(launch, LibraryCall) and sends:
                 values[node] = run = _Run(launch, _last_text(node), len(launched))
                 runs.append(run)
+                # These collectives write into their arguments, which are then pending.
                 if launch.op.split(".")[1].endswith(("_", "_out")):
                     pending.update((name, run) for name in _written(node))
             launched.append((launch.name, not sends))
@@ -283,6 +285,7 @@ def schedule_of(
                 tuple(name for name, computes in between if computes),
             )
         )
+    # A collective in a shared body has several runs: report the run that overlaps least.
     return [min(each, key=lambda call: len(call.overlap)) for each in by_call.values()]
 
 

@@ -265,6 +265,7 @@ def _definitions(tree: ast.Module) -> Iterator[Definition]:
         if name in alternatives:
             continue
         if method in _ALTERNATIVES:
+            # Only one alternative runs, so the group counts as one kernel, described by its first.
             method, call = next(found[each] for each, of in alternatives.items() if of == name)
         language = method.partition("_")[0]
         yield Definition(name, language, _compiled_for(call, language), _longest_text(call))

@@ -80,22 +80,21 @@ def recompiles_of(compiled: Sequence[Compilation]) -> tuple[Recompile, ...]:
 
 
 def _compiled_after_reset(compiled: Sequence[Compilation]) -> set[int]:
-    """Return the indexes of compilations that repeat work done before a reset of Dynamo.
-
-    Dynamo numbers code in the order of first compilation and restarts at 0 after a reset. A number
-    that is not higher than an earlier number therefore marks a reset. Resets by this package, for
-    example in a capture, do not count: they are not due to the user's code.
-    """
+    """Return the indexes of compilations that repeat work done before a reset of Dynamo."""
     resets, highest = 0, -1
     first: dict[tuple[object, ...], int] = {}
     found = set()
     for number, each in enumerate(compiled):
         if each.id is None or each.id.frame is None or each.id.compile:
             continue
+        # Dynamo numbers code in the order of first compilation and restarts at 0 after a reset, so
+        # a number that is not higher than an earlier number marks a reset.
         resets += each.id.frame <= highest
         highest = each.id.frame
         if each.failure or not each.ops:
             continue
+        # Resets by this package, for example in a capture, are not due to the user's code. With
+        # `own_resets` in the key they do not count.
         key = (each.code_hash, each.file, each.line, each.function, each.own_resets)
         if first.setdefault(key, resets) < resets:
             found.add(number)

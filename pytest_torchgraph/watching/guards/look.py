@@ -160,6 +160,7 @@ def _own_guard(
             own = parse(without_scope(guard.texts[0]))
             if guard.kind == "TENSOR_MATCH" and is_tensor:
                 return own, True
+            # Another guard of the same value: its line is where the value was first used.
             known = known or (own if own.lines else None)
         elif inside is None and source.startswith((f"{subject}[", f"list(dict.keys({subject}))")):
             own = parse(without_scope(guard.texts[0]))

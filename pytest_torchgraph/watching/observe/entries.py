@@ -233,6 +233,8 @@ class CompiledCallables:
                     except Exception as error:
                         self._failed(error)
                 else:
+                    # A warm call reuses `last`, so no table grows. It is judged when the next call
+                    # begins, or when a watch is read.
                     del call[HIT]
                     call[ACTIVE] = True
                     call.callee = callee
