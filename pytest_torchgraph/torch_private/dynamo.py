@@ -119,7 +119,7 @@ def one_backend() -> Iterator[None]:
 
     A part of a model may already be compiled for another backend. If it is not traced as a part of
     its caller, it would be compiled for that backend. Compilations by torch itself, such as bodies
-    of higher-order ops that run eagerly, are left alone.
+    of higher-order ops that run eagerly, keep their backend.
     """
     original = get("callback_from_stance")
     first: list[Any] = []

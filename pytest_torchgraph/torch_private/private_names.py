@@ -400,7 +400,7 @@ NAMES = {
     "call_hook": PrivateName(
         "torch._dynamo.external_utils:call_hook", "2.1", "capture by compiled_autograd"
     ),
-    # Other settings that are put back after a test.
+    # Other settings that are restored after a test.
     "compiler_config": PrivateName("torch.compiler:config", "2.6", "isolating tests"),
     "fx_config": PrivateName("torch.fx.experimental:_config", "2.0", "isolating tests"),
     "log_state": PrivateName("torch._logging._internal:log_state", "2.0", "isolating tests"),

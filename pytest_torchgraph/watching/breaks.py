@@ -142,13 +142,13 @@ def cause_of(stack: Sequence[Source], breaks: Sequence[GraphBreak]) -> GraphBrea
                 return each
     for frame in stack:
         for each in breaks:
-            # A skipped frame: its function runs eagerly at every line.
+            # A skipped frame: its function, or the rest of it, runs eagerly.
             inside = each.file == frame.file and each.function == frame.function
             if inside and each.kind.startswith(SKIPPED):
                 return each
     for frame in stack:
         for each in breaks:
-            # A graph break in a callee of the running function.
+            # A graph break in the running function or in one of its callees.
             if any((of.file, of.function) == (frame.file, frame.function) for of in each.stack):
                 return each
     return None

@@ -48,7 +48,7 @@ class Compilation:
         own_resets: number of resets of Dynamo by this package before the compilation.
         started: True once Dynamo began to trace the frame.
         finished: True once the compilation ended.
-        ops: number of ops in Dynamo's graph, 0 if there is no graph.
+        ops: number of ops in Dynamo's graph, 0 without a graph.
         seconds: duration, including the backend.
         lowered, cache_off: see `CompilationFinished`.
     """

@@ -140,7 +140,7 @@ class PrintedGraphs:
         }
         pairs: list[tuple[Graph, Sequence[ScheduledCall] | None]] = []
         for compiled, graphs in zip(self.record.compiled, self._compilations, strict=True):
-            # Inductor lowered the captured backward, so its post-grad graph is used instead.
+            # Inductor lowered the graphs inside this captured backward: they are used instead.
             if compiled.is_capture and compiled.id and compiled.id.autograd in lowered:
                 continue
             pairs += graphs.scheduled(self._later_names)

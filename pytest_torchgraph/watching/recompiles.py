@@ -40,7 +40,7 @@ class Recompile:
         reasons: each failed guard in words, starting with that of the latest compilation.
         compile_id: id of the new compilation.
         limit_hit: True if Dynamo refused because the code had been compiled too often. The code
-            then runs eagerly, without a warning.
+            then runs eagerly, in silence.
         path: the file as Dynamo names it, "" for a backward.
         failed_guards: each failed guard, with the line that created it, the old and the new value,
             torch's hint and the stack; in the order of `reasons`.

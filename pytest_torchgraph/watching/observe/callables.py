@@ -296,7 +296,7 @@ class Reasons:
         self.failures: dict[CodeKey, EagerCause] = {}
 
     def compiled(self, key: CodeKey, *, has_graph: bool) -> None:
-        """Record that Dynamo compiled a function. Without a tensor op there is no graph."""
+        """Record that Dynamo compiled a function; a function without tensor ops gives no graph."""
         (self.without_graph.discard if has_graph else self.without_graph.add)(key)
         self.failures.pop(key, None)
 

@@ -294,7 +294,7 @@ class CompiledCallables:
     def _leave(self, *args: Any) -> None:
         try:
             self._judge_left(*args)
-        except Exception as error:  # ours, in the `finally` of the user's call
+        except Exception as error:  # our error must not end the user's call
             self._failed(error)
 
     def _judge_left(

@@ -317,7 +317,7 @@ class Hub:
     def _record(self, metadata: dict[str, Any], payload: str) -> None:
         try:
             self._take(metadata, payload)
-        except Exception as error:  # ours, in the middle of a compilation of the user's
+        except Exception as error:  # our error must not end the user's compilation
             self._failed(error)
 
     def _failed(self, error: Exception) -> None:
@@ -370,7 +370,7 @@ class Hub:
     def _precompiled(self, module: Any) -> None:
         try:
             self._callables.traced(module, PRECOMPILED)
-        except Exception as error:  # ours, in the middle of a call of the user's
+        except Exception as error:  # our error must not end the user's call
             self._failed(error)
 
     def _at_break(self, frames: Iterable[Any], module: str) -> None:
@@ -395,7 +395,7 @@ class Hub:
                 frame, number = compile_id.frame_id, compile_id.frame_compile_id
                 id = CompileId(compile_id.compiled_autograd_id, frame, number)
             self._publish(CacheEvent(id, 0, "aot", "unsaved", backward))
-        except Exception as error:  # ours, in the middle of a compilation of the user's
+        except Exception as error:  # our error must not end the user's compilation
             self._failed(error)
 
     def _captured(self, number: int, call: Any) -> Any:

@@ -169,7 +169,7 @@ class CompilationFinished(Event):
         failed_file, failed_line: the user's line that raised it; "" and 0 if the trace does not
             name it.
         cudagraphs: reason why one of its graphs got no CUDA graph, "" if torch gives none.
-        ops: number of ops in Dynamo's graph, 0 if there is no graph.
+        ops: number of ops in Dynamo's graph, 0 without a graph.
         seconds: duration, including the backend.
         lowered: True if inductor compiled one of its graphs.
         cache_off: the setting that kept torch from asking its caches, "" if none did.
