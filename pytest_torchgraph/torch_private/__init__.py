@@ -1,21 +1,19 @@
-"""Every private name of torch that the package touches, and what is done with it.
+"""All private names of torch that the package uses, and the code that uses them.
 
-torch makes no promise for these. A name that is missing makes the feature that needs it
-unavailable, with a message that says so; it never makes a check pass. `probe()` lists the missing
-ones, and the test suite runs it on every supported release.
+torch does not promise these names. A missing name makes the feature that needs it unavailable, with
+a message that says so; it never makes a check pass. `probe()` lists the missing names, and the test
+suite runs it on every supported release.
 
     private_names  the table of names
-    dynamo         Dynamo's state: reset, stance, what keeps it from compiling
-    compiled       what Dynamo compiled: bytecode, graphs, autograd functions
+    dynamo         Dynamo's state: reset, stance, conditions that stop compilation
+    compiled       Dynamo's results: bytecode, graphs, autograd functions, calls of torch.compile
     observers      callbacks at entries, skipped frames, graph breaks and captures
-    cache_miss     what Dynamo has before it when it says why it compiles again
     compile_cache  lookups in torch.compile's caches
-    compile_calls  callbacks at calls of torch.compile
-    trace          the structured trace
+    trace          the structured trace; Dynamo's data while it reports why it recompiles
     inductor       the code that inductor writes
-    autograd, ops  autograd's nodes, AOTAutograd; the dispatcher's registry
-    config_changes what changes in torch's settings
-    restore        settings and counters that a test changes, put back afterwards
+    autograd       autograd's nodes, AOTAutograd; the dispatcher's registry
+    dtensor        tensor wrappers such as DTensor, meshes and process groups
+    restore        settings and counters: changes that tests make, and their restoration
 """
 
 from __future__ import annotations

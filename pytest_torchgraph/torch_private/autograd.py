@@ -14,7 +14,7 @@ from .private_names import get
 
 
 def accumulating_leaves(roots: list[torch.Tensor]) -> list[torch.Tensor]:
-    """The leaf tensors that a backward from `roots` accumulates a gradient into.
+    """Return the leaf tensors into which a backward from `roots` accumulates a gradient.
 
     Walks autograd's nodes (`grad_fn.next_functions`, since 1.0). A leaf is the `variable` of an
     AccumulateGrad node, or a root without `grad_fn`.
@@ -34,25 +34,25 @@ def accumulating_leaves(roots: list[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def sequence_number() -> Callable[[], int]:
-    """The function that gives the sequence number of this thread's next autograd node."""
+    """Return the getter of the sequence number of this thread's next autograd node."""
     return get("sequence_nr")  # type: ignore[no-any-return]
 
 
 def current_autograd_node() -> Callable[[], Any]:
-    """The function that gives the autograd node which is running its backward."""
+    """Return the getter of the autograd node whose backward is running."""
     return get("current_node")  # type: ignore[no-any-return]
 
 
 def saved_tensor_hooks() -> Callable[[], Any]:
-    """The function that gives the hooks for saved tensors that are in force: (pack, unpack)."""
+    """Return the getter of the active saved tensor hooks: (pack, unpack)."""
     return functools.partial(get("saved_tensor_hooks"), True)
 
 
 class StoragePins:
-    """Weak references to storages, which keep their addresses from being used again.
+    """Weak references to storages, which keep their addresses from being reused.
 
-    The memory of a storage is freed all the same. `StorageWeakRef` is one such reference as an
-    object, which takes longer to make and to free than all else that is noted of a storage.
+    The memory of a storage is freed all the same. `StorageWeakRef` wraps one reference in an
+    object, which takes longer to create and free than everything else recorded of a storage.
     """
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ class StoragePins:
         self._free: Callable[[int], object] = get("free_storage_reference")
 
     def add(self, storage: torch.UntypedStorage) -> int:
-        """Pin one more; gives its number."""
+        """Pin a storage, and return its number."""
         self._references.append(self._make(storage))
         return len(self._references) - 1
 
@@ -71,24 +71,25 @@ class StoragePins:
 
 
 def aot_autograd(**compilers: Any) -> Callable[..., Any]:
-    """A Dynamo backend that runs AOTAutograd.
+    """Return a Dynamo backend that runs AOTAutograd.
 
     Args:
-        compilers: the keywords of torch's `aot_autograd`: `fw_compiler`, `bw_compiler`,
+        compilers: keyword arguments of torch's `aot_autograd`: `fw_compiler`, `bw_compiler`,
             `partition_fn`, `decompositions` and others.
     """
     return get("aot_autograd")(**compilers)  # type: ignore[no-any-return]
 
 
 def boxed(call: Callable[..., Any]) -> Callable[..., Any]:
-    """A callable in the boxed calling convention: it takes its arguments as one list."""
+    """Convert a callable to the boxed calling convention: its arguments are passed as one list."""
     return get("make_boxed_func")(call)  # type: ignore[no-any-return]
 
 
 def outputs_of_forward() -> int | None:
-    """How many outputs the forward has that AOTAutograd compiles now, before those that are saved.
+    """Return the number of outputs of the forward being compiled, without saved activations.
 
-    None where it compiles none.
+    Returns:
+        The number, `None` if AOTAutograd is not compiling a forward.
     """
     metadata = getattr(get("tracing_context")(), "fw_metadata", None)
     count = getattr(metadata, "num_forward", None)
@@ -96,7 +97,7 @@ def outputs_of_forward() -> int | None:
 
 
 def hint_of(size: int | torch.SymInt) -> int | None:
-    """The number that a symbolic size had when it was traced; None where torch knows none."""
+    """Return the value of a symbolic size at tracing; `None` if torch does not know it."""
     if isinstance(size, int):
         return size
     hint = getattr(size.node, "hint", None)
@@ -105,40 +106,41 @@ def hint_of(size: int | torch.SymInt) -> int | None:
 
 @functools.cache
 def marks_gradient_sums() -> bool:
-    """Whether AOTAutograd marks the nodes that sum gradients (torch 2.11 does, 2.9 does not)."""
+    """Return True if AOTAutograd marks nodes that sum gradients (torch 2.11 does, 2.9 does not)."""
     return importlib.util.find_spec("torch._functorch._aot_autograd.streams") is not None
 
 
 def registered_ops() -> list[str]:
-    """The schema names of all registered ops, as `aten::add.Tensor`."""
+    """Return the schema names of all registered ops, such as `aten::add.Tensor`."""
     return list(get("op_names")())
 
 
 def is_composite(schema_name: str) -> bool:
-    """Whether an op is decomposed before it is dispatched (CompositeImplicitAutograd)."""
+    """Return True if an op is decomposed before dispatch (CompositeImplicitAutograd)."""
     return bool(get("has_kernel")(schema_name, "CompositeImplicitAutograd"))
 
 
 def name_of_custom_op(op: Any) -> str:
-    """The qualified name of what `torch.library.custom_op` gave, "" for anything else."""
+    """Return the qualified name of a `torch.library.custom_op` result, "" for anything else."""
     return str(op._opoverload.overloadpacket) if isinstance(op, get("custom_op")) else ""
 
 
 def is_triton_op(schema_name: str) -> bool:
-    """Return True for an op of `torch.library.triton_op`, which torch.compile takes apart."""
+    """Return True for a `torch.library.triton_op`, which torch.compile decomposes."""
     return schema_name in get("triton_ops")
 
 
 def triton_kernel_name(index: Any) -> str | None:
-    """The name of the function of a Triton kernel, by its number in the table of this process.
+    """Return the function name of a Triton kernel, by its index in this process's kernel table.
 
-    None for an unknown number.
+    Returns:
+        The name, `None` for an unknown index.
     """
     return triton_function(get("triton_kernels").id_to_kernel.get(index))
 
 
 def triton_kernels() -> set[str]:
-    """The names of the Triton kernels that graphs of this process call, or loaded modules hold."""
+    """Return the names of the Triton kernels in this process's graphs and loaded modules."""
     kernels = {triton_function(kernel) for kernel in get("triton_kernels").id_to_kernel.values()}
     for module in list(sys.modules.values()):
         for value in list(getattr(module, "__dict__", {}).values()):
@@ -148,13 +150,13 @@ def triton_kernels() -> set[str]:
 
 
 def triton_function(kernel: Any) -> str | None:
-    """The name of the function of a Triton kernel; `None` if it has none."""
-    while kernel is not None and hasattr(kernel, "fn"):  # what tunes it, then the kernel itself
+    """Return the function name of a Triton kernel; `None` if it has none."""
+    while kernel is not None and hasattr(kernel, "fn"):  # unwrap the autotuner, then the kernel
         kernel = kernel.fn
     name = getattr(kernel, "__name__", None)
     return None if name is None else str(name)
 
 
 def triton_constants(index: Any) -> dict[str, Any]:
-    """The constant arguments of a call of a Triton kernel, by their number in that table."""
+    """Return the constant arguments of a Triton kernel call, by its index in that table."""
     return dict(get("triton_kernels").constant_args.get(index, {}))

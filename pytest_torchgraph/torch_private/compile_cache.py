@@ -1,7 +1,8 @@
-"""Lookups in torch.compile's caches: the graph in question, and the nodes that keep it out.
+"""Lookups in torch.compile's caches: the graph looked up, and nodes that make it uncacheable.
 
-AOTAutograd's cache looks up Dynamo's graph, inductor's cache each graph that AOTAutograd made of
-it. Either refuses a graph whose compiled code its key cannot tell apart: torch calls that a bypass.
+AOTAutograd's cache looks up Dynamo's graph. Inductor's cache looks up each graph that AOTAutograd
+makes of it. Both refuse a graph if their key could not distinguish its compiled code from other
+code: torch calls this a bypass.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from .observers import local_of
 from .private_names import get, replaced
 
 _CHECKPOINT = "context_fn"
-"""Word in AOTAutograd's reason against selective checkpointing."""
+"""Marker in AOTAutograd's reason for refusing selective checkpointing."""
 _CONFIGS = ("inductor_config", "functorch_config")
 _CHECKPOINT_META = "_checkpoint_context_fn"
 
 
 class Refused(NamedTuple):
-    """A node that keeps its graph out of a cache.
+    """A node that makes its graph uncacheable.
 
     Attributes:
         node: the node; `None` if the graph as a whole is refused.
@@ -51,7 +52,7 @@ class LookedUp(NamedTuple):
 
 
 def graph_looked_up() -> LookedUp:
-    """Return the graph of the lookup that torch is reporting, from torch's own frames."""
+    """Return the graph of the lookup that torch is reporting, found in torch's own frames."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         name, module = frame.f_code.co_name, str(frame.f_globals.get("__name__", ""))
@@ -59,7 +60,7 @@ def graph_looked_up() -> LookedUp:
             gm = local_of(frame, "mod")
             return LookedUp(_graph_module(gm), False)
         if name == "load" and module.startswith("torch._functorch"):
-            # An entry of AOTAutograd's cache loads the code of its forward and its backward.
+            # An entry of AOTAutograd's cache loads the code of its forward and of its backward.
             entry = local_of(frame, "self")
             if hasattr(entry, "_is_backward"):
                 return LookedUp(None, bool(entry._is_backward()))
@@ -78,7 +79,7 @@ def _graph_module(module: Any) -> torch.fx.GraphModule | None:
 
 
 def refused_nodes(gm: torch.fx.GraphModule) -> list[Refused]:
-    """Return every node that AOTAutograd's cache refuses; torch itself names the first alone."""
+    """Return every node that AOTAutograd's cache refuses; torch itself names only the first."""
     check, bypass = get("check_node_safe"), get("aot_cache_bypass")
     refused: list[Refused] = []
     for node in gm.graph.nodes:
@@ -90,7 +91,7 @@ def refused_nodes(gm: torch.fx.GraphModule) -> list[Refused]:
 
 
 def nodes_behind(gm: torch.fx.GraphModule, reason: str) -> list[Refused]:
-    """Return the nodes that a reason of either cache is about, else the reason without a node."""
+    """Return the nodes that a bypass reason of either cache refers to, else a node-less entry."""
     if reason.startswith(("Unsupported call_", "Unsupported node")):
         return refused_nodes(gm) or [Refused(None, reason)]
     if _CHECKPOINT in reason:
@@ -128,7 +129,7 @@ def _lacks_cache_hash(gm: torch.fx.GraphModule, node: torch.fx.Node) -> bool:
 
 
 def why_uncacheable(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> list[Refused]:
-    """Return the nodes that keep a Dynamo graph out of AOTAutograd's cache; empty if none does.
+    """Return the nodes that make a Dynamo graph uncacheable for AOTAutograd; empty if none do.
 
     Args:
         gm: the graph.
@@ -137,7 +138,7 @@ def why_uncacheable(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> list[Ref
     if refused := refused_nodes(gm):
         return refused
     key = get("aot_cache_key")
-    # The parameters after the third differ between releases; no value of theirs keeps a graph out.
+    # The parameters after the third differ between releases; their values never cause a bypass.
     more = [
         None
         for parameter in list(inspect.signature(key).parameters.values())[3:]
@@ -147,14 +148,14 @@ def why_uncacheable(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> list[Ref
         with _traced_by(inputs):
             key(gm, list(inputs), _aot_config(), *more)
     except Exception as error:
-        # As torch: whatever is raised here bypasses the cache.
+        # As in torch, any exception here bypasses the cache.
         return nodes_behind(gm, str(error))
     return []
 
 
 @contextlib.contextmanager
 def _traced_by(inputs: Sequence[Any]) -> Iterator[None]:
-    """Put the fake mode of these inputs in force: the cache asks for its sizes."""
+    """Activate the fake mode of these inputs, because the cache asks it for sizes."""
     mode = get("detect_fake_mode")(list(inputs))
     if mode is None:
         mode = get("fake_mode")(shape_env=get("shape_env")())
@@ -163,7 +164,7 @@ def _traced_by(inputs: Sequence[Any]) -> Iterator[None]:
 
 
 def _aot_config() -> Any:
-    """The part of AOTAutograd's configuration that its cache looks at, as inductor sets it."""
+    """Return the AOTAutograd configuration that its cache reads, as inductor sets it."""
     config = get("aot_config")
     values: dict[str, Any] = {
         "fw_compiler": None,
@@ -182,7 +183,7 @@ def _aot_config() -> Any:
 
 
 def caches_switched_off() -> str:
-    """The setting because of which AOTAutograd's cache is not asked at all, "" for none."""
+    """Return the setting that keeps AOTAutograd's cache from being asked, "" if none does."""
     if getattr(get("inductor_config"), "force_disable_caches", False):
         return "torch._inductor.config.force_disable_caches"
     if not get("functorch_config").enable_autograd_cache:
@@ -191,9 +192,9 @@ def caches_switched_off() -> str:
 
 
 def cache_settings() -> Callable[[dict[str, Any]], contextlib.AbstractContextManager[None]]:
-    """Return a context manager that puts the settings of this moment in force again.
+    """Return a context manager that reactivates the current settings.
 
-    It takes settings of inductor's that differ from those.
+    It takes inductor settings that override them.
     """
     configs = [get(config) for config in _CONFIGS]
     before = [config.get_config_copy() for config in configs]
@@ -215,7 +216,7 @@ def cache_settings() -> Callable[[dict[str, Any]], contextlib.AbstractContextMan
 
 
 def plain_settings() -> list[dict[str, Any]]:
-    """Return the settings of inductor and AOTAutograd that are numbers, texts or flags."""
+    """Return the inductor and AOTAutograd settings that are numbers, strings or flags."""
     return [
         {
             name: value
@@ -227,7 +228,7 @@ def plain_settings() -> list[dict[str, Any]]:
 
 
 def put_plain_settings(settings: list[dict[str, Any]]) -> None:
-    """Put settings of another process in force here."""
+    """Apply settings of another process here."""
     for config, values in zip(_CONFIGS, settings, strict=True):
         now = get(config).get_config_copy()
         for name, value in values.items():
@@ -237,10 +238,10 @@ def put_plain_settings(settings: list[dict[str, Any]]) -> None:
 
 @contextlib.contextmanager
 def on_unsaved(unsaved: Callable[[Any, bool], None]) -> Iterator[None]:
-    """Call `unsaved(compile_id, backward)` where AOTAutograd does not save what it compiled.
+    """Call `unsaved(compile_id, backward)` if AOTAutograd does not save compiled code.
 
-    Then inductor gave a graph no key, for it has no op: the backward, or else the forward. torch
-    reports that nowhere.
+    This happens if inductor gave a graph no key because the graph has no op: the backward, or else
+    the forward. torch does not report it.
 
     Raises:
         TorchGraphError: if this torch has no `_should_save_cache`.
@@ -259,5 +260,5 @@ def on_unsaved(unsaved: Callable[[Any, bool], None]) -> Iterator[None]:
 
 
 def clear_memory_caches() -> None:
-    """Let inductor forget what it keeps in memory beside its cache directory."""
+    """Clear inductor's in-memory caches; its cache directory is kept."""
     get("clear_inductor_caches")()

@@ -1,8 +1,8 @@
-"""Compiled code: its bytecode, its graphs, AOTAutograd's functions, and the calls of
-`torch.compile`.
+"""Compiled code: bytecode, graphs and AOTAutograd's functions; calls of `torch.compile`.
 
-Dynamo's `orig_code_map` leads from its bytecode to the user's code, the bytecode's globals to the
-compiled graphs, and their closures and partial objects to AOTAutograd's `CompiledFunction`.
+Dynamo's `orig_code_map` maps its bytecode to the user's code. The bytecode's globals lead to the
+compiled graphs, and the closures and partial objects of the graphs to AOTAutograd's
+`CompiledFunction`.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from .private_names import get, has, replaced
 
 
 def compiled_code() -> list[tuple[CodeType, list[tuple[dict[str, Any], str]]]]:
-    """The bytecode that Dynamo generated and that is still alive.
+    """Return the bytecode that Dynamo generated and that is still alive.
 
     Returns:
-        pairs of a code object and the globals that Dynamo added for it (compiled graphs, resume
-        functions), each as the dict that it is in and its name there.
+        Pairs of a code object and the globals that Dynamo added for it (compiled graphs, resume
+        functions), each as its dict and its name in the dict.
     """
     manager = get("cleanup_manager").instance
     alive = []
@@ -39,14 +39,14 @@ def compiled_code() -> list[tuple[CodeType, list[tuple[dict[str, Any], str]]]]:
 
 
 def origin_of(code: CodeType) -> tuple[str, CodeType | None]:
-    """The id of the compilation that generated this bytecode, as `0/1`, and the user's code.
+    """Return the id of the compilation that generated this bytecode, such as `0/1`, and its source.
 
     Args:
         code: bytecode of `compiled_code`.
 
     Returns:
-        "" for the id where the compilation is no longer in Dynamo's cache; "" and None where
-        Dynamo does not know the bytecode.
+        The id and the user's code. The id is "" if the compilation is no longer in Dynamo's cache;
+        both are empty ("" and `None`) if Dynamo does not know the bytecode.
     """
     try:
         original: CodeType = get("orig_code_map")[code]
@@ -59,7 +59,7 @@ def origin_of(code: CodeType) -> tuple[str, CodeType | None]:
 
 
 def aot_autograd_functions() -> list[Any]:
-    """The `torch.autograd.Function` classes that AOTAutograd made, one for each pair of graphs."""
+    """Return AOTAutograd's `torch.autograd.Function` classes, one per pair of graphs."""
     return [
         each
         for each in torch.autograd.Function.__subclasses__()
@@ -68,9 +68,9 @@ def aot_autograd_functions() -> list[Any]:
 
 
 def autograd_functions_behind(call: Any) -> list[Any]:
-    """The classes of `aot_autograd_functions` that a compiled function calls.
+    """Return the classes of `aot_autograd_functions` that a compiled function calls.
 
-    Goes through closures, partial objects and the globals of generated code.
+    The search follows closures, partial objects and the globals of generated code.
     """
     wanted = set(aot_autograd_functions())
     if not wanted:
@@ -91,20 +91,18 @@ def autograd_functions_behind(call: Any) -> list[Any]:
 
 
 _MAX_VISITED = 10_000
-"""Objects after which the search ends, so that it cannot walk through a program's data.
+"""Number of objects after which the search ends, so it cannot walk through a program's data.
 
-A compiled `nn.TransformerEncoder` takes 83, via aot_eager as via inductor (torch 2.13).
-"""
+A compiled `nn.TransformerEncoder` takes 83, with aot_eager as with inductor (torch 2.13)."""
 
 _MAX_ITEMS = 1_000
-"""Containers of as many items hold data, and are not searched.
+"""Number of items from which a container counts as data and is not searched.
 
-The largest one behind a compiled `nn.TransformerEncoder` has 157 (torch 2.13).
-"""
+The largest container in a compiled `nn.TransformerEncoder` has 157 (torch 2.13)."""
 
 
 def _referents(value: Any) -> list[Any]:
-    """The values that a function, method, partial object, container or torch's wrapper holds."""
+    """Return the values held by a function, method, partial object, container or wrapper."""
     if isinstance(value, FunctionType):
         cells = [cell.cell_contents for cell in value.__closure__ or () if _is_filled(cell)]
         generated = value.__globals__.get("__name__") not in sys.modules
@@ -115,7 +113,7 @@ def _referents(value: Any) -> list[Any]:
         if type(owner).__module__.startswith("torch._functorch"):
             inner += list(vars(owner).values())
         return [value.__func__, *inner]
-    if isinstance(value, BuiltinMethodType):  # `CompiledFunction.apply` from torch 2.15 on
+    if isinstance(value, BuiltinMethodType):  # `CompiledFunction.apply` since torch 2.15
         return [value.__self__] if isinstance(value.__self__, type) else []
     if isinstance(value, functools.partial):
         return [value.func, *value.args, *value.keywords.values()]
@@ -137,9 +135,9 @@ def _is_filled(cell: Any) -> bool:
 
 
 def unwrap_inline(call: Any) -> Any:
-    """The callable inside of torch's `wrap_inline`; None for any other callable.
+    """Return the callable inside torch's `wrap_inline`; `None` for any other callable.
 
-    torch.compile wraps what has no Python code of its own, as a module from `torch.nn`.
+    torch.compile wraps callables without Python code of their own, such as `torch.nn` modules.
     """
     if not isinstance(call, FunctionType) or call.__code__ is not get("wrap_inline")(len).__code__:
         return None
@@ -154,10 +152,10 @@ def is_inline_wrapper(name: str, file: str, line: int) -> bool:
 
 
 def backend_name(callback: Any) -> str:
-    """The name of the backend behind a callback of Dynamo's, "" for a callback without one.
+    """Return the name of the backend in a callback of Dynamo's, "" for a callback without one.
 
-    Each wrapper around a backend has the next one as `_torchdynamo_orig_backend`; torch.compile's
-    own, the innermost, has the name that it was given.
+    Each wrapper around a backend holds the next one as `_torchdynamo_orig_backend`. The innermost
+    wrapper, torch.compile's own, holds the name that it was given.
     """
     backend = callback
     while (inner := getattr(backend, "_torchdynamo_orig_backend", None)) is not None:
@@ -169,29 +167,29 @@ def backend_name(callback: Any) -> str:
 
 
 def is_compiled_code(code: CodeType) -> bool:
-    """Whether Dynamo's cache has an entry for this code of the user."""
+    """Return True if Dynamo's cache has an entry for this code of the user's."""
     return bool(get("cache_entries")(code))
 
 
 def is_at_recompile_limit(code: CodeType) -> bool:
-    """Return True if Dynamo compiled this code as often as it may: it will not compile it again."""
+    """Return True if this code has reached Dynamo's recompile limit and is not compiled again."""
     config = get("config")
     limit = min(config.recompile_limit, config.accumulated_recompile_limit)
     return bool(len(get("cache_entries")(code)) >= limit)
 
 
 def code_at_recompile_limit() -> list[CodeType]:
-    """All code that Dynamo compiled as often as it may; see `is_at_recompile_limit`."""
+    """Return all code that has reached the recompile limit; see `is_at_recompile_limit`."""
     codes = [reference() for reference in list(get("input_codes").seen)]
     return [code for code in codes if code is not None and is_at_recompile_limit(code)]
 
 
 class LastCompilation(NamedTuple):
-    """How Dynamo's last attempt to compile a function ended.
+    """Result of Dynamo's last attempt to compile a function.
 
     Attributes:
-        failure, reason: the type and the text of the exception that ended it; "" for none.
-        ops: how many ops its graph has: 0 if everything is outside of the graph, at graph breaks;
+        failure, reason: type and text of the exception that ended it; "" if it succeeded.
+        ops: number of ops in its graph: 0 if everything runs outside the graph, at graph breaks;
             `None` if Dynamo found no tensor operation.
     """
 
@@ -201,9 +199,9 @@ class LastCompilation(NamedTuple):
 
 
 def last_compilation(name: str, file: str, line: int) -> LastCompilation | None:
-    """How the last compilation of a function ended; `None` if Dynamo does not know any more.
+    """Return the result of a function's last compilation; `None` if Dynamo no longer has it.
 
-    Dynamo keeps the metrics of the last 64 compilations of the process, also after a reset.
+    Dynamo keeps the metrics of the last 64 compilations of the process, even after a reset.
     """
     for metrics in reversed(get("compilation_metrics")()):
         if (metrics.co_name, metrics.co_filename, metrics.co_firstlineno) == (name, file, line):
@@ -213,9 +211,9 @@ def last_compilation(name: str, file: str, line: int) -> LastCompilation | None:
 
 
 def disabled_in(call: Any) -> str:
-    """Name of a function under `torch.compiler.disable` that a callable uses; "" for none.
+    """Return the name of a `torch.compiler.disable`d function that a callable uses; "" if none.
 
-    Looks at the callable, at the globals, closure and attributes that its code names, and at the
+    The search covers the callable; the globals, closure and attributes that its code names; and the
     `forward` of its submodules.
     """
     wrapped = unwrap_inline(call)
@@ -236,19 +234,19 @@ def disabled_in(call: Any) -> str:
 
 
 def _own(value: Any, name: str) -> Any:
-    """An attribute that is not made up by `__getattr__`; `None` if there is none."""
+    """Return an attribute that is not created by `__getattr__`; `None` if there is none."""
     return getattr(value, "__dict__", {}).get(name)
 
 
 @contextlib.contextmanager
 def on_compile_call(called: Callable[[FrameType], None]) -> Iterator[None]:
-    """Call `called(frame)` for each call of `torch.compile`, with a frame of torch's inside of it.
+    """Call `called(frame)` for each call of `torch.compile`, with a frame inside torch's code.
 
-    `Module.compile`, `torch._dynamo.optimize` and torch's own uses count; what is exported, or
-    given to `torch.compile` while that is switched off, does not.
+    `Module.compile`, `torch._dynamo.optimize` and torch's own uses count. Exports, and calls of
+    `torch.compile` while it is disabled, do not.
 
     Raises:
-        TorchGraphError: where this torch has no `OptimizeContext`.
+        TorchGraphError: if this torch has no `OptimizeContext`.
     """
     original = get("optimize_context")
 
@@ -265,7 +263,7 @@ def on_compile_call(called: Callable[[FrameType], None]) -> Iterator[None]:
 def on_precompiled_call(called: Callable[[Any], None]) -> Iterator[None]:
     """Call `called(module)` for each call of a module from `torch.compiler.precompile.load`.
 
-    Does nothing before torch 2.15, which has no such code.
+    Do nothing before torch 2.15, which introduced these modules.
     """
     if not _has_precompiled_code():
         yield
@@ -285,5 +283,8 @@ def on_precompiled_call(called: Callable[[Any], None]) -> Iterator[None]:
 
 @functools.cache
 def _has_precompiled_code() -> bool:
-    """`has`, which looks through the import path for a module that is not there."""
+    """Return True if this torch has precompiled modules.
+
+    The answer is cached, because looking for a missing module searches the import path.
+    """
     return has("precompiled_call")

@@ -1,7 +1,7 @@
-"""Tensors that stand for others, and what goes with them: meshes and process groups.
+"""Tensors that wrap other tensors, with their meshes and process groups.
 
-An op on a `DTensor`, or on the pending result of a collective, is not dispatched as such: their own
-dispatch turns it into ops on local tensors, and collectives.
+An op on a `DTensor`, or on the pending result of a collective, is not dispatched itself: the
+dispatch of the wrapper turns it into ops on local tensors, and collectives.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ import torch
 from .private_names import NAMES, get
 
 _STANDING = {"dtensor_local": "DTensor", "pending_result": "AsyncCollectiveTensor"}
-"""The names of the attributes that hold the tensor inside, with their classes."""
+"""Names of the attributes that hold the inner tensor, with their classes."""
 
 
 def stands_for_others(types: Iterable[type]) -> bool:
-    """Whether the types of an op's arguments are such that its own dispatch runs other ops."""
+    """Return True if an argument type has its own dispatch that runs other ops instead."""
     return any(_inner(each) is not None for each in types)
 
 
 def local(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor on this rank that a tensor stands for; itself where it stands for none."""
+    """Return this rank's local tensor of a wrapper; other tensors are returned unchanged."""
     while (inner := _inner(type(tensor))) is not None:
         tensor = getattr(tensor, inner)
     return tensor
 
 
 def _inner(kind: type) -> str | None:
-    """The attribute that holds the tensor inside of one of a class; None for any other class."""
+    """Return the attribute that holds the inner tensor of a class; `None` for other classes."""
     if kind is torch.Tensor or kind is torch.nn.Parameter:
         return None
     for name, class_name in _STANDING.items():
@@ -43,14 +43,14 @@ def _inner(kind: type) -> str | None:
 
 
 def is_mesh(value: Any) -> bool:
-    """Whether a value of a graph is a device mesh, which torch passes in as an opaque object."""
+    """Return True for a device mesh, which torch passes into graphs as an opaque object."""
     real = getattr(value, "real_obj", None) if type(value).__name__ == "FakeScriptObject" else value
     mesh = getattr(sys.modules.get("torch.distributed.device_mesh"), "DeviceMesh", None)
     return mesh is not None and isinstance(real, mesh)
 
 
 def meshes_of(tensors: Iterable[torch.Tensor]) -> list[Any]:
-    """The meshes that those tensors are spread over that are a `DTensor`, each once."""
+    """Return the distinct meshes of the `DTensor`s among the tensors."""
     known: Any = getattr(sys.modules.get("torch.distributed.tensor"), "DTensor", None)
     if known is None:
         return []
@@ -59,7 +59,7 @@ def meshes_of(tensors: Iterable[torch.Tensor]) -> list[Any]:
 
 
 def flattened(mesh: Any) -> list[Any]:
-    """The meshes of one dimension that dimensions of a mesh were flattened to."""
+    """Return the one-dimensional meshes that were flattened from dimensions of a mesh."""
     root = getattr(mesh, "_get_root_mesh", lambda: mesh)()
     known = getattr(root, "_flatten_mapping", None)
     if known is None:
@@ -68,13 +68,13 @@ def flattened(mesh: Any) -> list[Any]:
 
 
 def _shared_by_equal_meshes(name: str) -> dict[Any, Any]:
-    """What torch remembers of a mesh for all that are equal to it: nothing since torch 2.10."""
+    """Return torch's state shared by all equal meshes; empty since torch 2.10."""
     module = sys.modules.get("torch.distributed.device_mesh")
     return getattr(getattr(module, "_mesh_resources", None), name, {})
 
 
 def process_groups() -> list[Any]:
-    """All process groups that there are; none where torch.distributed is not initialized."""
+    """Return all process groups; empty if torch.distributed is not initialized."""
     distributed = sys.modules.get("torch.distributed")
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
         return []
@@ -82,7 +82,7 @@ def process_groups() -> list[Any]:
 
 
 def forget_meshes() -> None:
-    """Empty what torch remembers of meshes: of an equal one it would use the groups again."""
+    """Clear torch's mesh caches: for an equal mesh torch would reuse the old process groups."""
     for name in ("root_to_flatten_mapping", "flatten_name_to_root_dims", "child_to_root_mapping"):
         _shared_by_equal_meshes(name).clear()
     if "torch.distributed.tensor" not in sys.modules:
@@ -91,14 +91,14 @@ def forget_meshes() -> None:
     get("transform_cache").cache_clear()
     planners = getattr(sys.modules["torch.distributed.tensor._redistribute"], "_planner_cache", {})
     planners.clear()
-    # What draws the random numbers of a DTensor on an accelerator, and knows the mesh.
+    # The random number tracker of DTensors on an accelerator holds the mesh.
     sys.modules["torch.distributed.tensor._random"]._rng_tracker = None  # type: ignore[attr-defined]
-    # The part of the cache that is written in C++, since torch 2.11.
+    # Since torch 2.11 part of the cache is in C++.
     getattr(torch._C, "_clear_DTensor_sharding_propagator_cache", lambda: None)()
 
 
 def wait(tensor: torch.Tensor) -> None:
-    """Wait for the collective that a tensor is the pending result of; nothing for any other."""
+    """Wait for the collective if a tensor is its pending result; else do nothing."""
     module, _, attribute = NAMES["pending_result"].path.partition(":")
     pending = getattr(sys.modules.get(module), attribute.partition(".")[0], None)
     if pending is not None and isinstance(tensor, pending):

@@ -1,4 +1,4 @@
-"""Dynamo's state: resets, the stance, and what keeps it from compiling."""
+"""Dynamo's state: resets, the stance, and conditions that stop compilation."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _own_resets = 0
 
 
 def own_resets() -> int:
-    """How often `reset_dynamo` was called in this process."""
+    """Return the number of calls of `reset_dynamo` in this process."""
     return _own_resets
 
 
 def reset_dynamo() -> None:
-    """`torch._dynamo.reset()`, but the callbacks of `on_compile_start` and `_end` stay."""
+    """Call `torch._dynamo.reset()`, keeping the callbacks of `on_compile_start` and `_end`."""
     global _own_resets
     _own_resets += 1
     handler = get("callback_handler")
@@ -34,12 +34,7 @@ def reset_dynamo() -> None:
 
 @contextlib.contextmanager
 def fresh_dynamo() -> Iterator[None]:
-    """Reset Dynamo before and after, and release the finalizers of its guards.
-
-    Dynamo's guards watch the objects that they depend on with `weakref.finalize`. Those on the
-    functions and modules of torch stay until the process ends, and each holds the fake tensors of
-    its compilation: about 250 kB for a small model. After a reset they have nothing to invalidate.
-    """
+    """Reset Dynamo before and after the context, and release the finalizers of its guards."""
     reset_dynamo()
     registry: Any = getattr(weakref.finalize, "_registry", {})
     before = set(registry)
@@ -47,6 +42,10 @@ def fresh_dynamo() -> Iterator[None]:
         yield
     finally:
         reset_dynamo()
+        # Dynamo's guards watch the objects that they depend on with `weakref.finalize`. Finalizers
+        # on torch's functions and modules stay until the process ends, and each holds the fake
+        # tensors of its compilation: about 250 kB for a small model. After a reset they have
+        # nothing left to invalidate.
         for finalizer in [each for each in registry if each not in before]:
             alive = finalizer.peek()
             bound = getattr(alive[1], "func", None) if alive else None
@@ -55,12 +54,12 @@ def fresh_dynamo() -> Iterator[None]:
 
 
 def stance() -> str:
-    """The stance that `torch.compiler.set_stance` set; "default" lets Dynamo compile."""
+    """Return the stance of `torch.compiler.set_stance`; "default" lets Dynamo compile."""
     return str(get("stance").stance)
 
 
 def compile_is_disabled() -> str:
-    """The setting that switches `torch.compile` off for the whole process, "" for none."""
+    """Return the setting that disables `torch.compile` for the whole process, "" if none does."""
     for variable in ("TORCHDYNAMO_DISABLE", "TORCH_COMPILE_DISABLE"):
         if os.environ.get(variable, "0") == "1":
             return f"the environment variable {variable}=1"
@@ -68,15 +67,15 @@ def compile_is_disabled() -> str:
 
 
 def nested_graph_breaks() -> bool:
-    """Whether Dynamo resumes inside of a called function behind a break (a setting since 2.9).
+    """Return True if Dynamo resumes inside a called function after a break (a setting since 2.9).
 
-    Where it does not, it gives up the call, and compiles the function by itself.
+    Otherwise it gives up inlining the call, and compiles the function separately.
     """
     return bool(getattr(get("config"), "nested_graph_breaks", False))
 
 
 def is_compiled(target: Any) -> bool:
-    """Whether a function or module is a result of `torch.compile`, or of `Module.compile()`."""
+    """Return True for a result of `torch.compile`, or a module after `Module.compile()`."""
     if isinstance(target, get("optimized_module")):
         return True
     if isinstance(target, torch.nn.Module):
@@ -85,7 +84,7 @@ def is_compiled(target: Any) -> bool:
 
 
 def uncompiled(target: Any) -> Any:
-    """The function or module that `torch.compile` was called with; others as they are."""
+    """Return the function or module passed to `torch.compile`, else the target itself."""
     while isinstance(target, get("optimized_module")):
         target = target._orig_mod
     while (inner := getattr(target, "_torchdynamo_orig_callable", None)) is not None:
@@ -99,8 +98,8 @@ def uncompiled(target: Any) -> Any:
 def on_compiled_region(entered: Callable[[Any], None]) -> Iterator[None]:
     """Call `entered(function)` whenever a compiled function is entered, before any of it runs.
 
-    Every entry calls `_callback_from_stance`: a compiled function from the frame
-    `compile_wrapper`, whose local `fn` is what was compiled.
+    Every entry calls `_callback_from_stance`. A compiled function calls it from the frame
+    `compile_wrapper`, whose local `fn` is the function that was compiled.
     """
     original = get("callback_from_stance")
 
@@ -116,11 +115,11 @@ def on_compiled_region(entered: Callable[[Any], None]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def one_backend() -> Iterator[None]:
-    """Let every function and module of the user's that is compiled use the first one's backend.
+    """Make all compiled functions and modules of the user's use the backend of the first one.
 
-    A part of a model may be compiled already, for another backend. Where it is not traced as a part
-    of its caller it would be compiled for that one. What torch compiles by itself, as the bodies of
-    higher-order ops that run eagerly, is left alone.
+    A part of a model may already be compiled for another backend. If it is not traced as a part of
+    its caller, it would be compiled for that backend. Compilations by torch itself, such as bodies
+    of higher-order ops that run eagerly, keep their backend.
     """
     original = get("callback_from_stance")
     first: list[Any] = []
@@ -140,15 +139,15 @@ def one_backend() -> Iterator[None]:
 
 
 def frames_seen() -> int:
-    """The sum of Dynamo's frame counters: 0 where it tried to compile no frame since a reset."""
+    """Return the sum of Dynamo's frame counters: 0 if it has tried no frame since a reset."""
     return sum(get("counters")["frames"].values())
 
 
 def modes_that_stop_compilation() -> list[str]:
-    """Names of the active dispatch modes under which Dynamo compiles nothing, outermost first."""
-    get("ignore_compile_internals")  # every mode has it, or the error says that torch does not
+    """Return the names of active dispatch modes that stop compilation, outermost first."""
+    get("ignore_compile_internals")  # raises if this torch's modes lack it
     return [
-        # torch enters `_FlopCounterMode` for the `FlopCounterMode` that the user knows.
+        # torch enters `_FlopCounterMode` for the user's `FlopCounterMode`.
         type(mode).__name__.lstrip("_" if type(mode).__module__.startswith("torch.") else "")
         for mode in get("dispatch_modes")()
         if not type(mode).ignore_compile_internals()
@@ -156,7 +155,7 @@ def modes_that_stop_compilation() -> list[str]:
 
 
 def is_fake(tensor: torch.Tensor) -> bool:
-    """Whether a tensor is a FakeTensor: it has a shape and no memory."""
+    """Return True for a FakeTensor, which has a shape and no memory."""
     kind = type(tensor)
     plain = kind is torch.Tensor or kind is torch.nn.Parameter
     return not plain and isinstance(tensor, get("fake_tensor"))
@@ -164,7 +163,7 @@ def is_fake(tensor: torch.Tensor) -> bool:
 
 @contextlib.contextmanager
 def aside(mode: Any) -> Iterator[None]:
-    """Let ops pass a dispatch mode by, where it is the innermost one; else do nothing."""
+    """Disable a dispatch mode inside the context if it is the innermost mode, else do nothing."""
     count = get("dispatch_mode_count")()
     innermost = count > 0 and get("dispatch_mode_at")(count - 1) is mode
     if not innermost:

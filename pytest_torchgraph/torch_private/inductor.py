@@ -1,4 +1,4 @@
-"""Inductor while it writes code: what it writes, and how to stop before the code is compiled."""
+"""Observers of the code that inductor writes, and a way to stop before it is compiled."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from .private_names import get, replaced
 
 _ROOM = "torch._inductor"
 _MAPPING_ONLY = 2
-"""The level of provenance tracking at which no pass is observed."""
+"""Level of provenance tracking at which no pass is observed."""
 
 
 @contextlib.contextmanager
 def on_kernel_call(observer: Callable[[str, list[Any]], None]) -> Iterator[None]:
-    """Call `observer(name, nodes)` for each call of a kernel or of a library that inductor writes.
+    """Call `observer(name, nodes)` for each kernel or library call that inductor writes.
 
-    Inductor calls a function for it; the modules that have imported that function have it replaced,
-    also those imported meanwhile. torch 2.9 calls it only where provenance is tracked: so it is,
-    with mere comments in the code as the effect.
+    Inductor calls a function for each. It is replaced in all modules that have imported it,
+    including modules imported inside the context. torch 2.9 calls it only if provenance is tracked,
+    so tracking is enabled; its only effect is comments in the code.
 
     Args:
-        observer: takes the name in the generated code, and the nodes of the post-grad graph, or of
-            a body in it, that are computed.
+        observer: receives the name in the generated code, and the computed nodes of the post-grad
+            graph or of a subgraph in it.
     """
     tell = get("kernel_provenance")
 
@@ -52,7 +52,7 @@ def _replace_everywhere(old: Any, new: Any) -> None:
 
 
 def _nodes(scheduled: Any) -> list[Any]:
-    """The fx nodes of what inductor schedules: a library call, or a list of nodes of its own."""
+    """Return the fx nodes of a scheduled library call, or of a list of scheduler nodes."""
     if not isinstance(scheduled, list):
         exact = getattr(scheduled, "origin_node", None)
         return [exact] if exact is not None else list(getattr(scheduled, "origins", ()))
@@ -62,14 +62,14 @@ def _nodes(scheduled: Any) -> list[Any]:
 
 @contextlib.contextmanager
 def code_written_only(on_code: Callable[[str], None]) -> Iterator[None]:
-    """Let inductor write code and go no further: nothing is stored, compiled or can be run.
+    """Stop inductor after it has written code: nothing is stored, compiled or runnable.
 
-    What inductor then makes of each graph raises when it is called. Triton kernels are not sent to
-    workers either, which inductor does while it writes; and the C++ compiler is not asked which
-    vector instructions it knows, where that is not known already.
+    Calling inductor's result for a graph raises. Triton kernels are not sent to workers, as
+    inductor does while it writes. The C++ compiler is not asked for its vector instructions, unless
+    they are already known.
 
     Args:
-        on_code: takes the code of each graph.
+        on_code: receives the code of each graph.
     """
 
     def compile_to_module(graph: Any) -> Any:
@@ -89,10 +89,11 @@ def code_written_only(on_code: Callable[[str], None]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _vector_instructions_assumed() -> Iterator[None]:
-    """Take the compiler to know all vector instructions that the processor has.
+    """Assume that the compiler supports all vector instructions of the processor.
 
-    Else inductor compiles and loads a small program for each of them, ten on a new Xeon. The answer
-    is forgotten afterwards, because a compiler that lacks one needs to be asked before it is used.
+    Otherwise inductor compiles and loads a small program for each, ten on a new Xeon. The
+    assumption is dropped afterwards, because a compiler that lacks an instruction must be asked
+    before it is used.
     """
     known = get("vector_instructions")
     if known.cache_info().currsize:

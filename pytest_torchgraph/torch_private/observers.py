@@ -6,10 +6,10 @@
     on_skip                         Dynamo leaves a whole frame to the interpreter
     on_break_stack                  Dynamo is about to report a graph break
     on_compiled_autograd_capture    compiled autograd has captured a backward
-    compiled_autograd_reasons       why it did, in the structured trace
+    compiled_autograd_reasons       the reason for that capture, in the structured trace
 
-Each is a context manager that puts a function in the place of one of torch's, which it calls, and
-takes it out at the end. `leave_alone` keeps Dynamo from tracing those functions of ours.
+Each is a context manager that replaces one of torch's functions by a function that calls it, and
+restores the original at the end. `leave_alone` keeps Dynamo from tracing our functions.
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ from .private_names import get, has, replaced
 
 @contextlib.contextmanager
 def on_entry(observer: Callable[[Callable[[], Any]], Callable[[], Any]]) -> Iterator[None]:
-    """Put `observer(original)` in the place of `_is_skip_guard_eval_unsafe_stance`.
+    """Replace `_is_skip_guard_eval_unsafe_stance` by `observer(original)`.
 
-    torch calls that, without arguments, whenever a compiled callable is called, before any of it
-    runs: from the frame `compile_wrapper`, whose local `fn` is what was compiled.
+    torch calls that function, without arguments, whenever a compiled callable is called, before any
+    of the callable runs. The calling frame is `compile_wrapper`; its local `fn` is the compiled
+    callable.
     """
     with replaced("skip_guard_eval_unsafe", observer(get("skip_guard_eval_unsafe"))):
         yield
@@ -38,9 +39,9 @@ def on_entry(observer: Callable[[Callable[[], Any]], Callable[[], Any]]) -> Iter
 
 @contextlib.contextmanager
 def on_traced_call(traced: Callable[[Any], None]) -> Iterator[None]:
-    """Call `traced(function)` when `torch.export` traces through a call of a compiled callable.
+    """Call `traced(function)` when `torch.export` traces a call of a compiled callable.
 
-    Then the frame `compile_wrapper` calls its function right away, without Dynamo, unless
+    Then the frame `compile_wrapper` calls its function directly, without Dynamo, unless
     `_in_hop_compile` returns True.
 
     Raises:
@@ -60,9 +61,9 @@ def on_traced_call(traced: Callable[[Any], None]) -> Iterator[None]:
 
 
 def current_stance() -> Callable[[str], Any]:
-    """The getter of the globals of `eval_frame`: called with "_stance", it gives the stance.
+    """Return the getter of the globals of `eval_frame`; called with "_stance", it gives the stance.
 
-    It is a method of a dict, written in C, so that a warm call costs no further Python frame.
+    The getter is a dict method, written in C, so it adds no Python frame to a warm call.
     """
     get("stance")
     return vars(sys.modules["torch._dynamo.eval_frame"]).__getitem__
@@ -71,18 +72,18 @@ def current_stance() -> Callable[[str], Any]:
 _OURS = __package__.partition(".")[0]
 
 _left_alone: set[str] = set()
-"""The modules whose functions Dynamo skips already."""
+"""Modules whose functions Dynamo already skips."""
 
 
 def leave_alone(*packages: str) -> None:
-    """Keep Dynamo from tracing the functions of this package and of some others of ours.
+    """Keep Dynamo from tracing the functions of this package and of other packages of ours.
 
-    With compiled autograd the observers run inside compiled code. A module that is imported later
-    is not included until the next call.
+    With compiled autograd the observers run inside compiled code. A module imported later is not
+    included until the next call.
 
     Args:
-        packages: full names, as `pytest_torchgraph.watching`. Included is what is below them, not
-            a package whose name merely begins alike, as `pytest_torchgraph.watching_more`.
+        packages: full names, such as `pytest_torchgraph.watching`. Subpackages are included;
+            packages that only share the prefix, such as `pytest_torchgraph.watching_more`, are not.
     """
     for name in [each for each in sys.modules if each.startswith(_OURS)]:
         if name not in _left_alone and _is_in(name, __package__, *packages):
@@ -93,17 +94,17 @@ def leave_alone(*packages: str) -> None:
 
 @functools.cache
 def leave_function_alone(function: Callable[..., Any]) -> None:
-    """Keep Dynamo from a function of ours and from all that it calls, as `leave_alone` does."""
+    """Keep Dynamo from tracing one of our functions and its callees; see `leave_alone`."""
     _skip_code(function.__code__)
 
 
 def _is_in(module: str, *packages: str) -> bool:
-    """Whether a module is one of these packages, or below one."""
+    """Return True if a module is one of these packages, or inside one."""
     return f"{module}.".startswith(tuple(f"{package}." for package in packages))
 
 
 def _skip_code_of(value: Any) -> None:
-    """Keep Dynamo from a function of ours, or from the methods and properties of a class."""
+    """Keep Dynamo from tracing one of our functions, or the methods and properties of a class."""
     if isinstance(value, FunctionType) and _is_in(value.__module__, _OURS):
         _skip_code(inspect.unwrap(value).__code__)
     elif isinstance(value, type) and _is_in(value.__module__, _OURS):
@@ -114,9 +115,9 @@ def _skip_code_of(value: Any) -> None:
 
 
 def _skip_code(code: CodeType) -> None:
-    """Keep Dynamo from a function, from those inside it, and from the functions that they call.
+    """Keep Dynamo from tracing a function, its nested functions, and the functions that they call.
 
-    Functions of `_CALLING_TORCH` call torch's original, which Dynamo treats as always.
+    Functions in `_CALLING_TORCH` call torch's original, which Dynamo treats as usual.
     """
     action = get("frame_action")
     calls = action.DEFAULT if code.co_name in _CALLING_TORCH else action.SKIP
@@ -127,18 +128,18 @@ def _skip_code(code: CodeType) -> None:
 
 
 _CALLING_TORCH = frozenset({"entered", "observed", "armed_again"})
-"""The names of our functions that stand in the place of one of torch's, and call it."""
+"""Names of our functions that replace one of torch's functions and call it."""
 
 
 @contextlib.contextmanager
 def on_skip(skipped: Callable[[str, Any], None]) -> Iterator[None]:
     """Call `skipped(reason, frame)` for each frame that Dynamo leaves to the interpreter.
 
-    The reason is torch's own text since torch 2.13; before, "frame is in the Dynamo skipfiles list"
-    or that this release does not say why.
+    Since torch 2.13 the reason is torch's own text. Before, it is "frame is in the Dynamo skipfiles
+    list", or a text saying that this release gives no reason.
 
     Raises:
-        TorchGraphError: where this torch has none of the functions that tell.
+        TorchGraphError: if this torch has none of the functions that report skips.
     """
     if not has("skip_reason"):
         with _on_skip_without_reasons(skipped):
@@ -156,7 +157,7 @@ def on_skip(skipped: Callable[[str, Any], None]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _on_skip_without_reasons(skipped: Callable[[str, Any], None]) -> Iterator[None]:
-    """`on_skip` for a torch that does not report reasons: reports those that can be inferred."""
+    """Implement `on_skip` for a torch without reasons, reporting only inferable reasons."""
     original = get("convert_frame")
     in_skipfiles = get("in_skipfiles")
 
@@ -177,22 +178,22 @@ def _on_skip_without_reasons(skipped: Callable[[str, Any], None]) -> Iterator[No
 def on_break_stack(reported: Callable[[Any, str], None]) -> Iterator[None]:
     """Call `reported(frames, module)` when Dynamo is about to report a graph break.
 
-    `frames` is the whole stack. The report itself has it after `collapse_resume_frames`, which
-    takes a function called by one of the same name for a resume function: of a `forward` that calls
-    a `forward` it shows the inner one alone.
+    `frames` is the whole stack. The report itself shows the stack after `collapse_resume_frames`,
+    which mistakes a function called by a function of the same name for a resume function: if a
+    `forward` calls a `forward`, the report shows only the inner one.
 
-    `module` is Dynamo's source of the submodule whose code broke, as `L['self'].layers.0`; "" for
-    the compiled module itself.
+    `module` is Dynamo's source of the submodule whose code broke, such as `L['self'].layers.0`; ""
+    for the compiled module itself.
 
     Raises:
-        TorchGraphError: where this torch has no `collapse_resume_frames`.
+        TorchGraphError: if this torch has no `collapse_resume_frames`.
     """
     original = get("collapse_resume_frames")
 
     def observed(frames: Any) -> Any:
         caller = sys._getframe(1)
         while caller.f_code is observed.__code__ and caller.f_back is not None:
-            caller = caller.f_back  # a second observer
+            caller = caller.f_back  # a second observer wraps this one
         reported(frames, _module_of(local_of(caller, "exc")))
         return original(frames)
 
@@ -201,23 +202,21 @@ def on_break_stack(reported: Callable[[Any, str], None]) -> Iterator[None]:
 
 
 def local_of(frame: FrameType, name: str) -> Any:
-    """A local variable of a frame of a function of torch's, None where it has none.
-
-    Before Python 3.13 the frame keeps the dict that `f_locals` makes of all its variables, and with
-    it what they were: an exception, though its handler has ended, and by it every frame and tensor
-    of its traceback, until the garbage collector comes. So the dict is emptied again.
-    """
+    """Return a local variable of one of torch's frames, `None` if it has none of that name."""
     variables = frame.f_locals
     value = variables.get(name)
+    # Before Python 3.13 the frame keeps the dict that `f_locals` creates, and with it the variables
+    # as they were. An exception stays alive after its handler has ended, with every frame and
+    # tensor of its traceback, until the garbage collector runs. So empty the dict again.
     if type(variables) is dict and frame.f_code.co_flags & inspect.CO_OPTIMIZED:
         variables.clear()
     return value
 
 
 def _module_of(error: BaseException | None) -> str:
-    """The source of the submodule that Dynamo was tracing where this was raised, "" for none.
+    """Return the source of the submodule that Dynamo was tracing at the error, "" if there is none.
 
-    The innermost translator in the traceback knows it.
+    The innermost translator in the traceback holds it.
     """
     module = ""
     while error is not None and not module:
@@ -230,14 +229,14 @@ def _module_of(error: BaseException | None) -> str:
             if isinstance(stack, dict) and stack:
                 module = str(list(stack.values())[-1][0])
             traceback = traceback.tb_next
-        error = error.__context__  # of a break behind which Dynamo could not resume
+        error = error.__context__  # set if Dynamo could not resume after the break
     return module
 
 
 def _own_attribute(value: Any, name: str) -> Any:
-    """An attribute, None for none, without the class's `__getattr__`.
+    """Return an attribute without the class's `__getattr__`, `None` if there is none.
 
-    That of Dynamo's lazy variables makes them real, which changes what is compiled.
+    `__getattr__` of Dynamo's lazy variables realizes them, which changes the compiled code.
     """
     try:
         return object.__getattribute__(value, name)
@@ -249,7 +248,7 @@ def _own_attribute(value: Any, name: str) -> Any:
 def on_compiled_autograd_capture(captured: Callable[[int, Any], Any]) -> Iterator[None]:
     """Replace each function that compiled autograd compiles by `captured(id, function)`.
 
-    The id is the capture's, as in `!0`.
+    The id is that of the capture, as in `!0`.
     """
     original = get("end_capture")
 
@@ -265,8 +264,8 @@ def on_compiled_autograd_capture(captured: Callable[[int, Any], Any]) -> Iterato
 def guard_hook(hook: Callable[[bool], Any]) -> Iterator[None]:
     """Call `hook(hit)` whenever Dynamo has looked in its cache for compiled code of a frame.
 
-    The hook's answer decides whether Dynamo takes what it found. Where another hook is installed
-    already, ours is called first, and the other one's answer decides.
+    The hook's answer decides if Dynamo uses the code that it found. If another hook is already
+    installed, ours is called first, and the other hook's answer decides.
     """
     install = get("guard_hook")
     before = install(None)
@@ -280,7 +279,7 @@ def guard_hook(hook: Callable[[bool], Any]) -> Iterator[None]:
 class _SilentLogger:
     """A verbose logger for compiled autograd that drops the messages.
 
-    Compiled autograd writes its reasons into the structured trace only where there is a logger.
+    Compiled autograd writes its reasons into the structured trace only if there is a logger.
     """
 
     def debug(self, *args: Any) -> None:
@@ -288,12 +287,12 @@ class _SilentLogger:
 
 
 _SILENT = _SilentLogger()
-"""One for the whole process, never freed: torch keeps the pointer without a reference."""
+"""The process-wide logger, never freed: torch keeps the pointer without a reference."""
 
 
 @contextlib.contextmanager
 def compiled_autograd_reasons() -> Iterator[None]:
-    """Have compiled autograd put the reason for each capture into the structured trace."""
+    """Make compiled autograd write the reason for each capture into the structured trace."""
     if get("verbose_logging_enabled")():
         yield
         return
@@ -312,9 +311,9 @@ def compiled_autograd_reasons() -> Iterator[None]:
 
 
 def code_being_compiled() -> CodeType | None:
-    """The code that Dynamo compiles, or refuses to, at this moment; None for none.
+    """Return the code that Dynamo is compiling, or refusing to compile; `None` if there is none.
 
-    It is a local variable of torch's `convert_frame._compile`.
+    The code is a local variable of torch's `convert_frame._compile`.
     """
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
@@ -327,16 +326,16 @@ def code_being_compiled() -> CodeType | None:
 
 
 def traced_files() -> frozenset[str]:
-    """The files of the functions that the compilation in progress has traced so far."""
+    """Return the files of the functions traced so far by the current compilation."""
     context = get("tracing_context")()
     return frozenset(code.co_filename for code in getattr(context, "traced_code", ()))
 
 
 def torch_function_modes() -> list[Any]:
-    """The modes of torch functions that are in force, outermost first."""
+    """Return the active torch function modes, outermost first."""
     return list(get("function_modes")())
 
 
 def compiled_autograd_is_on() -> bool:
-    """Whether compiled autograd is enabled: a backward would be captured now."""
+    """Return True if compiled autograd is enabled, so a backward would be captured now."""
     return bool(get("compiled_autograd_enabled"))

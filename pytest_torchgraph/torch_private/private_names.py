@@ -1,7 +1,7 @@
-"""The table of torch's private names, and access to the objects behind them.
+"""The table of torch's private names, and access to their objects.
 
-`NAMES` says of each where it is, since which release, and what needs it. `get` gives the object,
-`replaced` puts another one in its place, `has` and `probe` say what this torch lacks.
+`NAMES` states for each name its path, the first release that has it, and the feature that needs it.
+`get` returns the object, `replaced` swaps it for another, `has` and `probe` report missing names.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class PrivateName:
 
     Attributes:
         path: `module:attribute`, where the attribute may be dotted.
-        since: the first torch release that has it in this form.
-        purpose: the feature that needs it. The user reads it where the name is missing, behind
+        since: first torch release that has the name in this form.
+        purpose: feature that needs it. If the name is missing, the message quotes it after
             "which pytest-torchgraph needs for".
     """
 
@@ -400,7 +400,7 @@ NAMES = {
     "call_hook": PrivateName(
         "torch._dynamo.external_utils:call_hook", "2.1", "capture by compiled_autograd"
     ),
-    # Other settings that are put back after a test.
+    # Other settings that are restored after a test.
     "compiler_config": PrivateName("torch.compiler:config", "2.6", "isolating tests"),
     "fx_config": PrivateName("torch.fx.experimental:_config", "2.0", "isolating tests"),
     "log_state": PrivateName("torch._logging._internal:log_state", "2.0", "isolating tests"),
@@ -412,14 +412,14 @@ NAMES = {
         "torch._C:_set_fp32_precision_setter", "2.9", "isolating tests"
     ),
 }
-"""Every private name that is touched, by a name of ours. Nearly always that is torch's own."""
+"""Every private name in use, keyed by our name for it, which is nearly always torch's own."""
 
 
 def get(name: str) -> Any:
-    """The object behind one of `NAMES`. Imports its module where nobody has yet.
+    """Return the private torch object registered as `name`, importing its module on first use.
 
     Raises:
-        TorchGraphError: if this torch does not have it; the message names what needs it.
+        TorchGraphError: if this torch lacks it; the message names the feature that needs it.
     """
     known = NAMES[name]
     module, _, attributes = known.path.partition(":")
@@ -442,10 +442,10 @@ def get(name: str) -> Any:
 
 @contextlib.contextmanager
 def replaced(name: str, value: Any) -> Iterator[None]:
-    """Put `value` in the place of one of `NAMES`, and put back what was there.
+    """Replace one of `NAMES` by `value` inside the context, and restore it afterwards.
 
     Raises:
-        TorchGraphError: if this torch does not have it.
+        TorchGraphError: if this torch lacks the name.
     """
     before = get(name)
     module, _, attributes = NAMES[name].path.partition(":")
@@ -461,7 +461,7 @@ def replaced(name: str, value: Any) -> Iterator[None]:
 
 
 def has(name: str) -> bool:
-    """Whether this torch has one of `NAMES`: for names that something else can stand in for."""
+    """Return True if this torch has one of `NAMES`. Use this for names that have a substitute."""
     try:
         get(name)
     except TorchGraphError:
@@ -470,7 +470,7 @@ def has(name: str) -> bool:
 
 
 def probe() -> dict[str, str]:
-    """The names of `NAMES` that this torch lacks, each with the message that a user would see."""
+    """Return the names of `NAMES` that this torch lacks, each with the user's error message."""
     missing = {}
     for name in NAMES:
         try:

@@ -1,7 +1,7 @@
-"""torch's settings and counters: what a test changed, put back, and named.
+"""torch's settings and counters: detect and undo changes that a test makes.
 
-Each `*_restored` is a context manager that notes the values at its begin, and assigns them at its
-end where they differ.
+Each `*_restored` context manager records the values at the start. At the end it assigns the values
+that differ.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .private_names import NAMES, get, replaced
 
 @contextlib.contextmanager
 def counters_restored() -> Iterator[None]:
-    """Put `torch._dynamo.utils.counters` back."""
+    """Restore `torch._dynamo.utils.counters`."""
     counters = get("counters")
     before = {key: Counter(value) for key, value in counters.items()}
     try:
@@ -38,19 +38,18 @@ def counters_restored() -> Iterator[None]:
 
 
 CONFIGS = ("config", "inductor_config", "functorch_config", "fx_config", "compiler_config")
-"""The config modules of Dynamo, inductor, functorch, torch.fx and torch.compiler, in `NAMES`.
+"""Config modules of Dynamo, inductor, functorch, torch.fx and torch.compiler, in `NAMES`.
 
-torch.compiler keeps some of inductor's entries since torch 2.8.
-"""
+Since torch 2.8 torch.compiler holds some of inductor's entries."""
 
 
 @contextlib.contextmanager
 def configs_restored() -> Iterator[None]:
-    """Put the config modules of `CONFIGS` back: values that were assigned, and deleted entries.
+    """Restore the config modules of `CONFIGS`: assigned values and deleted entries.
 
-    An entry keeps the assigned value as `user_override`: since torch 2.13 in a ContextVar, so that
-    it holds for this thread alone, before as an attribute. Deleting an entry sets its `hide`; the
-    monkeypatch of pytest 9.2 does that when it undoes an assignment.
+    An entry keeps the assigned value as `user_override`: since torch 2.13 in a ContextVar, so it
+    holds only for this thread; before, as an attribute. Deleting an entry sets its `hide`. pytest
+    9.2's monkeypatch does that when it undoes an assignment.
     """
     before = [
         (module, name, entry, copied(override(entry)), entry.hide)
@@ -68,23 +67,23 @@ def configs_restored() -> Iterator[None]:
 
 
 def override(entry: Any) -> Any:
-    """The value that was assigned to an entry of a config."""
+    """Return the value that was assigned to a config entry."""
     value = entry.user_override
     return value.get() if isinstance(value, ContextVar) else value
 
 
 def copied(value: Any) -> Any:
-    """A copy of a collection, which a test may change in place; else the value itself."""
+    """Return a copy of a collection, which a test may change in place, else the value itself."""
     if not isinstance(value, list | dict | set):
         return value
     try:
         return copy.deepcopy(value)
-    except Exception:  # of something in it that cannot be copied
+    except Exception:  # an item cannot be deep-copied
         return copy.copy(value)
 
 
 def same(a: Any, b: Any) -> bool:
-    """Whether a value need not be assigned again. Objects of other types have no `==` to trust."""
+    """Return True if a value need not be reassigned. Only plain types have a reliable `==`."""
     return a is b or (type(a) is type(b) and isinstance(a, _PLAIN) and bool(a == b))
 
 
@@ -103,14 +102,14 @@ def _assign_override(module: Any, name: str, entry: Any, value: Any) -> None:
 
 @contextlib.contextmanager
 def stance_restored() -> Iterator[None]:
-    """Put the stance of `torch.compiler.set_stance` back."""
+    """Restore the stance of `torch.compiler.set_stance`."""
     with replaced("stance", get("stance")):
         yield
 
 
 @contextlib.contextmanager
 def logs_restored() -> Iterator[None]:
-    """Put the state of `torch._logging.set_logs` back, and the levels of torch's loggers."""
+    """Restore the state of `torch._logging.set_logs` and the levels of torch's loggers."""
     state = get("log_state")
     before = dict(state.log_qname_to_level), set(state.artifact_names)
     levels = {logger: logger.level for logger in _loggers()}
@@ -128,7 +127,7 @@ def logs_restored() -> Iterator[None]:
 
 
 def _loggers() -> list[logging.Logger]:
-    """The loggers `torch` and below."""
+    """Return the logger `torch` and its descendants."""
     known = logging.root.manager.loggerDict
     return [
         logger
@@ -139,11 +138,10 @@ def _loggers() -> list[logging.Logger]:
 
 @contextlib.contextmanager
 def matmul_precision_restored() -> Iterator[None]:
-    """Put back the settings that let torch compute with less than float32 precision.
+    """Restore the settings that let torch compute below float32 precision.
 
-    Those are `torch.set_float32_matmul_precision`, every `fp32_precision` of `torch.backends`, and
-    the flags of `torch.backends.cuda.matmul` and of `cudnn`. Assigning the first also assigns some
-    of the second. Where the first cannot be read, each of its values is tried.
+    These are `torch.set_float32_matmul_precision`, every `fp32_precision` of `torch.backends`, and
+    the flags of `torch.backends.cuda.matmul` and of `cudnn`.
     """
     general, precisions, flags = matmul_precision(), _precisions(), _flags()
     try:
@@ -152,6 +150,8 @@ def matmul_precision_restored() -> Iterator[None]:
         for (owner, name), value in flags.items():
             if _flags().get((owner, name)) != value:
                 setattr(owner, name, value)
+        # `set_float32_matmul_precision` also assigns some `fp32_precision` values, so assign these
+        # after it. If the general precision could not be read, try each of its values.
         for candidate in ("highest", "high", "medium") if general is None else (general,):
             if (matmul_precision(), _precisions()) == (general, precisions):
                 break
@@ -164,13 +164,14 @@ _PRECISIONS = (
     *((backend, op) for backend in ("cuda", "mkldnn") for op in ("all", "matmul", "conv", "rnn")),
 )
 
-"""The backends and ops that have an `fp32_precision`, as torch names them."""
+"""Backends and ops that have an `fp32_precision`, as torch names them."""
 
 
 def _flags() -> dict[tuple[Any, str], Any]:
-    """The flags for reduced precision on CUDA, each by its owner and name.
+    """Return the flags for reduced precision on CUDA, keyed by owner and name.
 
-    `allow_tf32` is left out where it cannot be read: torch raises where `fp32_precision` differs.
+    `allow_tf32` is left out if it cannot be read: torch raises if the `fp32_precision` values
+    differ.
     """
     matmul: Any = torch.backends.cuda.matmul
     names = [(matmul, name) for name in _MATMUL_FLAGS if hasattr(matmul, name)]
@@ -189,7 +190,7 @@ _MATMUL_FLAGS = (
 
 
 def matmul_precision() -> str | None:
-    """`torch.get_float32_matmul_precision()`; None where torch raises, by an `fp32_precision`."""
+    """Return the float32 matmul precision, `None` if an `fp32_precision` makes torch raise."""
     try:
         return torch.get_float32_matmul_precision()
     except RuntimeError:
@@ -197,7 +198,7 @@ def matmul_precision() -> str | None:
 
 
 def _precisions() -> dict[tuple[str, str], str]:
-    """Every `fp32_precision`, by backend and op."""
+    """Return every `fp32_precision`, keyed by backend and op."""
     precision = get("get_fp32_precision")
     return {key: precision(*key) for key in _PRECISIONS}
 
@@ -205,16 +206,16 @@ def _precisions() -> dict[tuple[str, str], str]:
 def _assign_precisions(values: dict[tuple[str, str], str]) -> None:
     assign = get("set_fp32_precision")
     for key, value in values.items():
-        for candidate in ("none", value):  # "none": as is set for the whole backend
+        for candidate in ("none", value):  # "none" inherits the backend's setting
             if _precisions()[key] != value:
                 assign(*key, candidate)
 
 
 def forget_aborted_compilation() -> None:
-    """Clear this thread's compile context, which a capture that failed leaves behind.
+    """Clear this thread's compile context, which a failed capture leaves set.
 
-    Where compiled autograd fails to capture, torch keeps the capture's id, and gives it to whatever
-    is compiled afterwards. A reset of Dynamo does not clear it.
+    If compiled autograd fails to capture, torch keeps the capture's id and assigns it to later
+    compilations. A reset of Dynamo does not clear it.
     """
     get("guards_tls").compile_context = None
 
@@ -224,7 +225,7 @@ _MUTABLE = (list, dict, set)
 
 
 class _Gone:
-    """The value of an entry that was deleted: torch raises AttributeError where it is read."""
+    """Value of a deleted entry: torch raises AttributeError when it is read."""
 
     def __repr__(self) -> str:
         return "gone"
@@ -234,11 +235,11 @@ GONE = _Gone()
 
 
 class ConfigChanges:
-    """What changes in the config modules of Dynamo, inductor, functorch, torch.fx, torch.compiler.
+    """Changes in the config modules of Dynamo, inductor, functorch, torch.fx, torch.compiler.
 
-    Only modules that somebody else has imported are looked at. Looking takes some 50 µs: what was
-    assigned is compared by identity, collections also by their items, and the rest only where that
-    differs. Reading a collection assigns a copy of it, which is no change.
+    Only modules that are already imported are checked. A check takes some 50 µs: assigned values
+    are compared by identity, collections also by their items, and everything else only if these
+    differ. Reading a collection makes torch assign a copy of it, which is not a change.
     """
 
     def __init__(self) -> None:
@@ -246,7 +247,7 @@ class ConfigChanges:
         self.take()
 
     def take(self) -> dict[str, tuple[Any, Any]]:
-        """The entries that changed since the last call, each with its old and new value."""
+        """Return the entries that changed since the last call, each with its old and new value."""
         changes: dict[str, tuple[Any, Any]] = {}
         for entries in self._modules:
             changes.update(entries.take())
@@ -259,7 +260,7 @@ class ConfigChanges:
 
 
 class _Entries:
-    """The entries of one config module, as they were when they were looked at last."""
+    """Entries of one config module, as of the last check."""
 
     def __init__(self, module: str, config: dict[str, Any]) -> None:
         self.module = module
@@ -276,7 +277,7 @@ class _Entries:
         self._mutable = self._find_mutable()
 
     def take(self) -> Iterator[tuple[str, tuple[Any, Any]]]:
-        """The entries that changed, each with its old and new value."""
+        """Yield the changed entries, each with its old and new value."""
         assigned, hidden = self._look(), self._hide()
         suspects = self._mutable
         if hidden != self._hidden or any(map(is_not, assigned, self._assigned)):
@@ -306,10 +307,10 @@ class _Entries:
 
 
 def _value(entry: Any) -> Any:
-    """The value that reading an entry gives, without reading it, which may assign."""
+    """Return the value of an entry without reading the entry, which may assign."""
     if entry.hide:
         return GONE
     for value in (entry.env_value_force, override(entry), entry.env_value_default):
-        if type(value) is not object:  # as what stands for "not set" is
+        if type(value) is not object:  # a plain `object()` means "not set"
             return copied(value)
     return copied(entry.default)

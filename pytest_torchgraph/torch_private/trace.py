@@ -1,7 +1,7 @@
-"""torch's structured trace and warnings, and what Dynamo knows when it compiles again.
+"""torch's structured trace and warnings, and Dynamo's data at a recompilation.
 
-cache_miss()    the frame that it was called for, and its earlier compilations
-leaf_guards()   the guards of a compilation, each with the source that it is about
+cache_miss()    the frame being recompiled, and its earlier compilations
+leaf_guards()   the guards of a compilation, each with the source that it checks
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from .observers import local_of
 
 @contextlib.contextmanager
 def ignore_torch_warnings() -> Iterator[None]:
-    """Ignore the warnings about torch's own code that are raised while it compiles.
+    """Ignore warnings about torch's own code while torch compiles.
 
-    Under `-W error` they would end the compilation of code that is fine. Warnings about the code of
-    the user are attributed to that code, and stay.
+    Under `-W error` they would abort the compilation of correct code. Warnings about the user's
+    code are attributed to that code and are kept.
     """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module=r"torch(\.|$)")
@@ -37,21 +37,21 @@ def structured_trace(
 ) -> Iterator[None]:
     """Call `emit(metadata, payload)` for each record of torch's structured trace (since 2.3).
 
-    The records' format is not promised either; `torch._logging._internal` writes them.
+    torch does not promise the record format either; `torch._logging._internal` writes it.
 
     Args:
-        emit: takes a record's metadata, a dict with the record's name as a key, and its payload,
-            "" where it has none.
-        names: the records that are wanted, artifacts by their own name; None for all. Others are
-            not even made where nobody else listens: what torch writes about the guards and inputs
-            of a BERT takes a tenth of the time in which Dynamo traces it.
+        emit: receives a record's metadata, a dict with the record's name as a key, and its payload,
+            "" if it has none.
+        names: the wanted records, artifacts by their own name; `None` for all. torch does not
+            create other records unless another handler listens. For a BERT, writing records about
+            guards and inputs takes a tenth of Dynamo's tracing time.
     """
     logger = logging.getLogger("torch.__trace")
     handler = _TraceHandler(emit, names)
     if not isinstance(logger.handlers, _TraceHandlers):
         logger.handlers = _TraceHandlers(logger.handlers)
     logger.addHandler(handler)
-    # As torch does since 2.13: else `logging.disable` silences the trace, and nothing is seen.
+    # As torch itself does since 2.13: otherwise `logging.disable` silences the trace.
     vars(logger).setdefault("isEnabledFor", _always)
     try:
         yield
@@ -68,11 +68,11 @@ def _always(_level: int) -> bool:
 
 
 class _TraceHandler(logging.Handler):
-    """A handler that calls a function with each record that is wanted.
+    """A handler that calls a function with each wanted record.
 
     Attributes:
         hand_on: the function.
-        names: the names of the wanted records; None for all.
+        names: names of the wanted records; `None` for all.
     """
 
     def __init__(
@@ -93,10 +93,10 @@ class _TraceHandler(logging.Handler):
 
 
 class _TraceHandlers(list[logging.Handler]):
-    """The handlers of the trace's logger: false for a record that none of them wants.
+    """Handlers of the trace's logger; false in a boolean test for a record that none of them wants.
 
-    `trace_structured` tests `trace_log.handlers` before it makes a record. Anybody else who tests
-    the list learns whether it is empty.
+    `trace_structured` tests `trace_log.handlers` before it creates a record. For any other caller
+    the test has its usual meaning: the list is not empty.
     """
 
     def __bool__(self) -> bool:
@@ -113,20 +113,20 @@ class _TraceHandlers(list[logging.Handler]):
 
 
 _ASKS_FOR_REASONS = "get_and_maybe_log_recompilation_reasons"
-"""torch's function that writes the reasons into the structured trace (since 2.7)."""
+"""torch's function that writes the recompile reasons into the structured trace (since 2.7)."""
 
 
 class CacheMiss(NamedTuple):
     """A call for which no earlier compilation of the code fits.
 
-    It holds objects of the user's: use it where it was made, and do not keep it.
+    It holds the user's objects: use it immediately, and do not keep it.
 
     Attributes:
-        file: the file of the code.
-        free: the names of the variables that it has from the functions around it.
-        locals, globals: the variables of the call, before any of it ran.
-        entries: the earlier compilations, the latest first.
-        backend: what is to compile it now.
+        file: file of the code.
+        free: names of its free variables, defined by enclosing functions.
+        locals, globals: variables of the call, before any of it ran.
+        entries: earlier compilations, latest first.
+        backend: backend that is about to compile it.
     """
 
     file: str
@@ -137,12 +137,12 @@ class CacheMiss(NamedTuple):
     backend: Any
 
     def entry(self, compile_id: str) -> Any:
-        """The earlier compilation of this id, as `0/1`; None where there is none."""
+        """Return the earlier compilation with this id, such as `0/1`; `None` if there is none."""
         return next((each for each in self.entries if str(each.compile_id) == compile_id), None)
 
 
 def cache_miss() -> CacheMiss | None:
-    """The cache miss that torch is writing the reasons of; None where it is doing no such thing."""
+    """Return the cache miss that torch is reporting; `None` if torch is not reporting one."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if frame.f_code.co_name == _ASKS_FOR_REASONS:
@@ -150,7 +150,9 @@ def cache_miss() -> CacheMiss | None:
             entries, backend = local_of(frame, "cache_entries"), local_of(frame, "backend")
             caller = frame.f_back
             assert caller is not None
-            if entries is None:  # before torch 2.13 a chain, at whose end this frame is by now
+            if entries is None:
+                # Before torch 2.13 the entries are a linked chain. This frame has already walked
+                # to its end, so take the chain's head from the caller.
                 entries = _chain(local_of(caller, "cache_entry"))
             if backend is None:  # before torch 2.11
                 backend = local_of(caller, "compiler_fn")
@@ -173,7 +175,7 @@ def _chain(entry: Any) -> Iterator[Any]:
 
 
 def _innermost(backend: Any) -> Any:
-    """What was given to `torch.compile`, or torch's wrapper around its name."""
+    """Return the backend passed to `torch.compile`, or torch's wrapper around its name."""
     while (inner := getattr(backend, "_torchdynamo_orig_backend", None)) is not None:
         backend = inner
     return backend
@@ -183,9 +185,9 @@ class LeafGuard(NamedTuple):
     """A guard of a compilation.
 
     Attributes:
-        source: Dynamo's source of the value that it checks, as `L['x']`; "" for what is about none.
-        kind: torch's class of guards, as `TENSOR_MATCH`.
-        texts: the checks, each with the line that made it in a comment.
+        source: Dynamo's source of the checked value, such as `L['x']`; "" if it checks no value.
+        kind: torch's guard class, such as `TENSOR_MATCH`.
+        texts: the checks, each with the line that created it in a comment.
     """
 
     source: str
@@ -194,7 +196,7 @@ class LeafGuard(NamedTuple):
 
 
 def leaf_guards(entry: Any) -> Iterator[LeafGuard]:
-    """The guards of an earlier compilation, in the order in which they are checked.
+    """Yield the guards of an earlier compilation, in checking order.
 
     Args:
         entry: one of `CacheMiss.entries`.
@@ -212,10 +214,10 @@ def leaf_guards(entry: Any) -> Iterator[LeafGuard]:
 
 
 def shape_of(tensor: torch.Tensor, which: str) -> tuple[Any, ...]:
-    """The sizes of a tensor, or its strides, without asking a mode of torch functions.
+    """Return the sizes or strides of a tensor, bypassing torch function modes.
 
     Args:
-        tensor: of one of torch's own types.
+        tensor: a tensor of one of torch's own types.
         which: `size` or `stride`.
     """
     with torch._C.DisableTorchFunction():

@@ -1,1 +1,1 @@
-"""What the compiler did: torch's structured trace as typed events, runs and entries."""
+"""The compiler's actions: torch's structured trace as typed events, runs and entries."""

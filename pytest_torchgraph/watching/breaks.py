@@ -1,4 +1,4 @@
-"""Graph breaks, read from Dynamo's reports, each with its place in the user's code."""
+"""Graph breaks parsed from Dynamo's reports, each located in the user's code."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from .guards.read import IN_TORCH
 from .observe.structured_trace import GraphBreakEvent
 
 SKIPPED = "frame skipped: "
-"""Beginning of the kind of a break behind which Dynamo cannot resume: nothing of the function was
-compiled, or nothing of it from some point before the break on."""
+"""Prefix of the kind of a break after which Dynamo cannot resume: the function was not compiled at
+all, or not from some point before the break."""
 
 _HEADER = re.compile(r"Graph break in user code at (.*):(\d+)\s*$", re.MULTILINE)
 _PREAMBLES = (
@@ -36,29 +36,29 @@ _PREAMBLES = (
     re.compile(r"Failed to handle graph break gracefully\.[^\n]*\n\s*"),
     re.compile(r"Encountered graph break that we cannot resume from\.[^\n]*\n\s*"),
 )
-"""Sentences that Dynamo writes before the kind of some breaks."""
+"""Sentences that precede the kind in some of Dynamo's reports."""
 _GAVE_UP = ("Failed to handle graph break gracefully", "graph break that we cannot resume from")
 _NEXT_REPORT = "*** While handling this graph break, another graph break occurred: ***"
 _STACK = "User code traceback:"
 _BEGIN = re.compile(r"\n+=+ most recent `torch\.compile` .*=+\n+")
-"""Stands between the callers and the traced code where `torch._dynamo.config.verbose` is set."""
+"""Separator of callers and traced code if `torch._dynamo.config.verbose` is set."""
 _UNINDENTED = re.compile(r"^(?=\S)", re.MULTILINE)
-"""Where a printed stack ends."""
+"""End of a printed stack."""
 _SECTION = re.compile(r"^  (Explanation|Hint|Developer debug context): ", re.MULTILINE)
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 _OF_COMPILER = "Backend compiler exception"
-"""The kind of a break because of which the backend failed, at the end of a graph."""
+"""Kind of a break at which the backend failed, at the end of a graph."""
 _COMPILER_FAILED = re.compile(
     r"Backend compiler `(?P<name>.*?)` failed with (?P<error>.*?)\. Adding a graph break\.",
     re.DOTALL,
 )
 _NO_HINT = ("Report an issue to the backend compiler repo.",)
-"""Hints of Dynamo's that lead nowhere."""
+"""Dynamo's hints that do not help the user."""
 _LINK = re.compile(r"\n\s*For more details about this graph break, please visit:.*", re.DOTALL)
 _RUNNERS = ("_pytest", "pluggy", "pytest", "xdist", "execnet")
-"""The packages that run the tests."""
+"""Packages that run the tests."""
 _GENERATED = re.compile(r"(?<=^<eval_with_key>)\.\d+$")
-"""The number in the file name of code that torch.fx generated: another one in each run."""
+"""Number in the file name of torch.fx's generated code; it differs from run to run."""
 _FILE = re.compile(r'File "([^"]+)"')
 _ASKED_FOR = "Call to `torch._dynamo.graph_break()`"
 _REWRITTEN = (
@@ -68,17 +68,17 @@ _REWRITTEN = (
 
 
 _Frame = tuple[str, int, str, str]
-"""File, line, function and code, as Dynamo reports a frame."""
+"""A frame as Dynamo reports it: file, line, function and code."""
 
 
 class BreakReport(NamedTuple):
-    """A report of Dynamo about a graph break, taken apart.
+    """A parsed graph break report of Dynamo.
 
     Attributes:
         kind, reason, hint, module: as in `GraphBreak`, the kind without `SKIPPED`.
-        skipped: whether Dynamo could not resume behind the break.
-        frames: the stack, outermost first, empty where the report has none.
-        context: what the reason ends with, in brackets: details for Dynamo's developers.
+        skipped: True if Dynamo could not resume after the break.
+        frames: the stack, outermost first, empty if the report has none.
+        context: details for Dynamo's developers, with which the reason ends in brackets.
     """
 
     kind: str
@@ -91,12 +91,12 @@ class BreakReport(NamedTuple):
 
     @property
     def of_compiler(self) -> bool:
-        """Whether the backend failed: then the stack at the break is not the one of the code."""
+        """True if the backend failed. The reported stack is then not the code's own."""
         return self.kind == _OF_COMPILER
 
 
 def breaks_of(compiled: Iterable[Compilation]) -> tuple[GraphBreak, ...]:
-    """The breaks of compilations, one for each file, line and kind."""
+    """Return the graph breaks of compilations, one per file, line and kind."""
     breaks: dict[tuple[str, int, str], GraphBreak] = {}
     for each in (graph_break for one in compiled for graph_break in _breaks_of_one(one)):
         key = (each.path, each.line, each.kind.removeprefix(SKIPPED))
@@ -118,6 +118,7 @@ def _breaks_of_one(compiled: Compilation) -> list[GraphBreak]:
     if compiled.failure and not compiled.limit_hit:
         last = read_report(compiled.reason)
         if compiled.breaks and not compiled.breaks[-1].hand_over:
+            # The exception ended the frame at its last graph break.
             reports[-1] = reports[-1]._replace(skipped=True)
         elif not compiled.breaks:
             begin = compiled.file, compiled.line
@@ -128,36 +129,39 @@ def _breaks_of_one(compiled: Compilation) -> list[GraphBreak]:
 
 
 def cause_of(stack: Sequence[Source], breaks: Sequence[GraphBreak]) -> GraphBreak | None:
-    """The break, or the skipped frame, because of which code ran eagerly; None where none is.
+    """Return the graph break or skipped frame that made code run eagerly, `None` if there is none.
 
     Args:
-        stack: the user's lines that were running, innermost first.
-        breaks: all that there were.
+        stack: the user's running lines, innermost first.
+        breaks: all graph breaks.
     """
     for frame in stack:
         for each in breaks:
+            # A graph break at the running line.
             if (each.file, each.line) == (frame.file, frame.line):
                 return each
     for frame in stack:
         for each in breaks:
+            # A skipped frame: its function, or the rest of it, runs eagerly.
             inside = each.file == frame.file and each.function == frame.function
             if inside and each.kind.startswith(SKIPPED):
                 return each
     for frame in stack:
         for each in breaks:
+            # A graph break in the running function or in one of its callees.
             if any((of.file, of.function) == (frame.file, frame.function) for of in each.stack):
                 return each
     return None
 
 
 def function_at(file: str, line: int) -> str:
-    """The name of the innermost function that a line of a file is in, "" for none."""
+    """Return the name of the innermost function that contains a line, "" if there is none."""
     try:
         tree = ast.parse("".join(linecache.getlines(file)))
     except SyntaxError:
         return ""
     name = ""
-    for node in ast.walk(tree):  # from the outside to the inside
+    for node in ast.walk(tree):  # outermost first, so the innermost function wins
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
             if first <= line <= (node.end_lineno or line):
@@ -173,12 +177,12 @@ def _report(event: GraphBreakEvent) -> BreakReport:
 
 
 def _module(source: str) -> str:
-    """The path of a module by Dynamo's source for it, "" for a value that was on the stack."""
+    """Return the module path for Dynamo's source, "" for a value on the stack."""
     return "" if STACK_VALUE in source else module_fqn(source)
 
 
 def _without_resumed(stack: Iterable[_Frame]) -> list[_Frame]:
-    """A stack in which a resume function, the code behind a break, is not one more frame."""
+    """Merge each resume function (the code after a graph break) into the frame that it resumes."""
     frames: list[_Frame] = []
     for file, line, function, code in stack:
         name = original_name(function)
@@ -195,7 +199,7 @@ def _graph_break(report: BreakReport, compiled: Compilation) -> GraphBreak:
     code = code or linecache.getline(file, line).strip()
     hint = report.hint
     if users and frames[-1] is not users[-1] and is_torch_file(frames[-1][0]):
-        own = report.kind.startswith(_ASKED_FOR)  # by torch, which its hint does not know
+        own = report.kind.startswith(_ASKED_FOR)  # torch asked for it; its hint ignores that
         place = "{}:{} in {}".format(*_of_torch(frames[-1]))
         hint = "\n".join(filter(None, [f"{IN_TORCH}{place}", "" if own else hint]))
     if code.startswith("assert") and _is_rewritten(file):
@@ -216,12 +220,12 @@ def _graph_break(report: BreakReport, compiled: Compilation) -> GraphBreak:
 
 
 def _of_torch(frame: _Frame) -> tuple[str, int, str]:
-    """A frame of torch's, its file relative to torch."""
+    """Return a frame of torch's, with its file relative to torch."""
     return relative(frame[0]).removeprefix("torch/"), frame[1], original_name(frame[2])
 
 
 def _users(frames: list[_Frame]) -> list[_Frame]:
-    """The user's frames, from the test on where pytest calls one."""
+    """Return the user's frames, starting at the test if pytest called one."""
     modules = [sys.modules.get(name) for name in _RUNNERS]
     homes = [str(Path(module.__file__).parent) for module in modules if module and module.__file__]
     users: list[_Frame] = []
@@ -236,7 +240,7 @@ def _users(frames: list[_Frame]) -> list[_Frame]:
 
 
 def read_report(text: str) -> BreakReport:
-    """Take apart the text of a report: kind, explanation, hints, stack."""
+    """Parse a report into kind, explanation, hints and stack."""
     header = _HEADER.search(text)
     body, _, stack = text.partition(_STACK)
     body = body.partition("Stack variable source attribution:")[0]
@@ -258,7 +262,7 @@ def read_report(text: str) -> BreakReport:
 
 
 def _sections(text: str) -> tuple[str, str, str, str]:
-    """Kind, explanation, hints and context of one report."""
+    """Return kind, explanation, hints and context of one report."""
     head, *names_and_contents = _SECTION.split(text)
     sections: dict[str, list[str]] = {}
     for name, content in zip(names_and_contents[::2], names_and_contents[1::2], strict=True):
@@ -269,7 +273,7 @@ def _sections(text: str) -> tuple[str, str, str, str]:
     reason = " ".join(filter(None, [rest, *sections.get("Explanation", [])]))
     context = "; ".join(filter(None, sections.get("Developer debug context", [])))
     hints = [hint for hint in sections.get("Hint", []) if hint not in _NO_HINT]
-    if kind == _OF_COMPILER:  # the context says the same once more
+    if kind == _OF_COMPILER:  # the context only repeats the reason
         context, reason = "", _COMPILER_FAILED.sub(_compiler_failed, reason)
     if context:
         reason = f"{reason} [{context}]"
@@ -281,7 +285,7 @@ def _compiler_failed(match: re.Match[str]) -> str:
 
 
 def _is_rewritten(file: str) -> bool:
-    """Whether pytest's assertion rewriting made the code of a file."""
+    """Return True if pytest's assertion rewriting compiled the file."""
     return any(
         "@pytest_ar" in vars(module)
         for module in list(sys.modules.values())

@@ -1,4 +1,4 @@
-"""Lookups in torch.compile's caches, and the graphs that no cache ever serves."""
+"""Lookups in torch.compile's caches, and graphs that no cache can serve."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from .observe.executions import BACKWARD
 from .observe.structured_trace import CacheEvent
 
 NO_OP = "a graph without an op is never saved"
-"""Reason against a forward or backward without any op."""
+"""Bypass reason of a forward or backward without any op."""
 SWITCHED_OFF = "the cache is switched off by "
-"""Beginning of the reason where a setting keeps torch from asking its cache."""
+"""Prefix of the bypass reason if a setting disables torch's cache."""
 
 
 @dataclass(frozen=True)
@@ -24,11 +24,11 @@ class CacheLookup:
     """A lookup of one graph in one of torch.compile's caches.
 
     Attributes:
-        graph: compile id of the graph, as `0/0`; of a backward `0/0 backward`.
+        graph: compile id of the graph, such as `0/0`; for a backward `0/0 backward`.
         cache: "aot" for AOTAutograd's cache, "inductor" for inductor's.
         state: "hit", "miss" or "bypass"; a bypass is permanent.
-        reason: "" for a hit; why it missed or was bypassed.
-        source: line of the op that a bypass is about, else of the compiled function.
+        reason: the cause of a miss or bypass; "" for a hit.
+        source: line of the op that caused a bypass, else of the compiled function.
     """
 
     graph: str
@@ -47,12 +47,12 @@ class CacheBypass:
     """A reason for which a graph is compiled anew in every process.
 
     Attributes:
-        graph: name of the graph; in a watch its compile id, as `0/0` or `0/0 backward`.
-        op: qualified name of the op that AOTAutograd's cache refuses; "" if no op is to blame.
+        graph: name of the graph; in a watch its compile id, such as `0/0` or `0/0 backward`.
+        op: qualified name of the op that AOTAutograd's cache refuses; "" if no op is the cause.
         reason: torch's words, without addresses and machine paths.
         module: path of the module that runs the op, "" if unknown.
         source: the user's line, `None` if unknown.
-        hint: what to do, "" if nothing helps.
+        hint: remedy, "" if there is none.
     """
 
     graph: str
@@ -110,7 +110,7 @@ _HINTS = (
 
 
 def bypass_of(graph: str, refused: RefusedOp) -> CacheBypass:
-    """Return the bypass that an op is the reason for."""
+    """Return the bypass caused by a refused op."""
     text = f"{refused.op} {refused.reason}"
     hint = next((hint for parts, hint in _HINTS if any(part in text for part in parts)), "")
     if hint and "unsafe_marked" in hint and refused.op:
@@ -119,7 +119,7 @@ def bypass_of(graph: str, refused: RefusedOp) -> CacheBypass:
 
 
 def bypasses_of(compiled: Iterable[Compilation]) -> tuple[CacheBypass, ...]:
-    """Return what keeps AOTAutograd's cache from ever serving these compilations."""
+    """Return the reasons why AOTAutograd's cache can never serve these compilations."""
     return tuple(
         bypass_of(_name(event), refused)
         for compilation in compiled
@@ -139,7 +139,7 @@ def _refused(compilation: Compilation, event: CacheEvent) -> tuple[RefusedOp, ..
 
 
 def _never_asked(compilation: Compilation) -> Iterator[CacheEvent]:
-    """A bypass of inductor's code if torch never asked AOTAutograd's cache."""
+    """Yield a bypass for inductor's code if torch never asked AOTAutograd's cache."""
     asked = any(event.cache == "aot" for event in compilation.lookups)
     if compilation.cache_off and not asked and compilation.lowered:
         reason = f"{SWITCHED_OFF}{compilation.cache_off}"
@@ -161,11 +161,11 @@ def _name(event: CacheEvent) -> str:
 def lookups_of(
     compiled: Iterable[Compilation], before: Iterable[Compilation] = ()
 ) -> tuple[CacheLookup, ...]:
-    """Return every lookup in order; a bypass of several ops is one lookup for each.
+    """Return every lookup in order; a bypass caused by several ops gives one lookup per op.
 
     Args:
         compiled: the compilations.
-        before: those of the cold half, which say why the warm half missed.
+        before: the compilations of the cold half, which explain misses of the warm half.
     """
     cold = list(before)
     saved = {event.key for one in cold for event in one.lookups if event.key}
@@ -214,7 +214,7 @@ def _why_missed(
 
 
 def _difference(before: CacheEvent, now: CacheEvent) -> str:
-    """The parts of the key that differ, by name."""
+    """Name the parts of the key that differ."""
     known = set(before.components)
     names = [part.partition("] ")[2].partition(":")[0] for part in now.components]
     changed = [name for name, part in zip(names, now.components, strict=True) if part not in known]

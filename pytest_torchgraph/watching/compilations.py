@@ -1,4 +1,4 @@
-"""The trace's events, grouped by compilation."""
+"""Events of the trace, grouped by compilation."""
 
 from __future__ import annotations
 
@@ -29,26 +29,27 @@ class Compilation:
     """One compilation of one frame, or one capture by compiled autograd.
 
     Attributes:
-        id: its compile id, None for AOTAutograd used without Dynamo.
-        function: name of the function; of the original one where the code resumes behind a break.
-        file, line: where the code that was compiled begins.
-        callable_name: name of the compiled callable that was called, "" for none.
-        printed: the graphs that the last attempt printed.
-        code: the code that inductor generated, for each graph.
-        breaks: the graph breaks of all attempts.
-        failed_guards: the guards that failed, so that this is a recompilation.
-        sights: what was seen of each of them.
-        cache_misses: why no captured backward in compiled autograd's cache fitted.
-        failure, reason: the exception that ended it; "" where none did.
-        failed_at: file and line at which it was raised, where they are known.
-        cudagraphs: why graphs of it got no CUDA graph, as far as torch says.
-        lookups: the lookups in torch.compile's caches.
-        code_hash: hash of the code object, 0 if it is not known.
-        own_resets: how often this package had reset Dynamo when it began.
-        started: whether Dynamo began to trace the frame.
-        finished: whether it ended.
-        ops: how many ops Dynamo's graph has, 0 where there is none.
-        seconds: how long it took, with what the backend did.
+        id: compile id, `None` for AOTAutograd used without Dynamo.
+        function: name of the function; for code that resumes after a graph break, of the original
+            function.
+        file, line: start of the compiled code.
+        callable_name: name of the compiled callable that was called, "" if unknown.
+        printed: graphs printed by the last attempt.
+        code: code that inductor generated, one entry per graph.
+        breaks: graph breaks of all attempts.
+        failed_guards: guards whose failure made this a recompilation.
+        sights: what was seen of each failed guard.
+        cache_misses: reasons why no captured backward in compiled autograd's cache fitted.
+        failure, reason: the exception that ended the compilation; "" if it succeeded.
+        failed_at: file and line that raised the exception, if known.
+        cudagraphs: reasons why graphs of the compilation got no CUDA graph, if torch gives any.
+        lookups: lookups in torch.compile's caches.
+        code_hash: hash of the code object, 0 if unknown.
+        own_resets: number of resets of Dynamo by this package before the compilation.
+        started: True once Dynamo began to trace the frame.
+        finished: True once the compilation ended.
+        ops: number of ops in Dynamo's graph, 0 without a graph.
+        seconds: duration, including the backend.
         lowered, cache_off: see `CompilationFinished`.
     """
 
@@ -79,17 +80,17 @@ class Compilation:
 
     @property
     def limit_hit(self) -> bool:
-        """Whether Dynamo refused, because it had compiled this code too often."""
+        """True if Dynamo refused because it had compiled this code too often."""
         return is_recompile_limit(self.failure, self.reason)
 
     @property
     def is_capture(self) -> bool:
-        """Whether this is a capture by compiled autograd, not the compilation of a frame."""
+        """True for a capture by compiled autograd, False for the compilation of a frame."""
         return self.id is not None and self.id.frame is None
 
     @property
     def is_recompilation(self) -> bool:
-        """Whether the same code, or the backward, had been compiled before."""
+        """True if the same code, or the backward, had been compiled before."""
         if self.id is None:
             return False
         if self.is_capture:
@@ -98,16 +99,16 @@ class Compilation:
 
     @property
     def files(self) -> frozenset[str]:
-        """The files of the frame and of the functions that were traced into its graph."""
+        """Files of the frame and of the functions that were traced into its graph."""
         return frozenset({self.file}).union(*(each.files for each in self.printed))
 
     def texts(self, stage: str) -> list[str]:
-        """The printed graphs of a stage, see `GraphPrinted.stage`."""
+        """Return the printed graphs of a stage, see `GraphPrinted.stage`."""
         return [each.text for each in self.printed if each.stage == stage]
 
 
 def compilations(events: Iterable[Event]) -> list[Compilation]:
-    """Group events into compilations, in the order in which these began."""
+    """Group events into compilations, ordered by start."""
     result: list[Compilation] = []
     latest: dict[CompileId | None, Compilation] = {}
     for event in events:
@@ -120,7 +121,7 @@ def compilations(events: Iterable[Event]) -> list[Compilation]:
 
 
 def _begins(event: Event, current: Compilation) -> bool:
-    """Whether an event begins another compilation of the same id: Dynamo was reset in between."""
+    """Return True if an event begins a new compilation under a used id, after a Dynamo reset."""
     if isinstance(event, CompilationStarted):
         return current.started
     if isinstance(event, GuardsFailed):

@@ -1,6 +1,7 @@
-"""When Dynamo is imported: nothing can be compiled before, so nothing need be watched.
+"""Observe the import of Dynamo. Before it nothing can be compiled, so nothing need be watched.
 
-A suite may import torch without it, or not even torch, and what watches every test leaves it so.
+A suite may import torch without Dynamo, or not import torch at all. Watching every test must not
+change that.
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ DYNAMO = "torch._dynamo"
 
 
 def is_imported() -> bool:
-    """Whether Dynamo is there."""
+    """Return True if Dynamo is imported."""
     return DYNAMO in sys.modules
 
 
 @contextlib.contextmanager
 def from_import_on(context: AbstractContextManager[None]) -> Iterator[None]:
-    """Be inside of a context from now on or, if Dynamo is not imported yet, from its import on.
+    """Enter a context now or, if Dynamo is not imported yet, once it is imported.
 
-    Where it is not imported until the end, the context is never entered.
+    If Dynamo is never imported, the context is never entered.
     """
     with ExitStack() as stack:
         if is_imported():
@@ -38,7 +39,7 @@ def from_import_on(context: AbstractContextManager[None]) -> Iterator[None]:
 
 
 class DynamoFinder(MetaPathFinder):
-    """Calls a function once, as soon as `torch._dynamo` has been imported."""
+    """Finder that calls a function once, as soon as `torch._dynamo` has been imported."""
 
     def __init__(self, imported: Callable[[], object]) -> None:
         self._imported = imported
@@ -46,16 +47,17 @@ class DynamoFinder(MetaPathFinder):
         sys.meta_path.insert(0, self)
 
     def remove(self) -> None:
-        """Do not wait any longer."""
+        """Stop waiting for the import."""
         if self in sys.meta_path:
             sys.meta_path.remove(self)
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """The module's own spec, with a loader that tells when it is done.
+        """Return the module's own spec, with a loader that reports when it has finished.
 
-        The finder stays: who asks for the spec may only want to know whether there is one.
+        The finder stays installed, because a caller may ask for the spec only to check that the
+        module exists.
         """
         if fullname != DYNAMO or self._asking:
             return None
@@ -75,18 +77,18 @@ class DynamoFinder(MetaPathFinder):
 
 
 class _Told(Loader):
-    """A loader that calls a function when it has executed its module."""
+    """A loader that calls a function after executing its module."""
 
     def __init__(self, loader: Loader, done: Callable[[], None]) -> None:
         self._loader = loader
         self._done = done
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        """As the loader behind it does."""
+        """Delegate to the wrapped loader."""
         return self._loader.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
-        """As the loader behind it does; the module keeps that loader."""
+        """Delegate to the wrapped loader, and restore that loader on the module."""
         spec = module.__spec__
         assert spec is not None
         module.__loader__ = spec.loader = self._loader

@@ -1,4 +1,4 @@
-"""A guard that failed, as a value."""
+"""Failed guards as values."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ _SIZE = re.compile(r"size of dim (\d+)")
 _FLOAT = re.compile(r"-?(?:\d+\.\d*(?:e[-+]?\d+)?|\d+e[-+]?\d+|inf|nan)")
 _INT = re.compile(r"-?\d+")
 _INPUT = r'\b{}_?: "\w+\[([^\]]*)\]'
-"""A tensor among the inputs of a graph that Dynamo printed, with its sizes."""
+"""A tensor input in a graph that Dynamo printed, with its sizes."""
 _SYMBOL = r'\b{}_?: "Sym\('
-"""An int among them that is a symbol."""
+"""A symbolic int input in a graph that Dynamo printed."""
 _FIXED = re.compile(r" == \d+\Z")
 _FROM_2_ON = re.compile(r"2 <= [\w.]+")
-"""The guard of an int that is a size: 0 and 1 are special to torch."""
+"""The guard of an int that is a size; torch specializes on 0 and 1."""
 _STATE = re.compile(r"len\(.*\.state\[list\(dict\.keys\(")
-"""The guard on how much an optimizer keeps of a parameter."""
+"""The guard on the number of values that an optimizer keeps for a parameter."""
 _CACHE_MISS = "Cache miss due to "
-"""How a capture of compiled autograd gives its reason, of which the words say all that helps."""
+"""Prefix of compiled autograd's reason for a capture. `FailedGuard.words` says all of it."""
 _FEW = 3
-"""How many guards that say the same of another old value are said one by one."""
+"""Largest group of guards, equal except for the old value, that is still listed one by one."""
 
 
 @dataclass(frozen=True)
@@ -37,16 +37,17 @@ class FailedGuard:
     """A guard of an earlier compilation that did not hold any more.
 
     Attributes:
-        compile_id: of that compilation.
-        words: what changed, as `self.calls: was 0, is 1`.
-        guard: torch's text of what was checked, without ids of objects.
-        was: what the value had been, as text; "" where torch does not say it.
-        now: what it is, "" where it cannot be read without running code of the user's.
-        source: the user's line that made the guard, or at which the value was used first where
-            torch does not say more; None where torch names no line of the user's.
-        stack: the frames at that line, outermost first, torch's among them: the last one made the
-            guard. Before torch 2.13, and for tensors, that one alone.
-        hint: what torch, or we, advise, and what torch says of the line; "" for nothing.
+        compile_id: id of the earlier compilation.
+        words: the change, such as `self.calls: was 0, is 1`.
+        guard: torch's text of the check, without object ids.
+        was: the old value as text; "" if torch does not report it.
+        now: the new value, "" if reading it would run the user's code.
+        source: the user's line that created the guard; if torch does not report it, the line that
+            first used the value. `None` if torch names no line of the user's.
+        stack: frames at that line, outermost first, including torch's; the last frame created the
+            guard. Before torch 2.13, and for tensors, only the last frame.
+        hint: advice from torch or this package, and torch's remarks on the line; "" if there is
+            none.
     """
 
     compile_id: str
@@ -65,11 +66,12 @@ class FailedGuard:
 def failed_guard(
     sight: Sight, others: Collection[Sight] = (), graphs: Sequence[str] = ()
 ) -> FailedGuard:
-    """The guard that something was seen of.
+    """Describe a failed guard.
 
     Args:
-        others: what was seen of guards of the other compilations that had been made before.
-        graphs: what was compiled instead, as Dynamo prints it.
+        sight: what was seen of the guard.
+        others: what was seen of the guards of the other earlier compilations.
+        graphs: the graphs of the new compilation, as Dynamo prints them.
     """
     text, check = sight.text, sight.check
     lines = text.stack or text.lines
@@ -88,7 +90,7 @@ def failed_guard(
 
 
 def _advice(sight: Sight, others: Collection[Sight], graphs: Sequence[str]) -> Iterator[str]:
-    """What helps where a value had been fixed, of which torch says nothing."""
+    """Yield remedies for a specialized value for which torch gives no hint."""
     subject = sight.check.subject
     if subject.startswith(STACK_VALUE):
         yield (
@@ -132,9 +134,9 @@ def _advice(sight: Sight, others: Collection[Sight], graphs: Sequence[str]) -> I
         )
         return
     is_tensor = sight.text.check.startswith("tensor '")
-    named = not subject.startswith("___")  # else a value that a resumed frame is given
+    named = not subject.startswith("___")  # "___": a value passed to a resumed frame
     if is_tensor and named and "stride of dim " in sight.check.words:
-        # Sizes are compared before strides, so these were the same.
+        # torch compares sizes before strides, so the sizes were equal.
         yield f"{subject}.contiguous() before each call: for the same sizes it has the same strides"
         return
     size = _SIZE.search(sight.check.words) if is_tensor else None
@@ -165,14 +167,14 @@ def _advice(sight: Sight, others: Collection[Sight], graphs: Sequence[str]) -> I
 
 
 def _is_number(subject: str, dim: int, graphs: Sequence[str]) -> bool:
-    """Whether a size of an input is a number in graphs that Dynamo printed, and no symbol."""
+    """Return True if a size of an input is a number, not a symbol, in Dynamo's printed graphs."""
     inputs = re.finditer(_INPUT.format(_input_name(subject)), "\n".join(graphs))
     sizes = [each[1].split(", ") for each in inputs]
     return any(dim < len(each) and each[dim].isdecimal() for each in sizes)
 
 
 def _is_symbol(sight: Sight, graphs: Sequence[str]) -> bool:
-    """Whether an int, as one in a dict, is a symbol in graphs that Dynamo printed."""
+    """Return True if an int, for example in a dict, is a symbol in Dynamo's printed graphs."""
     if sight.check.reads != "value" or _INT.fullmatch(sight.check.was) is None:
         return False
     symbol = re.compile(_SYMBOL.format(_input_name(sight.check.subject)))
@@ -180,12 +182,12 @@ def _is_symbol(sight: Sight, graphs: Sequence[str]) -> bool:
 
 
 def _input_name(subject: str) -> str:
-    """How Dynamo names the input of a graph that has this value, less what ends it."""
+    """Return Dynamo's name for the graph input with this value, without its suffix."""
     return re.sub(r"\W+", "_", f"L['{subject}").strip("_")
 
 
 def _is_fixed(sight: Sight) -> bool:
-    """Whether no code of the user's, but a lowering of torch's, needed a size that was dynamic."""
+    """Return True if only a lowering of torch's, not the user's code, fixed a dynamic size."""
     lines = sight.text.stack or sight.text.lines
     return (
         sight.check.reads == "sizes"
@@ -195,7 +197,7 @@ def _is_fixed(sight: Sight) -> bool:
 
 
 def _is_int_of_an_argument(sight: Sight) -> bool:
-    """Whether an int that a call was given changed."""
+    """Return True if an int argument of a call changed."""
     values = (sight.check.was, sight.check.now or sight.now)
     return (
         sight.check.reads == "value"
@@ -206,12 +208,12 @@ def _is_int_of_an_argument(sight: Sight) -> bool:
 
 
 def _is_float_that_may_be_a_tensor(sight: Sight) -> bool:
-    """Whether a float changed that the user's code uses, or an optimizer."""
+    """Return True if a float that the user's code or an optimizer uses changed."""
     check = sight.check
     values = (check.was, check.now or sight.now)
     if check.reads != "value" or not all(map(_FLOAT.fullmatch, values)):
         return False
-    if check.subject.startswith("___"):  # a value that a resumed frame is given
+    if check.subject.startswith("___"):  # a value passed to a resumed frame
         return False
     lines = sight.text.stack[-1:] or sight.text.lines
     return "param_groups" in check.subject or any(is_user_file(line.file) for line in lines)
@@ -226,12 +228,12 @@ def _frame(line: GuardLine) -> StackFrame:
 
 
 def reasons(guards: Sequence[FailedGuard]) -> str:
-    """What changed, in one line."""
+    """Summarize the changes in one line."""
     return "; ".join(dict.fromkeys(map(_words_of, _alike(guards)))) or "no guard is named"
 
 
 def details(guards: Sequence[FailedGuard]) -> Iterator[str]:
-    """The lines that say where guards come from and what helps, each thing once."""
+    """Yield the lines with the origin of each guard and its remedies, without repetition."""
     lines = {
         f"guard of {', '.join(each.compile_id for each in group)}: {readable(group[0].guard)}": None
         for group in _alike(guards)
@@ -249,7 +251,7 @@ def details(guards: Sequence[FailedGuard]) -> Iterator[str]:
 
 
 def _place_in_stack(guard: FailedGuard) -> int:
-    """Which frame is the user's line; the last one where none is."""
+    """Return the index of the user's line in the stack, else of the last frame."""
     source = guard.source
     for number, frame in enumerate(guard.stack):
         if source is not None and (source.file, source.line) == (frame.file, frame.line):
@@ -258,7 +260,7 @@ def _place_in_stack(guard: FailedGuard) -> int:
 
 
 def _alike(guards: Sequence[FailedGuard]) -> list[list[FailedGuard]]:
-    """The guards in groups: where many say the same of another old value, these are one."""
+    """Group guards that differ only in the old value, if there are many."""
     groups: dict[tuple[str, str], list[FailedGuard]] = {}
     for each in guards:
         words = each.words.replace(each.was, "", 1) if each.was else each.words

@@ -1,7 +1,7 @@
-"""The graphs of a watch, read from the texts that torch's trace prints.
+"""Graphs of a watch, parsed from the text that torch's trace prints.
 
-Names come from the text alone, never from live objects that happen to exist: they are the same with
-cold and warm caches.
+Names come only from the text, never from live objects that happen to exist, so cold and warm caches
+give the same names.
 """
 
 from __future__ import annotations
@@ -45,23 +45,23 @@ AOT_KINDS: dict[str, GraphKind] = {
     "inference": "inference",
     "backward": "backward",
 }
-"""The stages that AOTAutograd prints after the split, with the kind of the graph."""
+"""The graph kind of each stage that AOTAutograd prints after partitioning."""
 
 _ROLES = {"parameter": 1, "buffer": 2}
-"""The rank of an input by its role; arguments come first."""
+"""Sort rank of an input by role; arguments come first."""
 _LEAVES = {"weight": 0, "bias": 1}
-"""The rank of an input within its module by its last name."""
+"""Sort rank of an input within its module, by the last part of its name."""
 
 
 class PrintedGraphs:
-    """The graphs of a watch record, read from their printed texts when they are first asked for.
+    """Graphs of a watch record, parsed on first access.
 
-    Symbols are numbered over Dynamo's graphs and those of AOTAutograd, compilation by compilation.
-    Joint and post-grad graphs, which are read on demand, each go on from there: so their symbols
-    have the same names, whatever is read first.
+    Symbols are numbered across Dynamo and AOTAutograd graphs, one compilation at a time. Joint and
+    post-grad graphs are parsed on demand, and each continues from that numbering. Symbol names
+    therefore do not depend on the order of access.
 
     Attributes:
-        record: what the watch saw.
+        record: the recorded watch.
     """
 
     def __init__(self, record: WatchRecord):
@@ -70,11 +70,11 @@ class PrintedGraphs:
 
     @cached_property
     def graphs(self) -> tuple[Graph, ...]:
-        """Each compilation's graphs at its own level: after AOTAutograd, else Dynamo's."""
+        """Graphs of each compilation: AOTAutograd's if there are any, else Dynamo's."""
         return numbered(graph for each in self._compilations for graph in each.own)
 
     def at(self, level: Level) -> tuple[Graph, ...]:
-        """The graphs of one level, none where no compilation reached it."""
+        """Return the graphs of one level, empty if no compilation reached it."""
         if level == "post_grad":
             return self._post_grad
         if level not in self._at:
@@ -85,22 +85,23 @@ class PrintedGraphs:
 
     @property
     def levels(self) -> tuple[Level, ...]:
-        """The levels that at least one compilation reached."""
+        """Levels reached by at least one compilation."""
         return tuple(level for level in LEVELS if self.at(level))
 
     @cached_property
     def joints(self) -> tuple[Graph, ...]:
-        """The joint graphs that AOTAutograd made, before it split them."""
+        """Joint graphs of AOTAutograd, before partitioning."""
         return numbered(
             graph for each in self._compilations for graph in each.joints(self._later_names)
         )
 
     @cached_property
     def kernels(self) -> tuple[Kernel, ...] | None:
-        """The kernels and library calls of inductor's code, None where it generated none.
+        """Kernels and library calls in inductor's code, `None` if inductor generated no code.
 
         Raises:
-            UnreadableCodeError: if other code was compiled without it, of which nothing is known.
+            UnreadableCodeError: if inductor compiled some code and another backend the rest, whose
+                kernels are unknown.
         """
         generated = [(each, code) for each in self.record.compiled for code in each.code]
         if not generated:
@@ -119,13 +120,14 @@ class PrintedGraphs:
 
     @property
     def communicating(self) -> tuple[Graph, ...]:
-        """The graphs that say what is sent: those that inductor lowers, and the others' own."""
+        """Graphs to read communication from: inductor's, else the compilation's own."""
         return self._communicating[0]
 
     def schedule(self, graph: Graph) -> Sequence[ScheduledCall] | None:
-        """The collectives in inductor's code for one of these graphs, () where it is not readable.
+        """Return the collectives in inductor's code for a graph in `communicating`.
 
-        None for a graph for which there is no code.
+        Returns:
+            The collectives, `()` if the code is unreadable, `None` if the graph has no code.
         """
         return self._communicating[1].get(id(graph))
 
@@ -138,6 +140,7 @@ class PrintedGraphs:
         }
         pairs: list[tuple[Graph, Sequence[ScheduledCall] | None]] = []
         for compiled, graphs in zip(self.record.compiled, self._compilations, strict=True):
+            # Inductor lowered the graphs inside this captured backward: they are used instead.
             if compiled.is_capture and compiled.id and compiled.id.autograd in lowered:
                 continue
             pairs += graphs.scheduled(self._later_names)
@@ -166,12 +169,12 @@ class PrintedGraphs:
 
 
 class _CompilationGraphs:
-    """The graphs of one compilation: none where it failed, no backward where that never ran.
+    """Graphs of one compilation: empty if it failed; no backward if the backward never ran.
 
     Attributes:
-        own: the graphs at the compilation's own level, none inside a captured backward, of which
-            the graph that compiled autograd captured is counted.
-        levels: the graphs of each level up to AOTAutograd.
+        own: graphs at the compilation's own level. Empty for a compilation inside a captured
+            backward, because the graph that compiled autograd captured is counted instead.
+        levels: graphs by level, up to AOTAutograd.
     """
 
     def __init__(
@@ -205,11 +208,10 @@ class _CompilationGraphs:
             self.own = self.levels["aot"] or self.levels["dynamo"]
 
     def joints(self, names: CanonicalNames) -> list[Graph]:
-        """The joint graphs."""
         return [] if self._printed is None else self._printed.joints(names)
 
     def post_grad(self, names: CanonicalNames) -> list[tuple[Graph, int]]:
-        """The post-grad graphs that inductor lowers, and the number of each in the compilation."""
+        """Return inductor's post-grad graphs, each with its number in the compilation."""
         if self._printed is None:
             return []
         return self._printed.post_grad(names, backward=self._backward_ran)
@@ -217,17 +219,18 @@ class _CompilationGraphs:
     def scheduled(
         self, names: CanonicalNames
     ) -> list[tuple[Graph, Sequence[ScheduledCall] | None]]:
-        """The graphs that say what is sent, each with the collectives in its code.
+        """Return the graphs to read communication from, each with the collectives in its code.
 
-        They are those that inductor lowers, where it wrote code and torch printed each of them;
-        else the compilation's own. Without code there is None, () where it is not readable.
+        If inductor wrote code and torch printed every post-grad graph, these are the post-grad
+        graphs. Otherwise they are the compilation's own graphs. The collectives are `None` for a
+        graph without code and `()` if the code is unreadable.
         """
         if not self._code or self._printed is None:
             return [(graph, None) for graph in self.own]
         graphs = [(graph, number) for number, graph in enumerate(self.own)]
-        if len(self._code) == self._lowered:
+        if len(self._code) == self._lowered:  # torch printed a post-grad graph for each module
             graphs = self.post_grad(names)
-        elif len(self._code) != len(graphs):
+        elif len(self._code) != len(graphs):  # code and graphs cannot be paired
             return [(graph, ()) for graph in self.own]
         return [(graph, self._schedule(number, names.groups)) for graph, number in graphs]
 
@@ -243,7 +246,6 @@ def _counted(graph: Graph, runs: int) -> Graph:
 
 
 def _captured(compiled: Compilation, names: CanonicalNames) -> list[Graph]:
-    """The backward that compiled autograd captured."""
     return [
         fold(read_printed(text), RunFacts(), PrintedNames(names)).graph
         for text in compiled.texts("compiled_autograd")
@@ -251,14 +253,14 @@ def _captured(compiled: Compilation, names: CanonicalNames) -> list[Graph]:
 
 
 class _PrintedCompilation:
-    """The printed graphs of one compilation, converted stage by stage.
+    """Printed graphs of one compilation, converted stage by stage.
 
-    The order of the calls matters: `aot` before `joints` and `post_grad`, because a later stage is
-    described by what was read of an earlier one, and a backward by the names of its forward.
+    Call `aot` before `joints` and `post_grad`: the metadata of a later stage is copied from an
+    earlier stage, and a backward takes its names from its forward.
 
     Args:
         compiled: the compilation.
-        canon: gives symbols their canonical names in Dynamo's graphs and those of AOTAutograd.
+        canon: assigns canonical symbol names in Dynamo and AOTAutograd graphs.
     """
 
     def __init__(self, compiled: Compilation, canon: CanonicalNames):
@@ -270,26 +272,26 @@ class _PrintedCompilation:
             pair
             for each in self.dynamo_printed
             for node, pair in zip(each.placeholders, dynamo_names(each), strict=True)
-            if not is_size(node)  # which come last: nobody declares them
+            if not is_size(node)  # sizes are not declared, so they come last
         )
         self.aot_printed: list[Printed] = []
         self.forward_names: dict[str, str] = {}
         self.forward_printed: Printed | None = None
 
     def dynamo(self) -> list[Graph]:
-        """The graphs that Dynamo traced."""
+        """Convert the graphs that Dynamo traced."""
         return [
             self.convert(each, "dynamo", "forward", self.inputs(each), self.canon)
             for each in self.dynamo_printed
         ]
 
     def inputs(self, printed: Printed) -> dict[str, tuple[str, str]]:
-        """Role and name of each input of a Dynamo graph, by placeholder."""
+        """Return the role and name of each input of a Dynamo graph, keyed by placeholder."""
         names = dynamo_names(printed)
         return {node.name: pair for node, pair in zip(printed.placeholders, names, strict=True)}
 
     def aot(self, *, backward: bool) -> list[Graph]:
-        """The graphs that AOTAutograd made; backward graphs only with `backward`."""
+        """Convert AOTAutograd's graphs; backward graphs only if `backward`."""
         graphs = []
         for event in self.compiled.printed:
             kind = AOT_KINDS.get(event.stage)
@@ -305,19 +307,19 @@ class _PrintedCompilation:
         return graphs
 
     def joints(self, canon: CanonicalNames) -> list[Graph]:
-        """The joint graphs, which AOTAutograd split into forward and backward."""
+        """Convert the joint graphs, before AOTAutograd partitions them."""
         return [
             self.aot_graph(read_printed(text), "aot", "joint", canon)
             for text in self.compiled.texts("joint")
         ]
 
     def post_grad(self, canon: CanonicalNames, *, backward: bool) -> list[tuple[Graph, int]]:
-        """The graphs that inductor lowers, numbered; backward graphs only with `backward`."""
+        """Convert and number inductor's post-grad graphs; backward graphs only if `backward`."""
         graphs = []
         for number, text in enumerate(self.compiled.texts("post_grad")):
             printed = read_printed(text)
             kind: GraphKind = "inference"
-            for earlier in self.aot_printed:
+            for earlier in self.aot_printed:  # a post-grad graph keeps the input names
                 if _inputs(earlier) == _inputs(printed):
                     describe_like(printed, earlier)
             if self.compiled.texts("forward"):
@@ -329,7 +331,7 @@ class _PrintedCompilation:
     def aot_graph(
         self, printed: Printed, level: Level, kind: GraphKind, canon: CanonicalNames
     ) -> Graph:
-        """Convert a graph made by AOTAutograd or later: its inputs are those of Dynamo's graph."""
+        """Convert a graph of AOTAutograd or a later stage, naming its inputs as Dynamo did."""
         forward, forward_printed = (
             (self.forward_names, self.forward_printed) if kind == "backward" else ({}, None)
         )
@@ -344,7 +346,7 @@ class _PrintedCompilation:
         inputs: dict[str, tuple[str, str]],
         canon: CanonicalNames,
     ) -> Graph:
-        """Convert a printed graph, and keep the names of a forward for its backward."""
+        """Convert a printed graph, and record the names of a forward for its backward."""
         naming = Naming(inputs, dynamo=self.names, ranks=self.ranks)
         converted = convert_printed(
             printed, level=level, kind=kind, name=kind, canon=canon, naming=naming
@@ -356,13 +358,16 @@ class _PrintedCompilation:
 
 
 def ranks_of(names: Iterable[tuple[str, str]]) -> dict[str, int]:
-    """The rank of each input, by name: an order that does not depend on which is used first.
+    """Rank the inputs in an order that does not depend on which input is used first.
 
-    The text does not have the order in which they are declared. So arguments come first, then
-    parameters, then buffers, each sorted by name, a weight before its bias as modules declare them.
+    The text does not show the declaration order. Arguments come first, then parameters, then
+    buffers, each sorted by name. A weight precedes its bias, as modules declare them.
 
     Args:
         names: role and name of each input.
+
+    Returns:
+        The rank of each input, keyed by name.
     """
 
     def key(pair: tuple[str, str]) -> tuple[Any, ...]:
@@ -374,7 +379,7 @@ def ranks_of(names: Iterable[tuple[str, str]]) -> dict[str, int]:
 
 
 def natural(name: str) -> list[tuple[int, str]]:
-    """A sort key by which numbers in names count as numbers: `blocks.2` before `blocks.10`."""
+    """Return a sort key that orders numbers by value: `blocks.2` before `blocks.10`."""
     parts = re.split(r"(\d+)", name)
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
 

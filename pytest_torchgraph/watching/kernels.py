@@ -1,11 +1,11 @@
-"""Kernels and library calls in inductor's code, and when it starts collectives and waits for them.
+"""Kernels, library calls and the schedule of collectives in inductor's code.
 
-Counted from that code because torch's own counter counts other things: a layer norm on CPU gives 8
-for one kernel. Library calls (`extern_kernels.mm`, `aten.cumsum`, a custom op) are work that was
-not fused, which no count of kernels shows.
+torch's own counter is unsuitable, because it counts other things: a layer norm on CPU gives 8 for
+one kernel. Library calls (`extern_kernels.mm`, `aten.cumsum`, a custom op) are unfused work that no
+kernel count shows.
 
-Inductor orders what it launches after the last pass over the graph: to overlap collectives with
-computation (`reorder_for_compute_comm_overlap`), and to need less memory. Its code has the result.
+Inductor reorders launches after the last graph pass: to overlap collectives with computation
+(`reorder_for_compute_comm_overlap`) and to reduce memory. Only its code shows the result.
 """
 
 from __future__ import annotations
@@ -29,25 +29,24 @@ _NUMBER = re.compile(r"_\d+\Z")
 class Kernel:
     """One generated kernel, or one call of a library in the generated code.
 
-    A library call is whatever launches work and is no kernel of inductor's own: BLAS and other
-    `extern_kernels`, ops that inductor has no lowering for, copies between devices, custom ops.
-    Views and allocations are none.
+    A library call launches work that is not a kernel of inductor's own: BLAS and other
+    `extern_kernels`, ops without an inductor lowering, copies between devices, custom ops. Views
+    and allocations are not library calls.
 
     Attributes:
-        name: as in the generated code, such as `cpp_fused_add_relu_0`; of a library call what it
-            calls, such as `extern_kernels.mm` or `torch.ops.aten.cumsum.default`.
-        graph: name of the graph that it was generated for.
-        device: type of the device that it runs on, "" where the code does not tell.
-        ops: the aten ops that were fused into it, by packet; of a library call the one op.
-        launches: how often one run of the graph calls it. Each branch of a condition counts as
-            taken, a loop as one turn.
-        source: its C++ or Triton source; of a library call the call.
-        kind: "extern" for a library call, else what it is written in: "cpp", "triton", or another
-            name that inductor uses.
-        modules: paths of the modules whose ops it computes; empty where they are not known, as in a
-            watch.
-        lines: the user's lines of these ops, where they are known. Two kernels that differ only
-            in them are equal.
+        name: name in the generated code, such as `cpp_fused_add_relu_0`; for a library call the
+            callee, such as `extern_kernels.mm` or `torch.ops.aten.cumsum.default`.
+        graph: name of the graph that the kernel was generated for.
+        device: device type, "" if the code does not state it.
+        ops: aten ops fused into the kernel, by packet; for a library call its one op.
+        launches: launches in one run of the graph. Every branch of a condition counts as taken, a
+            loop as one iteration.
+        source: C++ or Triton source; for a library call the call expression.
+        kind: "extern" for a library call, else the language: "cpp", "triton", or another name that
+            inductor uses.
+        modules: paths of the modules whose ops it computes; empty if unknown, as in a watch.
+        lines: the user's lines of these ops, if known. Two kernels that differ only in `lines` are
+            equal.
     """
 
     name: str
@@ -62,7 +61,7 @@ class Kernel:
 
     @property
     def is_extern(self) -> bool:
-        """True for a call of a library."""
+        """True if this is a library call."""
         return self.kind == EXTERN
 
     def __repr__(self) -> str:
@@ -71,17 +70,17 @@ class Kernel:
 
 
 EXTERN = "extern"
-"""The kind of a library call."""
+"""Kind of a library call."""
 
 
 @dataclass(frozen=True)
 class Origin:
-    """What one launch of a kernel computes, as inductor knew when it wrote the call.
+    """Origin of one launch, as recorded by inductor when it wrote the call.
 
     Attributes:
-        name: of the kernel, or of what is called.
+        name: name of the kernel or of the callee.
         modules, lines: see `Kernel`.
-        collective: name of the node that communicates, "" for none.
+        collective: name of the communicating node, "" if there is none.
     """
 
     name: str
@@ -91,15 +90,15 @@ class Origin:
 
 
 def kernels_of(code: str, graph: str, origins: Iterable[Origin] = ()) -> list[Kernel]:
-    """The kernels and library calls of inductor's code for a graph, by their first launch.
+    """Return the kernels and library calls in inductor's code, ordered by first launch.
 
     Args:
         code: the Python module that inductor wrote.
         graph: name of the graph.
-        origins: what the launches compute, in the order in which inductor wrote them.
+        origins: the origins of the launches, in the order in which inductor wrote them.
 
     Raises:
-        UnreadableCodeError: for code of another kind, such as that of the C++ wrapper.
+        UnreadableCodeError: if the code has another format, such as the C++ wrapper's.
     """
     packets = _packets()
     launched = read_output_code(code)
@@ -130,7 +129,7 @@ def kernels_of(code: str, graph: str, origins: Iterable[Origin] = ()) -> list[Ke
 def places(
     launched: Sequence[Definition | LibraryCall], origins: Iterable[Origin]
 ) -> list[list[Origin]]:
-    """The origins of each; none for calls of one name that are not as many as the origins are."""
+    """Return the origins of each launch, empty if calls and origins of a name differ in number."""
     by_name: dict[str, list[Origin]] = {}
     for origin in origins:
         by_name.setdefault(origin.name, []).append(origin)
@@ -150,9 +149,10 @@ def places(
 
 
 def placed_by_op(kernel: Kernel, graph: Graph) -> Kernel:
-    """A library call of unknown origin, with module and line where the graph leaves no choice.
+    """Fill in the module and line of a library call if only one node of the graph matches.
 
     Args:
+        kernel: the library call; a kernel or a call with an origin is returned unchanged.
         graph: the post-grad graph that it was generated for.
     """
     if not kernel.is_extern or kernel.modules or kernel.lines:
@@ -173,11 +173,12 @@ def placed_by_op(kernel: Kernel, graph: Graph) -> Kernel:
 
 
 def fused_ops(name: str, known: frozenset[str]) -> tuple[str, ...]:
-    """The aten packets in the name of a kernel, such as `cpp_fused_add_native_layer_norm_0`.
+    """Return the aten packets in a kernel name such as `cpp_fused_add_native_layer_norm_0`.
 
     Args:
-        name: the name.
-        known: the names of all packets, which may have underscores themselves.
+        name: the kernel name.
+        known: the names of all packets. Packet names may contain underscores, so the longest match
+            is taken.
     """
     _, _, words = _NUMBER.sub("", name).partition("fused_")
     parts = words.split("_") if words else []
@@ -196,7 +197,6 @@ def fused_ops(name: str, known: frozenset[str]) -> tuple[str, ...]:
 
 
 def _packets() -> frozenset[str]:
-    """The names of all aten packets."""
     return frozenset(
         name.partition("::")[2].partition(".")[0]
         for name in torch_private.registered_ops()
@@ -212,10 +212,10 @@ class _Run:
     """One run of a collective.
 
     Attributes:
-        call: the place in the code.
-        group: torch's name of its group, "" where the code does not say it.
-        start: how many launches there were before.
-        wait: how many there were when it is first waited for, None where it is not.
+        call: the call in the code.
+        group: torch's process group name, "" if the code does not state it.
+        start: number of launches before the collective starts.
+        wait: number of launches before the first wait, `None` if nothing waits for it.
     """
 
     call: LibraryCall
@@ -227,30 +227,31 @@ class _Run:
 def schedule_of(
     code: str, origins: Iterable[Origin] = (), groups: Mapping[str, str] | None = None
 ) -> list[ScheduledCall]:
-    """The collectives of inductor's code for a graph, in the order in which they are started.
+    """Return the collectives in inductor's code for a graph, ordered by start.
 
-    One that runs several times, in a body that several calls share, is there once: with the run
-    that computes least meanwhile.
+    A collective in a body shared by several calls runs several times. It is returned once, as the
+    run with the least overlapping computation.
 
     Args:
         code: the Python module that inductor wrote.
-        origins: what the launches compute, in the order in which inductor wrote them.
-        groups: names of process groups by torch's names of them.
+        origins: the origins of the launches, in the order in which inductor wrote them.
+        groups: process group names, keyed by torch's group names.
 
     Raises:
-        UnreadableCodeError: for code of another kind, such as that of the C++ wrapper.
+        UnreadableCodeError: if the code has another format, such as the C++ wrapper's.
     """
     reader = follow(code)
     nodes = {
         id(each): next((origin.collective for origin in found), "")
         for each, found in zip(reader.launched, places(reader.launched, origins), strict=True)
     }
-    launched: list[tuple[str, bool]] = []  # name, and whether it computes
+    launched: list[tuple[str, bool]] = []  # (name, True if it computes)
     runs: list[_Run] = []
-    pending: dict[str, _Run] = {}  # by variable
+    pending: dict[str, _Run] = {}  # keyed by variable
     values: dict[ast.expr, _Run | None] = {}
     for node, launch in reader.executed:
         if isinstance(node, ast.Assign):
+            # A variable that is assigned a pending result, or a view of it, is pending too.
             run = values[node.value] if node.value in values else _held(node.value, pending)
             for name in _names(*node.targets):
                 pending.pop(name, None)
@@ -268,6 +269,7 @@ def schedule_of(
             if isinstance(launch, LibraryCall) and sends:
                 values[node] = run = _Run(launch, _last_text(node), len(launched))
                 runs.append(run)
+                # These collectives write into their arguments, which are then pending.
                 if launch.op.split(".")[1].endswith(("_", "_out")):
                     pending.update((name, run) for name in _written(node))
             launched.append((launch.name, not sends))
@@ -283,28 +285,29 @@ def schedule_of(
                 tuple(name for name, computes in between if computes),
             )
         )
+    # A collective in a shared body has several runs: report the run that overlaps least.
     return [min(each, key=lambda call: len(call.overlap)) for each in by_call.values()]
 
 
 def _names(*nodes: ast.expr) -> Iterator[str]:
-    """The variables in expressions."""
+    """Yield the variables in expressions."""
     for node in nodes:
         yield from (each.id for each in ast.walk(node) if isinstance(each, ast.Name))
 
 
 def _held(value: ast.expr, pending: Mapping[str, _Run]) -> _Run | None:
-    """The run whose result a value is, or is a view or a part of."""
+    """Return the run whose result the value is, or is a view or part of."""
     return next((pending[name] for name in _names(value) if name in pending), None)
 
 
 def _written(call: ast.Call) -> Iterator[str]:
-    """The variables that a collective writes into: its `out`, else its first argument."""
+    """Return the variables that a collective writes into: its `out`, else its first argument."""
     out = [each.value for each in call.keywords if each.arg == "out"]
     return _names(*(out or call.args[:1]))
 
 
 def _last_text(call: ast.Call) -> str:
-    """The last text among the arguments: of a collective, torch's name of its group."""
+    """Return the last string argument. In a collective this is torch's process group name."""
     given = [*call.args, *(each.value for each in call.keywords)]
     texts = [each.value for each in given if isinstance(each, ast.Constant)]
     return next((text for text in reversed(texts) if isinstance(text, str)), "")

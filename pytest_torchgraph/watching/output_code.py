@@ -1,7 +1,6 @@
-"""The Python module that inductor writes for a graph, what it launches, and CUDA graphs it did not
-make.
+"""Launches in the Python module that inductor writes for a graph, and skipped CUDA graphs.
 
-The format is inductor's own (2.9 to 2.15 are tested), and no other text says what really runs.
+The format is inductor's own (2.9 to 2.15 are tested), and no other text shows what really runs.
 """
 
 from __future__ import annotations
@@ -19,15 +18,15 @@ from .compilations import Compilation
 
 _COMPILER = "async_compile"
 _ALTERNATIVES = frozenset({"multi_kernel", "size_hint_multi_kernel"})
-"""The methods of the compiler that take kernels, of which one runs."""
+"""Methods of the compiler that take several kernels and run one of them."""
 _EXTERN = "extern_kernels"
 _OPS = "torch.ops."
 _CALL_METHODS = frozenset({"copy_"})
-"""The methods of tensors that the code calls to work on a device: copies between devices."""
+"""Tensor methods that the code calls to work on a device: copies between devices."""
 
 
 class UnreadableCodeError(TorchGraphError):
-    """Generated code that is not the Python module which inductor writes by default."""
+    """Generated code in another format than inductor's default Python module."""
 
 
 @dataclass
@@ -35,11 +34,12 @@ class Definition:
     """A kernel that the code defines.
 
     Attributes:
-        name: of the variable that holds it.
-        language: by the method that compiles it: `cpp` for `async_compile.cpp_pybinding(...)`.
-        device: type of the device that it is compiled for.
+        name: name of the variable that holds it.
+        language: name taken from the compiling method: `cpp` for
+            `async_compile.cpp_pybinding(...)`.
+        device: device type that it is compiled for.
         source: its source.
-        launches: how often it is launched.
+        launches: number of launches.
     """
 
     name: str
@@ -54,11 +54,11 @@ class LibraryCall:
     """A place at which the code calls an op instead of a kernel of its own.
 
     Attributes:
-        name: the called, as the code writes it, without aliases of modules.
-        op: qualified name of the op, with the overload where the code has it.
-        device: type of the device of its tensors, "" where the code does not tell.
-        source: the call, as the code has it.
-        launches: how often it is called.
+        name: the callee as written in the code, with module aliases resolved.
+        op: qualified name of the op, with the overload if the code names it.
+        device: device type of its tensors, "" if the code does not state it.
+        source: the call expression.
+        launches: number of calls.
     """
 
     name: str
@@ -69,16 +69,16 @@ class LibraryCall:
 
 
 def read_output_code(code: str) -> list[Definition | LibraryCall]:
-    """The kernels and library calls of a generated module, by their first launch.
+    """Return the kernels and library calls of a generated module, ordered by first launch.
 
-    Kernels that are never launched come last. A body that several calls share is counted for each
-    call; of a condition all branches count, of a loop one turn.
+    Kernels that are never launched come last. A body shared by several calls is counted for each
+    call. All branches of a condition count, and a loop counts as one iteration.
 
     Args:
         code: the module that inductor wrote for a graph.
 
     Raises:
-        UnreadableCodeError: for code of another kind, such as that of the C++ wrapper.
+        UnreadableCodeError: if the code has another format, such as the C++ wrapper's.
     """
     reader = follow(code)
     rest = [each for each in reader.scope.definitions.values() if not each.launches]
@@ -86,7 +86,7 @@ def read_output_code(code: str) -> list[Definition | LibraryCall]:
 
 
 def follow(code: str) -> Reader:
-    """What one run of a generated module executes.
+    """Follow one run of a generated module.
 
     Raises:
         UnreadableCodeError: as `read_output_code`.
@@ -117,8 +117,8 @@ class Scope:
 
     Attributes:
         definitions: the kernels.
-        aliases: what names stand for, as `torch.ops.aten` for `aten`.
-        devices: the device type of each buffer and input of which the code tells it.
+        aliases: expansions of names, such as `torch.ops.aten` for `aten`.
+        devices: device type of each buffer and input, if the code states it.
     """
 
     def __init__(self, tree: ast.Module, definitions: Mapping[str, Definition]):
@@ -140,7 +140,7 @@ class Scope:
         self._only_device = found.pop() if len(found) == 1 else ""
 
     def device_of(self, call: ast.Call) -> str:
-        """The device type of the tensors of a call."""
+        """Return the device type of the tensors of a call."""
         out = [each.value for each in call.keywords if each.arg == "out"]
         if isinstance(call.func, ast.Attribute) and call.func.attr in _CALL_METHODS:
             out.append(call.func.value)
@@ -152,13 +152,13 @@ class Scope:
 
 
 class Reader:
-    """Follows the calls of a generated module, from `call` on.
+    """Follower of the calls of a generated module, starting at `call`.
 
     Attributes:
         scope: the names of the module.
-        launched: what is launched, by first launch.
-        executed: the calls and the assignments, as they are executed; an assignment behind the
-            calls in its value. What a call launches is beside it, None for nothing.
+        launched: launches, ordered by first launch.
+        executed: calls and assignments in execution order, each paired with its launch, `None` if
+            it launches nothing. An assignment follows the calls in its value.
     """
 
     def __init__(self, scope: Scope, functions: Mapping[str, ast.FunctionDef]):
@@ -169,7 +169,7 @@ class Reader:
         self._calls: dict[ast.Call, LibraryCall] = {}
 
     def visit(self, function: ast.FunctionDef) -> None:
-        """Count what one run of a function launches, with what it calls in turn."""
+        """Count the launches in one run of a function, including its callees."""
         for call in _executed(function):
             if isinstance(call, ast.Assign):
                 self.executed.append((call, None))
@@ -200,11 +200,11 @@ class Reader:
 
 
 _RENAMED = {"_mm_plus_mm": "mm", "bias_addmm": "addmm", "addmm_activation": "_addmm_activation"}
-"""What inductor calls otherwise than aten does, among its `extern_kernels`."""
+"""Ops that inductor and aten name differently, among its `extern_kernels`."""
 
 
 def _op(call: ast.Call, name: str) -> str:
-    """The qualified op that a call is of, "" where it is of none."""
+    """Return the qualified op of a call, "" if it calls no op."""
     if name.startswith(f"{_EXTERN}."):
         called = name.partition(".")[2]
         return f"aten.{_RENAMED.get(called, called)}"
@@ -216,7 +216,7 @@ def _op(call: ast.Call, name: str) -> str:
 
 
 def _executed(function: ast.FunctionDef) -> list[ast.Call | ast.Assign]:
-    """The calls and assignments in a function, in the order of the text."""
+    """Return the calls and assignments in a function, in source order."""
 
     def key(node: ast.Call | ast.Assign) -> tuple[int, int]:
         if isinstance(node, ast.Call):
@@ -228,7 +228,7 @@ def _executed(function: ast.FunctionDef) -> list[ast.Call | ast.Assign]:
 
 
 def _partition(call: ast.Call) -> str:
-    """The function behind `self.partitions[0](...)`, "" for another call."""
+    """Return the function that `self.partitions[0](...)` calls, "" for any other call."""
     match call.func:
         case ast.Subscript(ast.Attribute(attr="partitions"), ast.Constant(value=int(number))):
             return f"partition_{number}"
@@ -236,7 +236,7 @@ def _partition(call: ast.Call) -> str:
 
 
 def dotted(node: ast.expr, aliases: Mapping[str, str]) -> str:
-    """A name with its attributes, "" for anything else."""
+    """Return a dotted name, "" for any other expression."""
     parts: list[str] = []
     while isinstance(node, ast.Attribute):
         parts.append(node.attr)
@@ -247,7 +247,7 @@ def dotted(node: ast.expr, aliases: Mapping[str, str]) -> str:
 
 
 def _definitions(tree: ast.Module) -> Iterator[Definition]:
-    """Each `name = async_compile...(...)`, without the alternatives of another kernel."""
+    """Yield each `name = async_compile...(...)`, without the alternatives of another kernel."""
     found: dict[str, tuple[str, ast.Call]] = {}
     for statement in tree.body:
         if not (isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Call)):
@@ -265,6 +265,7 @@ def _definitions(tree: ast.Module) -> Iterator[Definition]:
         if name in alternatives:
             continue
         if method in _ALTERNATIVES:
+            # Only one alternative runs, so the group counts as one kernel, described by its first.
             method, call = next(found[each] for each, of in alternatives.items() if of == name)
         language = method.partition("_")[0]
         yield Definition(name, language, _compiled_for(call, language), _longest_text(call))
@@ -283,7 +284,7 @@ def _compiled_for(call: ast.Call, language: str) -> str:
 
 
 def _device_of_allocation(value: ast.expr) -> str:
-    """The device type in `empty_strided_cuda(...)` and `rand_strided(..., device="cuda:0")`."""
+    """Return the device type in `empty_strided_cuda(...)` or `rand_strided(..., device=...)`."""
     if not (isinstance(value, ast.Call) and isinstance(value.func, ast.Name)):
         return ""
     for keyword in value.keywords:
@@ -317,8 +318,8 @@ class CudagraphSkip:
 
     Attributes:
         reason: torch's words.
-        file, line, code: the user's line that torch names, "" and 0 for none.
-        compile_id: of the compilation, "" where torch does not say.
+        file, line, code: the user's line that torch names; "", 0 and "" if it names none.
+        compile_id: id of the compilation, "" if torch does not report it.
     """
 
     reason: str
@@ -334,7 +335,9 @@ class CudagraphSkip:
 def skips_of(
     compiled: Iterable[Compilation], counters: Mapping[str, Mapping[Any, int]]
 ) -> tuple[CudagraphSkip, ...]:
-    """The graphs that got no CUDA graph: those with a reason, then the others that were counted.
+    """Return the graphs without a CUDA graph, those with a reason first.
+
+    The counter may exceed the number of reasons; `NO_REASON` fills in.
 
     Args:
         compiled: the compilations.

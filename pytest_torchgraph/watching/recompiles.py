@@ -1,4 +1,4 @@
-"""Recompilations, with the guards that failed put into words."""
+"""Recompilations, with their failed guards described in words."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from .failed_guards import FailedGuard, details, failed_guard, reasons
 from .guards.look import look
 
 FIRST_DYNAMIC = "; the size is dynamic from "
-"""What stands behind the words for a size that is dynamic from this compilation on."""
+"""Suffix of a recompile reason for a size that became dynamic."""
 _WRAPPERS = (("_dynamo",), ("nn", "modules"))
-"""Where torch has the functions that it wraps what it compiles in, and modules of its own."""
+"""Parts of torch that hold its modules and the functions that wrap compiled callables."""
 _ID = re.compile(r"\s*(!?\d+(?:/\d+)*):\s*(.*)", re.DOTALL)
-"""A cache miss as torch writes it: the id of the capture, and why it does not fit."""
+"""A cache miss as torch writes it: the id of the capture and the reason it does not fit."""
 _SYMBOLIC = re.compile(r'"(?:Sym\(|[a-z]\w*\[[^\]"]*\bs\d+)')
 """A symbolic size in a graph that Dynamo printed."""
 _NEW_NODE = re.compile(
@@ -27,7 +27,7 @@ _NEW_SIZES = re.compile(
     r"Cache miss due to (\d+) changed tensor shapes \(total of (\d+)\): (.*)", re.DOTALL
 )
 _HINT = re.compile(r"^\s*Hint: (.+)$", re.MULTILINE)
-"""Advice in the reason for which Dynamo refuses to compile."""
+"""Hint in the reason with which Dynamo refuses to compile."""
 
 
 @dataclass(frozen=True)
@@ -35,16 +35,16 @@ class Recompile:
     """Code that Dynamo compiled again, or refused to, or a backward that was captured again.
 
     Attributes:
-        function: name of the function; `backward` for what compiled autograd captured.
-        file, line: where its code begins; the file as in `GraphBreak`; "" and 0 for a backward.
-        reasons: each guard that failed, in words, that of the latest compilation first.
-        compile_id: of the new compilation.
-        limit_hit: whether Dynamo refused, because the code had been compiled too often: it runs
-            eagerly from then on, in silence.
+        function: name of the function; `backward` for a capture by compiled autograd.
+        file, line: start of its code; the file as in `GraphBreak`; "" and 0 for a backward.
+        reasons: each failed guard in words, starting with that of the latest compilation.
+        compile_id: id of the new compilation.
+        limit_hit: True if Dynamo refused because the code had been compiled too often. The code
+            then runs eagerly, in silence.
         path: the file as Dynamo names it, "" for a backward.
-        failed_guards: each guard that failed, with the line that made it, the old and the new
-            value, torch's hint and the stack; in the order of `reasons`.
-        hint: what torch advises where it refused, "" elsewhere.
+        failed_guards: each failed guard, with the line that created it, the old and the new value,
+            torch's hint and the stack; in the order of `reasons`.
+        hint: torch's advice if it refused to compile, else "".
     """
 
     function: str
@@ -67,7 +67,7 @@ class Recompile:
 
 
 def recompiles_of(compiled: Sequence[Compilation]) -> tuple[Recompile, ...]:
-    """The recompilations among compilations, in order."""
+    """Return the recompilations among compilations, in order."""
     again = _compiled_after_reset(compiled)
     recompiles = []
     for number, each in enumerate(compiled):
@@ -80,22 +80,21 @@ def recompiles_of(compiled: Sequence[Compilation]) -> tuple[Recompile, ...]:
 
 
 def _compiled_after_reset(compiled: Sequence[Compilation]) -> set[int]:
-    """The numbers of compilations of code that was compiled before a reset of Dynamo, and after it.
-
-    Dynamo numbers code in the order in which it first compiles it, and begins at 0 after a reset:
-    it was reset before each number that is no higher than an earlier one. A reset of ours, as by a
-    capture, does not count: the user's code is not the reason.
-    """
+    """Return the indexes of compilations that repeat work done before a reset of Dynamo."""
     resets, highest = 0, -1
     first: dict[tuple[object, ...], int] = {}
     found = set()
     for number, each in enumerate(compiled):
         if each.id is None or each.id.frame is None or each.id.compile:
             continue
+        # Dynamo numbers code in the order of first compilation and restarts at 0 after a reset, so
+        # a number that is not higher than an earlier number marks a reset.
         resets += each.id.frame <= highest
         highest = each.id.frame
         if each.failure or not each.ops:
             continue
+        # Resets by this package, for example in a capture, are not due to the user's code. With
+        # `own_resets` in the key they do not count.
         key = (each.code_hash, each.file, each.line, each.function, each.own_resets)
         if first.setdefault(key, resets) < resets:
             found.add(number)
@@ -118,8 +117,7 @@ def _after_reset(compiled: Compilation) -> Recompile:
 
 
 def _recapture(compiled: Compilation) -> Recompile:
-    """A backward that compiled autograd captured again."""
-    # torch repeats the reasons of the captures before.
+    # torch repeats the reasons of earlier captures.
     own = [miss for miss in compiled.cache_misses if miss.startswith(f"{compiled.id}:")]
     guards = tuple(map(_missed, own or compiled.cache_misses))
     words = tuple(each.words for each in guards)
@@ -134,7 +132,7 @@ def _missed(miss: str) -> FailedGuard:
 
 
 def _recompile(compiled: Compilation, earlier: Sequence[Compilation]) -> Recompile:
-    """A frame that Dynamo compiled again, or refused to."""
+    """Describe a frame that Dynamo compiled again, or refused to."""
     assert compiled.id is not None
     same_frame = [
         each
@@ -155,7 +153,7 @@ def _recompile(compiled: Compilation, earlier: Sequence[Compilation]) -> Recompi
             for number, sight in enumerate(sights)
         )
     )
-    # torch wraps what has no Python code of its own, such as a module of torch.nn, in a function.
+    # torch wraps callables without Python code of their own, such as torch.nn modules.
     wrapped = bool(known.callable_name) and any(is_torch_file(known.file, *p) for p in _WRAPPERS)
     nowhere = in_backward or wrapped or not known.file
     return Recompile(
@@ -176,10 +174,10 @@ def _is_dynamic(compiled: Compilation) -> bool:
 
 
 def miss_in_words(miss: str) -> str:
-    """A cache miss of compiled autograd, as a person would say it.
+    """Describe a cache miss of compiled autograd in plain words.
 
     Args:
-        miss: torch's text, without the id of the capture before it.
+        miss: torch's text, without the leading capture id.
     """
     text = miss.strip()
     node = _NEW_NODE.match(text)

@@ -1,4 +1,4 @@
-"""All that a watch saw: compilations, breaks, recompilations, runs, and eager calls."""
+"""The record of a watch: compilations, graph breaks, recompilations, runs and eager calls."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .output_code import CudagraphSkip, skips_of
 from .recompiles import Recompile, recompiles_of
 
 _IN_TORCH = "skipfiles"
-"""A word of Dynamo's reason for leaving code of torch's to the interpreter."""
+"""Marker in Dynamo's reason for skipping torch's own code."""
 
 
 @dataclass(frozen=True)
@@ -32,15 +32,15 @@ class EagerCall:
 
     Attributes:
         function: name of the function, or of the module's class.
-        file, line: where it begins; the file as in `GraphBreak`; "" and 0 if it has no code.
+        file, line: start of its code; the file as in `GraphBreak`; "" and 0 if it has no code.
         kind: "stance" (`torch.compiler.set_stance`), "limit" (a recompile limit), "disabled"
-            (`torch.compiler.disable` or `torch._dynamo.config.disable`), "skipped" (Dynamo gave the
-            frame up, or a mode, a transform or a trace was active; also a call of what
-            `torch.compiler.precompile` made, which runs unseen) or "backend" (it raised under
-            `torch._dynamo.config.suppress_errors`).
+            (`torch.compiler.disable` or `torch._dynamo.config.disable`), "skipped" (Dynamo skipped
+            the frame, or a mode, transform or trace was active; also a call of a
+            `torch.compiler.precompile` result, which cannot be observed) or "backend" (the backend
+            raised under `torch._dynamo.config.suppress_errors`).
         reason: Dynamo's words, or ours.
-        count: how many calls.
-        calls: how often the function was called, compiled or not.
+        count: number of eager calls.
+        calls: number of all calls of the function, compiled or eager.
     """
 
     function: str
@@ -62,12 +62,12 @@ class EagerCall:
 def eager_calls_of(
     callables: Iterable[CompiledCallable], recompiles: Iterable[Recompile]
 ) -> Iterator[tuple[EagerCall, EagerCause | None]]:
-    """The calls that ran eagerly, each with its cause as it was observed.
+    """Return the eager calls, each with its observed cause.
 
     Args:
-        callables: those that were called.
-        recompiles: the recompilations. Code that reached a limit outside of every call, as in a
-            captured backward, is known from them alone, and has no cause.
+        callables: the callables that were called.
+        recompiles: the recompilations. Code can reach a recompile limit outside any call, for
+            example in a captured backward. Only the recompilations show this, and it has no cause.
     """
     limits = {(each.path, each.line): each for each in recompiles if each.limit_hit}
     told = set()
@@ -94,7 +94,7 @@ def _limit_in_words(recompile: Recompile) -> str:
 
 
 def _in_words(cause: EagerCause, callee: CompiledCallable) -> str:
-    """A cause, with the frame that it is about if that is not the callable's own."""
+    """Describe a cause, naming its frame unless that is the callable's own."""
     if _IN_TORCH in cause.reason and not is_user_file(cause.file):
         return (
             f"{cause.reason}: a module of torch's own is not compiled by itself; compile a module "
@@ -108,20 +108,20 @@ def _in_words(cause: EagerCause, callee: CompiledCallable) -> str:
 
 @dataclass(frozen=True, eq=False)
 class WatchRecord:
-    """All that a watch had seen at one moment, or the part of it that is about some code.
+    """A snapshot of a watch, or the part of it that concerns some code.
 
     Attributes:
-        compiled: the compilations, in order.
-        runs: how often each compiled graph ran.
-        counters: the change of `torch._dynamo.utils.counters`, by group.
-        callables: the compiled callables that were called.
-        mesh_dimensions: what process groups were for, see `EventRecorder`.
-        disabled: the setting that switched `torch.compile` off for the process, "" for none.
-        opened: whether the watch was ever entered.
-        warmed_up: whether the first calls were made before, and no graph is to be expected.
-        part: the arguments of `only` that restricted it, in words, "" for everything.
-        compiled_in_all: the functions that were compiled in all, with their files and lines, where
-            it is a part.
+        compiled: compilations, in order.
+        runs: run count of each compiled graph.
+        counters: change of `torch._dynamo.utils.counters`, by group.
+        callables: compiled callables that were called.
+        mesh_dimensions: purpose of each process group, see `EventRecorder`.
+        disabled: the setting that disabled `torch.compile` in this process, "" if none did.
+        opened: True if the watch was ever entered.
+        warmed_up: True if the first calls were made earlier, so no graph is expected.
+        part: the arguments of `only` that restricted the record, in words, "" if unrestricted.
+        compiled_in_all: all compiled functions with their files and lines, if the record is
+            restricted.
     """
 
     compiled: tuple[Compilation, ...]
@@ -137,43 +137,43 @@ class WatchRecord:
 
     @property
     def state(self) -> tuple[Any, ...]:
-        """A value that changes whenever the watch sees something more."""
+        """Return a value that changes whenever the watch records something new."""
         entries = tuple((each.entries, each.uncompiled.total()) for each in self.callables)
         return len(self.compiled), tuple(map(_progress, self.compiled)), dict(self.runs), entries
 
     @cached_property
     def breaks(self) -> tuple[GraphBreak, ...]:
-        """The graph breaks, one `GraphBreak` for each file, line and kind."""
+        """Graph breaks, one `GraphBreak` per file, line and kind."""
         return breaks_of(self.compiled)
 
     @cached_property
     def cache_bypasses(self) -> tuple[CacheBypass, ...]:
-        """What keeps AOTAutograd's cache from ever serving what was compiled."""
+        """Reasons why AOTAutograd's cache can never serve the compiled graphs."""
         return bypasses_of(self.compiled)
 
     @cached_property
     def cudagraph_skips(self) -> tuple[CudagraphSkip, ...]:
-        """The graphs that got no CUDA graph, though one was asked for."""
+        """Graphs without a CUDA graph, though one was requested."""
         return skips_of(self.compiled, self.counters)
 
     @cached_property
     def recompiles(self) -> tuple[Recompile, ...]:
-        """The recompilations, in order."""
+        """Recompilations, in order."""
         return recompiles_of(self.compiled)
 
     @cached_property
     def eager_calls(self) -> tuple[EagerCall, ...]:
-        """The calls of compiled callables that ran eagerly, by callable and reason."""
+        """Eager calls of compiled callables, grouped by callable and reason."""
         return tuple(call for call, _ in eager_calls_of(self.callables, self.recompiles))
 
     @cached_property
     def executions(self) -> dict[str, int]:
-        """How often each compiled graph ran, by compile id; a backward has `backward` behind it."""
+        """Run count per compiled graph, keyed by compile id (backward graphs: `"0/0 backward"`)."""
         return {str(run): count for run, count in sorted(self.runs.items(), key=_by_id) if count}
 
     @property
     def frames(self) -> dict[str, int]:
-        """How often each frame ran compiled, in whichever of its compilations.
+        """Return the number of compiled runs of each frame, over all its compilations.
 
         The key is the compile id without its last number: `0` for `0/0` and `0/1`.
         """
@@ -185,16 +185,16 @@ class WatchRecord:
 
     @property
     def ran_earlier(self) -> list[str]:
-        """The compile ids of the graphs that ran here and were compiled before the watch."""
+        """Return the compile ids of graphs that ran in the watch but were compiled before it."""
         here = {str(each.id) for each in self.compiled}
         return [run.id for run, count in self.runs.items() if count and run.id not in here]
 
     def only(self, within: Any, function: str | None) -> WatchRecord:
-        """The part that is about some code.
+        """Restrict the record to some code.
 
         Args:
-            within: a path or an importable package, None for all.
-            function: a glob for the name of the function or module, None for all.
+            within: a path or an importable package, `None` for all code.
+            function: a glob for the name of the function or module, `None` for all.
         """
 
         def matches(file: str, *names: str) -> bool:
@@ -237,10 +237,10 @@ def _progress(compiled: Compilation) -> tuple[int, int, bool]:
 
 
 def record_of(recorder: EventRecorder) -> WatchRecord:
-    """Read what a recorder has recorded until now.
+    """Take a snapshot of a recorder.
 
     Raises:
-        TorchGraphError: if the observers failed, which the watched code does not notice.
+        TorchGraphError: if the observers failed. The watched code does not notice that.
     """
     if recorder.broken is not None:
         raise TorchGraphError(

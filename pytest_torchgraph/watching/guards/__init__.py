@@ -1,8 +1,6 @@
-"""Guards that failed: what torch says of them, and what it does not say.
+"""Failed guards: torch's report of them, and the details that it omits.
 
-text    torch's text of a guard, taken apart: check, lines, hints, stack
-checks  what a guard checks: the subject, what it was, the words for it
-read    reads of the user's variables that run no code of the user's
-shown   values as messages show them
-look    what is to be seen while torch says why it compiles again
+checks  what a guard checks: the subject, its old value, the words for it
+read    torch's text of a guard, parsed; reads of variables that run no code of the user's
+look    details observed while torch reports why it recompiles; values as messages show them
 """

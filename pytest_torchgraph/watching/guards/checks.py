@@ -1,4 +1,4 @@
-"""What a guard that failed had checked, in words."""
+"""Checks of failed guards, in words."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from ...convert.placeholders import source_to_fqn
 from ...convert.source_lines import relative
 
 Reads = Literal["", "value", "length", "type", "object", "sizes", "state", "marks", "keys", "modes"]
-"""What of its subject a guard checks, so that the new value can be read."""
+"""The aspect of its subject that a guard checks; determines how the new value is read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What a guard checks.
+    """A check of a guard, with the words for its failure.
 
     Attributes:
-        words: what is to be said, with `{was}` and `{now}` in it.
-        subject: Dynamo's source of the value, as `self.calls` or `G['SCALE']`; "" for none.
-        was: what the value was, or had to be, as text; "" where torch does not say it.
-        now: what it is, "" where torch does not say it.
+        words: description of the failure, with `{was}` and `{now}` as placeholders.
+        subject: Dynamo's source of the value, such as `self.calls` or `G['SCALE']`; "" for none.
+        was: the old or required value, as text; "" if torch does not report it.
+        now: the new value, "" if torch does not report it.
         reads: see `Reads`.
-        unknown: the words where it is not known what the value is now.
+        unknown: the description to use if the new value is unknown.
     """
 
     words: str
@@ -35,10 +35,10 @@ class Check:
     unknown: str = ""
 
     def in_words(self, now: str = "") -> str:
-        """What is to be said.
+        """Describe the failure.
 
         Args:
-            now: what the value is now, where torch does not say it.
+            now: the new value, if torch does not report it.
         """
         now = self.now or now
         words = self.words if now or not self.unknown else self.unknown
@@ -46,22 +46,22 @@ class Check:
 
 
 BACKEND = "BACKEND_MATCH failure"
-"""How torch says that no guard failed, but that the backend is another one."""
+"""torch's text if no guard failed, but the backend differs."""
 
 _Make = Callable[[re.Match[str]], Check]
 
 _NUMBER = re.compile(r"(?<![\d.])\d{6,}(?![\d.])")
-"""An id of an object: another one in each run."""
+"""An object id, which differs in each run."""
 _ADDRESS = re.compile(r"(?: of type object)? at 0x[0-9a-f]+|\(id=0x[0-9a-f]+\)")
 _CODE = re.compile(r"code object (\S+), file \"(.+?)\", line (\d+)")
 _SIZE = re.compile(r"([\w.\[\]']+)\.(size|stride)\(\)\[(\d+)\]")
 _MODULE = re.compile(r"\b_(?:modules|parameters|buffers)\[")
-"""Part of the source of something that belongs to a module."""
+"""Part of the source of a value that belongs to a module."""
 _IMPORTED = re.compile(r"G\['__import_(\w+)'\]")
-"""A global of Dynamo's own for a module, dots written as `_dot_`."""
+"""Dynamo's own global for a module, with dots written as `_dot_`."""
 _GLOBAL = re.compile(r"G\['(\w+)'\]")
 _UNSPECIALIZED = re.compile(r"___as_tensor\((.+?)\)\.item\(\)")
-"""The source of a float that Dynamo had made an input of the graph, as a tensor."""
+"""Source of a float that Dynamo had made a graph input, as a tensor."""
 _MARKS = r"_dynamo_(?:dynamic|weak_dynamic|static|unbacked|strict_unbacked)_indices"
 
 _STATES = {
@@ -75,7 +75,7 @@ _AUTOCAST = re.compile(r"autocast\((\w+)\)_enabled")
 
 
 def check_of(text: str) -> Check:
-    """What a guard checks.
+    """Parse the check of a guard.
 
     Args:
         text: `GuardText.check`.
@@ -125,7 +125,7 @@ _OF_TENSORS: tuple[tuple[str, _Make], ...] = (
         _dispatch_keys,
     ),
 )
-"""Beginnings of what a failed guard says of a tensor."""
+"""Prefixes of a failed guard's message about a tensor."""
 
 
 def _type(match: re.Match[str]) -> Check:
@@ -204,7 +204,7 @@ def _marked(match: re.Match[str]) -> Check:
 
 
 def marked(source: str) -> Check:
-    """The check that no dimension of a tensor is marked."""
+    """Return the check that no dimension of a tensor is marked."""
     return Check(
         f"{thing(source)}: {{now}}, and was not",
         source,
@@ -297,7 +297,7 @@ _CHECKS: tuple[tuple[str, _Make], ...] = (
     ),
     (r"(?!.*\.(?:size|stride)\(\))(.+?) == (.+)\Z", _equality),
 )
-"""Beginnings of guards that failed."""
+"""Prefixes of failed guards."""
 
 
 def _other(text: str) -> Check:
@@ -309,18 +309,18 @@ def _other(text: str) -> Check:
 
 
 def sizes_in(text: str) -> list[tuple[str, str, int]]:
-    """The sizes and strides in the text of a guard: source of the tensor, which, and dimension."""
+    """Return the sizes and strides in the text of a guard as (tensor source, kind, dimension)."""
     found = [(each[1], each[2], int(each[3])) for each in _SIZE.finditer(text)]
     return list(dict.fromkeys(found))
 
 
 def size_in_words(source: str, which: str, dim: int) -> str:
-    """`size of dim 0 of argument x`."""
+    """Describe a size or stride, such as `size of dim 0 of argument x`."""
     return f"{which} of dim {dim} of {thing(source)}"
 
 
 def thing(name: str) -> str:
-    """The source that a guard is about, in words: an argument, a global, or a part of one."""
+    """Describe the source of a guard: an argument, a global, or a part of either."""
     name = name.strip()
     if name.isidentifier():
         return f"argument {name}"
@@ -336,13 +336,13 @@ def thing(name: str) -> str:
 
 
 def masked(text: str) -> str:
-    """A guard's text without what is another one elsewhere: ids, addresses, the machine's paths."""
+    """Mask the parts of a guard's text that differ elsewhere: ids, addresses, machine paths."""
     text = re.sub(r'file "(.+?)"', lambda file: f'file "{relative(file[1])}"', text)
     return _NUMBER.sub("...", _ADDRESS.sub("", text))
 
 
 def readable(check: str) -> str:
-    """A guard's text as a person reads it, without torch's names for its own helpers."""
+    """Return a guard's text in readable form, without torch's names for its own helpers."""
     text = masked(check)
     for pattern, words in _READABLE:
         text = re.sub(pattern, words, text)
@@ -357,4 +357,4 @@ _READABLE = (
     (r"(check_tensor\(.+?), device=None", r"\1"),
     (r"___check_", "check_"),
 )
-"""Parts of guards, with what stands for them."""
+"""Parts of guards, with their replacements."""

@@ -1,4 +1,4 @@
-"""What is to be seen while torch says why it compiles again, and what it does not say itself."""
+"""Details of failed guards, observed while torch reports why it recompiles."""
 
 from __future__ import annotations
 
@@ -41,23 +41,23 @@ _MARKS = {
 }
 _AUTOCAST = ("cpu", "cuda", "xpu", "mps")
 _ADVICE = "If this is unexpected, "
-"""How torch's advice begins where the backend is another one."""
+"""Prefix of torch's advice if the backend differs."""
 _DTYPES = {5: torch.float16, 6: torch.float32, 7: torch.float64, 15: torch.bfloat16}
-"""Some of torch's numbers of dtypes, as the guard of the process's state has them."""
+"""Some of torch's dtype numbers, as the guard on the global state has them."""
 
 _CELL = re.compile(r"(.+)\.__closure__\[(\d+)\]\.cell_contents")
-"""The source of a variable of a closure."""
+"""Source of a closure variable."""
 
 
 class Sight(NamedTuple):
-    """What was seen when a guard had failed; plain text, no object of the user's.
+    """Observations about a failed guard; plain text, no object of the user's.
 
     Attributes:
-        text: torch's, taken apart; with the lines of the guard also where its reason lacks them.
-        check: what the guard checks.
-        now: what the value is now, "" where that is not known.
-        guard: the guard as torch had written it when it was made, "" where that is the reason.
-        is_static: whether `dynamic=False` was asked for: each size is a compilation of its own.
+        text: torch's text, parsed; includes the guard's lines even if torch's reason lacks them.
+        check: the check of the guard.
+        now: the new value, "" if unknown.
+        guard: the guard as torch wrote it when it was created, "" if that is the reason itself.
+        is_static: True if `dynamic=False` was requested: each size is compiled separately.
     """
 
     text: GuardText
@@ -68,27 +68,27 @@ class Sight(NamedTuple):
 
     @property
     def words(self) -> str:
-        """What is to be said of it."""
+        """Description of the failed guard."""
         return self.check.in_words(self.now)
 
 
 def look(reason: str, miss: torch_private.CacheMiss | None) -> Sight:
-    """See all there is of a guard that failed.
+    """Observe all details of a failed guard.
 
     Args:
-        reason: torch's.
-        miss: what Dynamo has before it, None where that is not known.
+        reason: torch's reason.
+        miss: the cache miss that torch is reporting, `None` if unknown.
     """
     text = parse(reason)
     if miss is not None:
-        with contextlib.suppress(Exception):  # a release of torch may keep its guards otherwise
+        with contextlib.suppress(Exception):  # a torch release may store its guards differently
             return _look_at(text, miss)
     return Sight(text, check_of(text.check))
 
 
 def _look_at(text: GuardText, miss: torch_private.CacheMiss) -> Sight:
     entry = miss.entry(text.compile_id)
-    if not text.check:  # how torch before 2.11 says it
+    if not text.check:  # torch before 2.11 reports another backend by an empty check
         text = text._replace(check=BACKEND)
     if text.check.startswith(BACKEND):
         return _look_at_backends(text, entry, miss)
@@ -101,7 +101,7 @@ def _look_at(text: GuardText, miss: torch_private.CacheMiss) -> Sight:
         text = text._replace(lines=own.lines, hints=(*text.hints, *own.hints))
     text = text._replace(lines=tuple(_found(line, text, miss) for line in text.lines))
     written = _as_written(check.subject, miss)
-    if written:  # torch 2.13 has a hint that says the same, and no more
+    if written:  # torch 2.13 has a hint that only repeats this
         check = _renamed(check, written)
         text = text._replace(hints=tuple(h for h in text.hints if not h.startswith('guard on "')))
     for name in miss.free:
@@ -112,7 +112,7 @@ def _look_at(text: GuardText, miss: torch_private.CacheMiss) -> Sight:
 
 
 def _as_written(source: str, miss: torch_private.CacheMiss) -> str:
-    """A source as the code has it: `model.scale` for that of a cell of a function's closure."""
+    """Return a closure source as written in the code, for example `model.scale`; "" for others."""
     cell = _CELL.match(source)
     if cell is None:
         return ""
@@ -123,7 +123,7 @@ def _as_written(source: str, miss: torch_private.CacheMiss) -> str:
 
 
 def _renamed(check: Check, written: str) -> Check:
-    """The check, with what its source is in the code."""
+    """Replace the source in a check's words by the expression in the code."""
     before, after = thing(check.subject), thing(written)
     if written.isidentifier():
         after = f"variable {written} of a closure"
@@ -135,7 +135,7 @@ def _renamed(check: Check, written: str) -> Check:
 
 
 def _is_static(check: Check, miss: torch_private.CacheMiss) -> bool:
-    """Whether it was asked for that a size is fixed."""
+    """Return True if a fixed size was requested."""
     marks = own_attributes(read(check.subject, miss.locals, miss.globals))
     return "_dynamo_static_indices" in marks or attribute(miss.backend, "dynamic") is False
 
@@ -143,11 +143,11 @@ def _is_static(check: Check, miss: torch_private.CacheMiss) -> bool:
 def _own_guard(
     text: GuardText, check: Check, guards: Iterable[torch_private.LeafGuard]
 ) -> tuple[GuardText | None, bool]:
-    """The guard that a reason without a line is about.
+    """Find the guard for a reason without a line.
 
     Returns:
-        the guard, and whether it is the one that failed: else it is another one of the same value
-        or of a part of it, which was made where that was used first.
+        The guard, and True if it is the guard that failed. Otherwise it is another guard of the
+        same value, or of a part of it, created where that value was first used.
     """
     subject = check.subject
     if not subject:
@@ -160,6 +160,7 @@ def _own_guard(
             own = parse(without_scope(guard.texts[0]))
             if guard.kind == "TENSOR_MATCH" and is_tensor:
                 return own, True
+            # Another guard of the same value: its line is where the value was first used.
             known = known or (own if own.lines else None)
         elif inside is None and source.startswith((f"{subject}[", f"list(dict.keys({subject}))")):
             own = parse(without_scope(guard.texts[0]))
@@ -170,7 +171,7 @@ def _own_guard(
 def _which_is_marked(
     check: Check, guards: Iterable[torch_private.LeafGuard], miss: torch_private.CacheMiss
 ) -> Check:
-    """The check with the tensor that is marked, which torch does not name."""
+    """Add the marked tensor to the check, because torch does not name it."""
     for guard in guards:
         source = without_scope(guard.source)
         if guard.kind == "DIMENSION_DYNAMIC_MARKING_GUARD" and any(_marks(source, miss)):
@@ -179,7 +180,7 @@ def _which_is_marked(
 
 
 def _now(check: Check, entry: Any, miss: torch_private.CacheMiss) -> str:
-    """What the subject of a guard is now, in words; "" where it cannot be read."""
+    """Describe the current value of a guard's subject; "" if it cannot be read."""
     if check.now or not check.reads:
         return ""
     if check.reads == "state":
@@ -215,13 +216,13 @@ def _sizes(text: str, miss: torch_private.CacheMiss) -> Iterator[str]:
 
 
 def _shape(tensor: Any, which: str) -> tuple[Any, ...]:
-    """The sizes or strides of a tensor of torch's own types."""
+    """Return the sizes or strides of a tensor of torch's own types, empty for other types."""
     own = type(tensor) in (torch.Tensor, torch.nn.Parameter)
     return torch_private.shape_of(tensor, which) if own else ()
 
 
 def _marks(source: str, miss: torch_private.CacheMiss) -> Iterator[str]:
-    """The marks of a tensor, in words."""
+    """Describe the marks of a tensor."""
     own = own_attributes(read(source, miss.locals, miss.globals))
     for name, function in _MARKS.items():
         dims = own.get(name)
@@ -230,7 +231,7 @@ def _marks(source: str, miss: torch_private.CacheMiss) -> Iterator[str]:
 
 
 def _state(name: str, entry: Any) -> str:
-    """What a part of the state of the process is, and was."""
+    """Describe the current and the earlier value of a part of the process state."""
     if name == "grad_mode":
         return f"was {not torch.is_grad_enabled()}, is {torch.is_grad_enabled()}"
     if name == "default_dtype":
@@ -242,7 +243,7 @@ def _state(name: str, entry: Any) -> str:
     if name == "deterministic_algorithms":
         now = torch.are_deterministic_algorithms_enabled()
         return f"was {not now}, is {now}"
-    if name == "autocast":  # before torch 2.11
+    if name == "autocast":  # torch before 2.11
         on = ", ".join(each for each in _AUTOCAST if torch.is_autocast_enabled(each))
         return f"is True on {on}" if on else "is False"
     if name.startswith("autocast(") and name.endswith(")_enabled"):
@@ -252,7 +253,7 @@ def _state(name: str, entry: Any) -> str:
 
 
 def _state_then(entry: Any) -> dict[str, Any]:
-    """The state of the process that a compilation was made for, as far as torch keeps it."""
+    """Return the process state that a compilation was made for, as far as torch keeps it."""
     for guard in torch_private.leaf_guards(entry):
         if guard.kind == "GLOBAL_STATE":
             _, found, state = guard.texts[0].partition(" against ")
@@ -264,12 +265,12 @@ def _state_then(entry: Any) -> dict[str, Any]:
 
 
 def _modes() -> list[str]:
-    """The modes of torch functions that are in force, outermost first."""
+    """Return the active torch function modes, outermost first."""
     return [type_name(type(mode)) for mode in torch_private.torch_function_modes()]
 
 
 def _look_at_backends(text: GuardText, entry: Any, miss: torch_private.CacheMiss) -> Sight:
-    """See which two `torch.compile` objects over one function there are."""
+    """Find the two `torch.compile` objects that wrap one function."""
     _, found, advice = text.check.partition(_ADVICE)
     text = text._replace(check=BACKEND, hints=(_ADVICE + advice,) if found else ())
     check = check_of(BACKEND)
@@ -283,7 +284,7 @@ def _look_at_backends(text: GuardText, entry: Any, miss: torch_private.CacheMiss
 
 
 def _found(line: GuardLine, text: GuardText, miss: torch_private.CacheMiss) -> GuardLine:
-    """A line with the path of its file, of which torch may write the end alone."""
+    """Complete the file path of a line, because torch may write only its end."""
     in_stack = [each for each in text.stack if each.line == line.line]
     known = [each.file for each in in_stack if each.file.endswith(line.file)]
     for file in [*known, torch_file(line.file), *_candidates(line.file, miss)]:
@@ -293,7 +294,7 @@ def _found(line: GuardLine, text: GuardText, miss: torch_private.CacheMiss) -> G
 
 
 def _candidates(end: str, miss: torch_private.CacheMiss) -> Iterator[str]:
-    """The files whose path has this end: that of the code first, then those of all modules."""
+    """Yield the files whose path ends so: first the file of the code, then those of all modules."""
     if miss.file.endswith(end):
         yield miss.file
     for module in list(sys.modules.values()):
@@ -303,21 +304,21 @@ def _candidates(end: str, miss: torch_private.CacheMiss) -> Iterator[str]:
 
 
 _MOST = 60
-"""Characters of a value that are shown."""
+"""Maximum number of characters shown of a value."""
 _TORCHS = (torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size)
 _BRACKETS: dict[Any, Any] = {list: "[]", tuple: "()", set: ("{", "}")}
 _PLAIN = (int, float, bool, str, complex, type(None))
 _FEW = 5
-"""Items of a container that are written out, where all are plain values."""
+"""Maximum number of container items written out, if all are plain values."""
 _BITS = 200
-"""Bits above which a number is not written out."""
+"""Size in bits above which a number is not written out."""
 
 
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 
 def shown(value: Any) -> str:
-    """A value in a few characters, "" for `UNKNOWN`."""
+    """Return a short text for a value, "" for `UNKNOWN`."""
     if value is UNKNOWN:
         return ""
     kind = type(value)
@@ -329,7 +330,7 @@ def shown(value: Any) -> str:
         size = str.__len__(value)
         start = str.__getitem__(value, slice(_MOST))
         return str.__repr__(start) + (f"... ({size} long)" if size > _MOST else "")
-    for number in (int, float):  # also one of numpy's
+    for number in (int, float):  # includes subclasses such as numpy's
         if isinstance(value, number) and kind is not bool:
             return number.__repr__(value)
     if kind in (bool, complex, type(None)) or kind in _TORCHS:
@@ -340,7 +341,7 @@ def shown(value: Any) -> str:
 
 
 def type_name(kind: type) -> str:
-    """The full name of a type; of a built-in one its name alone."""
+    """Return the full name of a type; for a built-in type only its name."""
     name: str = type.__getattribute__(kind, "__qualname__")
     module = attribute(kind, "__module__")
     if not isinstance(module, str) or module == "builtins":
@@ -349,7 +350,7 @@ def type_name(kind: type) -> str:
 
 
 def backend_in_words(backend: Any) -> str:
-    """What was given to `torch.compile` as backend, with the options, as it is called.
+    """Describe the backend and options as a call of `torch.compile`.
 
     Args:
         backend: torch's wrapper, or the callable itself.
@@ -369,7 +370,7 @@ def backend_in_words(backend: Any) -> str:
     ]
     given = own.get("kwargs") or {}
     options += [f"{key}={_option(value)}" for key, value in given.items()]
-    config = own.get("config")  # of inductor: mode and options, put together
+    config = own.get("config")  # inductor merges mode and options into this
     options += [f"options={_option(config)}"] * bool(config)
     return f"torch.compile({', '.join(options)})"
 

@@ -1,9 +1,9 @@
-"""torch's text of a guard that failed, and reads of variables that run none of the user's code.
+"""torch's text of a failed guard, and reads of variables that run none of the user's code.
 
-Dynamo's guards read in C, past properties and `__getattr__`, and so does this: own attributes,
-class attributes that are no descriptors, items of the built-in containers.
+Dynamo's guards read in C, past properties and `__getattr__`. The reads here do the same: own
+attributes, class attributes that are not descriptors, and items of built-in containers.
 
-It has this form, where all but the check may be missing:
+torch's text has this form; every part except the check is optional:
 
     0/0: self.calls == 0   # self.calls += 1  # net.py:50 in forward (HINT: make it a tensor)
     User stack trace:
@@ -22,12 +22,12 @@ from typing import Any, NamedTuple
 from ...convert.source_lines import frames_in
 
 UNKNOWN: Any = type("Unknown", (), {"__repr__": lambda _: "UNKNOWN"})()
-"""The result of a read that is not possible so."""
+"""Result of a read that would run the user's code, or that fails."""
 
 _OF_FUNCTIONS = frozenset({"__code__", "__closure__", "__defaults__", "__kwdefaults__", "__dict__"})
 _OF_METHODS = frozenset({"__func__", "__self__"})
 _OF_MODULES = ("_parameters", "_buffers", "_modules")
-"""Dicts of a `torch.nn.Module`, whose items look like attributes."""
+"""Dicts of a `torch.nn.Module` whose items look like attributes."""
 
 
 class _Fields(NamedTuple):
@@ -35,18 +35,18 @@ class _Fields(NamedTuple):
 
 
 _STORED = (MemberDescriptorType, type(vars(_Fields)["first"]))
-"""The descriptors of `__slots__`, and of the fields of a named tuple."""
+"""Descriptors of `__slots__`, and of the fields of a named tuple."""
 _KEYS = (str, int, float, bool, bytes, type(None))
 _WITH_LENGTH = (dict, list, tuple, str, set, frozenset, bytes, range)
 _LONGEST = 100_000
-"""Keys after which `list(dict.keys(...))` is not read."""
+"""Number of keys above which `list(dict.keys(...))` is not read."""
 
 
 def read(expression: str, local: Mapping[str, Any], outer: Mapping[str, Any]) -> Any:
-    """The value of an expression in a guard's text; `UNKNOWN` where it cannot be read safely.
+    """Return the value of an expression in a guard's text; `UNKNOWN` if reading it is unsafe.
 
     Args:
-        expression: as `self.parts[0].scale`, or `G['SCALE']` for a global.
+        expression: the expression, such as `self.parts[0].scale`, or `G['SCALE']` for a global.
         local: the local variables, by name.
         outer: the global variables, by name.
     """
@@ -79,7 +79,7 @@ def _value(node: ast.expr, local: Mapping[str, Any], outer: Mapping[str, Any]) -
 
 
 def attribute(value: Any, name: str) -> Any:
-    """An attribute, `UNKNOWN` where none is stored under this name."""
+    """Return an attribute, `UNKNOWN` if none is stored under this name."""
     if value is UNKNOWN:
         return UNKNOWN
     if name == "__class__":
@@ -113,7 +113,7 @@ def attribute(value: Any, name: str) -> Any:
 
 
 def own_attributes(value: Any) -> dict[str, Any]:
-    """The attributes that an object itself has."""
+    """Return the attributes stored on the object itself."""
     if any(
         "__dict__" in vars(kind) and isinstance(vars(kind)["__dict__"], property)
         for kind in _mro(type(value))
@@ -127,7 +127,7 @@ def own_attributes(value: Any) -> dict[str, Any]:
 
 
 def length(value: Any) -> Any:
-    """The length of one of the built-in containers, or of what is derived of one."""
+    """Return the length of a built-in container, or of an instance of a subclass."""
     kind: Any = next((each for each in _WITH_LENGTH if isinstance(value, each)), None)
     return UNKNOWN if kind is None else kind.__len__(value)
 
@@ -153,7 +153,7 @@ def _item(owner: Any, key: Any) -> Any:
         return UNKNOWN
     try:
         if isinstance(owner, dict):
-            return dict.get(owner, key, UNKNOWN)  # an item would call __missing__
+            return dict.get(owner, key, UNKNOWN)  # owner[key] would call __missing__
         if isinstance(owner, list) and type(key) is int:
             return list.__getitem__(owner, key)
         if isinstance(owner, tuple) and type(key) is int:
@@ -174,20 +174,20 @@ _STACK = "\nUser stack trace:"
 _PLACE = re.compile(r"(?:(.*?)  # )?(\S(?:(?!  # ).)*?):(\d+) in ([^\s;]+)", re.DOTALL)
 _BARE_PLACE = re.compile(r"(\S+):(\d+) in (\S+)\Z")
 _TORCHS_LINE = re.compile(r"\([^\s():]+:\d+ in \w+\)(?!  # )")
-"""A line of torch's, in brackets."""
+"""A line of torch's code, in brackets."""
 _HINT = "HINT: "
 IN_TORCH = "in torch: "
-"""What a line of torch's, which is no advice, begins with among the hints."""
+"""Prefix of a hint that is not advice but a line of torch's code."""
 _LOCAL = re.compile(r"L\[\s*['\"](.*?)['\"]\s*\]")
 
 
 class GuardLine(NamedTuple):
-    """A line that torch names at a guard.
+    """A line that torch names for a guard.
 
     Attributes:
-        file: as torch writes it: a full path, or the end of one.
-        line, function: its number, and the function that it is in.
-        code: the line itself, "" where torch does not say it.
+        file: path as torch writes it: complete, or only its end.
+        line, function: line number, and the enclosing function.
+        code: text of the line, "" if torch does not report it.
     """
 
     file: str
@@ -200,11 +200,11 @@ class GuardText(NamedTuple):
     """A guard as torch writes it.
 
     Attributes:
-        compile_id: of the compilation whose guard it is, "" where the text has none.
-        check: what has to hold, or what did not.
-        lines: the lines of the user's, or torch's, that made the guard.
-        hints: what torch advises, and what it says of the lines.
-        stack: the user's stack at the line that made it, outermost first.
+        compile_id: compilation that the guard belongs to, "" if the text has none.
+        check: the condition that has to hold, or that failed.
+        lines: lines of the user's code or torch's that created the guard.
+        hints: torch's advice and remarks on the lines.
+        stack: the user's stack at the line that created it, outermost first.
     """
 
     compile_id: str
@@ -215,10 +215,10 @@ class GuardText(NamedTuple):
 
 
 def parse(text: str) -> GuardText:
-    """Take a guard apart.
+    """Parse a guard.
 
     Args:
-        text: torch's, with or without a compile id before it.
+        text: torch's text, with or without a leading compile id.
     """
     with_id = _WITH_ID.match(text)
     compile_id, rest = (with_id[1], with_id[2]) if with_id else ("", text)
@@ -233,12 +233,12 @@ def parse(text: str) -> GuardText:
 
 
 def without_scope(text: str) -> str:
-    """Text in which a local variable is its name alone, as in torch's reasons: `x` for `L['x']`."""
+    """Strip the scope of local variables, as torch's reasons do: `x` for `L['x']`."""
     return _LOCAL.sub(r"\1", text)
 
 
 def _split(text: str) -> tuple[str, str]:
-    """The check, and the comment behind it: a `#` behind a blank that is not in a string."""
+    """Split check and comment: a `#` after a blank, outside a string, begins the comment."""
     quote = ""
     for number, character in enumerate(text):
         if quote:
@@ -251,7 +251,7 @@ def _split(text: str) -> tuple[str, str]:
 
 
 def _without_hint(check: str) -> list[str]:
-    """The check, and the hint behind one that has no comment."""
+    """Split off the hint that follows a check without a comment."""
     before, found, hint = check.partition(f"({_HINT}")
     return [before, hint.rstrip().removesuffix(")")] if found else [check]
 
@@ -260,13 +260,13 @@ def _of_comment(comment: str) -> tuple[list[GuardLine], list[str]]:
     lines: list[GuardLine] = []
     hints: list[str] = []
     while comment:
-        if _TORCHS_LINE.match(comment):  # with no line of the user's before it
+        if _TORCHS_LINE.match(comment):  # not preceded by a line of the user's
             group, comment = _group(comment)
             hints.append(_note(group))
             comment = comment.lstrip()
             continue
         place = _PLACE.match(comment)
-        if place is None or comment.startswith(";"):  # of several guards in one text
+        if place is None or comment.startswith(";"):  # ";" separates several guards in one text
             hints += [comment.strip("; ")] if comment.strip("; ") else []
             break
         line = GuardLine(place[2], int(place[3]), place[4], (place[1] or "").strip())
@@ -280,14 +280,14 @@ def _of_comment(comment: str) -> tuple[list[GuardLine], list[str]]:
 
 
 def _note(group: str) -> str:
-    """What is in a pair of brackets behind a line: a hint, a remark, or a line of torch's."""
+    """Return the note in brackets after a line: a hint, a remark, or a line of torch's."""
     if _BARE_PLACE.match(group):
         return f"{IN_TORCH}{group}"
     return group.removeprefix(_HINT)
 
 
 def _group(text: str) -> tuple[str, str]:
-    """What is between a bracket and the one that closes it, and what is behind that."""
+    """Split text after its first group in brackets; return the group's content and the rest."""
     depth = 0
     for number, character in enumerate(text):
         depth += (character == "(") - (character == ")")

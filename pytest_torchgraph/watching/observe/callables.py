@@ -1,4 +1,4 @@
-"""Callables that were given to `torch.compile`, and their calls: compiled or eager, and why."""
+"""Callables passed to `torch.compile`, and their calls: compiled or eager, and why."""
 
 from __future__ import annotations
 
@@ -16,26 +16,25 @@ from ...convert.source_lines import is_user_file, original_name, relative
 from .structured_trace import is_recompile_limit
 
 CallKind = Literal["stance", "limit", "disabled", "skipped", "backend"]
-"""Why a call ran eagerly.
+"""Reason category of an eager call.
 
 - `stance`: `torch.compiler.set_stance` asked for it.
-- `limit`: Dynamo had compiled the code as often as its recompile limits allow.
+- `limit`: Dynamo had reached its recompile limit for the code.
 - `disabled`: `torch.compiler.disable` or `torch._dynamo.config.disable`.
-- `skipped`: Dynamo gave the frame up, or a mode, a transform or a trace is active, or
-  `torch.compiler.precompile` made it, so that Dynamo is not asked.
-- `backend`: the backend raised, and `torch._dynamo.config.suppress_errors` is set.
-"""
+- `skipped`: Dynamo skipped the frame, or a mode, transform or trace is active, or
+  `torch.compiler.precompile` made the callable, so Dynamo is not asked.
+- `backend`: the backend raised, and `torch._dynamo.config.suppress_errors` is set."""
 
 
 class EagerCause(NamedTuple):
-    """Why code ran eagerly.
+    """Cause of eager code.
 
     Attributes:
         kind: see `CallKind`.
         reason: Dynamo's words, or ours.
         function, file, line: the frame that the reason is about; "" and 0 if it is about all code.
-        earlier: whether it happened before the observers were installed, or the reason is unknown:
-            in another order of the tests the call may run compiled.
+        earlier: True if it happened before the observers were installed, or if the reason is
+            unknown. In another test order the call may then run compiled.
     """
 
     kind: CallKind
@@ -50,31 +49,31 @@ _GENERATED = "GraphModule.__new__.<locals>.GraphModuleImpl"
 """Qualified name of the class that torch.fx makes for each graph module."""
 
 CodeKey = tuple[str, str, int]
-"""Function, file and first line of a code object, as torch's trace names it."""
+"""Function, file and first line of a code object, as in torch's trace."""
 
 
 @dataclass(slots=True)
 class CompiledCallable:
-    """A function or module that was given to `torch.compile`, and was called.
+    """A function or module that was passed to `torch.compile` and called.
 
     Attributes:
-        name: its qualified name.
-        file, line: where its code is; "" and 0 where it has none.
-        code: its code object, None for a callable without one.
-        entries: how often it was called.
-        uncompiled: how many of the calls ran eagerly, by cause.
-        backend: name of the backend that it was given to, "" where it cannot be read.
-        disabled: Dynamo's words for the call of a function under `torch.compiler.disable` that it
-            met while compiling this callable, "" if it met none.
-        owner: a reference to the module whose call or method it is, `None` for a function.
-        served_by: the compile ids of graphs that calls of it ran, in order. Looked at are calls in
-            which Dynamo compiled, and the first one since the observers were installed or since
-            code of the same file was compiled: others would cost more than their entry.
-        without_ops: whether Dynamo found no tensor operation in the function of torch's that it is
-            wrapped in. torch marks the code of that as skipped, and all modules of torch.nn share
-            it: after an `nn.Identity` every other one runs eagerly.
-        unproven: whether no call has run a compiled graph yet, or none since code of its file was
-            compiled. Such calls are looked at more closely, at the cost of some Python frames.
+        name: qualified name.
+        file, line: start of its code; "" and 0 if it has none.
+        code: code object, `None` for a callable without one.
+        entries: number of calls.
+        uncompiled: number of eager calls, by cause.
+        backend: name of its backend, "" if it cannot be read.
+        disabled: Dynamo's words for a call of a `torch.compiler.disable`d function, met while
+            compiling this callable; "" if there was none.
+        owner: reference to the module whose call or method it is, `None` for a function.
+        served_by: compile ids of graphs that its calls ran, in order. Recorded for calls in which
+            Dynamo compiled, and for the first call since the observers were installed or since code
+            of the same file was compiled. Recording other calls would cost more than their entry.
+        without_ops: True if Dynamo found no tensor operation in torch's wrapper function around it.
+            torch marks the wrapper's code as skipped, and all torch.nn modules share that code:
+            after an `nn.Identity` every other torch.nn module runs eagerly.
+        unproven: True if no call has run a compiled graph yet, or none since code of its file was
+            compiled. These calls are observed more closely, at the cost of some Python frames.
     """
 
     name: str
@@ -92,7 +91,7 @@ class CompiledCallable:
 
     @classmethod
     def of(cls, call: Any) -> CompiledCallable:
-        """Describe a callable that was not called yet."""
+        """Describe a callable at its first call."""
         code = getattr(call, "__code__", None)
         wrapped = torch_private.unwrap_inline(call)
         target = call if wrapped is None else wrapped
@@ -111,23 +110,23 @@ class CompiledCallable:
 
     @property
     def names(self) -> list[str]:
-        """The names by which it can be selected: of a module its class, its method, and both."""
+        """Names by which it can be selected: for a module its class, its method, and both."""
         if self.code is None or self.name.endswith(self.code.co_name):
             return [self.name]
         return [self.name, self.code.co_name, f"{self.name}.{self.code.co_name}"]
 
     def names_of(self, other: Any) -> list[str]:
-        """`names` where `other` is of this code or of code inside it, else none.
+        """Return `names` if `other` concerns this code or code inside it, else an empty list.
 
         Args:
-            other: anything with `function`, `file` and `line`.
+            other: any object with `function`, `file` and `line`.
         """
         if self.code is None or (other.file, other.function) != (self.file, self.code.co_name):
             return []
         return self.names if self.line <= other.line <= _last_line(self.code) else []
 
     def since(self, before: CompiledCallable | None) -> CompiledCallable:
-        """A copy that counts only what came after an earlier copy; all of it where that is None."""
+        """Return a copy that counts only the calls after an earlier copy; `None` counts all."""
         if before is None:
             return replace(
                 self, uncompiled=Counter(self.uncompiled), served_by=dict(self.served_by)
@@ -141,11 +140,11 @@ class CompiledCallable:
 
 
 CallableTable = dict[int, CompiledCallable]
-"""Compiled callables, numbered in the order of their first calls: two may have one name."""
+"""Compiled callables, numbered by first call, because two callables may share a name."""
 
 
 def code_key(code: CodeType) -> CodeKey:
-    """The function, file and first line of a code object."""
+    """Return the function, file and first line of a code object."""
     return code.co_name, code.co_filename, code.co_firstlineno
 
 
@@ -156,30 +155,31 @@ def _last_line(code: CodeType) -> int:
 
 
 ACTIVE, HIT, COMPILED = "active", "hit", "compiled"
-"""Keys of a `Call`: it has not returned; code came from Dynamo's cache; Dynamo compiled a frame."""
+"""Keys of a `Call`: it has not returned; code was served from Dynamo's cache; Dynamo compiled."""
 
 
 class Call(dict[str, bool]):
-    """A call of a compiled callable, with what Dynamo did for it as keys.
+    """A call of a compiled callable, with Dynamo's actions as keys.
 
     It is a dict because Dynamo's guard hook adds `HIT` in C, by `setdefault`.
 
     Args:
-        local: the thread's own.
-        callee: the callable; `None` for what runs outside of every call, and for a compilation.
+        local: the thread's own state.
+        callee: the callable; `None` for code outside any call, and for a compilation.
 
     Attributes:
         callee: as given.
-        judged_at_end: whether it is judged as it returns.
-        misses: how often none of the compilations of a frame fitted, and Dynamo did not compile
-            the frame either: the interpreter ran it.
-        cause: why Dynamo left a frame to the interpreter; `None` if it left none.
-        cause_rank: 0 for a cause that is about all code, 1 for a frame of the user's or one that
-            failed to compile, 2 for a frame of torch's.
-        partial: why a frame inside the call ran eagerly, for a call that got compiled code too.
-        cleanups: what torch runs as the call ends; `None` if our judgement is in there.
+        judged_at_end: True if it is judged when it returns.
+        misses: number of frames that no compilation fitted and that Dynamo did not compile either:
+            the interpreter ran them.
+        cause: reason why Dynamo left a frame to the interpreter; `None` if it left none.
+        cause_rank: 0 for a cause that is about all code, 1 for a frame of the user's or a frame
+            that failed to compile, 2 for a frame of torch's.
+        partial: cause of an eager frame inside a call that also ran compiled code.
+        cleanups: torch's list of functions to run when the call ends; `None` once our judgement is
+            in the list.
         go_on_with: makes this the thread's current call again, in C.
-        over: takes note that it has returned, in C.
+        over: records that the call has returned, in C.
     """
 
     __slots__ = (
@@ -207,7 +207,7 @@ class Call(dict[str, bool]):
         self.over = partial(self.pop, ACTIVE, None)
 
     def end(self) -> None:
-        """Forget all of it: it is judged, and can stand for another call."""
+        """Reset the call after it was judged, so that it can be reused."""
         self.clear()
         self[HIT] = True
         self.callee = self.cause = self.partial = self.cleanups = None
@@ -215,7 +215,7 @@ class Call(dict[str, bool]):
 
     @property
     def served(self) -> bool:
-        """Whether it got compiled code."""
+        """True if compiled code was served."""
         return HIT in self or COMPILED in self
 
 
@@ -236,9 +236,10 @@ class ThreadCalls:
 
     Attributes:
         ident: its `threading.get_ident()`.
-        last: the latest call that is not judged at its end. It is used again for the next one.
-        compiling: the calls that compilations interrupt, outermost first: a backend may call
-            compiled code itself.
+        last: the latest call that is not judged when it returns. The object is reused for the next
+            call.
+        compiling: calls interrupted by compilations, outermost first: a backend may call compiled
+            code itself.
     """
 
     def __init__(self, local: Local) -> None:
@@ -249,12 +250,12 @@ class ThreadCalls:
 
 
 class Local(threading.local):
-    """What belongs to the running thread.
+    """State of the running thread.
 
     Attributes:
         calls: its calls.
-        hit: `setdefault` of the current call, to be called by name in C. The call is its
-            `__self__`. Outside of every call it is that of a `Call` that is never judged.
+        hit: `setdefault` of the current call, called by name in C. The call is its `__self__`.
+            Outside any call it belongs to a `Call` that is never judged.
     """
 
     def __init__(self, threads: list[ThreadCalls]) -> None:
@@ -264,7 +265,7 @@ class Local(threading.local):
 
     @property
     def current(self) -> Call:
-        """The current call."""
+        """Current call of this thread."""
         call: Call = self.hit.__self__
         return call
 
@@ -272,13 +273,13 @@ class Local(threading.local):
 EAGER_STANCES = frozenset(
     {"force_eager", "eager_on_recompile", "eager_then_compile", "aot_eager_then_compile"}
 )
-"""The stances under which a call may run eagerly; `fail_on_recompile` raises instead."""
+"""Stances under which a call may run eagerly; `fail_on_recompile` raises instead."""
 _BACKEND_FAILED = "BackendCompilerFailed"
 _NO_TENSOR_OPS = ("No ops traced for the FX graph", "no tensor-related objects found in frame")
-"""Dynamo's reasons for leaving a frame alone in which there is nothing to compile."""
+"""Dynamo's reasons for skipping a frame that has nothing to compile."""
 _DISABLED = "torch.compiler.disable"
 PRECOMPILED = "torch.compiler.precompile compiled it, and no graph of it is known"
-"""The reason of a call of a precompiled module: it ran compiled code, but not Dynamo's."""
+"""Reason of a call of a precompiled module: it ran compiled code, but not Dynamo's."""
 _NO_GRAPH = "Dynamo compiled no graph of it"
 _NEVER_LOOKED_AT = (
     "Dynamo did not even look at it. Its code was marked as skipped earlier in this process, by a "
@@ -288,23 +289,23 @@ _NEVER_LOOKED_AT = (
 
 
 class Reasons:
-    """How Dynamo's latest attempt to compile each function ended."""
+    """Results of Dynamo's latest attempt to compile each function."""
 
     def __init__(self) -> None:
         self.without_graph: set[CodeKey] = set()
         self.failures: dict[CodeKey, EagerCause] = {}
 
     def compiled(self, key: CodeKey, *, has_graph: bool) -> None:
-        """Take note that Dynamo compiled a function, into no graph if it has no tensor op."""
+        """Record that Dynamo compiled a function; a function without tensor ops gives no graph."""
         (self.without_graph.discard if has_graph else self.without_graph.add)(key)
         self.failures.pop(key, None)
 
     def failed(self, key: CodeKey, failure: str, reason: str) -> EagerCause:
-        """Return why a function runs eagerly that Dynamo failed to compile.
+        """Record that Dynamo failed to compile a function, and return the cause of its eager runs.
 
         Args:
             key: the function.
-            failure, reason: the type and the text of the exception.
+            failure, reason: type and text of the exception.
         """
         kind: CallKind = "backend" if failure == _BACKEND_FAILED else "skipped"
         if is_recompile_limit(failure, reason):
@@ -313,11 +314,11 @@ class Reasons:
         return self.failures[key]
 
     def why_unseen(self, callee: CompiledCallable, *, missed: bool) -> EagerCause | None:
-        """Return why Dynamo left a call alone; None if there is nothing to compile in it.
+        """Return why Dynamo left a call uncompiled; `None` if it contains nothing to compile.
 
         Args:
             callee: the callable.
-            missed: whether Dynamo has compiled code for it, but none that fitted.
+            missed: True if Dynamo has compiled code for it, but none that fits.
         """
         if callee.code is None:
             return EagerCause("skipped", _NEVER_LOOKED_AT, earlier=True)
@@ -343,7 +344,7 @@ class Reasons:
 
 
 def why_partly(stance: str) -> EagerCause:
-    """Return why a frame inside a call ran eagerly, though Dynamo had compiled its code before."""
+    """Return why a frame inside a call ran eagerly although Dynamo had compiled its code before."""
     if stance in EAGER_STANCES:
         return under_stance(stance)
     codes = torch_private.code_at_recompile_limit()
@@ -357,22 +358,22 @@ def why_partly(stance: str) -> EagerCause:
 
 
 def switched_off(setting: str) -> EagerCause:
-    """The cause where a setting keeps all code from being compiled."""
+    """Return the cause for a setting that disables compilation of all code."""
     return EagerCause("disabled", f"torch.compile is switched off by {setting}")
 
 
 def under_stance(stance: str) -> EagerCause:
-    """The cause where a stance lets code run eagerly."""
+    """Return the cause for a stance under which code may run eagerly."""
     return EagerCause("stance", f"torch.compiler.set_stance({stance!r}) is in force")
 
 
 def has_no_ops(reason: str) -> bool:
-    """Return True if Dynamo left a frame alone because there is nothing to compile."""
+    """Return True if Dynamo skipped a frame because there is nothing to compile."""
     return any(text in reason for text in _NO_TENSOR_OPS)
 
 
 def disabled_at(report: str) -> str:
-    """The reason of a call that is cut at a `torch.compiler.disable`d function; "" for others.
+    """Return the reason of a graph break at a `torch.compiler.disable`d function; else "".
 
     Args:
         report: Dynamo's report of the graph break.
@@ -383,11 +384,11 @@ def disabled_at(report: str) -> str:
 
 
 def disabled_inside(call: Any) -> str:
-    """The reason of a call of which Dynamo has compiled code without a graph; "" if unknown."""
+    """Return the reason of a call for which Dynamo compiled code without a graph; "" if unknown."""
     name = "" if call is None else torch_private.disabled_in(call)
     return name and f"{_NO_GRAPH}: {name} is under {_DISABLED}"
 
 
 def first_line(text: str) -> str:
-    """The first line that is not blank, "" for none."""
+    """Return the first line that is not blank, "" if there is none."""
     return next((line.strip() for line in text.splitlines() if line.strip()), "")

@@ -1,36 +1,41 @@
-"""Calls of compiled callables, and for each whether compiled code ran.
+"""Calls of compiled callables, each judged compiled or eager.
 
-What Dynamo compiles is in its trace; what it silently does not compile is nowhere. So each call of
-a compiled callable is noted as it begins, and judged when it is over: where Dynamo has served no
-compiled code in it, neither from its cache nor by compiling, the call ran eagerly, for the reason
-that Dynamo gave, if it gave one.
+Dynamo's trace shows what Dynamo compiles, but nothing shows what it silently leaves uncompiled.
+Each call of a compiled callable is therefore recorded when it begins and judged when it ends. If
+Dynamo served no compiled code in it, neither from its cache nor by compiling, the call ran eagerly.
+The reason is Dynamo's, if Dynamo gave one.
 
-A warm call, served from Dynamo's cache, costs one Python frame of ours:
+A warm call, served from Dynamo's cache, costs one Python frame of this package:
 
-    what torch does                     what of ours it calls        what is noted
+    what torch does                     what of ours it calls        what is recorded
     calls the callable                  entered()                    callee.entries; current call
     finds compiled code                 guard hook (in C)            HIT in the call
     runs each graph, its backward       counter (in C)               the runs of the graph
     returns                             setattr, dict.pop (in C)     the outer call goes on
 
-It is judged when the next one begins, or when a watch is read. Other calls are judged as they
-return (`_leave`): the first one of a callable, one under a stance or a dispatch mode, one after a
-call that may have run eagerly, one in which other calls or compilations begin, and calls of a
-callable that has run no compiled graph yet. torch calls `_leave` itself: `compile_wrapper` has a
-list `cleanups` that it goes through in its `finally`.
+A warm call is judged when the next call begins, or when a watch is read. Other calls are judged
+when they return (`_leave`):
+
+- the first call of a callable,
+- a call under a stance or a dispatch mode,
+- a call after a call that may have run eagerly,
+- a call in which other calls or compilations begin,
+- calls of a callable that has not run a compiled graph yet.
+
+torch calls `_leave` itself: the `finally` of `compile_wrapper` runs its list `cleanups`.
 
     calls the callable                  entered(), _enter()          callee.entries; current call
     finds no compiled code that fits    guard hook, missed()         call.misses
     record dynamo_start                 started()                    the call is interrupted
     leaves a frame to the interpreter   skipped()                    call.cause
     record compilation_metrics          finished()                   COMPILED in the call
-                                        Executions.attach_new()      counters are put in
+                                        Executions.attach_new()      counters are installed
     runs each graph, its backward       counter (in C)               the runs of the graph
     returns or raises                   _leave()                     callee.uncompiled
 
-A call inside another one is judged by itself, and says nothing about the outer one. A call that
-raises is not judged: its caller gets no result. Tables grow with what is
-called and compiled, never with a warm call.
+A nested call is judged by itself and does not affect the outer call. A call that raises is not
+judged, because its caller gets no result. Tables grow with the number of callables and
+compilations, never with warm calls.
 """
 
 from __future__ import annotations
@@ -72,19 +77,19 @@ from .executions import Executions
 from .structured_trace import CompilationFinished, CompilationStarted
 
 WRAPPER = "compile_wrapper"
-"""Name of the frame of torch's that calls a compiled callable."""
+"""Name of torch's frame that calls a compiled callable."""
 
 
 class CompiledCallables:
-    """The compiled callables that are called while the observers are installed.
+    """Compiled callables that are called while the observers are installed.
 
     Args:
         executions: the counters of compiled graphs.
-        failed: takes an error of ours in the middle of a call of the user's.
+        failed: receives an error of this package in the middle of a user's call.
 
     Attributes:
-        count_hit: to be called when Dynamo has found compiled code: notes it for the running
-            thread, in C, and returns True.
+        count_hit: called after Dynamo finds compiled code; records the hit for the running thread,
+            in C, and returns True.
     """
 
     def __init__(self, executions: Executions, failed: Callable[[Exception], None]) -> None:
@@ -102,17 +107,17 @@ class CompiledCallables:
 
     @property
     def current(self) -> str:
-        """Name of the compiled callable whose call this thread is in, "" for none."""
+        """Name of the compiled callable that this thread is calling, "" if there is none."""
         callee = self._local.current.callee
         return "" if callee is None else callee.name
 
     def missed(self) -> bool:
-        """Take note that none of the compilations of a frame fits."""
+        """Record that no compilation of a frame fits."""
         self._local.current.misses += 1
         return True
 
     def started(self, event: CompilationStarted) -> None:
-        """Take note that Dynamo begins to trace a frame."""
+        """Record that Dynamo begins to trace a frame."""
         local = self._local
         call = local.current
         self._explain_miss(call, torch_private.code_being_compiled())
@@ -122,14 +127,14 @@ class CompiledCallables:
         local.hit = Call(local).setdefault
 
     def broke(self, report: str) -> None:
-        """Take note of a graph break that Dynamo reports while it traces."""
+        """Record a graph break that Dynamo reports while tracing."""
         compiling = self._local.calls.compiling
         callee = compiling[-1].call.callee if compiling else None
         if callee is not None and not callee.disabled:
             callee.disabled = disabled_at(report)
 
     def finished(self, event: CompilationFinished, *, has_graph: bool) -> None:
-        """Take note that Dynamo compiled a frame, or failed to."""
+        """Record that Dynamo compiled a frame, or failed to."""
         compiling = self._local.calls.compiling
         numbers = [n for n, each in enumerate(compiling) if each.compile_id == event.id]
         if numbers:
@@ -141,7 +146,7 @@ class CompiledCallables:
             call[COMPILED] = True
             self._reasons.compiled(key, has_graph=has_graph)
             for callee in self._all:
-                # Dynamo tries the newest compilation first, which may now serve other callables.
+                # Dynamo tries the newest compilation first, so it may serve other callables too.
                 callee.unproven = callee.unproven or callee.file == event.file
             if call.callee is not None and torch_private.is_inline_wrapper(*key):
                 call.callee.without_ops = not has_graph
@@ -153,7 +158,7 @@ class CompiledCallables:
         self._add_cause(cause, failed=True)
 
     def skipped(self, reason: str, frame: Any) -> None:
-        """Take note that Dynamo leaves a frame to the interpreter.
+        """Record that Dynamo leaves a frame to the interpreter.
 
         Args:
             reason: Dynamo's words.
@@ -173,15 +178,15 @@ class CompiledCallables:
             self._add_cause(EagerCause(kind, reason, *key))
 
     def _explain_miss(self, call: Call, code: Any) -> None:
-        """Dynamo looks at a frame. If it had compiled the code before, that was a cache miss."""
+        """Take back a miss: Dynamo looks at the frame, so the miss was an ordinary cache miss."""
         if call.misses and code is not None and torch_private.is_compiled_code(code):
             call.misses -= 1
 
     def _add_cause(self, cause: EagerCause, *, failed: bool = False) -> None:
-        """Keep why something is left to the interpreter: a frame, or all code.
+        """Record why a frame, or all code, is left to the interpreter.
 
-        One cause is kept for a call: that of the lowest rank (see `Call.cause_rank`), and of
-        several the first, which is of the outermost frame.
+        A call keeps one cause: the one of the lowest rank (see `Call.cause_rank`). Among equal
+        ranks it keeps the first, which belongs to the outermost frame.
         """
         call = self._local.current
         rank = 0 if not cause.file else 1 if failed or is_user_file(cause.file) else 2
@@ -191,9 +196,10 @@ class CompiledCallables:
     # -- calls -------------------------------------------------------------------------------------
 
     def observer(self, original: Callable[[], Any]) -> Callable[[], Any]:
-        """The function to put in the place of `original`, which torch calls at each entry.
+        """Return the replacement for `original`, which torch calls at each entry.
 
-        A call that is repeated a thousand times costs this one Python frame, and nothing grows.
+        A call that is repeated a thousand times costs only this one Python frame, and no table
+        grows.
         """
         by_id = self._by_id
         stance_of = torch_private.current_stance()
@@ -207,13 +213,13 @@ class CompiledCallables:
                 cleanups = variables.get("cleanups")
                 callee = by_id.get(id(variables.get("fn")))
                 outer = local.hit.__self__
-                if not outer.judged_at_end:  # and so `last`, which this call needs
+                if not outer.judged_at_end:  # then it is `last`, which this call reuses
                     self._judge_at_end(outer, None)
                 call = local.calls.last
                 if (
                     callee is None
                     or callee.unproven
-                    or len(call) != 1  # it has not returned, or Dynamo compiled in it
+                    or len(call) != 1  # the last call is still running, or Dynamo compiled in it
                     or HIT not in call
                     or call.misses
                     or call.cause
@@ -227,6 +233,8 @@ class CompiledCallables:
                     except Exception as error:
                         self._failed(error)
                 else:
+                    # A warm call reuses `last`, so no table grows. It is judged when the next call
+                    # begins, or when a watch is read.
                     del call[HIT]
                     call[ACTIVE] = True
                     call.callee = callee
@@ -240,16 +248,16 @@ class CompiledCallables:
         return entered
 
     def traced(self, call: Any, reason: str) -> None:
-        """Count a call that torch makes without Dynamo, because something traces it."""
+        """Count a call that torch makes without Dynamo, because a tracer is active."""
         callee = self._known(call, None)
         callee.entries += 1
         callee.uncompiled[EagerCause("skipped", reason)] += 1
 
     def _enter(self, variables: Any) -> None:
-        """Begin a call that is judged as it returns, and note what keeps it from being compiled.
+        """Begin a call that is judged when it returns, and record why it may run eagerly.
 
         Args:
-            variables: those of torch's frame.
+            variables: the local variables of torch's frame.
         """
         local, function = self._local, variables.get("fn")
         outer = local.current
@@ -272,7 +280,7 @@ class CompiledCallables:
             self._add_cause(EagerCause("skipped", words))
 
     def _judge_at_end(self, call: Call, runs_before: Sequence[int] | None) -> None:
-        """Have a call that began as an ordinary one judged as it returns."""
+        """Arrange for an ordinary running call to be judged when it returns."""
         assert call.cleanups is not None
         leave = partial(self._leave, call, None, _handled(), runs_before, "default", call.served)
         call.cleanups.append(leave)
@@ -286,7 +294,7 @@ class CompiledCallables:
     def _leave(self, *args: Any) -> None:
         try:
             self._judge_left(*args)
-        except Exception as error:  # ours, in the `finally` of the user's call
+        except Exception as error:  # our error must not end the user's call
             self._failed(error)
 
     def _judge_left(
@@ -302,17 +310,17 @@ class CompiledCallables:
 
         Args:
             call: the call.
-            function: what was called, None for a call that began as an ordinary one.
-            handled: `_handled()` as it began.
-            runs_before: how often graphs had run as it began; None if the callable is known to run
-                them, and nobody looks which.
+            function: the callable, `None` for a call that began as an ordinary one.
+            handled: `_handled()` at the start of the call.
+            runs_before: run counts of the graphs at the start of the call; `None` if the callable
+                is known to run compiled graphs, so they need not be compared.
             stance: the stance.
-            served_before: whether it had got compiled code by then.
+            served_before: True if the call already had compiled code when `_leave` was installed.
         """
         thread, callee = self._local.calls, call.callee
         self._judge_last(thread)
-        # What is left of compilations whose end Dynamo did not report: an exception, or a backend
-        # that calls compiled code, so that one compilation is inside another one.
+        # Compilations remain here if Dynamo did not report their end: after an exception, or if a
+        # backend calls compiled code, which nests one compilation in another.
         numbers = [n for n, each in enumerate(thread.compiling) if each.call is call]
         if numbers:
             del thread.compiling[numbers[0] :]
@@ -327,7 +335,7 @@ class CompiledCallables:
         if call.served:
             callee.unproven = not ran
             if not ran and COMPILED not in call and not callee.disabled:
-                # Dynamo has code without a graph in its cache for this call: its graph breaks ran.
+                # Dynamo's cached code has no graph for this call, so only its graph breaks ran.
                 callee.disabled = disabled_inside(function)
             if not ran and callee.disabled:
                 callee.uncompiled[EagerCause("disabled", callee.disabled)] += 1
@@ -335,13 +343,13 @@ class CompiledCallables:
         self._judge(call, stance)
 
     def _judge_last(self, thread: ThreadCalls) -> None:
-        """Judge the latest call that is not judged at its end, if it has returned."""
+        """Judge the latest ordinary call, if it has returned."""
         if ACTIVE not in thread.last:
             self._judge(thread.last)
             thread.last.end()
 
     def _judge(self, call: Call, stance: str = "default") -> None:
-        """Count a call if all of it, or a frame inside of it, ran eagerly."""
+        """Count a call if all of it, or a frame inside it, ran eagerly."""
         callee = call.callee
         if callee is None:
             return
@@ -357,11 +365,13 @@ class CompiledCallables:
     # -- callables ---------------------------------------------------------------------------------
 
     def _known(self, call: Any, callback: Any) -> CompiledCallable:
-        """The callable, known from now on without being kept alive: it may hold tensors.
+        """Return the record of a callable, creating it at the first call.
+
+        The callable is not kept alive, because it may hold tensors.
 
         Args:
-            call: what torch calls.
-            callback: Dynamo's, which leads to the backend.
+            call: the object that torch calls.
+            callback: Dynamo's callback, which leads to the backend.
         """
         key = id(call)
         if key not in self._by_id:
@@ -371,7 +381,7 @@ class CompiledCallables:
             try:
                 self._references[key] = weakref.ref(call, lambda _: self._forget(key))
             except TypeError:
-                self._references[key] = call  # so that its id stays its own
+                self._references[key] = call  # no weak reference: keep it, so its id stays unique
             self._drop_ended_threads()
         return self._by_id[key]
 
@@ -381,7 +391,7 @@ class CompiledCallables:
 
     def _drop_ended_threads(self) -> None:
         alive = sys._current_frames()
-        # A new thread may get the ident of one that ended.
+        # A new thread may reuse the ident of an ended thread.
         latest = {thread.ident: thread for thread in self._threads}
         for thread in list(self._threads):
             if thread.ident not in alive or latest[thread.ident] is not thread:
@@ -389,7 +399,7 @@ class CompiledCallables:
                 self._threads.remove(thread)
 
     def table(self) -> CallableTable:
-        """Copies of all callables, as they are at this moment; calls that run are not judged."""
+        """Return copies of all callables as they are now. Running calls are not judged."""
         for thread in self._threads:
             self._judge_last(thread)
         return {number: callee.since(None) for number, callee in enumerate(self._all)}
@@ -403,15 +413,15 @@ class CompiledCallables:
 
 
 def _handled() -> int:
-    """The id of the exception that is being handled, or that is on its way out of a `finally`."""
+    """Return the id of the exception that is handled, or that propagates through a `finally`."""
     return id(sys.exc_info()[1])
 
 
 def _is_in_collection(frame: FrameType | None) -> bool:
-    """Return True for a frame that a callback of the garbage collector runs in.
+    """Return True if a garbage collector callback runs in the frame.
 
-    A collection can begin anywhere, also in a call of compiled code, which does not run eagerly
-    because of it. hypothesis has such a callback, in a file that Dynamo skips.
+    A collection can begin anywhere, even in a call of compiled code, and does not make that call
+    eager. hypothesis has a collector callback, in a file that Dynamo skips.
     """
     codes = {getattr(callback, "__code__", None) for callback in gc.callbacks} - {None}
     while codes and frame is not None and frame.f_code not in codes:

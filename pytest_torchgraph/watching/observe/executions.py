@@ -1,9 +1,9 @@
-"""How often each compiled graph ran.
+"""Run counts of compiled graphs.
 
-torch's trace is silent when compiled code is merely called. While a watch is open, the global that
-Dynamo's bytecode calls for a graph is replaced by one that counts, and put back afterwards: the
-same for graphs that were compiled before. `functools.lru_cache` of size 0 caches nothing and counts
-its calls in C, so a call costs no Python frame and no allocation of ours.
+torch's trace does not report calls of compiled code. While a watch is open, the global that
+Dynamo's bytecode calls for a graph is replaced by a counter, including for graphs compiled earlier,
+and restored afterwards. The counter is `functools.lru_cache` of size 0: it caches nothing and
+counts its calls in C, so a call costs no Python frame and no allocation of ours.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ...convert.source_lines import original_name
 from .structured_trace import CompilationFinished, CompileId
 
 GRAPH_PREFIX = "__compiled_fn_"
-"""How Dynamo names the globals by which its bytecode calls compiled graphs."""
+"""Prefix of the globals through which Dynamo's bytecode calls compiled graphs."""
 BACKWARD = "backward"
 """`CountedGraph.part` of a backward."""
 
@@ -32,10 +32,10 @@ class CountedGraph:
     """A compiled graph whose runs are counted.
 
     Attributes:
-        id: compile id, or the name of the compiled function where its id is no longer known.
-        part: "" for a graph that Dynamo compiled or a compiled-autograd capture, "backward" for
-            the backward that AOTAutograd made with it.
-        function, file, line: of the code that was compiled, "" and 0 where that is not known.
+        id: compile id, or the name of the compiled function if Dynamo no longer has the id.
+        part: "" for a graph that Dynamo compiled or a compiled-autograd capture, "backward" for the
+            backward that AOTAutograd made with it.
+        function, file, line: the compiled code, "" and 0 if unknown.
     """
 
     id: str
@@ -49,34 +49,34 @@ class CountedGraph:
 
 
 Counts = Counter[CountedGraph]
-"""How often each graph ran."""
+"""Run count of each graph."""
 
 
 def counting(call: Callable[..., Any]) -> Any:
-    """A wrapper of `call`, in C, that counts its calls; `count_of` reads the count."""
+    """Wrap `call` in a counter of its calls, in C; `count_of` reads the count."""
     return lru_cache(maxsize=0)(call)
 
 
 def count_of(counter: Any) -> int:
-    """How often a wrapper made by `counting` was called."""
+    """Return the number of calls of a wrapper made by `counting`."""
     return int(counter.cache_info().misses)
 
 
 _captures: weakref.WeakKeyDictionary[Any, CountedGraph] = weakref.WeakKeyDictionary()
-"""Counters of captured backwards, which live as long as compiled autograd's cache, in C++, does."""
+"""Counters of captured backwards. They live as long as compiled autograd's cache, in C++."""
 
 
 class Executions:
-    """The counters of all compiled graphs, from when the observers are installed."""
+    """Counters of all compiled graphs, starting when the observers are installed."""
 
     def __init__(self) -> None:
         self._counters: list[tuple[CountedGraph, Any]] = []
         self._undo: list[Callable[[], None]] = []
-        self._names: set[str] = set()  # of the globals that are replaced
-        self._functions: set[int] = set()  # ids of the autograd functions that are
+        self._names: set[str] = set()  # names of the replaced globals
+        self._functions: set[int] = set()  # ids of the replaced autograd functions
 
     def attach_compiled(self) -> None:
-        """Count the graphs that were compiled before."""
+        """Attach counters to the graphs that were compiled earlier."""
         for code, hooks in torch_private.compiled_code():
             compile_id, original = torch_private.origin_of(code)
             for scope, name in hooks:
@@ -90,10 +90,10 @@ class Executions:
         self._counters += [(graph, counter) for counter, graph in list(_captures.items())]
 
     def attach_new(self, event: CompilationFinished) -> int:
-        """Count the graphs of a compilation that has just ended.
+        """Attach counters to the graphs of a compilation that has just ended.
 
         Returns:
-            How many graphs it gave.
+            The number of its graphs.
         """
         before = len(self._names)
         compile_id = str(event.id or "")
@@ -108,7 +108,7 @@ class Executions:
         return len(self._names) - before
 
     def capture(self, compile_id: CompileId | None, call: Callable[..., Any]) -> Any:
-        """Wrap what compiled autograd will call for a captured backward in a counter."""
+        """Wrap the function that compiled autograd calls for a captured backward in a counter."""
         counter = counting(call)
         graph = CountedGraph(str(compile_id or "compiled autograd"))
         _captures[counter] = graph
@@ -116,24 +116,28 @@ class Executions:
         return counter
 
     def counts(self) -> Counts:
-        """How often each graph ran since its counter was made."""
+        """Return the run count of each graph since its counter was attached."""
         total: Counts = Counter()
         for graph, counter in self._counters:
             total[graph] += count_of(counter)
         return total
 
     def forward_runs(self) -> list[int]:
-        """How often each graph ran, in the order of the counters, 0 for backward graphs."""
+        """Return the run counts in the order of the counters, 0 for backward graphs."""
         return [0 if graph.part else count_of(counter) for graph, counter in self._counters]
 
     def ran_since(self, before: Sequence[int]) -> dict[str, None]:
-        """The compile ids of the graphs that ran since `forward_runs` gave `before`, in order."""
+        """Return the compile ids of graphs that ran since the counts `before`, in order.
+
+        Args:
+            before: an earlier result of `forward_runs`.
+        """
         earlier = chain(before, repeat(0))
         pairs = zip(self._counters, self.forward_runs(), earlier, strict=False)
         return {graph.id: None for (graph, _), now, then in pairs if now > then}
 
     def detach(self) -> None:
-        """Remove the counters from torch, but for those of captured backwards."""
+        """Remove the counters from torch, except for those of captured backwards."""
         for undo in reversed(self._undo):
             undo()
         self._undo.clear()
@@ -142,7 +146,7 @@ class Executions:
         self._functions.clear()
 
     def _attach(self, scope: dict[str, Any], name: str, graph: CountedGraph) -> Any:
-        self._names.add(name)  # torch never uses a name again, an id it does
+        self._names.add(name)  # torch never reuses a name, but it reuses ids
         call = scope[name]
         counter = scope[name] = counting(call)
         self._counters.append((graph, counter))
@@ -166,15 +170,15 @@ class Executions:
 
 
 _behind: weakref.WeakKeyDictionary[Any, list[weakref.ref[Any]]] = weakref.WeakKeyDictionary()
-"""The autograd functions that a compiled graph calls: who watches each test of a suite installs the
-observers again and again, and the search goes through much code."""
+"""Cache of the autograd functions that a compiled graph calls. The search visits much code, and
+watching every test of a suite reinstalls the observers again and again."""
 
 
 def _functions_behind(call: Any) -> list[Any]:
-    """The autograd functions that a compiled graph calls, searched for once."""
+    """Return the autograd functions that a compiled graph calls, searching only once."""
     try:
         known = _behind.get(call)
-    except TypeError:  # it has no weak references, or no hash
+    except TypeError:  # not weakly referenceable, or not hashable
         return torch_private.autograd_functions_behind(call)
     if known is None:
         known = [weakref.ref(each) for each in torch_private.autograd_functions_behind(call)]

@@ -1,18 +1,18 @@
-"""The observers that stand in torch while a recorder is open, and what one recorder keeps.
+"""Observers installed in torch while a recorder is open, and the recorders themselves.
 
-None of them changes what the watched code does:
+No observer changes the behaviour of the watched code:
 
     observer                                  what it sees
     a handler of torch's structured trace     each compilation: graphs, breaks, guards, failures
     `entries`, called by `compile_wrapper`    each call of a compiled callable
-    Dynamo's guard hook                       each frame that is served from Dynamo's cache
+    Dynamo's guard hook                       each frame served from Dynamo's cache
     a wrapper of Dynamo's skip reasons        each frame that Dynamo leaves to the interpreter
     a wrapper of the stack of a graph break   the frames and the module of the break
-    a wrapper of AOTAutograd's saving         compiled code that no cache gets
+    a wrapper of AOTAutograd's saving         compiled code that no cache stores
     `executions`                              each run of a compiled graph or of its backward
 
-All are process-wide, so every thread is seen. Nothing remains when the last recorder is closed, but
-for the counters of captured backwards, which compiled autograd's cache holds.
+All observers are process-wide, so every thread is seen. Closing the last recorder removes them,
+except for the counters of captured backwards, which compiled autograd's cache holds.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from .structured_trace import (
 )
 
 Counters = dict[str, Counter[Any]]
-"""`torch._dynamo.utils.counters`. As there, a group in which nothing was counted is empty."""
+"""A copy of `torch._dynamo.utils.counters`. As in torch, a group without counts is empty."""
 
 
 @dataclass(frozen=True)
@@ -56,9 +56,9 @@ class State:
     """All counts at one moment, since the observers were installed.
 
     Attributes:
-        executed: how often each compiled graph ran.
+        executed: run count of each compiled graph.
         counters: Dynamo's counters.
-        callables: the compiled callables that were called.
+        callables: compiled callables that were called.
     """
 
     executed: Counts = field(default_factory=Counter)
@@ -67,19 +67,20 @@ class State:
 
 
 class EventRecorder:
-    """Records what happens while it is open. It can be opened again, also while it is open.
+    """Recorder of events while it is open. It can be reopened, and opened more than once.
 
     Attributes:
-        events: the records of torch's trace, in order.
-        disabled: the setting that switched `torch.compile` off meanwhile, "" for none.
-        opened: whether it ever was open.
-        was_paused: whether a capture was made while it was open.
-        broken: an error of ours while it recorded, None for none; after one, nothing is certain.
-        mesh_dimensions: what process groups are for, by torch's names of them: of all that there
-            were when a graph was printed. They may be gone when it is read.
-        passive: whether a capture may be made while it is open, which it then does not record.
-        with_graphs: whether it records the graphs and the code that torch prints, which takes
-            torch more time than all other records.
+        events: records of torch's trace, in order.
+        disabled: the setting that disabled `torch.compile` while it was open, "" if none did.
+        opened: True if it was ever open.
+        was_paused: True if a capture ran while it was open.
+        broken: an error of this package during recording, `None` if there was none. After an error,
+            the record is unreliable.
+        mesh_dimensions: purpose of each process group, keyed by torch's name for it, for all groups
+            that existed when a graph was printed. They may be gone when the graph is read.
+        passive: True if a capture may run while it is open; the capture is then not recorded.
+        with_graphs: True to record the graphs and code that torch prints. Printing them takes torch
+            longer than all other records.
     """
 
     def __init__(self, *, passive: bool = False, with_graphs: bool = True) -> None:
@@ -99,25 +100,25 @@ class EventRecorder:
 
     @property
     def is_open(self) -> bool:
-        """Whether it is recording."""
+        """True while it is recording."""
         return self._depth > 0
 
     @property
     def saw_nothing(self) -> bool:
-        """Whether nothing was compiled, called or run until it was closed."""
+        """True if nothing was compiled, called or run until it was closed."""
         return not (self.events or self._executed or self._callables)
 
     def add(self, event: Event) -> None:
         """Record an event."""
         if self.with_graphs or not isinstance(event, GraphPrinted | CodeGenerated):
             if isinstance(event, CacheEvent) and not self.with_graphs:
-                event = replace(event, components=())  # 60 kB
+                event = replace(event, components=())  # they take 60 kB
             self.events.append(event)
         if self.with_graphs and isinstance(event, GraphPrinted):
             self.mesh_dimensions.update(mesh_dimensions())
 
     def open(self, now: State) -> bool:
-        """Begin to record; False where it was open already."""
+        """Begin recording. Return False if it was already open."""
         self._depth += 1
         self.opened = True
         if self._depth == 1:
@@ -125,7 +126,7 @@ class EventRecorder:
         return self._depth == 1
 
     def close(self, now: State) -> bool:
-        """End recording; False where it stays open, because it was opened more than once."""
+        """End recording. Return False if it stays open because it was opened more than once."""
         self._depth -= 1
         if self._depth == 0:
             self._executed = self.executed(now)
@@ -135,10 +136,10 @@ class EventRecorder:
         return self._depth == 0
 
     def executed(self, now: State | None) -> Counts:
-        """How often each graph ran while this was open.
+        """Return the run count of each graph while this was open.
 
         Args:
-            now: the state at this moment, None where it is closed.
+            now: the current state, `None` if it is closed.
         """
         total = Counter(self._executed)
         if now is not None:
@@ -146,7 +147,7 @@ class EventRecorder:
         return total
 
     def counted(self, now: State | None) -> Counters:
-        """The change of Dynamo's counters while this was open; see `executed`."""
+        """Return the change of Dynamo's counters while this was open; see `executed`."""
         total: Counters = defaultdict(Counter)
         for group, values in self._counted.items():
             total[group] = Counter(values)
@@ -154,12 +155,12 @@ class EventRecorder:
             for group, values in now.counters.items():
                 before = self._before.counters.get(group, Counter())
                 changes = {key: n - before[key] for key, n in values.items() if n != before[key]}
-                if changes:  # else an empty group would come into being
+                if changes:  # indexing `total` would create an empty group
                     total[group].update(changes)
         return total
 
     def callables(self, now: State | None) -> CallableTable:
-        """The compiled callables that were called while this was open; see `executed`."""
+        """Return the compiled callables called while this was open; see `executed`."""
         total = dict(self._callables)
         if now is not None:
             for key, callee in now.callables.items():
@@ -170,7 +171,7 @@ class EventRecorder:
 
 
 class IdleRecorder(EventRecorder):
-    """Records nothing, and keeps the observers installed for others that come and go."""
+    """Recorder of nothing, which keeps the observers installed between other recorders."""
 
     def __init__(self) -> None:
         super().__init__(passive=True, with_graphs=False)
@@ -189,11 +190,11 @@ class IdleRecorder(EventRecorder):
 
 _PACKAGE = __package__.partition(".")[0]
 RUN_WHILE_COMPILING = (f"{_PACKAGE}.watching", f"{_PACKAGE}.convert")
-"""Our packages that Dynamo must skip: observers of compiled autograd run inside compiled code."""
+"""Packages that Dynamo must skip: observers of compiled autograd run inside compiled code."""
 
 
 class Hub:
-    """Installs the observers, and passes what they see to every open recorder."""
+    """Installer of the observers, which passes their events to every open recorder."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -209,7 +210,7 @@ class Hub:
     # -- for recorders ---------------------------------------------------------------------------
 
     def open(self, recorder: EventRecorder) -> None:
-        """Open a recorder; the first one installs the observers."""
+        """Open a recorder. The first open recorder installs the observers."""
         with self._lock:
             if not self._open:
                 self._install()
@@ -218,7 +219,7 @@ class Hub:
                 self._choose_names()
 
     def close(self, recorder: EventRecorder) -> None:
-        """Close a recorder; the last one removes the observers."""
+        """Close a recorder. Closing the last open recorder removes the observers."""
         with self._lock:
             if recorder.close(self._state()):
                 self._open.remove(recorder)
@@ -228,7 +229,7 @@ class Hub:
                     self._installed.close()
 
     def look(self, recorder: EventRecorder) -> State | None:
-        """All counts at this moment, None for a recorder that is closed."""
+        """Return the current counts, `None` if the recorder is closed."""
         with self._lock:
             if not recorder.is_open:
                 return None
@@ -237,12 +238,12 @@ class Hub:
 
     @property
     def watching(self) -> bool:
-        """Whether a recorder is open that is not passive: a watch of the user's."""
+        """True if a recorder is open that is not passive: the user's own watch."""
         return any(not recorder.passive for recorder in self._open)
 
     @contextlib.contextmanager
     def recording(self, recorder: EventRecorder | None) -> Iterator[None]:
-        """Keep a recorder open meanwhile, None for none."""
+        """Keep a recorder open inside the context. Do nothing if it is `None`."""
         if recorder is None:
             yield
             return
@@ -254,7 +255,7 @@ class Hub:
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """Close every open recorder meanwhile, so that nothing of it is in what they recorded."""
+        """Close every open recorder inside the context, so that they record nothing of it."""
         with self._lock:
             paused = list(self._open)
             for recorder in paused:
@@ -267,7 +268,7 @@ class Hub:
                 self.open(recorder)
 
     def _choose_names(self) -> None:
-        """Let torch write the records that an open recorder wants, and no others."""
+        """Make torch write only the records that an open recorder wants."""
         wanted = any(recorder.with_graphs for recorder in self._open)
         self._names.clear()
         self._names.update(NAMES if wanted else NAMES_WITHOUT_GRAPHS)
@@ -290,7 +291,7 @@ class Hub:
             stack.enter_context(torch_private.structured_trace(self._record, self._names))
             stack.enter_context(torch_private.on_entry(self._callables.observer))
             stack.enter_context(torch_private.guard_hook(self._cache_hit_hook()))
-            with contextlib.suppress(TorchGraphError):  # torch before 2.13 gives no reasons
+            with contextlib.suppress(TorchGraphError):  # before 2.13 torch reports no reasons
                 stack.enter_context(torch_private.on_skip(self._callables.skipped))
             with contextlib.suppress(TorchGraphError):
                 stack.enter_context(torch_private.on_traced_call(self._traced))
@@ -303,11 +304,11 @@ class Hub:
             self._installed = stack.pop_all()
 
     def _cache_hit_hook(self) -> Callable[[bool], Any]:
-        """A guard hook that notes that Dynamo found compiled code, without a Python frame.
+        """Return a guard hook that records cache hits without a Python frame.
 
-        Dynamo asks whether the answer is true, and runs what it found if so. The answer where it
-        found something is an object that takes note, in C, each time it is asked; where it found
-        nothing that fits, a frame of ours does so.
+        Dynamo tests the truth of the hook's answer, and runs the code that it found if the answer
+        is true. After a hit, the answer is an object whose `__bool__` records the hit in C. After a
+        miss, `__bool__` runs a Python frame of this package.
         """
         found = type("Found", (), {"__bool__": staticmethod(self._callables.count_hit)})()
         missed = type("Missed", (), {"__bool__": staticmethod(self._callables.missed)})()
@@ -316,7 +317,7 @@ class Hub:
     def _record(self, metadata: dict[str, Any], payload: str) -> None:
         try:
             self._take(metadata, payload)
-        except Exception as error:  # ours, in the middle of a compilation of the user's
+        except Exception as error:  # our error must not end the user's compilation
             self._failed(error)
 
     def _failed(self, error: Exception) -> None:
@@ -369,11 +370,11 @@ class Hub:
     def _precompiled(self, module: Any) -> None:
         try:
             self._callables.traced(module, PRECOMPILED)
-        except Exception as error:  # ours, in the middle of a call of the user's
+        except Exception as error:  # our error must not end the user's call
             self._failed(error)
 
     def _at_break(self, frames: Iterable[Any], module: str) -> None:
-        """Keep the stack and the module of the break that Dynamo is about to report."""
+        """Record the stack and module of the graph break that Dynamo is about to report."""
         self._module = module
         self._stack = [
             (frame.filename or "", frame.lineno or 0, frame.name, (frame.line or "").strip())
@@ -381,7 +382,7 @@ class Hub:
         ]
 
     def _see_unsaved(self) -> None:
-        """Observe what AOTAutograd does not save: now its module is imported."""
+        """Observe code that AOTAutograd does not save, now that its module is imported."""
         if not self._sees_unsaved:
             self._sees_unsaved = True
             with contextlib.suppress(TorchGraphError):
@@ -394,7 +395,7 @@ class Hub:
                 frame, number = compile_id.frame_id, compile_id.frame_compile_id
                 id = CompileId(compile_id.compiled_autograd_id, frame, number)
             self._publish(CacheEvent(id, 0, "aot", "unsaved", backward))
-        except Exception as error:  # ours, in the middle of a compilation of the user's
+        except Exception as error:  # our error must not end the user's compilation
             self._failed(error)
 
     def _captured(self, number: int, call: Any) -> Any:
@@ -402,7 +403,7 @@ class Hub:
 
 
 def _with_graph(event: CacheEvent) -> CacheEvent:
-    """The event with what is known of its graph while torch reports the lookup."""
+    """Add the graph to a cache event, while torch reports the lookup."""
     gm, backward = torch_private.graph_looked_up()
     if event.state != "bypass":
         return replace(event, backward=backward)
@@ -414,7 +415,7 @@ def _with_graph(event: CacheEvent) -> CacheEvent:
 
 
 def _with_code(event: CompilationFinished) -> CompilationFinished:
-    """The event with its code, which torch does not name where it refuses to compile it again."""
+    """Add the code to an event. torch does not name the code when it refuses to recompile it."""
     code = torch_private.code_being_compiled()
     if code is None:
         return event
@@ -422,4 +423,4 @@ def _with_code(event: CompilationFinished) -> CompilationFinished:
 
 
 HUB = Hub()
-"""The hub of this process."""
+"""Hub of this process."""

@@ -1,9 +1,9 @@
-"""The records of torch's structured trace, read into typed events.
+"""Records of torch's structured trace, parsed into typed events.
 
-The trace is the only source that has every compilation, whatever the backend, thread or cache. It
-is text: no event keeps a tensor or a graph of the user's alive.
+The trace is the only source that has every compilation, for any backend, thread or cache. It is
+text: no event keeps a tensor or a graph of the user's alive.
 
-The format is not promised by torch; it is what `torch._logging._internal.trace_structured` writes.
+torch does not promise the format. `torch._logging._internal.trace_structured` writes it.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from ...convert.refused_nodes import RefusedOp
 from ..guards.look import Sight
 
 ONLY_TRACED = "pytest-torchgraph only had this traced"
-"""Text of the exception by which a backend of ours ends a compilation after Dynamo's tracing."""
+"""Text of the exception with which our backends end a compilation after Dynamo's tracing."""
 
 
 RECOMPILE_LIMIT = "recompile limit"
-"""Words in the reason with which Dynamo refuses to compile code again."""
+"""Words in Dynamo's reason for refusing to recompile code."""
 
 
 def is_recompile_limit(failure: str, reason: str) -> bool:
     """Return True if Dynamo refused because it had compiled this code too often.
 
     Args:
-        failure, reason: as in `CompilationFinished`. torch 2.9 to 2.11 raise an error of its own.
+        failure, reason: as in `CompilationFinished`. torch 2.9 to 2.11 raise a dedicated error.
     """
     return bool(failure) and (failure == "RecompileLimitExceeded" or RECOMPILE_LIMIT in reason)
 
@@ -39,9 +39,9 @@ class CompileId:
     """A compile id, as torch writes it: `1/0`, or `!0/1/0` inside a captured backward.
 
     Attributes:
-        autograd: number of the compiled-autograd capture that it belongs to, None outside one.
-        frame: number of the frame (a code object); None for the capture itself.
-        compile: how often the frame had been compiled before.
+        autograd: number of the enclosing compiled-autograd capture, `None` outside a capture.
+        frame: number of the frame (a code object); `None` for the capture itself.
+        compile: number of earlier compilations of the frame.
     """
 
     autograd: int | None = None
@@ -60,8 +60,8 @@ class Event:
     """A record of the trace, about one compilation.
 
     Attributes:
-        id: the compilation, None where the trace names none (AOTAutograd used without Dynamo).
-        attempt: how often Dynamo had started this compilation over, as it does at a graph break.
+        id: the compilation, `None` if the trace names none (AOTAutograd used without Dynamo).
+        attempt: number of restarts of this compilation; Dynamo restarts at a graph break.
     """
 
     id: CompileId | None
@@ -75,8 +75,8 @@ class CompilationStarted(Event):
     Attributes:
         function, line: name and first line of the code.
         callable_name: name of the compiled callable that was entered last.
-        code_hash: hash of the code object, 0 if it is not known.
-        own_resets: how often this package had reset Dynamo by then.
+        code_hash: hash of the code object, 0 if unknown.
+        own_resets: number of resets of Dynamo by this package so far.
     """
 
     function: str
@@ -94,7 +94,7 @@ class GraphPrinted(Event):
         stage: `dynamo`, `joint`, `forward`, `backward`, `inference`, `compiled_autograd` or
             `post_grad`.
         text: the graph, as Python code.
-        files: of the functions that Dynamo traced for its own graph.
+        files: files of the functions that Dynamo traced, for Dynamo's own graph.
     """
 
     stage: str
@@ -118,13 +118,14 @@ class GraphBreakEvent(Event):
     """Dynamo met a graph break.
 
     Attributes:
-        report: Dynamo's report: place, reason, hints, the user's stack.
-        hand_over: whether this is the call of `backward` from which compiled autograd goes on, so
-            that no op is missing from the graphs.
-        stack: file, line, function and code of each frame, outermost first, torch's among them;
-            empty where only the report has it, which leaves out a `forward` that calls a `forward`.
-        module: Dynamo's name of the module whose code broke, as `L['self'].layers.0`; "" for the
-            one that is compiled, or where there is none.
+        report: Dynamo's report: location, reason, hints, the user's stack.
+        hand_over: True for the call of `backward` that compiled autograd takes over, so no op is
+            missing from the graphs.
+        stack: file, line, function and code of each frame, outermost first, including torch's;
+            empty if only the report has the stack. The report omits a `forward` that calls a
+            `forward`.
+        module: Dynamo's name of the module whose code broke, such as `L['self'].layers.0`; "" for
+            the compiled module itself, or outside modules.
     """
 
     report: str
@@ -135,11 +136,11 @@ class GraphBreakEvent(Event):
 
 @dataclass(frozen=True, slots=True)
 class GuardsFailed(Event):
-    """Guards failed, so that a frame has to be compiled again.
+    """Guards failed, so a frame has to be recompiled.
 
     Attributes:
-        reasons: each guard that failed, in torch's words.
-        sights: what was seen of each while torch said that.
+        reasons: each failed guard, in torch's words.
+        sights: what was seen of each guard while torch reported it.
     """
 
     reasons: tuple[str, ...]
@@ -151,7 +152,7 @@ class CacheMissEvent(Event):
     """Compiled autograd found no captured backward in its cache that fits, and captures one.
 
     Attributes:
-        reasons: torch's words, those of earlier captures among them.
+        reasons: torch's words, including those for earlier captures.
     """
 
     reasons: tuple[str, ...]
@@ -159,19 +160,19 @@ class CacheMissEvent(Event):
 
 @dataclass(frozen=True, slots=True)
 class CompilationFinished(Event):
-    """A compilation ended, well or with an exception.
+    """A compilation ended, successfully or with an exception.
 
     Attributes:
-        function, file, line: the code that was compiled; empty where the trace does not say.
-        failure: the type of the exception that ended it, "" where it went well.
-        reason: the text of that exception.
-        failed_file, failed_line: where in the user's code it was raised; "" and 0 where the trace
-            does not say.
-        cudagraphs: why a graph of it got no CUDA graph, "" where torch does not say.
-        ops: how many ops Dynamo's graph has; 0 where there is no graph.
-        seconds: how long it took, with what the backend did.
-        lowered: whether inductor compiled a graph of it.
-        cache_off: the setting that kept torch from asking its caches, "" for none.
+        function, file, line: the compiled code; empty if the trace does not name it.
+        failure: type of the exception that ended it, "" if it succeeded.
+        reason: text of the exception.
+        failed_file, failed_line: the user's line that raised it; "" and 0 if the trace does not
+            name it.
+        cudagraphs: reason why one of its graphs got no CUDA graph, "" if torch gives none.
+        ops: number of ops in Dynamo's graph, 0 without a graph.
+        seconds: duration, including the backend.
+        lowered: True if inductor compiled one of its graphs.
+        cache_off: the setting that kept torch from asking its caches, "" if none did.
     """
 
     function: str
@@ -205,12 +206,13 @@ class CacheEvent(Event):
 
     Attributes:
         cache: "aot" for AOTAutograd's cache, "inductor" for inductor's.
-        state: "unsaved" for compiled code that AOTAutograd did not save because a graph has no op.
+        state: lookup result, or "unsaved" for compiled code that AOTAutograd did not save because a
+            graph has no op.
         backward: True for a backward graph.
-        reason: torch's words for a bypass, and for an entry that could not be pickled.
-        key: the key; "" for a bypass.
-        components: the parts of the key, each with its hash, where a recorder keeps graphs.
-        refused: the ops that a bypass is about.
+        reason: torch's words for a bypass, or for an entry that could not be pickled.
+        key: the cache key; "" for a bypass.
+        components: the parts of the key, each with its hash, if the recorder keeps graphs.
+        refused: the ops that caused a bypass.
     """
 
     cache: Literal["aot", "inductor"]
@@ -231,20 +233,20 @@ STAGES = {
     "compiled_autograd_graph": "compiled_autograd",
     "inductor_post_grad_graph": "post_grad",
 }
-"""The records that hold a printed graph, with the `GraphPrinted.stage` of each."""
+"""`GraphPrinted.stage` for each record that holds a printed graph."""
 _UNKNOWN_LINE = 0
 _HAND_OVER = "Unsupported Tensor.backward() call"
-"""The kind of break at which compiled autograd, where it is on, takes the backward over."""
+"""Kind of the graph break at which compiled autograd, if enabled, takes over the backward."""
 
 
 class _TraceRecord(NamedTuple):
-    """A record of the trace, taken apart.
+    """A parsed record of the trace.
 
     Attributes:
         id, attempt: as in `Event`.
         metadata: the whole record.
-        fields: what is under its name there.
-        payload: the text that came with it.
+        fields: the part of the metadata under the record's name.
+        payload: the accompanying text.
     """
 
     id: CompileId | None
@@ -255,11 +257,11 @@ class _TraceRecord(NamedTuple):
 
 
 def read(metadata: Mapping[str, Any], payload: str) -> Event | None:
-    """The event for a record, None for a record of no interest.
+    """Return the event for a record, `None` for a record that is not used.
 
     Args:
-        metadata: the record, as torch writes it into a line of json.
-        payload: the text that comes with it.
+        metadata: the record, which torch writes as a line of json.
+        payload: the accompanying text.
     """
     artifact = metadata.get("artifact")
     if isinstance(artifact, Mapping):
@@ -285,8 +287,8 @@ def _id(metadata: Mapping[str, Any]) -> CompileId | None:
 
 
 REPEATED = "WON'T CONVERT"
-"""Beginning of a report that is a traceback alone, where a backend failed; the break because of
-which its code runs eagerly has its own report behind it."""
+"""Prefix of a report of a failed backend that contains only a traceback. The graph break that makes
+its code run eagerly has its own report, which follows."""
 _Reader = Callable[[_TraceRecord], Event | None]
 
 
@@ -320,7 +322,7 @@ def _cache_missed(record: _TraceRecord) -> Event:
 
 
 def _reasons(payload: str) -> tuple[str, ...]:
-    """Several reasons are a json list; a single one is printed as it is."""
+    """torch writes several reasons as a json list, a single reason as plain text."""
     try:
         reasons = json.loads(payload)
     except ValueError:
@@ -396,7 +398,7 @@ _READERS: dict[str, _Reader] = {
 }
 
 NAMES = frozenset(_READERS)
-"""The records that `read` makes events of; torch need not write others for us."""
+"""Records that `read` turns into events; torch need not write others."""
 
 NAMES_WITHOUT_GRAPHS = NAMES - STAGES.keys() - {"inductor_output_code"}
-"""Those of them that hold no graph and no code: a few short lines for each compilation."""
+"""Records in `NAMES` without graphs and code: a few short lines per compilation."""
