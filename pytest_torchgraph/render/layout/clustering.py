@@ -147,10 +147,10 @@ class Clustering:
                 drawables and closed clusters into one box. By default, as many clusters are opened
                 as fit.
         """
-        # Below: binary search for the longest prefix of `focus` that fits.
         if limit is None:
             opened = dict.fromkeys(self._walk())
             return self._units(opened, range(len(self._parents)), compact=False)
+        # Binary search for the longest prefix of `focus` that fits.
         low, high = 0, len(focus)
         while low < high:
             middle = (low + high + 1) // 2
