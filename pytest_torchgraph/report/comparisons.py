@@ -91,12 +91,12 @@ class Comparisons:
 
     @property
     def causes(self) -> Sequence[Finding]:
-        """Causes, the most frequent first. Empty unless at least two comparisons failed."""
+        """Causes that affect most tests first. Empty unless at least two comparisons failed."""
         return self.every_cause if sum(map(len, self.tests.values())) > 1 else []
 
     @property
     def every_cause(self) -> Sequence[Finding]:
-        """Causes, the most frequent first, also for a single failed comparison."""
+        """Causes that affect most tests first, also for a single failed comparison."""
         if self._every_cause is None:
             from ..graph.diff.joining import join
 
@@ -150,7 +150,7 @@ def save_pending(
     failed: bool,
     record: Record,
 ) -> str:
-    """Write a pending update for each failed comparison of a phase, and delete obsolete ones.
+    """Write a pending update per failed comparison of a phase; delete those of passed comparisons.
 
     Args:
         item: the test.

@@ -131,10 +131,10 @@ _OF_WRONG_ARGUMENTS = (TypeError, ValueError)
 def hide_own_frames(excinfo: pytest.ExceptionInfo[BaseException]) -> None:
     """Hide this package's frames from a traceback, unless the error may be a bug in the package.
 
-    If this package raised the error on purpose, its frames are hidden, and so are the frames that
-    it called. For any other error, only its frames above the last user code or the capture target
-    are hidden. Frames below that point stay visible, because the error may be in this package. All
-    frames stay visible if there is no user code and no target.
+    If this package raised the error with its own `raise`, its frames are hidden, and all frames
+    after the last user frame. For any other error, its frames are hidden only up to the last user
+    frame or the call of the capture target. Later frames stay visible, because the error may be in
+    this package. If there is neither user code nor a target, all frames stay visible.
     """
     if not isinstance(excinfo.value, Exception):  # an outcome of pytest's, such as pytest.fail
         return

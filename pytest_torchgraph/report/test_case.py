@@ -22,9 +22,9 @@ class PytestTestRun:
         self._is_isolated = is_isolated
 
     def isolated(self, fresh: bool) -> AbstractContextManager[None]:
-        """Return a context that isolates the rest of the test, a null context if already isolated.
+        """Return a context that isolates the rest of the test.
 
-        A null context as well if the settings disable isolation.
+        It does nothing if the test is already isolated or the settings disable isolation.
         """
         if reason := why_unsupported():
             pytest.skip(reason)

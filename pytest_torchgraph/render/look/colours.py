@@ -6,7 +6,7 @@ text stays readable.
 
 Cost colours are shades of purple, darker for a higher cost. They are distinguishable in greyscale
 and with any colour vision deficiency, and no other element of a drawing is purple. A step of the
-scale is a fixed share of the total cost of the drawing.
+scale is a fixed share of the drawing's total cost, so adding one op does not recolour the others.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ MAX_FOLDED_NAME = 24
 MAX_DIGITS = 8
 """Maximum characters of a float. Longer floats are rounded to four digits."""
 NOT_DRAWN = frozenset({"device", "layout", "pin_memory"})
-"""Keyword arguments shown only in the tooltip, to keep boxes short."""
+"""Keyword arguments shown only in the tooltip, because no reader looks for them in a picture."""
 
 EFFECTS = {
     "mutates": "mutates something",

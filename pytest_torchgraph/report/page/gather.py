@@ -360,7 +360,7 @@ def _verdict(verdicts: Sequence[Data], run: set[str]) -> Data:
 
 
 def _changes(lists: Iterable[Sequence[Data]]) -> list[Data]:
-    """Merge equal changes of all shards and their tests, the most frequent change first."""
+    """Merge equal changes of all shards and their tests, sorted by number of tests, descending."""
     groups: dict[tuple[Any, ...], Data] = {}
     for change in (each for changes in lists for each in changes):
         key = tuple(change[part] for part in ("text", "file", "line", "function"))

@@ -17,15 +17,16 @@ its meaning. New keys may be added at any time.
                        these that compile nothing; calls: calls of compiled callables; eager_calls:
                        calls among these that ran no compiled code; graphs, ops, backwards,
                        graph_breaks, recompiles, cache_bypasses, compile_seconds
-      causes           the most frequent first, each with
+      causes           sorted by number of tests, descending, each with
         kind             "break", "recompile", "limit", "bypass", "eager" or "nothing"
         file, line, function
                          location; if the cause has none, the code that its first test calls; if
                          that is unknown, "" and 0
         text, code       the reason, and the source line of a graph break or a refused op
         guard, guard_place
-                         for a recompile, the failed guard, and `file:line function` of the code
-                         that created it, as in the cause's first test; else ""
+                         for a recompile, the change (`self.calls: was 0, is 1`), and
+                         `file:line function` of the code that created the guard, as in the cause's
+                         first test; else ""
         keys             ids of the cause, the same in every run, test and checkout; several if
                          code in several places compiles nothing for the same reason
         places           all locations, each: file, line, function
@@ -52,9 +53,9 @@ its meaning. New keys may be added at any time.
                          number of its functions that were compared over the run
         verdict          null if nothing was compared, else worse and better (lists of text, file,
                          line, function, tests), new and gone (ids) and renamed (old, new)
-    comparisons      failed graph comparisons: a list of causes, the most frequent first, each:
-                     sign, what, where, places, cost (flops and saved_bytes over all tests, after
-                     minus before, null if unknown), sources, before, after, tests
+    comparisons      failed graph comparisons: a list of causes, sorted by number of tests,
+                     descending, each: sign, what, where, places, cost (flops and saved_bytes over
+                     all tests, after minus before, null if unknown), sources, before, after, tests
 """
 
 from __future__ import annotations
@@ -140,7 +141,7 @@ class ChangeOverTests(NamedTuple):
 
 
 def changes_over_tests(changes: Iterable[AuditChange]) -> list[ChangeOverTests]:
-    """Merge equal changes of all tests, the most frequent change first."""
+    """Merge equal changes of all tests, sorted by number of tests, descending."""
     groups: dict[tuple[str, CodePlace], list[str]] = {}
     for change in changes:
         groups.setdefault((change.text, place_of_change(change)), []).append(change.test)
@@ -159,7 +160,7 @@ def recompiles(facts: TestFacts) -> int:
 
 
 def bypasses(facts: TestFacts) -> int:
-    """Return the number of cache bypasses: graphs that a cache can never store."""
+    """Return the number of cache bypasses: graphs that torch.compile's caches refused for good."""
     return sum(cause.count for cause in facts.causes if cause.kind == "bypass")
 
 

@@ -121,7 +121,7 @@ class Annotation:
 
 
 def annotations_of(outcome: AuditOutcome) -> list[Annotation]:
-    """Return at most `MOST` annotations of an audit, the most frequent first.
+    """Return at most `MOST` annotations of an audit, the most important first.
 
     A check yields the changes for the worse, or an annotation if nothing was compared; causes that
     the baseline tolerates are left out. The other modes yield every cause.
