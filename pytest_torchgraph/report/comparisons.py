@@ -150,7 +150,9 @@ def save_pending(
     failed: bool,
     record: Record,
 ) -> str:
-    """Write a pending update per failed comparison of a phase; delete those of passed comparisons.
+    """Write a pending update for each failed comparison of a phase.
+
+    Pending updates of passed comparisons are deleted.
 
     Args:
         item: the test.

@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from ..snapshot.assertion import GraphSnapshot
 
 MAX_LINES = 60
-"""Maximum lines of findings in a comparison's section. The text file next to the picture has all.
-"""
+"""Maximum lines of findings in a section. The text file next to the picture has all findings."""
 MAX_CHANGES = 2
 """Maximum number of further nodes, and of consequences, listed for a single finding.
 
