@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 Data = dict[str, Any]
 
 NOT_STORED = "no graph is stored"
-"""Start of the problem text if there is no stored graph to compare with."""
+"""Start of the problem text if the stored graph is missing."""
 MAX_FINDINGS = 50
 """Maximum number of findings of one comparison in a report. Further findings are only counted."""
 
@@ -39,7 +39,7 @@ def data_of(failed: Comparison) -> Data:
 
     Returns:
         A dictionary with `problem`, one line; `releases`, the two torch releases if they differ;
-        `difference`, the result of `GraphDiff.to_json`, or `None` if there is no finding.
+        `difference`, the result of `GraphDiff.to_json`, or `None` without findings.
     """
     problem, difference = failed.problem or "the graphs differ", None
     try:

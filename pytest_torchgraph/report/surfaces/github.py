@@ -180,7 +180,7 @@ def _property(text: str) -> str:
 
 
 def link(shown: str, address: str) -> str:
-    """Return a markdown link, or only the text if there is no address."""
+    """Return a markdown link, or only the text if `address` is empty."""
     return f"[{shown}]({address})" if address else shown
 
 
