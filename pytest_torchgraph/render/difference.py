@@ -1,4 +1,4 @@
-"""The drawing of a difference, and of ops that should not be there, among their neighbours."""
+"""Drawings of a difference and of unexpected ops, each with the surrounding nodes."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ if TYPE_CHECKING:
 
 
 MAX_BOXES = 150
-"""How many boxes the drawing of a difference, or of surplus ops, has at most without ports."""
+"""Maximum number of boxes in the drawing of a difference or of surplus ops, excluding ports."""
 NEIGHBOURS = 5
-"""How many operands, and how many users, of a box are context at most, the nearest first."""
+"""Maximum number of operands, and of users, shown as context of a box, nearest first."""
 LAYER = 24
-"""How many boxes the module around a change has at most for all of it to be shown."""
+"""Maximum number of boxes in a module that is shown completely around a change."""
 MAX_FOLDED = 2
-"""How many parameters, buffers and constants a box lists at most."""
+"""Maximum number of parameters, buffers and constants listed in a box."""
 
 CONTEXT = {"color": "#AAAAAA", "fillcolor": "#FFFFFF", "fontcolor": "#555555"}
-"""The DOT attributes of a box without a change mark."""
+"""DOT attributes of a box without a change mark."""
 KEY = ", ".join(f"{SIGNS[kind]} {kind}" for kind in ("added", "removed", "changed", "rewired"))
-"""The explanation of the signs, a line above the drawing."""
+"""Explanation of the signs, shown as a line above the drawing."""
 
 
 class _PairNode(NamedTuple):
@@ -56,26 +56,27 @@ class _PairNode(NamedTuple):
 def diff_to_dot(diff: GraphDiff, hops: int = 2) -> graphviz.Digraph:
     """Draw a difference.
 
-    Each changed node is coloured and signed, and stands among what is at most `hops` edges away
-    from it, and in the rest of its module where that is small; a removed node stands where it was.
-    An edit in several places is drawn in the first one, with their number: `× 12`.
-    What did not change is folded: to a box for each stretch of modules or ops between the changes,
-    with their number. Consequences are drawn paler. A drawing has a few hundred nodes at most:
-    changes for which there is no room are counted in the boxes that they are folded into.
+    Each changed node has a colour and a sign. Its context is every node at most `hops` edges away,
+    and the rest of its module if the module is small. A removed node keeps its old position. An
+    edit in several places is drawn once, at the first place, with the count: `× 12`.
+
+    Unchanged nodes are folded: each run of modules or ops between two changes becomes one box with
+    the count. Consequences are drawn paler. A drawing has at most a few hundred nodes: changes
+    beyond the limit are folded into boxes that show their count.
 
     Args:
-        diff: what to draw; nothing in it gives a drawing that says so.
-        hops: how much context, 0 for none.
+        diff: difference to draw. An empty difference yields a drawing that says so.
+        hops: size of the context in edges, 0 for none.
     """
     return drawing(diff, hops).digraph
 
 
 def drawing(diff: GraphDiff, hops: int = 2, prefix: str = "") -> Drawing:
-    """The same as `diff_to_dot`, with the meaning of each element of the SVG.
+    """Draw like `diff_to_dot` and return the meaning of each element of the SVG as well.
 
     Args:
         diff, hops: as in `diff_to_dot`.
-        prefix: the beginning of every `id`, for a page that holds several drawings.
+        prefix: prefix of every `id`, for a page with several drawings.
     """
     title = [diff.heading(), f"{KEY}; dashed: a consequence"]
     scene = Scene("difference", title, prefix)
@@ -113,18 +114,17 @@ def drawing(diff: GraphDiff, hops: int = 2, prefix: str = "") -> Drawing:
 
 
 class _Focus:
-    """The nodes that are to have boxes of their own, in the order of importance.
+    """Nodes to show in their own boxes, most important first.
 
-    The order: edits, what is at most `hops` edges away from these, the rest of their modules,
-    consequences, the neighbours of these.
-
-    Of an edit in several places these are the nodes of the first one.
+    The order: edits, nodes at most `hops` edges away from an edit, the rest of the edited modules,
+    consequences, the neighbours of consequences. For an edit in several places, only the nodes of
+    the first place.
 
     Attributes:
-        nodes: the nodes.
-        consequences: those that follow from edits elsewhere.
-        following: all of these, in the further places as well.
-        times: in how many places the same is, where these are several.
+        nodes: the nodes, in this order.
+        consequences: nodes that changed because of an edit elsewhere.
+        following: consequences in all places, not only in the first.
+        times: number of places of a repeated edit or consequence, by node.
     """
 
     def __init__(self, diff: GraphDiff, overlays: list[Overlay], hops: int):
@@ -144,7 +144,7 @@ class _Focus:
     def _changed_nodes(
         self, diff: GraphDiff, overlays: list[Overlay]
     ) -> tuple[dict[_PairNode, None], dict[_PairNode, None]]:
-        """The changed nodes that are edits, and those that are consequences of edits."""
+        """Return the edited nodes and the nodes that are consequences of edits."""
         changed = {
             key: _PairNode(overlay, node)
             for overlay in overlays
@@ -166,12 +166,14 @@ class _Focus:
         for finding in diff.findings:
             times = len(finding.places)
             edits.update(dict.fromkeys(nodes_of(finding.changes, times)))
+            # The count at the first place is right only if all places have as many consequences.
             alike = len({len(place.consequences) for place in finding.places}) == 1
             derived.update(dict.fromkeys(nodes_of(finding.consequences, times if alike else 1)))
             for place in finding.places[1:]:
                 repeated.update(nodes_of((*place.changes, *place.consequences)))
             for place in finding.places:
                 self.following.update(nodes_of(place.consequences))
+        # A node that is edited somewhere is drawn as an edit, not as a consequence.
         own = (change for f in diff.findings for p in f.places for change in p.changes)
         self.following.difference_update(nodes_of(own))
         for node in changed.values():
@@ -193,7 +195,7 @@ class _Focus:
 
 
 def _layer(pair_node: _PairNode) -> str:
-    """The largest module around a node that is small enough for all of it to be shown, or ""."""
+    """Return the largest enclosing module with at most `LAYER` nodes, or "" if there is none."""
     overlay, node = pair_node
     path = overlay.folded(node).node.module
     largest = ""
@@ -204,7 +206,7 @@ def _layer(pair_node: _PairNode) -> str:
 
 
 def _whole_graph(scene: Scene, graph: Graph | None, overlay: Overlay) -> None:
-    """Draw a graph as one box: one that only one side has, or that ran another number of times."""
+    """Draw a graph as one box: only one side has the graph, or its run count changed."""
     if graph is None or len(scene) >= MAX_BOXES:
         return
     kind: ChangeMarkKind = "removed" if overlay.pair.after is None else "added"
@@ -246,7 +248,7 @@ def _add_nodes(
     focus: _Focus,
     numbers: dict[_PairNode, int],
 ) -> None:
-    """Put the nodes of a pair of graphs on the canvas, and their drawables into `numbers`."""
+    """Put the nodes of a pair of graphs on the canvas and record their drawables in `numbers`."""
     graph = overlay.pair.after
     assert graph is not None
     runs = overlay.pair.runs
@@ -281,7 +283,7 @@ def _add_edges(canvas: Canvas, overlay: Overlay, numbers: dict[_PairNode, int]) 
 
 
 def _note_old(canvas: Canvas, overlay: Overlay, numbers: dict[_PairNode, int]) -> None:
-    """Note the boxes of the old graph's ops, and its edges between boxes that did not change."""
+    """Record the boxes of the old graph's ops and its edges between unchanged boxes."""
     side = canvas.scene.sides.before
 
     def box(node: OverlaidNode) -> str | None:
@@ -299,7 +301,7 @@ def _note_old(canvas: Canvas, overlay: Overlay, numbers: dict[_PairNode, int]) -
 
 
 def _drawn_edge(before: str | None, after: str | None) -> Edge:
-    """An edge with these labels in the old and the new graph, between no drawables yet."""
+    """Return an edge with its label in the old and in the new graph, not yet connected."""
     edge = Edge(-1, -1)
     if after is None:
         return edge._replace(label=before or "", kind="removed", only="before")
@@ -313,16 +315,16 @@ def _drawn_edge(before: str | None, after: str | None) -> Edge:
 
 
 def _is_busy_return(overlay: Overlay, node: OverlaidNode) -> bool:
-    """Whether so much is returned that edges to the return would hide everything else."""
+    """Return True for a return of so many values that its edges would hide everything else."""
     return overlay.folded(node).node.kind == "output" and len(overlay.operands[node]) > MAX_RETURNED
 
 
 def change_look(drawable: Drawable, named: bool) -> Look:
-    """The look of a box in a drawing whose colours show changes; without a change it is pale.
+    """Return the look of a box in a drawing coloured by changes. Unchanged boxes are pale.
 
     Args:
-        drawable: the content of the box.
-        named: whether a port refers to the node, so that the box has to show its name.
+        drawable: content of the box.
+        named: True if a port refers to the node: the box then shows the node's name.
     """
     node, mark = drawable.node, drawable.mark
     more = []
@@ -342,7 +344,7 @@ def change_look(drawable: Drawable, named: bool) -> Look:
 
 
 def change_paint(drawable: Drawable) -> tuple[Paint, str]:
-    """The paint and the CSS class of a port where colours show changes."""
+    """Return the paint and the CSS class of a port in a drawing coloured by changes."""
     if drawable.mark is None:
         return Paint(CONTEXT["color"], CONTEXT["fillcolor"]), "context"
     return CHANGE_PAINTS[drawable.mark.kind], drawable.mark.kind
@@ -364,14 +366,13 @@ def _style(paint: Paint, kind: str, follows: bool) -> tuple[dict[str, str], tupl
 def surplus_drawing(
     graphs: Sequence[Graph], nodes: Collection[Node], title: str = "", prefix: str = ""
 ) -> Drawing:
-    """Draw the graphs that some nodes are in, with these marked and the rest folded.
+    """Draw graphs with their surplus nodes marked and the rest folded.
 
     Args:
-        graphs: graphs; those that none of `nodes` is in are left out.
-        nodes: the nodes that are too many, of the graphs themselves (found by identity), bodies of
-            higher-order ops included.
-        title: what is wrong with them, a line above the drawing.
-        prefix: the beginning of every `id`, for a page that holds several drawings.
+        graphs: graphs to draw. A graph without a surplus node is left out.
+        nodes: surplus nodes, matched by identity, including nodes in bodies of higher-order ops.
+        title: description of the problem, shown as a line above the drawing.
+        prefix: prefix of every `id`, for a page with several drawings.
     """
     scene = Scene("surplus", [title] if title else [], prefix)
     canvas = Canvas(scene, change_look, change_paint)

@@ -1,8 +1,8 @@
-"""Two graphs laid over each other: nodes that are in both become one, the others are marked.
+"""Overlay of two graphs: nodes in both graphs become one node, all others get a change mark.
 
-A difference names only the nodes that differ. To draw their surroundings the nodes that do not
-differ must be known to be the same: after the differing ones are taken out, equal ops in the same
-module correspond in their order, whatever they are called.
+A difference names only the nodes that differ. Drawing their surroundings also requires matching the
+unchanged nodes: without the differing nodes, equal ops in the same module are matched in graph
+order, regardless of their names.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CORRESPONDENCE: tuple[Callable[[Node], Hashable], ...] = (
     lambda node: (node.kind == "placeholder" or node.op, value_label(node)),
     lambda node: node.op,
 )
-"""Keys by which unchanged nodes of the two graphs correspond, the strictest first."""
+"""Keys for matching unchanged nodes of the two graphs, the strictest first."""
 
 
 class OverlaidNode(NamedTuple):
@@ -32,7 +32,7 @@ class OverlaidNode(NamedTuple):
 
     Attributes:
         is_new: False for a node that only the old graph has.
-        name: its name, in the new graph or else in the old one.
+        name: name of the node in the new graph, or in the old graph if only the old graph has it.
     """
 
     is_new: bool
@@ -43,9 +43,9 @@ class OverlaidEdge(NamedTuple):
     """A value that flows between two nodes of an overlay.
 
     Attributes:
-        tail: the node that makes it.
-        path: which of the results of the tail it is, one index for each nested projection.
-        head: the node that reads it.
+        tail: the node that produces the value.
+        path: position of the value in the tail's result, one index per nested projection.
+        head: the node that reads the value.
     """
 
     tail: OverlaidNode
@@ -54,24 +54,25 @@ class OverlaidEdge(NamedTuple):
 
 
 class Overlay:
-    """The two graphs of a `GraphPair` as one, from which `difference` makes drawables and edges.
+    """The two graphs of a `GraphPair` as one graph, for `difference` to draw.
 
     Args:
         pair: the graphs, and the nodes that differ.
-        changes: further changes, of any graph; those of other graphs are left out.
+        changes: further changes. Changes of other graphs are ignored.
 
     Attributes:
         pair: the graphs.
         old, new: the graphs, reduced to the nodes that are drawn.
-        change_marks: the nodes that differ.
-        edges: every edge, with its label in the old and in the new graph; None where it is not.
-        around: the edges that only the new graph has and that are nothing new: what goes around a
-            removed node.
-        bypassed: the edges that only the old graph has and that are not drawn: where something new
-            stands between.
-        positions: where each node is in the order of the new graph.
-        node_of: the node that shows a node of one of the graphs which differs, by `id(node)`.
-        operands, users: the nodes at the tails and the heads of each node's edges.
+        change_marks: change marks of the nodes that differ.
+        edges: every edge with its labels in the old and in the new graph; `None` if a graph does
+            not have the edge.
+        around: edges between unmarked nodes that only the new graph has: they bypass a removed
+            node, so they are not drawn as added.
+        bypassed: edges between unmarked nodes that only the old graph has: an added node is now in
+            between. Not drawn.
+        positions: position of each node in the order of the new graph.
+        node_of: overlaid node that shows a differing node, keyed by `id(node)`.
+        operands, users: nodes at the tails and at the heads of each node's edges.
     """
 
     def __init__(self, pair: GraphPair, changes: Iterable[Change] = ()):
@@ -104,11 +105,11 @@ class Overlay:
                 path = path.rpartition(".")[0]
 
     def is_small(self, path: str, most: int) -> bool:
-        """Whether a module has at most `most` nodes, those of its submodules included."""
+        """Return True if a module has at most `most` nodes, including its submodules."""
         return self._sizes[path] <= most
 
     def members(self, path: str) -> list[OverlaidNode]:
-        """The nodes in a module and its submodules; none for ""."""
+        """Return the nodes in a module and its submodules, none for ""."""
         if not path:
             return []
         return [
@@ -119,17 +120,17 @@ class Overlay:
         ]
 
     def side(self, node: OverlaidNode) -> OnlySide:
-        """The side of the difference that alone has a node; "" where both have it."""
+        """Return the only side that has a node, or "" if both sides have it."""
         if not node.is_new:
             return "before"
         return "" if node.name in self._partnered else "after"
 
     def folded(self, node: OverlaidNode) -> FoldedNode:
-        """The node in its graph, with what is folded into it."""
+        """Return the node in its graph, with the nodes folded into it."""
         return (self.new if node.is_new else self.old).nodes[node.name]
 
     def overlaid(self, name: str, *, is_new: bool) -> OverlaidNode:
-        """The node of the overlay that a drawn node of the new or of the old graph became."""
+        """Return the overlaid node of a drawn node of the new or of the old graph."""
         if is_new:
             return OverlaidNode(True, name)
         partner = self._partner.get(name)
@@ -138,7 +139,7 @@ class Overlay:
     # -- which nodes are the same ------------------------------------------------------------------
 
     def _pairing(self) -> dict[str, str]:
-        """The names in the new graph of the old graph's drawn nodes that are in both."""
+        """Map each drawn node of the old graph to its match in the new graph, by name."""
         pair = self.pair
         both = (*pair.changed, *pair.rewired)
         partner = {
@@ -180,7 +181,7 @@ class Overlay:
                 yield change.kind, change.before, change.after
 
     def _mark_drawn(self) -> None:
-        """Mark the drawn nodes that differ."""
+        """Add change marks to the drawn nodes that differ."""
         for kind, before, after in self._changes():
             if after is not None and after.name in self.new.nodes:
                 node = OverlaidNode(True, after.name)
@@ -194,7 +195,7 @@ class Overlay:
             self._note(node, before, after)
 
     def _saved_lines(self) -> Iterator[ComparedLine]:
-        """The values that only one of the two graphs saves for backward."""
+        """Yield lines for the values that only one of the two graphs saves for backward."""
         old = {self._key(value, is_new=False): value for value in self.old.saved}
         new = {self._key(value, is_new=True): value for value in self.new.saved}
         for key, value in new.items():
@@ -208,7 +209,7 @@ class Overlay:
         return self.overlaid(value.producer.name, is_new=is_new), value.path
 
     def _mark_folded(self) -> None:
-        """Mark the drawn nodes whose parameters or projections differ."""
+        """Add change marks to the drawn nodes whose parameters or projections differ."""
         for kind, before, after in self._changes():
             node = after or before
             assert node is not None
@@ -245,6 +246,7 @@ class Overlay:
                 edge = OverlaidEdge(tail, path, head)
                 edges[edge] = (value.edge_label, edges.get(edge, (None, None))[1])
         for edge, (before, after) in list(edges.items()):
+            # An edge between two unmarked nodes differs only because of a node between them.
             if edge.tail in self.change_marks or edge.head in self.change_marks:
                 continue
             if after is None:
@@ -256,7 +258,7 @@ class Overlay:
         return edges
 
     def _positions(self) -> dict[OverlaidNode, tuple[int, int]]:
-        """A removed node stands behind the node that it followed in the old graph."""
+        """Return the position of each node. A removed node follows its old predecessor."""
         positions = {
             OverlaidNode(True, name): (folded.position, 0)
             for name, folded in self.new.nodes.items()
@@ -273,10 +275,8 @@ class Overlay:
     # -- surroundings ------------------------------------------------------------------------------
 
     def neighbours(self, node: OverlaidNode, most: int) -> Iterable[OverlaidNode]:
-        """The operands and users of a node, at most `most` of each, the nearest first.
-
-        The output node has none: its operands are anywhere in the graph.
-        """
+        """Return the operands and users of a node, at most `most` of each, nearest first."""
+        # The output node's operands are anywhere in the graph, so they are not its surroundings.
         if self.folded(node).node.kind == "output":
             return ()
         operands = sorted(set(self.operands[node]), key=self.positions.__getitem__, reverse=True)
@@ -287,7 +287,7 @@ class Overlay:
 def _folded_line(
     graph: FoldedGraph, node: Node, kind: ChangeKind, before: Node | None
 ) -> ComparedLine:
-    """The line of a node that is folded into a box and differs."""
+    """Return the label line of a differing node that is folded into a box."""
     text = _folded_text(graph, node)
     if kind == "added" or kind == "removed":
         return ComparedLine.only(kind, text)

@@ -1,7 +1,7 @@
-"""The drawings of a step and of graph breaks: the graphs as they ran, the breaks between.
+"""Drawings of a step and of graph breaks: the graphs in program order, with the breaks between.
 
-What ran eagerly has a frame of its own kind, and the graph break before it says why it is in no
-compiled graph. A value that another graph made is an edge from there.
+Eager graphs have their own kind of frame. The graph break before an eager graph shows why its ops
+are in no compiled graph. A value from another graph is drawn as an edge from its producer.
 """
 
 from __future__ import annotations
@@ -24,26 +24,29 @@ from .look.colours import Heat, HeatFigure
 from .whole import Drawing, category_look, category_paint, legend
 
 Part = Graph | GraphBreak
-"""A part of a step: a graph, or the break between two."""
+"""Part of a step: a graph, or the break between two graphs."""
 
 MAX_BOXES = 240
-"""How many boxes the drawing of a step has at most, ports, breaks and the legend not counted."""
+"""Maximum number of boxes in the drawing of a step, excluding ports, breaks and the legend."""
 MAX_BOXES_OF_BREAKS = 120
-"""The same of a drawing of graph breaks, which has the forward alone."""
+"""Maximum number of boxes in a drawing of graph breaks, which shows only the forward."""
 _FORWARD_ID = re.compile(r"[^ !/][^ /]*/[^ /]*")
-"""A compile id such as "0/1"; a backward's is "0/1 backward", an unknown one begins with "!"."""
+"""Compile id of a forward graph, for example "0/1".
+
+The id of a backward graph is "0/1 backward"; an unknown id begins with "!".
+"""
 WIDTH = 72
-"""Characters in a line of a break's box, to which its reason is wrapped."""
+"""Line width, in characters, of the reason in a break's box."""
 MAX_WIDTH = 80
-"""Characters in a line that cannot be wrapped, such as the user's code."""
+"""Maximum length, in characters, of a line that is not wrapped, for example the user's code."""
 TOOLTIP_WIDTH = 100
-"""Characters in a line of a break's tooltip, to which its reason is wrapped."""
+"""Line width, in characters, of the reason in a break's tooltip."""
 MAX_REASON = 5
-"""Lines of its reason; the tooltip has all of it."""
+"""Maximum lines of the reason in a break's box. The tooltip has the full reason."""
 MAX_ENDS = 4
-"""How many of the inputs behind a break are tied to it."""
+"""Maximum number of graph inputs after a break that are connected to the break."""
 NEIGHBOURS = 2
-"""How many operands, and how many users, of the ends of a graph get boxes while there is room."""
+"""Maximum number of operands, and of users, shown around the ends of a graph if there is room."""
 
 
 def drawing(
@@ -52,12 +55,13 @@ def drawing(
     """Draw the graphs of a capture's `program` as one.
 
     Args:
-        graphs: the graphs, in the order in which they ran.
-        heat: colours show what ops cost, as often as their graph ran, in place of their categories.
-        prefix: the beginning of every `id`, for a page that holds several drawings.
+        graphs: graphs in program order.
+        heat: figure to show as colours in place of op categories, multiplied by the run count of
+            the graph.
+        prefix: prefix of every `id`, for a page with several drawings.
 
     Raises:
-        CaptureError, ValueError: for a heat, see `Graph.to_dot`.
+        CaptureError, ValueError: for a `heat`, see `Graph.to_dot`.
     """
     eager = sum(graph.eager for graph in graphs)
     title = f"{counted(len(graphs), 'graph')} of one step: {len(graphs) - eager} compiled"
@@ -75,19 +79,19 @@ def drawing_of_breaks(
     program: Sequence[Graph] = (),
     prefix: str = "",
 ) -> Drawing:
-    """Draw the forward graphs of a capture in the order in which they ran, the breaks between.
+    """Draw the forward graphs of a capture in program order, with the breaks between.
 
-    Each break has the user's line and the reason. What compiled code returned to the interpreter,
-    and what it took over after the break, is always to be seen. Of a graph that was compiled
-    several times the first is drawn. What ran eagerly in the forward follows its break.
+    Each break shows the user's source line and the reason. Values that compiled code returns to the
+    interpreter, and the inputs of the graph after the break, are always shown. Only the first
+    compilation of a recompiled graph is drawn. Eager forward ops follow their break.
 
     Args:
-        graphs: forward graphs, in the order in which they were compiled.
-        breaks: breaks, in the order in which they were met.
-        executions: the compile ids of what ran. If the forward graphs are not as many, graphs and
-            breaks are assumed to alternate, and the drawing says so.
-        program: all graphs of the step, in order; the eager ones among them are drawn.
-        prefix: the beginning of every `id`, for a page that holds several drawings.
+        graphs: forward graphs, in compilation order.
+        breaks: graph breaks, in program order.
+        executions: compile ids of the graphs that ran. If the number of forward ids differs from
+            the number of graphs, graphs and breaks are assumed to alternate, and the title says so.
+        program: all graphs of the step, in program order. Only its eager graphs are drawn.
+        prefix: prefix of every `id`, for a page with several drawings.
     """
     title = [f"{counted(len(breaks), 'graph break')}, {counted(len(graphs), 'graph')}"]
     if eager := sum(graph.eager and graph.kind != "backward" for graph in program):
@@ -107,9 +111,9 @@ def drawing_of_breaks(
 
 
 def _with_causes(graphs: Iterable[Graph]) -> list[Part]:
-    """The graphs, and before an eager one the break that it is behind, where that is known.
+    """Return the graphs with the graph break that caused an eager graph inserted before it.
 
-    Eager graphs behind one another that have one cause are behind it once.
+    Consecutive eager graphs with the same cause share one break.
     """
     parts: list[Part] = []
     latest = None
@@ -122,18 +126,18 @@ def _with_causes(graphs: Iterable[Graph]) -> list[Part]:
 
 
 def _place_of(part: Part | None) -> tuple[str, int, str] | None:
-    """The file, line and kind of a break, which tell breaks apart; None for all else."""
+    """Return the identity of a break (file, line, kind), or `None` for anything else."""
     if part is None or isinstance(part, Graph):
         return None
     return part.file, part.line, part.kind
 
 
 def _with_eager(order: Sequence[Part], program: Sequence[Graph]) -> list[Part]:
-    """The order with the eager graphs of the forward: each behind its cause, else behind its graph.
+    """Insert the eager forward graphs: after their break if known, else after the previous graph.
 
     Args:
         order: compiled graphs and breaks.
-        program: all graphs, in the order in which they ran.
+        program: all graphs, in program order.
     """
     parts = list(order)
     latest = -1
@@ -150,7 +154,7 @@ def _with_eager(order: Sequence[Part], program: Sequence[Graph]) -> list[Part]:
 
 
 def _frame(compile_id: str) -> int:
-    """The number of the frame in a compile id such as "0/1"; -1 where it is none."""
+    """Return the frame number of a compile id like "0/1", or -1 if the id has none."""
     frame = compile_id.partition("/")[0]
     return int(frame) if frame.isdecimal() else -1
 
@@ -158,9 +162,10 @@ def _frame(compile_id: str) -> int:
 def _by_id(
     graphs: Sequence[Graph], breaks: Sequence[GraphBreak], compile_ids: Sequence[str]
 ) -> tuple[list[Part], int]:
-    """Graphs and breaks by their frames, and how many graphs are left out.
+    """Return graphs and breaks sorted by frame, and the number of graphs left out.
 
-    The graph of a frame stands before the break that ended it; only the first of each frame stays.
+    The graph of a frame precedes the break that ended the frame. Later compilations of the same
+    frame are left out.
     """
     parts: list[tuple[tuple[int, int], Part]] = []
     frames: set[str] = set()
@@ -177,14 +182,14 @@ def _by_id(
 
 
 def _draw_parts(scene: Scene, parts: Sequence[Part], limit: int) -> Canvas:
-    """Draw graphs and breaks below each other, and what flows between them.
+    """Draw graphs and breaks from top to bottom, and the values that flow between them.
 
-    What a graph begins and ends with is always to be seen.
+    The first and last nodes of each graph are always shown.
 
     Args:
-        scene: takes the boxes and edges.
-        parts: graphs and breaks, in their order.
-        limit: how many boxes the graphs have at most, ports not counted.
+        scene: receives the boxes and edges.
+        parts: graphs and breaks, in program order.
+        limit: maximum number of boxes of the graphs, excluding ports.
     """
     canvas = Canvas(scene, category_look, category_paint)
     placed: dict[int, PlacedGraph] = {}
@@ -202,7 +207,7 @@ def _draw_parts(scene: Scene, parts: Sequence[Part], limit: int) -> Canvas:
 
 
 def _segment(graph: Graph, number: int) -> Segment:
-    """The cluster of a graph; `number` tells graphs apart."""
+    """Return the cluster of a graph. `number` keeps graphs with the same name apart."""
     nodes = counted(len(graph.nodes), "node")
     if graph.eager:
         return Segment("eager", f"{labels.eager_label(graph)}, {nodes}", str(number))
@@ -210,9 +215,9 @@ def _segment(graph: Graph, number: int) -> Segment:
 
 
 def _link(canvas: Canvas, graphs: Iterable[PlacedGraph]) -> list[int]:
-    """Add edges from values to the inputs that take them over; returns these inputs.
+    """Add edges from producers in other graphs to graph inputs, and return these inputs.
 
-    An input that is called by a graph and a node, `forward_0:fc/addmm`, is the value of that node.
+    An input named `forward_0:fc/addmm` is the value of node `fc/addmm` in graph `forward_0`.
     """
     made: dict[str, PlacedGraph] = {}
     linked = []
@@ -228,14 +233,14 @@ def _link(canvas: Canvas, graphs: Iterable[PlacedGraph]) -> list[int]:
                 canvas.edges.append(Edge(tail, number))
                 drawable = canvas.drawables[number]
                 drawable.no_box = False
-                drawable.cluster = drawable.cluster[:1]  # its module is that of its maker
+                drawable.cluster = drawable.cluster[:1]  # the module is the producer's
                 linked.append(number)
         made[placed.folded.graph.name] = placed
     return linked
 
 
 def _starts(placed: PlacedGraph) -> list[int]:
-    """The drawables of a graph's inputs, which it takes over from the interpreter."""
+    """Return the drawables of a graph's inputs, or of its first node if it has no inputs."""
     inputs = [
         number
         for name, number in placed.numbers.items()
@@ -245,15 +250,15 @@ def _starts(placed: PlacedGraph) -> list[int]:
 
 
 def _ends(placed: PlacedGraph) -> list[int]:
-    """The drawable that a graph ends with."""
+    """Return the last drawable of a graph, in a list."""
     return list(placed.numbers.values())[-1:]
 
 
 class _Breaks:
-    """Adds the boxes of breaks between the graphs of a canvas that is drawn.
+    """Adds the boxes of breaks between the graphs of a drawn canvas.
 
-    A graph that follows another one, without a break or a value between them, is tied to it by the
-    dotted edge of what runs before.
+    Two consecutive graphs without a break or a value between them are connected by a dotted order
+    edge.
     """
 
     def __init__(self, scene: Scene, canvas: Canvas, placed: Mapping[int, PlacedGraph]):
@@ -285,7 +290,7 @@ class _Breaks:
         return [self.canvas.keys[unit] for unit in units]
 
     def _is_alone(self, number: int) -> bool:
-        """Whether no edge leads from an earlier graph to this one."""
+        """Return True if no edge leads from an earlier graph to this graph."""
         own = set(self.placed[number].numbers.values())
         first = min(own, default=0)
         return not any(edge.head in own and edge.tail < first for edge in self.canvas.edges)

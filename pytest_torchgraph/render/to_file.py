@@ -1,4 +1,4 @@
-"""`render`: a graph or a difference, drawn into a file that somebody asked for."""
+"""`render`: draw a graph or a difference into a file."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ def render(
     """Draw a graph, the graphs of a step, a difference or finished DOT into a file.
 
     Args:
-        what: what to draw.
-        path: where to; the suffix names the format: `.svg`, `.png`, `.pdf` or `.dot`. Missing
-            folders are made, an existing file is replaced.
-        heat: of a graph and of the graphs of a step, what their colours show; see `Graph.to_dot`.
+        what: graph, graphs, difference or DOT to draw.
+        path: output file. The suffix selects the format: `.svg`, `.png`, `.pdf` or `.dot`. Missing
+            folders are created, an existing file is replaced.
+        heat: figure to show as colours, only for graphs; see `Graph.to_dot`.
 
     Returns:
         The path of the file.
 
     Raises:
-        ValueError: for another suffix, and for a heat of anything but graphs.
-        CaptureError: for a heat of what is not known; see `Graph.to_dot`.
-        TorchGraphError: for the difference of directories; if neither `dot` nor pygraphviz is
-            there, or both failed.
+        ValueError: if the suffix is unknown, or `heat` is given for anything but graphs.
+        CaptureError: if the figure of `heat` is unknown; see `Graph.to_dot`.
+        TorchGraphError: if `what` is a difference of directories, or if `dot` and pygraphviz are
+            both missing or failed.
     """
     path = Path(path)
     kind = format_of(path)

@@ -1,9 +1,9 @@
-"""The drawing of a whole graph, with the meaning of its elements, so that a page can lead to them.
+"""Drawing of a whole graph, with the meaning of each element for pages that link to them.
 
-What makes `dot` slow is not the number of nodes but edges that span many ranks: each becomes a
-chain of invisible nodes, one a rank. A residual connection, a value saved for backward or an
-attention mask that every layer uses are drawn as a small port instead, a labelled stub at the
-consumer. What has more than a few hundred nodes is drawn with modules closed.
+`dot` is slow because of edges that span many ranks, not because of the number of nodes: it turns
+each long edge into a chain of invisible nodes, one per rank. Residual connections, values saved for
+backward, and an attention mask used by every layer are therefore drawn as a small port, a labelled
+stub at the consumer. A graph with more than a few hundred nodes is drawn with modules closed.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 class Drawing:
     """A finished drawing, not yet laid out by Graphviz.
 
-    `output.rendering` turns its DOT into a file. A `Scene` is the same before it is DOT.
+    `output.rendering` turns its DOT into a file. A `Scene` is the stage before DOT.
 
     Attributes:
         digraph: the drawing as DOT.
-        elements: the meaning of each box and each cluster, by the `id` that it has in the SVG.
-        sides: of a difference, what of the SVG each of its sides has.
+        elements: the meaning of each box and each cluster, keyed by its `id` in the SVG.
+        sides: for a difference, the parts of the SVG that belong to each side.
     """
 
     digraph: graphviz.Digraph
@@ -43,17 +43,17 @@ class Drawing:
 
     @classmethod
     def of(cls, scene: Scene) -> Drawing:
-        """The drawing of a scene, which is complete."""
+        """Return the drawing of a completed scene."""
         return cls(scene.digraph(), dict(scene.elements), scene.sides)
 
     def id_of(self, graph: str, node: str, *, is_old: bool = False) -> str | None:
-        """The `id` of the box that shows a node, alone or with others; None where none does.
+        """Return the `id` of the box that shows a node, or `None` if the node has no box.
 
         Args:
-            graph: name of the graph, or `old -> new` where the graphs of a `Change` have two names.
-            node: name of the node; a parameter or a projection is shown in its user's box, a value
-                saved for the backward that is read as a port.
-            is_old: whether the node is one that only the old graph of a difference has.
+            graph: name of the graph, or `old -> new` if the graphs of a `Change` have two names.
+            node: name of the node. A parameter or projection is shown in its user's box; a saved
+                value that the backward reads is shown as a port.
+            is_old: True if only the old graph of a difference has the node.
         """
         for name in (graph, graph.rpartition(" -> ")[2]):
             for old in (is_old, None):
@@ -64,16 +64,15 @@ class Drawing:
 
     @cached_property
     def _boxes(self) -> dict[tuple[str, str, bool | None], str]:
-        """The boxes by graph, node and `is_old`, which is None for groups and ports.
-
-        A group may have nodes of both graphs. A port counts only for a node without a box.
-        """
+        """Box ids by graph, node and `is_old`. `is_old` is `None` for groups and ports."""
         boxes: dict[tuple[str, str, bool | None], str] = {}
         for key, element in self.elements.items():
             if element.kind in ("node", "group"):
+                # A group may have nodes of both graphs.
                 old = element.is_old if element.kind == "node" else None
                 for node in element.nodes:
                     boxes.setdefault((element.graph, node, old), key)
+        # Second pass: a port counts only for a node without a box.
         for key, element in self.elements.items():
             if element.kind == "port":
                 for node in element.nodes:
@@ -82,7 +81,7 @@ class Drawing:
 
 
 MAX_BOXES = 240
-"""How many boxes the drawing of a graph has at most, ports and the legend not counted."""
+"""Maximum number of boxes in the drawing of a graph, excluding ports and the legend."""
 
 
 def to_dot(
@@ -92,23 +91,23 @@ def to_dot(
     limit: int | None = MAX_BOXES,
     heat: HeatFigure | None = None,
 ) -> graphviz.Digraph:
-    """Draw a whole graph, its subgraphs included.
+    """Draw a whole graph, including its subgraphs.
 
-    Modules are nested clusters. Parameters, buffers and constants are lines in the boxes of their
-    users, not boxes. Colours show categories of ops; edges carry dtype and shape; the tooltip has
-    the full node and the user's line. A value saved for backward has a double border, and a wait
-    for a collective beside which nothing computes a dashed one.
+    Modules are nested clusters. Parameters, buffers and constants are lines in their users' boxes.
+    Colours show op categories; edges are labelled with dtype and shape; the tooltip has the full
+    node and the user's source line. A value saved for backward has a double border. A wait for a
+    collective that overlaps with no computation has a dashed border.
 
     Args:
-        graph: what to draw.
-        focus: names of nodes that are to be seen with their neighbours, whatever is folded.
-        limit: with more boxes than this, modules are folded to one box each, from the inside out,
-            and ops without modules to blocks of ops that follow each other; None folds nothing.
-        heat: colours show what ops cost in place of their categories; see `Graph.to_dot`.
+        graph: graph to draw.
+        focus: names of nodes to show, with their neighbours, even if the rest is folded.
+        limit: maximum number of boxes. A larger graph is folded: modules become one box each, from
+            the innermost out, and runs of ops without a module become blocks. `None` folds nothing.
+        heat: figure to show as colours in place of op categories; see `Graph.to_dot`.
 
     Raises:
-        KeyError: for a name in `focus` that no node has.
-        CaptureError, ValueError: for a heat, see `Graph.to_dot`.
+        KeyError: if no node has a name in `focus`.
+        CaptureError, ValueError: for a `heat`, see `Graph.to_dot`.
     """
     return drawing(graph, focus=focus, limit=limit, heat=heat).digraph
 
@@ -121,15 +120,15 @@ def drawing(
     heat: HeatFigure | None = None,
     prefix: str = "",
 ) -> Drawing:
-    """The same as `to_dot`, with the meaning of each element of the SVG.
+    """Draw like `to_dot` and return the meaning of each element of the SVG as well.
 
     Args:
         graph, focus, limit, heat: as in `to_dot`.
-        prefix: the beginning of every `id`, for a page that holds several drawings.
+        prefix: prefix of every `id`, for a page with several drawings.
 
     Raises:
-        KeyError: for a name in `focus` that no node has.
-        CaptureError, ValueError: for a heat, see `Graph.to_dot`.
+        KeyError: if no node has a name in `focus`.
+        CaptureError, ValueError: for a `heat`, see `Graph.to_dot`.
     """
     count = sum(len(each.nodes) for each in graph.walk())
     about = f"{graph.name}: {graph.kind} graph at level {graph.level}"
@@ -148,7 +147,7 @@ def drawing(
 
 
 def _drawables(placed: PlacedGraph, names: Iterable[str]) -> list[int]:
-    """The drawables that show the nodes of these names, in the graph or in a subgraph."""
+    """Return the drawables of the named nodes, in the graph or in a subgraph."""
     numbers = []
     for name in names:
         nodes = [
@@ -163,11 +162,11 @@ def _drawables(placed: PlacedGraph, names: Iterable[str]) -> list[int]:
 
 
 def category_look(drawable: Drawable, named: bool) -> Look:
-    """The look of a box in a drawing whose colours show categories of ops.
+    """Return the look of a box in a drawing coloured by op category.
 
     Args:
-        drawable: the content of the box.
-        named: whether a port refers to the node, so that the box has to show its name.
+        drawable: content of the box.
+        named: True if a port refers to the node: the box then shows the node's name.
     """
     node = drawable.node
     lines = labels.node_lines(node)
@@ -200,13 +199,13 @@ def category_look(drawable: Drawable, named: bool) -> Look:
 
 
 def category_paint(drawable: Drawable) -> tuple[Paint, str]:
-    """The paint and the CSS class of a port where colours show categories of ops."""
+    """Return the paint and the CSS class of a port in a drawing coloured by op category."""
     category = op_category(drawable.node)
     return CATEGORY_PAINTS[category], category
 
 
 def legend(canvas: Canvas) -> None:
-    """Add the legend of the colours of a canvas that is drawn."""
+    """Add a legend of the colours used on a drawn canvas."""
     scene = canvas.scene
     if scene.heat is not None:
         _heat_legend(scene, scene.heat)
@@ -220,7 +219,7 @@ def legend(canvas: Canvas) -> None:
 
 
 def _heat_legend(scene: Scene, heat: Heat) -> None:
-    """Add what the colours show to the title, and the steps of the scale as a legend."""
+    """Add the heat figure to the title and the steps of the colour scale as a legend."""
     scene.title.append(heat.title())
     cluster = (Segment("legend", "share of all"),)
     unknown = any(value is None for value in heat.costs.values())

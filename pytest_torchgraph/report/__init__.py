@@ -1,1 +1,1 @@
-"""Reports of a run: sections of failed comparisons and checks, their artifacts, the page."""
+"""Reports of a run: sections for failed comparisons and checks, artifacts, the HTML page."""

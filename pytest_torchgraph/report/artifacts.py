@@ -1,4 +1,4 @@
-"""The directory of the pictures and texts of failures, and their links in JUnit and pytest-html."""
+"""Directory for pictures and texts of failures, and their links in JUnit and pytest-html."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from ..settings import config as settings
 from ..snapshot.file_names import picture_stem
 
 _TEMPORARY = pytest.StashKey[Path]()
-"""The directory of a run without pytest's cache."""
+"""Temporary directory of a run without pytest's cache."""
 
 
 def path(item: pytest.Item, name: str, suffix: str) -> Path:
-    """The path of a picture or text of a test, in a directory that exists.
+    """Return the path of a picture or text of a test, creating the directory if necessary.
 
-    Each of several processes that torchrun started has files of its own there.
+    Each process started by torchrun has its own files, tagged with the rank (none for rank 0).
 
     Args:
         item: the test.
-        name: tells several files of one test apart.
-        suffix: the end of the file's name, with its dot.
+        name: distinguishes several files of one test.
+        suffix: suffix of the file name, with its dot.
     """
     return directory(item.config) / file_name(item, name, suffix)
 
 
 def file_name(item: pytest.Item, name: str, suffix: str) -> str:
-    """The name of such a file, see `path`."""
+    """Return the file name of a picture or text of a test; see `path`."""
     rank = settings.get(item.config).rank
     tag = f"@{rank}" if rank else ""
     return f"{picture_stem(item.nodeid, name)}{tag}{suffix}"
 
 
 def directory(config: pytest.Config) -> Path:
-    """The directory that was asked for, or one in pytest's cache, or a temporary one."""
+    """Return the directory from the settings, else one in pytest's cache, else a temporary one."""
     chosen = settings.get(config).artifacts
     if chosen is not None:
         chosen.mkdir(parents=True, exist_ok=True)
@@ -50,7 +50,10 @@ def directory(config: pytest.Config) -> Path:
 
 
 def known_directory(config: pytest.Config) -> Path | None:
-    """The same without making it; None for a temporary one, which nobody would look for later."""
+    """Return the directory without creating it, or `None` for a temporary one.
+
+    A later command cannot find a temporary directory.
+    """
     chosen = settings.get(config).artifacts
     if chosen is not None or not config.pluginmanager.hasplugin("cacheprovider"):
         return chosen
@@ -59,13 +62,13 @@ def known_directory(config: pytest.Config) -> Path | None:
 
 
 def attach(item: pytest.Item, report: pytest.TestReport, picture: Path, name: str) -> None:
-    """Add a picture to the JUnit properties of a test and, where it is in use, to pytest-html.
+    """Add a picture to the JUnit properties of a test and, if pytest-html is active, to its report.
 
     Args:
         item: the test.
-        report: its report, which gets the `extras` that pytest-html shows.
-        picture: the path of an SVG.
-        name: the name of the picture in pytest-html.
+        report: report of the test. Its `extras` are extended for pytest-html.
+        picture: path of an SVG.
+        name: name of the picture in pytest-html.
     """
     item.user_properties.append(("torchgraph_picture", str(picture)))
     if item.config.pluginmanager.hasplugin("html"):

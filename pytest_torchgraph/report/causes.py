@@ -1,8 +1,8 @@
-"""The end of a run: each cause once, with its tests, and limits of the ini file that checked
-nothing.
+"""Terminal summary: each cause once, with its tests, and ini-file limits that checked nothing.
 
-The findings of a failed comparison are plain data in the test's report, which pytest-xdist brings
-from the worker; the process that reports joins them. Importing this module imports no graphs.
+The findings of a failed comparison are plain data in the test's report, which pytest-xdist sends
+from the worker. The reporting process joins them. Importing this module does not import the graph
+modules.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from ..words import counted
 from .comparisons import Comparisons, findings_of, left_out, review_command
 
 PLUGIN = "torchgraph-causes"
-"""The name under which `FailedComparisons` is registered."""
+"""Plugin name of `FailedComparisons`."""
 UPDATE_FAILED = "pytest --lf --torchgraph-update"
-"""The command that stores what the failed tests captured."""
+"""Command that stores the captured graphs of the failed tests."""
 
 
 class FailedComparisons(Comparisons):
-    """A plugin of the process that reports: the comparisons that failed.
+    """Plugin of the reporting process that collects the failed comparisons.
 
     Attributes:
-        config: of the run.
+        config: the pytest config of the run.
     """
 
     def __init__(self, config: pytest.Config):
@@ -39,30 +39,30 @@ class FailedComparisons(Comparisons):
         self.config = config
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Keep the failed comparisons of a phase; those of an earlier attempt count no more."""
-        if report.when == "setup":
+        """Collect the failed comparisons of a phase."""
+        if report.when == "setup":  # a rerun replaces the earlier attempt
             self.tests.pop(report.nodeid, None)
         if failed := getattr(report, REPORTED, {}).get("failed"):
             self.tests.setdefault(report.nodeid, []).extend(failed)
             self._every_cause = None
 
     def accept(self) -> str:
-        """The command that stores what all these tests captured; "" where there is none."""
+        """Return the command that stores the captured graphs of all failed tests, or ""."""
         chosen = settings.get(self.config)
         known = self.config.pluginmanager.hasplugin("cacheprovider")
         stores = chosen.releases.stores(running_release())
-        # Ranks in processes of their own have one cache, in which one of them says what failed.
+        # Ranks in separate processes share one cache, where only one rank records the failures.
         return UPDATE_FAILED if known and stores and not chosen.rank else ""
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> Generator[None]:
-        """Print the causes behind everything else, so that they are seen without scrolling."""
+        """Print the causes after all other output, so they are visible without scrolling."""
         yield
         try:
             lines = [*self._lines()]
             what = "not stored" if self.are_new else "differ"
             heading = f"graphs {what}: {self.heading()}" if lines else ""
-        except Exception as error:  # the sections of the tests have it all
+        except Exception as error:  # the sections of the tests have every finding
             terminalreporter.line(f"torchgraph: the causes are not known: {brief(error)}")
             return
         if lines:
@@ -71,7 +71,7 @@ class FailedComparisons(Comparisons):
             terminalreporter.line(line)
 
     def _lines(self) -> Iterator[str]:
-        """The lines of the section; none where at most one comparison failed."""
+        """Yield the lines of the section, none unless at least two comparisons failed."""
         if not self.causes:
             return
         from ..graph.diff.joining import finding_lines
@@ -85,12 +85,12 @@ class FailedComparisons(Comparisons):
 
 
 def report_causes(reporter: pytest.TerminalReporter, run: RunRecord) -> None:
-    """Print the causes, where an update replaced several stored graphs."""
+    """Print the causes of an update that replaced several stored graphs."""
     if len(run.replaced) < 2:
         return
     try:
         heading, *lines = _lines(run)
-    except Exception as error:  # the graphs are stored all the same
+    except Exception as error:  # the graphs are already stored
         reporter.line(f"torchgraph: the causes of this update are not known: {brief(error)}")
         return
     reporter.section(heading, yellow=True)
@@ -129,10 +129,10 @@ _ATTRIBUTE = "torchgraph_compiled"
 
 
 class LimitedTests:
-    """Counts the tests that were watched for their limits, and those that ran compiled code.
+    """Counts the tests with limits and checks if any of them ran compiled code.
 
-    Limits of the ini file hold for tests that compile nothing, too. Where no test of a run compiles
-    anything they have checked nothing, and a green line alone would hide that.
+    Ini-file limits also apply to tests that compile nothing. If no test of a run compiles anything,
+    the limits checked nothing, and a green run would hide that.
     """
 
     def __init__(self, config: pytest.Config) -> None:
@@ -146,21 +146,21 @@ class LimitedTests:
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Put into the report whether the test ran compiled code."""
+        """Record in the report if the test ran compiled code."""
         report = yield
         if call.when == "call" and COMPILED in item.stash:
             vars(report)[_ATTRIBUTE] = item.stash[COMPILED]
         return report
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Count a test."""
+        """Count a test that was watched for its limits."""
         compiled = getattr(report, _ATTRIBUTE, None)
         if compiled is not None:
             self._tests += 1
             self._compiled |= compiled
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Say that nothing was checked, where nothing was."""
+        """Warn if no test ran compiled code and the limits checked nothing."""
         if self._tests and not self._compiled:
             tests = "the only test" if self._tests == 1 else f"none of {self._tests} tests"
             verb = "ran nothing" if self._tests == 1 else "ran anything"

@@ -1,4 +1,4 @@
-"""The failed comparisons of a run as plain data, and the updates left for `review`."""
+"""Failed comparisons of a run as plain data, and pending updates for `review`."""
 
 from __future__ import annotations
 
@@ -29,27 +29,28 @@ if TYPE_CHECKING:
 Data = dict[str, Any]
 
 NOT_STORED = "no graph is stored"
-"""What the problem begins with where there is nothing to compare with."""
+"""Start of the problem text if the stored graph is missing."""
 MAX_FINDINGS = 50
-"""How many findings of one comparison a report brings; the others are counted."""
+"""Maximum number of findings of one comparison in a report. Further findings are only counted."""
 
 
 def data_of(failed: Comparison) -> Data:
     """Return the plain data of a failed comparison, of bounded size.
 
-    `problem` is what is wrong, in one line; `releases` of torch, if they differ; `difference`, what
-    `GraphDiff.to_json` gives, `None` if the graphs have no finding.
+    Returns:
+        A dictionary with `problem`, one line; `releases`, the two torch releases if they differ;
+        `difference`, the result of `GraphDiff.to_json`, or `None` without findings.
     """
     problem, difference = failed.problem or "the graphs differ", None
     try:
         difference = failed.diff.to_json(MAX_FINDINGS) if failed.diff else None
-    except Exception:  # the section says why
+    except Exception:  # the section of the report has the reason
         problem = failed.problem or "what differs could not be found out"
     return {"problem": problem, "releases": failed.releases, "difference": difference}
 
 
 def headline(failed: Comparison) -> str:
-    """What is wrong with a comparison, in one line."""
+    """Return a one-line summary of a failed comparison."""
     if failed.problem and not failed.parts:
         return failed.problem
     who = f"{failed.problem}: " if failed.parts else ""
@@ -62,7 +63,7 @@ def headline(failed: Comparison) -> str:
 
 
 def findings_of(data: Mapping[str, Any]) -> Iterator[Finding]:
-    """Yield the findings in what `data_of` gave; if there are none, the problem."""
+    """Yield the findings in the data from `data_of`, or the problem if the data have none."""
     from ..graph.diff.findings import Finding
     from ..graph.diff.joining import problem_found
 
@@ -73,15 +74,15 @@ def findings_of(data: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def left_out(data: Mapping[str, Any]) -> int:
-    """Return the number of findings that `data_of` left out."""
+    """Return the number of findings beyond `MAX_FINDINGS`, which `data_of` left out."""
     return data["difference"]["left"] if data["difference"] else 0
 
 
 class Comparisons:
-    """The comparisons that failed.
+    """Failed comparisons of a run.
 
     Attributes:
-        tests: the data of a test's failed comparisons, by its id.
+        tests: data of the failed comparisons of each test, keyed by test id.
     """
 
     def __init__(self, tests: Mapping[str, list[Data]] | None = None):
@@ -90,12 +91,12 @@ class Comparisons:
 
     @property
     def causes(self) -> Sequence[Finding]:
-        """The causes, those of most tests first; none where at most one comparison failed."""
+        """Causes that affect most tests first. Empty unless at least two comparisons failed."""
         return self.every_cause if sum(map(len, self.tests.values())) > 1 else []
 
     @property
     def every_cause(self) -> Sequence[Finding]:
-        """The same, also where one comparison failed."""
+        """Causes that affect most tests first, also for a single failed comparison."""
         if self._every_cause is None:
             from ..graph.diff.joining import join
 
@@ -112,19 +113,19 @@ class Comparisons:
 
     @property
     def are_new(self) -> bool:
-        """Whether all failed for the reason that there is nothing to compare with."""
+        """True if every comparison failed because no graph is stored."""
         every = [data for of_test in self.tests.values() for data in of_test]
         return bool(every) and all(data["problem"].startswith(NOT_STORED) for data in every)
 
     def heading(self) -> str:
-        """How many causes there are in how many tests."""
+        """Return the number of causes and of tests, as text."""
         left = sum(left_out(data) for every in self.tests.values() for data in every)
         more = f", {counted(left, 'further finding')} not listed" if left else ""
         size = f"{counted(len(self.causes), 'cause')} in {counted(len(self.tests), 'test')}"
         return f"{size}{more}"
 
     def releases(self) -> list[str]:
-        """The releases of torch that were compared where they differ, as `2.13.0 -> 2.15.0`."""
+        """Return each pair of differing torch releases, formatted like `2.13.0 -> 2.15.0`."""
         pairs = (
             data["releases"] for every in self.tests.values() for data in every if data["releases"]
         )
@@ -136,7 +137,7 @@ REVIEW = "python -m pytest_torchgraph review"
 
 
 def review_command(config: pytest.Config) -> str:
-    """The command that shows what this run left; "" where it leaves nothing that can be found."""
+    """Return the command to review this run's pending updates, or "" if they are not kept."""
     directory = artifacts.known_directory(config)
     if directory is None:
         return ""
@@ -149,15 +150,17 @@ def save_pending(
     failed: bool,
     record: Record,
 ) -> str:
-    """Leave a file for each comparison of a phase that failed, and remove those that passed.
+    """Write a pending update for each failed comparison of a phase.
+
+    Pending updates of passed comparisons are deleted.
 
     Args:
         item: the test.
-        failed: whether the phase did. A test that is expected to fail leaves nothing.
-        record: its comparisons.
+        failed: True if the phase failed. A test that is expected to fail writes no pending update.
+        record: comparisons of the phase.
 
     Returns:
-        why the last one that could not be written was not; "" where all are.
+        The error of the last file that could not be written, or "" if all were written.
     """
     noted = record.pending
     directory = artifacts.known_directory(item.config) if noted else None

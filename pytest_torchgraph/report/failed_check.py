@@ -1,7 +1,8 @@
 """Pictures of failed checks, and tracebacks that end at the user's line.
 
-Nothing in here may change the outcome of a test: what goes wrong is said in the section. Importing
-this module imports no graphs: every failure comes by here, also in projects without graphs.
+Reporting must not change the outcome of a test: an error is reported in the section. This module
+runs for every failure, even in projects that capture no graphs, so it does not import the graph
+modules.
 """
 
 from __future__ import annotations
@@ -30,20 +31,20 @@ if TYPE_CHECKING:
 
 
 FAILURES = f"{__package__.rpartition('.')[0]}.graph.failures"
-"""The module of `Failure`; while nothing has imported it, no error can have one."""
+"""Module of `Failure`. If it is not imported yet, no error can have a `Failure`."""
 DIFFERENCES = f"{__package__.rpartition('.')[0]}.graph.diff.findings"
-"""The module of `GraphDiff`, likewise."""
+"""Module of `GraphDiff`. If it is not imported yet, no assertion can show a difference."""
 MAX_LINES = 60
-"""How many lines of a difference are shown."""
+"""Maximum lines of a difference in the section."""
 
 
 def add_picture(item: pytest.Item, report: pytest.TestReport, error: BaseException) -> None:
-    """Add a picture of what is wrong to the report of a failed check.
+    """Add a picture of the problem to the report of a failed check.
 
     Args:
         item: the test.
-        report: the report of the phase that failed.
-        error: what it failed with; nothing is added for an error that has no `Failure`.
+        report: report of the failed phase.
+        error: exception that failed the phase. Ignored if it has no `Failure`.
     """
     if FAILURES not in sys.modules:
         return
@@ -84,20 +85,18 @@ def add_picture(item: pytest.Item, report: pytest.TestReport, error: BaseExcepti
 
 
 def add_differences(report: pytest.TestReport, error: BaseException) -> None:
-    """Add the text of each difference that a failed assertion shows, as `assert not diff(a, b)`.
-
-    The rewritten assertion keeps its intermediate values among the locals of the frame, and its
-    message begins with the `repr` of the difference, cut at 240 characters.
-    """
+    """Add the full text of each difference in a failed assertion like `assert not diff(a, b)`."""
     if DIFFERENCES not in sys.modules or not isinstance(error, AssertionError):
         return
     from ..graph.diff.findings import GraphDiff
 
+    # pytest's rewritten assertion keeps intermediate values among the locals of the frame.
     found: dict[int, GraphDiff] = {}
     for frame, _ in walk_tb(error.__traceback__):
         values = (value for value in frame.f_locals.values() if isinstance(value, GraphDiff))
         found |= {id(value): value for value in values if value}
     for diff in found.values():
+        # The message begins with the `repr` of the difference, truncated to 240 characters.
         if repr(diff)[:100] in str(error):
             lines = str(diff).splitlines()
             more = [f"... and {len(lines) - MAX_LINES} more lines"] * (len(lines) > MAX_LINES)
@@ -105,7 +104,7 @@ def add_differences(report: pytest.TestReport, error: BaseException) -> None:
 
 
 def _drawing(failure: Failure) -> tuple[str, tuple[Graph, ...], Drawing]:
-    """The title, the graphs and the drawing of what is wrong."""
+    """Return the title, the graphs and the drawing of a failure."""
     from ..checks.compilation import UnexpectedBreaks
     from ..graph.failures import UnexpectedOps
 
@@ -125,16 +124,17 @@ def _drawing(failure: Failure) -> tuple[str, tuple[Graph, ...], Drawing]:
 
 _OURS = str(Path(__file__).parents[1])
 _RAISE = opcode.opmap["RAISE_VARARGS"]
-"""The instruction of a `raise` with an exception."""
+"""Opcode of a `raise` statement with an exception."""
 _OF_WRONG_ARGUMENTS = (TypeError, ValueError)
 
 
 def hide_own_frames(excinfo: pytest.ExceptionInfo[BaseException]) -> None:
-    """Hide the frames of this package where it refused something, and what it called to do so.
+    """Hide this package's frames from a traceback, unless the error may be a bug in the package.
 
-    Of any other error those on the way to the target that is captured, or to other code of the
-    user's, are hidden. Behind it, and where there is none, the error may be one of this package,
-    and all frames stay.
+    If this package raised the error with its own `raise`, its frames are hidden, and all frames
+    after the last user frame. For any other error, its frames are hidden only up to the last user
+    frame or the call of the capture target. Later frames stay visible, because the error may be in
+    this package. If there is neither user code nor a target, all frames stay visible.
     """
     if not isinstance(excinfo.value, Exception):  # an outcome of pytest's, such as pytest.fail
         return
@@ -152,7 +152,7 @@ def hide_own_frames(excinfo: pytest.ExceptionInfo[BaseException]) -> None:
             hidden = refusal or number <= called
         else:
             hidden = refusal and bool(users) and number > last
-        # Only of a function are the locals a copy; those of a module are its globals.
+        # Only functions: the locals of a module frame are its globals, not a copy.
         if hidden and code.co_flags & inspect.CO_OPTIMIZED:
             step.tb_frame.f_locals["__tracebackhide__"] = True
 
@@ -172,7 +172,7 @@ def _calls_a_target(step: TracebackType) -> bool:
 
 
 def _is_refusal(error: BaseException, raised: TracebackType) -> bool:
-    """Whether this package raised an error by a `raise` of its own."""
+    """Return True if a `raise` statement in this package raised the error."""
     code = raised.tb_frame.f_code
     if not is_below(code.co_filename, _OURS):
         return False
@@ -182,7 +182,8 @@ def _is_refusal(error: BaseException, raised: TracebackType) -> bool:
 
 
 def _is_user_file(file: str) -> bool:
-    """Whether a file is the user's; without torch imported none is torch's."""
+    """Return True for a file of the user's code."""
+    # Without torch imported, no file is torch's.
     if not hasattr(sys.modules.get("torch"), "__file__"):
         return not is_below(file, _OURS)
     from ..convert.source_lines import is_user_file

@@ -1,7 +1,7 @@
-"""The report of a failed comparison: the assertion message, the section `torchgraph`, the picture.
+"""Report of a failed comparison: the assertion message, the section `torchgraph`, the picture.
 
-Nothing in here may change the outcome of a test: what goes wrong while a failure is explained is
-said in one line of the explanation.
+Reporting must not change the outcome of a test: an error while explaining a failure becomes one
+line of the explanation.
 """
 
 from __future__ import annotations
@@ -27,23 +27,25 @@ if TYPE_CHECKING:
     from ..snapshot.assertion import GraphSnapshot
 
 MAX_LINES = 60
-"""Lines of findings in the section of a comparison; the text file beside the picture has all."""
+"""Maximum lines of findings in a section. The text file next to the picture has all findings."""
 MAX_CHANGES = 2
-"""How many further nodes, and how many consequences, of an only finding are listed: a dozen lines
-at most, so that all of the section is seen at once."""
+"""Maximum number of further nodes, and of consequences, listed for a single finding.
+
+The section then has at most a dozen lines and fits on one screen.
+"""
 
 MOST_DRAWN = 3
-"""How many classes of ranks that differ are drawn, each in a picture of its own."""
+"""Maximum number of differing classes of ranks to draw, one picture each."""
 
 
 @dataclass(frozen=True, slots=True)
 class DrawnDifference:
-    """A difference that was drawn, for the page of the run.
+    """A drawn difference, for the page of the run.
 
     Attributes:
-        drawing: its drawing, for the `id`s of its elements.
-        svg: the text of the SVG, "" where none could be made.
-        note: what went wrong while it was drawn, "" where nothing did.
+        drawing: the drawing, for the `id`s of its elements.
+        svg: text of the SVG, "" if drawing failed.
+        note: reason why drawing failed, "" if it succeeded.
     """
 
     drawing: Drawing
@@ -54,13 +56,13 @@ class DrawnDifference:
 def add_comparisons(item: pytest.Item, report: pytest.TestReport) -> None:
     """Move the comparisons of a phase from the item's stash into its report.
 
-    The report gets the files that were compared and stored and, where the phase failed, a section
-    for each comparison that failed.
+    The report gets the compared and stored files. If the phase failed, it also gets one section per
+    failed comparison.
     """
     record = item.stash[RECORD]
-    # Plain data: xdist sends it to the controller.
+    # Plain data, because pytest-xdist sends it to the controller.
     vars(report)[REPORTED] = {
-        # Once each: hypothesis compares with one file for every example.
+        # Deduplicated: hypothesis compares with the same file for every example.
         "compared": list(dict.fromkeys(record.compared)),
         "stored": list(dict.fromkeys(record.stored)),
         "replaced": [(path, data_of(each)) for path, each in record.replaced],
@@ -75,9 +77,9 @@ def add_comparisons(item: pytest.Item, report: pytest.TestReport) -> None:
 
 
 def fail_ignored_mismatches(item: pytest.Item) -> None:
-    """Fail a test that passed although a comparison in it failed.
+    """Fail a test that passed although one of its comparisons failed.
 
-    The `assert` is missing, or something swallows the failure: the test would always pass.
+    The test has no `assert`, or its code catches the failure, so it would always pass.
 
     Raises:
         pytest.fail.Exception: always.
@@ -93,11 +95,13 @@ def fail_ignored_mismatches(item: pytest.Item) -> None:
 
 
 def fail_unused(item: pytest.Item) -> None:
-    """Fail a test that passed, asks for `graph_snapshot` itself and compared nothing with it.
+    """Fail a test that passed, requests `graph_snapshot` directly and compared nothing with it.
 
-    One that another fixture asked for it need not use what that offers. A test with subtests has
-    their outcomes, and one that is expected to fail is one that fails by itself.
+    Raises:
+        pytest.fail.Exception: if the test compared nothing and is not exempt.
     """
+    # Exempt: a test that gets `graph_snapshot` only through another fixture, a test with subtests
+    # (they have their own outcomes), and a test that is expected to fail.
     parameters = inspect.signature(getattr(item, "function", lambda: None)).parameters
     expected = item.get_closest_marker("xfail") is not None
     if "graph_snapshot" not in parameters or "subtests" in parameters or expected:
@@ -111,14 +115,14 @@ def fail_unused(item: pytest.Item) -> None:
 
 
 def assertion_lines(op: str, snapshot: GraphSnapshot) -> list[str]:
-    """The message of a failed assertion: few lines, because pytest cuts off all beyond eight.
+    """Return the message of a failed assertion, short because pytest truncates it after 8 lines.
 
     Args:
-        op: the operator of the comparison, "==" or "!=".
-        snapshot: the side of it that stands for the stored graphs.
+        op: operator of the comparison, "==" or "!=".
+        snapshot: operand that represents the stored graphs.
     """
     failed = snapshot.failed
-    if failed is None:  # they are equal, and the test says `!=`
+    if failed is None:  # the graphs are equal, but the test asserts `!=`
         return [f"graphs {op} stored: {snapshot!r} matches"]
     lines = [f"graphs {op} stored: {headline(failed)}", *_release(failed)]
     if failed.is_new or ONLY_FLOATS in failed.details:
@@ -130,7 +134,7 @@ def assertion_lines(op: str, snapshot: GraphSnapshot) -> list[str]:
 
 
 def _accept(item: pytest.Item, failed: Comparison) -> str:
-    """The command that accepts what the test captured, or why there is none."""
+    """Return the command that accepts the captured graphs, or the reason why there is none."""
     return failed.refused or settings.rerun_command(item, UPDATE)
 
 
@@ -152,7 +156,7 @@ def _section(
 ) -> Iterator[str]:
     head = headline(failed)
     yield from _release(failed)
-    if not (failed.is_new and head in report.longreprtext):  # the assertion says it as well
+    if not (failed.is_new and head in report.longreprtext):  # else the assertion has said it
         yield head
     item.user_properties.append(("torchgraph", f"{failed.path}: {head}"))
     lines: list[str] = list(failed.details)
@@ -185,9 +189,9 @@ def _section(
 
 
 def _write_texts(item: pytest.Item, failed: Comparison) -> None:
-    """Write the expected text, the received one and their diff, where `artifacts` is set.
+    """Write the expected text, the received text and their diff if `artifacts` is set.
 
-    They have one line a node: a line of the diff is one of them.
+    Each text has one line per node (`fold=False`), so each line of the diff is one node.
     """
     if settings.get(item.config).artifacts is None:
         return
@@ -209,7 +213,7 @@ def _add_to_page(
     shown: Comparison,
     drawn: DrawnDifference | None,
 ) -> None:
-    """Add a difference to the page: that of the graphs, or of one part of the ranks."""
+    """Add a difference to the page: of the graphs, or of one class of ranks."""
     from .page.collect import comparison_data
 
     data = comparison_data(
@@ -236,7 +240,7 @@ def _findings(failed: Comparison) -> list[str]:
 
 
 def _findings_of_ranks(failed: Comparison) -> Iterator[str]:
-    """What differs, below the ranks in which it does; each finding once."""
+    """Yield each finding once, grouped under the ranks that have it."""
     lines: dict[tuple[int, ...], list[str]] = {}
     problems: dict[tuple[str, tuple[str, ...]], list[int]] = {}
     for part in failed.parts:
@@ -259,7 +263,7 @@ def _draw(
     headline: str,
     shown: Comparison,
 ) -> Generator[str, None, DrawnDifference | None]:
-    """Write all findings into a text file and the picture beside it; yields the section's line."""
+    """Write all findings to a text file, draw the picture next to it, yield the section's lines."""
     diff = shown.diff
     if not diff:
         return None

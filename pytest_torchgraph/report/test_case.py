@@ -1,4 +1,4 @@
-"""Tests of `GraphTestCase` under pytest: their isolation, and comparisons with stored graphs."""
+"""Isolation and snapshot comparisons of `GraphTestCase` tests that pytest runs."""
 
 from __future__ import annotations
 
@@ -15,14 +15,17 @@ if TYPE_CHECKING:
 
 
 class PytestTestRun:
-    """What pytest's run of a test offers to its `GraphTestCase`; see `api.testcase.Run`."""
+    """Pytest's implementation of `api.testcase.Run` for a `GraphTestCase`."""
 
     def __init__(self, request: pytest.FixtureRequest, is_isolated: bool) -> None:
         self._request = request
         self._is_isolated = is_isolated
 
     def isolated(self, fresh: bool) -> AbstractContextManager[None]:
-        """Return the isolation of the rest of the test, unless it has one."""
+        """Return a context that isolates the rest of the test.
+
+        It does nothing if the test is already isolated or the settings disable isolation.
+        """
         if reason := why_unsupported():
             pytest.skip(reason)
         from ..convert.source_lines import set_root
@@ -36,10 +39,10 @@ class PytestTestRun:
         return isolated(worker, fresh=fresh)
 
     def compare(self, value: object, name: str | None, detail: Detail | None) -> None:
-        """Compare with a stored graph.
+        """Compare a value with its stored graph.
 
         Raises:
-            AssertionError: if it differs.
+            AssertionError: if the graphs differ.
         """
         __tracebackhide__ = True
         snapshot = self._request.getfixturevalue("graph_snapshot")(name=name, detail=detail)

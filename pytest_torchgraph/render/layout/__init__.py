@@ -1,1 +1,1 @@
-"""Nodes become boxes, clusters and edges, as few as can be read, in the order of ranks."""
+"""Layout of nodes as boxes, clusters and edges, kept few enough to read, ordered by rank."""

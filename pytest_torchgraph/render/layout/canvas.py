@@ -1,14 +1,14 @@
-"""Drawables and edges on their way into a scene: what shares a box, and which edges are cut.
+"""Drawing of drawables and edges into a scene: assign drawables to boxes and cut long edges.
 
-A kind of drawing (`whole`, `difference`, `surplus`, `breaks`) adds drawables and edges, and says
-what boxes look like. `Canvas.draw` then decides, in this order:
+A kind of drawing (`whole`, `difference`, `program`) adds drawables and edges, and defines the look
+of boxes. `Canvas.draw` then decides, in this order:
 
-1. which drawables get a box of their own, and which are folded into groups (`clustering`);
-2. which edges between the same two boxes are drawn as one (`_Bundle`);
-3. which of these are too long to be drawn and are cut: a port at the user stands for them.
+1. which drawables get their own box and which are folded into groups (`clustering`);
+2. which edges between the same two boxes are merged into one (`_Bundle`);
+3. which of the merged edges are too long, and are replaced by a port at the user.
 
-A port is a small labelled box that stands for a value made elsewhere, as an off-page connector does
-in a flow chart; it is no port of Graphviz, which is a point on a node.
+A port is a small labelled box for a value from another part of the drawing, like an off-page
+connector in a flow chart. It is not a Graphviz port, which is a point on a node.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from .scene import Element, OnlySide, Scene
 from .sequence import NodeRanks
 
 LONG = 12
-"""An edge over more ranks than this is cut: each rank costs `dot` an invisible node."""
+"""Maximum ranks that an edge spans before it is cut: `dot` adds an invisible node per rank."""
 BUSY = 4
-"""The edges of a value with more users than this are cut unless they are short."""
+"""Number of users above which a value's edges are cut unless they are short."""
 SHORT = 3
-"""The edges of a busy value are drawn over at most so many ranks."""
+"""Maximum ranks that an edge of a busy value spans before it is cut."""
 CYCLES = 3
-"""Cutting boxes that are on a cycle may give one box more for each so many of the limit."""
+"""Breaking cycles may exceed the limit of boxes by the limit divided by this number."""
 PORT = {"shape": "cds", "style": "filled", "fontsize": "8", "margin": "0.06,0.02"}
-"""The DOT attributes of a port."""
+"""DOT attributes of a port."""
 GROUP = {
     "shape": "box3d",
     "style": "filled",
@@ -44,7 +44,7 @@ GROUP = {
     "fillcolor": "#F4F4F4",
     "margin": "0.14,0.08",
 }
-"""The DOT attributes of a group without changes."""
+"""DOT attributes of a group without changes."""
 EDGE_STYLES: dict[str, dict[str, str]] = {
     "value": {},
     "added": {"color": CHANGE_PAINTS["added"].border, "penwidth": "2"},
@@ -54,14 +54,14 @@ EDGE_STYLES: dict[str, dict[str, str]] = {
     "body": {"style": "dashed", "arrowhead": "none"},
     "cut": {"color": CHANGE_PAINTS["removed"].border, "style": "bold"},
 }
-"""The DOT attributes of an edge, by its kind."""
+"""DOT attributes of an edge, keyed by its kind."""
 
 
 class _Bundle(NamedTuple):
-    """The edges of one kind between the same two boxes, which are drawn as one.
+    """All edges of one kind between the same two boxes, drawn as one edge.
 
     Attributes:
-        tail, head: the boxes, by the number of their unit; the tail is -1 where it has no box.
+        tail, head: unit numbers of the boxes; the tail is -1 if it has no box.
         kind: the kind of the edges.
         edges: the edges.
     """
@@ -74,18 +74,19 @@ class _Bundle(NamedTuple):
 
 @dataclass
 class Canvas:
-    """Drawables and the edges between them, and their way into a scene.
+    """Drawables and the edges between them, drawn into a scene by `draw`.
 
     Attributes:
-        scene: takes the boxes and edges that `draw` makes.
-        look: gives the `Look` of a drawable, and is told whether ports refer to it by name.
-        port_paint: gives the paint and the CSS class of a port of a drawable.
-        drawables: the drawables, in the order of the graph.
-        edges: the edges between them.
-        units: the content of each box, once drawn.
-        unit_of: the number of the unit in which a drawable is, once drawn; none without a box.
-        drawn: the drawables that have boxes of their own, once drawn.
-        keys: the key in the scene of each unit's box, once drawn.
+        scene: receives the boxes and edges.
+        look: returns the `Look` of a drawable. The second argument is True if ports refer to the
+            drawable by name.
+        port_paint: returns the paint and the CSS class of a drawable's port.
+        drawables: the drawables, in graph order.
+        edges: the edges between the drawables.
+        units: content of each box. Set by `draw`.
+        unit_of: unit number of each drawable that has a box. Set by `draw`.
+        drawn: drawables with their own box. Set by `draw`.
+        keys: scene key of each unit's box. Set by `draw`.
     """
 
     scene: Scene
@@ -99,16 +100,16 @@ class Canvas:
     keys: list[str] = field(default_factory=list)
 
     def add(self, drawable: Drawable) -> int:
-        """Add a drawable and return its number. Drawables come in the order of the graph."""
+        """Add a drawable and return its number. Call in graph order."""
         self.drawables.append(drawable)
         return len(self.drawables) - 1
 
     def with_neighbours(self, focus: Collection[int], most: int = 5) -> list[int]:
-        """Drawables and, behind all of them, the nearest operands and users of each.
+        """Return the drawables in `focus`, followed by the nearest operands and users of each.
 
         Args:
-            focus: the drawables, by number.
-            most: how many operands, and how many users, of each at most.
+            focus: numbers of the drawables.
+            most: maximum number of operands, and of users, per drawable.
         """
         operands: dict[int, list[int]] = {number: [] for number in focus}
         users: dict[int, list[int]] = {number: [] for number in focus}
@@ -129,10 +130,10 @@ class Canvas:
         """Draw everything into the scene, and return the content of each box.
 
         Args:
-            limit: how many boxes at most, without ports, or None; up to a third more where
-                boxes on a cycle are cut.
-            focus: the drawables that are to have boxes of their own, the most important first.
-            compact: whether to open only what leads to `focus`; see `Clustering.units`.
+            limit: maximum number of boxes, excluding ports, or `None`. Breaking cycles may exceed
+                it by a third.
+            focus: drawables to draw in their own boxes, the most important first.
+            compact: True to open only clusters that contain `focus`; see `Clustering.units`.
         """
         self.units = self._choose_units(limit, focus, compact)
         self.unit_of = {n: i for i, unit in enumerate(self.units) for n in unit.members}
@@ -156,7 +157,7 @@ class Canvas:
         return self.units
 
     def count_marks_in_groups(self) -> int:
-        """How many drawables with a change mark have no box of their own, once drawn."""
+        """Return the number of drawables with a change mark in groups. Call after `draw`."""
         return sum(
             self.drawables[n].mark is not None
             for unit in self.units
@@ -182,7 +183,7 @@ class Canvas:
     # -- edges -------------------------------------------------------------------------------------
 
     def _bundle(self) -> tuple[list[_Bundle], Mapping[int, dict[int, Edge]]]:
-        """The bundles of edges, and for each unit, by tail, its edges from what has no box."""
+        """Return the bundles, and for each unit, keyed by tail, edges from tails without a box."""
         bundles: dict[tuple[int, int, str], dict[Hashable, Edge]] = {}
         unboxed: defaultdict[int, dict[int, Edge]] = defaultdict(dict)
         for edge in self.edges:
@@ -196,10 +197,10 @@ class Canvas:
         return [_Bundle(*key, list(edges.values())) for key, edges in bundles.items()], unboxed
 
     def _split(self, bundles: Sequence[_Bundle]) -> tuple[list[_Bundle], list[_Bundle]]:
-        """The bundles that are drawn as edges, and those that are cut into ports.
+        """Separate the bundles to draw as edges from the bundles to cut into ports.
 
-        A value that a box reads stays an edge where it is short, where it is the shortest edge to
-        that box, or where it leads to the nearest user.
+        A value stays an edge if the edge is short, if it is the shortest edge into its box, or if
+        it leads to the value's nearest user.
         """
         flow = [bundle for bundle in bundles if bundle.kind != "removed"]
         ranks = NodeRanks(
@@ -236,7 +237,7 @@ class Canvas:
         cut: list[_Bundle] = []
         for bundle in bundles:
             if bundle.kind == "order" and abs(span(bundle)) > LONG:
-                continue  # there is no value that a port could stand for
+                continue  # an order edge has no value to show in a port
             (whole if is_drawn(bundle) else cut).append(bundle)
         return whole, cut
 
@@ -280,7 +281,7 @@ class Canvas:
         return key
 
     def _heated(self, look: Look, unit: Unit) -> Look:
-        """The look of a box, coloured by what its nodes cost where that is what colours show."""
+        """Return the look of a box, coloured by the cost of its nodes if the scene has a heat."""
         heat = self.scene.heat
         if heat is None:
             return look
@@ -361,13 +362,13 @@ def _bundle_label(edges: Sequence[Edge]) -> str:
 
 
 def _only(sides: Iterable[OnlySide]) -> OnlySide:
-    """The side that alone has any of several things."""
+    """Return the side that all elements share, or "" if they differ."""
     found = set(sides)
     return found.pop() if len(found) == 1 else ""
 
 
 def _names(drawables: Iterable[Drawable]) -> tuple[str, ...]:
-    """The names of the nodes in a box, those of folded nodes included."""
+    """Return the names of the nodes in a box, including folded nodes."""
     names: dict[str, None] = {}
     for drawable in drawables:
         names[drawable.node.name] = None

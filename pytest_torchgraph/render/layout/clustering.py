@@ -1,9 +1,8 @@
-"""Which drawables share a box, so that a drawing stays small enough to be read.
+"""Grouping of drawables into boxes, to keep a drawing small enough to read.
 
-The drawables come in the order of the graph, each with its path in the tree of clusters. Clusters
-are opened from the outside in until the drawing would become too large; a cluster that stays closed
-is one box. Where there are no clusters, or too many side by side, drawables that follow each other
-form blocks.
+The input is the drawables in graph order, each with its path in the tree of clusters. Clusters are
+opened from the outside in until the drawing would become too large. A closed cluster is one box.
+Without clusters, or with too many siblings, consecutive drawables form blocks.
 """
 
 from __future__ import annotations
@@ -15,20 +14,22 @@ from typing import NamedTuple
 from .scene import ClusterPath, Segment
 
 FANOUT = 32
-"""A cluster with more children than this is cut into blocks of children that follow each other."""
+"""Maximum children of a cluster before it is divided into blocks of consecutive children."""
 TINY = 2
-"""A cluster of at most so many drawables is opened as long as there is room: its closed box would
-hardly take less."""
+"""Maximum drawables of a cluster that is opened whenever there is room.
+
+Its closed box would hardly take less space.
+"""
 
 
 class Unit(NamedTuple):
     """The content of one box: a single drawable, or a group of several folded into it.
 
     Attributes:
-        cluster: the cluster that the box is in.
-        members: the drawables, by number, in the order of the graph.
-        inside: the outermost clusters that are closed in it; none for a single drawable.
-        cut: (which, of how many), where one closed cluster had to become several boxes.
+        cluster: the cluster that contains the box.
+        members: numbers of the drawables, in graph order.
+        inside: the outermost closed clusters in the box; empty for a single drawable.
+        cut: (part number, number of parts) if a group was split to break a cycle.
     """
 
     cluster: ClusterPath
@@ -38,7 +39,7 @@ class Unit(NamedTuple):
 
     @property
     def is_group(self) -> bool:
-        """Whether several drawables are folded into the box."""
+        """True if several drawables are folded into the box."""
         return len(self.members) > 1
 
 
@@ -47,10 +48,10 @@ class _TreeNode:
     """A cluster or a block in the tree of clusters; the leaves are the numbers of drawables.
 
     Attributes:
-        segment: the last step of the cluster's path; None for the root and for blocks.
-        cluster: the path of the cluster, or of the cluster that the block is in.
-        parent: the node above it; None for the root.
-        children: nodes and drawables, in the order of the graph.
+        segment: last segment of the cluster's path; `None` for the root and for blocks.
+        cluster: path of the cluster, or of the cluster that contains the block.
+        parent: parent node; `None` for the root.
+        children: nodes and drawables, in graph order.
     """
 
     segment: Segment | None
@@ -59,7 +60,7 @@ class _TreeNode:
     children: list[int | _TreeNode] = field(default_factory=list)
 
     def leaves(self) -> Iterator[int]:
-        """The numbers of the drawables below, in the order of the graph."""
+        """Yield the numbers of all drawables in the subtree, in graph order."""
         todo: list[int | _TreeNode] = [self]
         while todo:
             child = todo.pop()
@@ -69,7 +70,7 @@ class _TreeNode:
                 todo.extend(reversed(child.children))
 
     def is_tiny(self) -> bool:
-        """Whether at most `TINY` drawables and nothing else are in it, however deep."""
+        """Return True if the subtree is a chain of nodes that ends in at most `TINY` drawables."""
         node = self
         while len(node.children) == 1 and isinstance(node.children[0], _TreeNode):
             node = node.children[0]
@@ -77,10 +78,10 @@ class _TreeNode:
 
 
 class Clustering:
-    """The tree of clusters, and the choice of those that are opened.
+    """The tree of clusters, and the choice of the clusters to open.
 
     Args:
-        clusters: the cluster of each drawable, in the order of the graph.
+        clusters: cluster of each drawable, in graph order.
     """
 
     def __init__(self, clusters: Sequence[ClusterPath]):
@@ -97,7 +98,7 @@ class Clustering:
                     self._parents[child] = node
 
     def _node_at(self, cluster: ClusterPath, nodes: dict[ClusterPath, _TreeNode]) -> _TreeNode:
-        """The tree node of a cluster, made with those around it where it is new."""
+        """Return the tree node of a cluster, creating it and its ancestors if necessary."""
         length = len(cluster)
         while cluster[:length] not in nodes:
             length -= 1
@@ -135,20 +136,21 @@ class Clustering:
     def units(
         self, limit: int | None, focus: Sequence[int] = (), *, compact: bool = False
     ) -> list[Unit]:
-        """The contents of the boxes to draw, in the order of the graph.
+        """Return the contents of the boxes to draw, in graph order.
 
         Args:
-            limit: how many boxes at most; None for one to each drawable. One drawable of `focus`
-                gets its box even where that alone needs more.
-            focus: the drawables that are to have boxes of their own, the most important first. If
-                not all of them fit, the rest is left to groups.
-            compact: whether to open only what leads to `focus`, and to fold the drawables and
-                closed clusters beside it that follow each other into one box. By default as much
-                is opened as there is room for.
+            limit: maximum number of boxes; `None` for one box per drawable. The first drawable in
+                `focus` always gets its own box, even if that exceeds the limit.
+            focus: drawables to show in their own boxes, the most important first. Drawables that
+                do not fit stay in groups.
+            compact: True to open only clusters that contain `focus`, and to fold consecutive other
+                drawables and closed clusters into one box. By default, as many clusters are opened
+                as fit.
         """
         if limit is None:
             opened = dict.fromkeys(self._walk())
             return self._units(opened, range(len(self._parents)), compact=False)
+        # Binary search for the longest prefix of `focus` that fits.
         low, high = 0, len(focus)
         while low < high:
             middle = (low + high + 1) // 2
@@ -164,7 +166,7 @@ class Clustering:
         return self._units(opened, set(kept), compact)
 
     def _towards(self, focus: Iterable[int]) -> dict[_TreeNode, None]:
-        """The nodes to open so that these drawables are in no closed one."""
+        """Return the nodes to open to make the drawables visible."""
         opened: dict[_TreeNode, None] = {self._root: None}
         for number in focus:
             node: _TreeNode | None = self._parents[number]
@@ -174,7 +176,7 @@ class Clustering:
         return opened
 
     def _open_more(self, opened: dict[_TreeNode, None], limit: int) -> None:
-        """Open all of one depth, then all of the next, while everything fits; then tiny ones."""
+        """Open all clusters of one depth after another while they fit, then tiny clusters."""
         count = self._count(opened, set(), compact=False)
         closed = [node for node in _child_nodes(opened) if node not in opened]
         while closed:
@@ -199,7 +201,7 @@ class Clustering:
     def _boxes_by_cluster(
         self, opened: Collection[_TreeNode], focus: Collection[int], compact: bool
     ) -> Iterator[tuple[_TreeNode, list[list[int | _TreeNode]]]]:
-        """Each open cluster with its boxes, a box as the drawables and closed nodes in it."""
+        """Yield each open cluster with its boxes, each a list of drawables and closed nodes."""
         todo = [self._root]
         while todo:
             node = todo.pop()
@@ -248,7 +250,7 @@ def _child_nodes(nodes: Iterable[_TreeNode]) -> list[_TreeNode]:
 
 
 def _segments(box: Iterable[int | _TreeNode]) -> Iterator[Segment]:
-    """The closed clusters of a box; of clusters that hold nothing but another the innermost."""
+    """Yield the closed clusters of a box. A chain of only children yields its innermost cluster."""
     for child in box:
         if isinstance(child, int):
             continue
@@ -265,15 +267,15 @@ def _segments(box: Iterable[int | _TreeNode]) -> Iterator[Segment]:
 
 
 def break_cycles(units: Sequence[Unit], edges: Iterable[tuple[int, int]], limit: int) -> list[Unit]:
-    """The boxes, with those on a cycle cut into several.
+    """Split each box on a cycle into several boxes.
 
-    Data that leave a box and enter it again would have to flow up: the box would be above and
-    below what is between.
+    If data leave a box and enter it again, the box would have to be both above and below the boxes
+    in between, and some edges would point upwards.
 
     Args:
-        units: the contents of the boxes.
-        edges: between which drawables, by number, data flow.
-        limit: how many boxes there may be; if cutting gives more, all boxes are left as they are.
+        units: contents of the boxes.
+        edges: data flow between drawables, as pairs of numbers.
+        limit: maximum number of boxes. If splitting exceeds it, no box is split.
     """
     unit_of = {member: number for number, unit in enumerate(units) for member in unit.members}
     heads: dict[int, set[int]] = {}
@@ -301,7 +303,7 @@ def _cut_into_runs(
     unit_of: Mapping[int, int],
     runs: dict[int, list[list[int]]],
 ) -> None:
-    """Cut the units of a cycle, into `runs`, wherever a member of another one comes between."""
+    """Split the units of a cycle into `runs`, wherever a member of another unit is in between."""
     last = -1
     for member in sorted(member for number in cycle for member in units[number].members):
         number = unit_of[member]
@@ -315,22 +317,22 @@ def _cut_into_runs(
 class _Components:
     """The strongly connected components of a directed graph with more than one node.
 
-    Tarjan's algorithm, with a path in place of recursion, which a long chain would exhaust.
+    Tarjan's algorithm, iterative because a long chain would exceed the recursion limit.
 
     Args:
-        heads: the nodes that edges lead to, for each node that edges leave.
+        heads: successors of each node.
     """
 
     def __init__(self, heads: Mapping[int, Collection[int]]):
         self._heads = heads
         self._index: dict[int, int] = {}
-        """When each node was discovered."""
+        """Discovery order of each node."""
         self._low: dict[int, int] = {}
-        """The earliest index of an open node that is known to be reachable from each node."""
+        """Lowest index of an open node known to be reachable from each node."""
         self._open: dict[int, None] = {}
-        """Discovered nodes whose component is not complete, in the order of discovery."""
+        """Discovered nodes whose component is incomplete, in discovery order (Tarjan's stack)."""
         self._path: list[tuple[int, Iterator[int]]] = []
-        """The nodes from the start to the current one, each with the heads still to be followed."""
+        """Path from the start to the current node, each node with its unvisited successors."""
 
     def __iter__(self) -> Iterator[list[int]]:
         for start in self._heads:
@@ -359,7 +361,7 @@ class _Components:
                     yield members
 
     def _advance(self, node: int, heads: Iterator[int]) -> bool:
-        """Make the path one node longer; False where no head of `node` is left to discover."""
+        """Extend the path by one node. Return False if no successor of `node` is undiscovered."""
         for head in heads:
             if head not in self._index:
                 self._discover(head)

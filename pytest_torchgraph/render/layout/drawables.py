@@ -1,8 +1,9 @@
-"""The nodes of a graph that are drawn, the values between them, and their looks.
+"""Drawn nodes of a graph, the values between them, and their looks.
 
 Half of the nodes of a captured graph are not steps of the computation. Parameters, buffers and
 constants become lines in the boxes of their users; `getitem` projections become part of the edge
-from their producer. What remains is laid out a third faster and is what people look for.
+from their producer. The remaining nodes are the ones that readers look for, and their layout is a
+third faster.
 """
 
 from __future__ import annotations
@@ -17,17 +18,17 @@ from ..look.labels import value_label
 from .scene import ClusterPath, OnlySide
 
 FOLDED_INPUTS = frozenset({"parameter", "buffer", "constant"})
-"""Kinds of placeholders that are lines in the boxes of their users."""
+"""Placeholder kinds that are drawn as lines in the boxes of their users."""
 
 
 @dataclass(frozen=True, slots=True)
 class DrawnValue:
-    """One result of a drawn node: what an edge carries.
+    """One result of a drawn node, carried by an edge.
 
     Attributes:
-        producer: the node, which is drawn.
-        path: which of its results, one index for each nested projection; () for all of it.
-        label: dtype and shape, "" where unknown.
+        producer: the drawn node.
+        path: position in the node's result, one index per nested projection; () for all of it.
+        label: dtype and shape, "" if unknown.
     """
 
     producer: Node
@@ -36,22 +37,22 @@ class DrawnValue:
 
     @property
     def edge_label(self) -> str:
-        """The label of an edge that carries this value."""
+        """Label of an edge that carries this value."""
         index = "".join(f"[{i}]" for i in self.path)
         return f"{index} {self.label}".strip()
 
 
 @dataclass(slots=True)
 class FoldedNode:
-    """A node that is drawn, with the nodes that are folded into its box.
+    """A drawn node, with the nodes folded into its box.
 
     Attributes:
         node: the node.
-        position: its index in the graph.
-        operands: the values of other drawn nodes that it reads.
-        folded_inputs: the parameters, buffers and constants that it reads.
-        after: the drawn nodes that must run before it although it reads nothing of them.
-        projections: the `getitem` nodes that select one of its results.
+        position: index of the node in the graph.
+        operands: values of other drawn nodes that the node reads.
+        folded_inputs: parameters, buffers and constants that the node reads.
+        after: drawn nodes that must run before the node although it does not read their results.
+        projections: `getitem` nodes that select one of the node's results.
     """
 
     node: Node
@@ -63,14 +64,13 @@ class FoldedNode:
 
 
 class FoldedGraph:
-    """A graph reduced to the nodes that are drawn; its subgraphs are not looked into.
+    """A graph reduced to the drawn nodes, without its subgraphs.
 
     Attributes:
         graph: the graph.
-        nodes: the drawn nodes by name, in the order of the graph.
-        returned: the values that the output node returns, each with its place in the structure
-            that is returned (`"[0]['loss']"`).
-        saved: the values saved for the backward.
+        nodes: drawn nodes, keyed by name, in graph order.
+        returned: returned values, each with its path in the returned structure (`"[0]['loss']"`).
+        saved: values saved for backward.
     """
 
     def __init__(self, graph: Graph):
@@ -91,11 +91,11 @@ class FoldedGraph:
         self.saved = [value for ref in graph.saved if (value := self.value(ref.name)) is not None]
 
     def value(self, name: str) -> DrawnValue | None:
-        """The value of the node of this name; None where it is folded into its users."""
+        """Return the value of the named node, or `None` if it is folded into its users."""
         return self._values.get(name)
 
     def users(self) -> Mapping[str, list[FoldedNode]]:
-        """For each drawn node, by name, the drawn nodes that read its results."""
+        """Return the drawn users of each drawn node, keyed by name."""
         users: dict[str, list[FoldedNode]] = {name: [] for name in self.nodes}
         for folded in self.nodes.values():
             for value in folded.operands:
@@ -103,7 +103,7 @@ class FoldedGraph:
         return users
 
     def folded_into(self, node: Node) -> FoldedNode | None:
-        """The drawn node whose box shows a folded one; None for an input that nothing reads."""
+        """Return the drawn node that shows a folded node, or `None` for an unused input."""
         if node.op == "operator.getitem" and (value := self.value(node.name)):
             return self.nodes[value.producer.name]
         return self._first_users.get(node.name)
@@ -117,7 +117,7 @@ class FoldedGraph:
             self._values[node.name] = DrawnValue(node, (), value_label(node))
 
     def _add_projection(self, node: Node) -> bool:
-        """Make `getitem` of a tuple a part of its producer's edges; False for any other node."""
+        """Fold a `getitem` of a tuple into its producer's edges. Return False for other nodes."""
         operand = self.value(node.refs[0]) if node.op == "operator.getitem" and node.refs else None
         if operand is None or not is_projection(node, self.graph.by_name.get(node.refs[0])):
             return False
@@ -127,7 +127,7 @@ class FoldedGraph:
         return True
 
     def _connect(self, folded: FoldedNode) -> None:
-        # A graph's output can read tens of thousands of values: no search in a list.
+        # A dict, not a list: the output node can read tens of thousands of values.
         operands: dict[tuple[str, tuple[int, ...]], DrawnValue] = {}
         for name in dict.fromkeys(folded.node.refs):
             value = self.value(name)
@@ -146,7 +146,7 @@ class FoldedGraph:
 
 
 def _leaves(value: Arg, path: str = "") -> Iterator[tuple[str, Ref]]:
-    """The references in what a graph returns, each with its place there."""
+    """Yield the references in a returned structure, each with its path."""
     if isinstance(value, Ref):
         yield path, value
     elif isinstance(value, tuple):
@@ -161,13 +161,13 @@ def _leaves(value: Arg, path: str = "") -> Iterator[tuple[str, Ref]]:
 
 
 class Look(NamedTuple):
-    """The label and the style of the box of one drawable, chosen by the kind of drawing.
+    """The label and style of a drawable's box, chosen by the kind of drawing.
 
     Attributes:
-        lines: the lines of the label, as plain text.
-        attributes: DOT attributes, colours among them.
+        lines: lines of the label, as plain text.
+        attributes: DOT attributes, including colours.
         classes: names of CSS classes, without `tg-`.
-        sides: the lines before and after, in the drawing of a difference, where they are others.
+        sides: in the drawing of a difference, the lines before and after, if they differ.
     """
 
     lines: list[str]
@@ -178,19 +178,19 @@ class Look(NamedTuple):
 
 @dataclass(slots=True)
 class Drawable:
-    """A node on a canvas, with the nodes folded into it: what can have a box of its own.
+    """A node on a canvas, with the nodes folded into it.
 
-    `Canvas.draw` gives it a box, which looks as its `Look` says, or folds it into a group.
+    `Canvas.draw` gives it its own box, styled by its `Look`, or folds it into a group.
 
     Attributes:
         graph: name of the graph.
-        folded: the node and what is folded into it.
-        cluster: the cluster that it belongs into.
-        mark: how it differs, in drawings of differences and of surplus ops; None where it does not.
-        only: the side of a difference that alone has it.
-        no_box: whether it has no box and is drawn at its users alone, as a port.
-        notes: facts that a group counts over its members, such as "saved for backward".
-        lines: lines of its label beyond those that the node itself gives.
+        folded: the node and the nodes folded into it.
+        cluster: cluster of the node.
+        mark: change mark in drawings of differences and of surplus ops; `None` if unchanged.
+        only: the only side of a difference that has the node; "" for both.
+        no_box: True if the node has no box and is drawn only as a port at its users.
+        notes: facts that a group counts over its members, for example "saved for backward".
+        lines: lines of the label in addition to the node's own lines.
     """
 
     graph: str
@@ -204,17 +204,17 @@ class Drawable:
 
     @property
     def node(self) -> Node:
-        """The node."""
+        """The node without the nodes folded into it."""
         return self.folded.node
 
     @property
     def is_old(self) -> bool:
-        """Whether only the old graph of a difference has it."""
+        """True if only the old graph of a difference has the node."""
         return self.only == "before"
 
     @property
     def computed(self) -> list[Node]:
-        """The node, and the projections that are folded into it."""
+        """The node and the projections folded into it."""
         return [self.folded.node, *self.folded.projections]
 
 
@@ -222,13 +222,13 @@ class Edge(NamedTuple):
     """An edge between drawables.
 
     Attributes:
-        tail, head: the drawables, by number.
-        value: which of the results of the tail it is, one index for each nested projection.
-        label: the label, as plain text.
-        kind: "value", "added", "removed", "changed", "order" (one must run before the other),
-            "body" (a call and what it calls) or "cut" (what a graph break interrupts).
-        sides: of a changed edge, the labels before and after.
-        only: the side of a difference that alone has it.
+        tail, head: numbers of the drawables.
+        value: position in the tail's result, one index per nested projection.
+        label: label of the edge, as plain text.
+        kind: "value", "added", "removed", "changed", "order" (the tail must run before the head),
+            "body" (from a call to the called graph) or "cut" (interrupted by a graph break).
+        sides: for a changed edge, the labels before and after.
+        only: the only side of a difference that has the edge; "" for both.
     """
 
     tail: int

@@ -1,4 +1,4 @@
-"""The label and the tooltip of a group: which modules or nodes, how many ops, which effects."""
+"""Label and tooltip of a group: its modules or nodes, op counts and effects."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from .clustering import Unit
 
 ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"
 MAX_OPS = 4
-"""How many different ops the label names at most, the most frequent first."""
+"""Maximum number of different ops in the label, the most frequent first."""
 MAX_LISTED = 12
-"""How many different ops, and how many modules, the tooltip lists at most."""
+"""Maximum number of different ops, and of modules, in the tooltip."""
 MAX_TARGET = 24
-"""Characters of the name of what is mutated: half a line is left for the rest."""
+"""Maximum characters of a mutated tensor's name, to leave room for the rest of the line."""
 
 EFFECT_NOUNS = {
     "random": "random",
@@ -26,16 +26,16 @@ EFFECT_NOUNS = {
     "syncs": "wait",
     "opaque": "opaque",
 }
-"""The words for counted effects of ops, by the kind of the effect."""
+"""Nouns for counted side effects, keyed by the kind of effect."""
 
 
 class GroupText(NamedTuple):
     """The texts of a group.
 
     Attributes:
-        title: its first line: the module, or the first and the last of several modules or nodes.
-        lines: the lines of its label, the title first.
-        tooltip: the lines of its tooltip.
+        title: first line: the module, or the first and last of several modules or nodes.
+        lines: lines of the label, including the title.
+        tooltip: lines of the tooltip.
     """
 
     title: str
@@ -46,13 +46,13 @@ class GroupText(NamedTuple):
 def group_text(
     nodes: Sequence[Node], unit: Unit, notes: Mapping[str, int], change_counts: Mapping[str, int]
 ) -> GroupText:
-    """The texts of a group.
+    """Return the texts of a group.
 
     Args:
-        nodes: the nodes in it, in the order of the graph.
-        unit: the content of its box.
-        notes: further facts, each with the number of nodes for which it holds.
-        change_counts: the number of its nodes with each kind of change mark.
+        nodes: nodes of the group, in graph order.
+        unit: content of its box.
+        notes: further facts, each with its number of nodes.
+        change_counts: number of nodes per kind of change mark.
     """
     ops = Counter(labels.op_label(node.op) for node in nodes if node.is_call)
     title = _title(nodes, unit)
@@ -89,7 +89,7 @@ def group_text(
 
 
 def _packed(words: Sequence[str]) -> Iterator[str]:
-    """Comma-separated words in as few lines as they fit into."""
+    """Yield comma-separated words in as few lines as possible."""
     line = ""
     for word in words:
         if line and len(line) + len(word) + 2 > labels.MAX_LINE:
@@ -116,7 +116,7 @@ def _title(nodes: Sequence[Node], unit: Unit) -> str:
 
 
 def _inside(path: str, around: str) -> str:
-    """A module path relative to the module around it; an index keeps the name in front of it."""
+    """Return a module path relative to the enclosing module. An index keeps the list's name."""
     if not around or not path.startswith(f"{around}."):
         return path
     name = path.removeprefix(f"{around}.")
@@ -124,7 +124,7 @@ def _inside(path: str, around: str) -> str:
 
 
 def _range(first: str, last: str) -> str:
-    """The first and the last of several names, in one line."""
+    """Return the first and the last of several names, in one line."""
     most = (labels.MAX_LINE - 3) // 2
     if len(first) + len(last) + 3 > labels.MAX_LINE:
         first, last = labels.cut(first, most), labels.cut(last, most)

@@ -1,6 +1,4 @@
-"""Puts a graph on a canvas, with the bodies of its higher-order ops and the words about
-collectives.
-"""
+"""Placement of a graph on a canvas, with bodies of higher-order ops and notes on collectives."""
 
 from __future__ import annotations
 
@@ -17,19 +15,19 @@ from .drawables import Drawable, Edge, FoldedGraph, FoldedNode
 from .scene import ClusterPath, Segment, common_cluster, module_cluster
 
 NOT_OVERLAPPED = "not overlapped"
-"""The note of a wait for a collective beside which nothing computes."""
+"""Note on the wait for a collective that overlaps with no computation."""
 
 
 def collective_lines(folded: FoldedGraph) -> Mapping[str, list[str]]:
-    """Lines for the boxes of collectives and of the first wait for each, by names of nodes.
+    """Return lines for the boxes of collectives and of their first waits, keyed by node name.
 
-    There are none where a graph of torch functions does not say what it sends. What overlaps is not
-    said of a graph that inductor lowers: it orders collectives later, when it writes code.
+    Empty if a graph of torch functions does not record its collectives.
     """
     own: dict[str, list[Collective]] = {}
     for each in _own(folded.graph):
         own.setdefault(each.node.name, []).append(each)
     lines = {name: list(_sent(parts)) for name, parts in own.items()}
+    # Inductor orders collectives later, during code generation: overlap is unknown here.
     if folded.graph.level == "post_grad":
         return lines
     waited: set[str] = set()
@@ -42,7 +40,7 @@ def collective_lines(folded: FoldedGraph) -> Mapping[str, list[str]]:
 
 
 def _own(graph: Graph) -> Iterator[Collective]:
-    """The collectives of a graph without those of its bodies."""
+    """Yield the collectives of a graph, excluding its bodies."""
     try:
         found = collectives_of((graph,))
     except CaptureError:
@@ -62,19 +60,19 @@ def _overlap(each: Collective) -> str:
 
 
 MAX_RETURNED = 6
-"""With more results than this, each is marked at its producer instead of leading to one box."""
+"""Maximum number of results with edges to the return box. More are marked at their producers."""
 SAVED = "saved for backward"
 RETURNED = "returned"
 
 
 @dataclass(slots=True)
 class PlacedGraph:
-    """A graph that was put on a canvas.
+    """A graph on a canvas.
 
     Attributes:
-        numbers: the number of the drawable of each drawn node, by the node's name.
-        folded: the graph, reduced to the nodes that are drawn.
-        bodies: its subgraphs, put on the same canvas.
+        numbers: drawable number of each drawn node, keyed by node name.
+        folded: the graph, reduced to the drawn nodes.
+        bodies: its subgraphs, on the same canvas.
     """
 
     numbers: dict[str, int]
@@ -82,7 +80,7 @@ class PlacedGraph:
     bodies: list[PlacedGraph]
 
     def drawable_of(self, node: Node) -> int | None:
-        """The drawable that shows a node of the graph or of a body, None where none does."""
+        """Return the drawable that shows a node of the graph or of a body, or `None`."""
         for placed in self.walk():
             if placed.folded.graph.by_name.get(node.name) is node:
                 shown_in = placed.folded.nodes.get(node.name) or placed.folded.folded_into(node)
@@ -90,7 +88,7 @@ class PlacedGraph:
         return None
 
     def walk(self) -> list[PlacedGraph]:
-        """This graph and all bodies in it, the outermost first."""
+        """Return this graph and all nested bodies, outermost first."""
         graphs = [self]
         for graph in graphs:
             graphs += graph.bodies
@@ -103,10 +101,10 @@ def add_graph(
     """Put a graph on a canvas: its drawn nodes, and the edges between them.
 
     Args:
-        canvas: takes the drawables and edges.
-        graph: what to draw.
-        base: the cluster to put it in.
-        inside: the module that `base` stands for already.
+        canvas: receives the drawables and edges.
+        graph: graph to draw.
+        base: enclosing cluster.
+        inside: module that `base` already represents.
     """
     canvas.scene.classes.update(graph.classes)
     return _GraphPlacer(canvas, graph, base, inside).run()
@@ -193,7 +191,7 @@ class _GraphPlacer:
         return module_cluster(node.module, self.base, self.inside)
 
     def _is_gradient_sum(self, node: Node) -> bool:
-        """Whether autograd may sum up gradients here: such a node belongs to no module."""
+        """Return True if the node may be autograd's sum of gradients, which has no module."""
         return (
             self.graph.kind == "backward"
             and node.is_call
@@ -201,7 +199,7 @@ class _GraphPlacer:
         )
 
     def _cluster_of_neighbours(self, node: Node) -> ClusterPath:
-        """The innermost cluster around the modules of a node's operands and users."""
+        """Return the innermost cluster that contains the modules of a node's neighbours."""
         operands = self.folded.nodes[node.name].operands
         near = [value.producer for value in operands if value.producer.op != "saved"]
         near += [user.node for user in self.users[node.name]]
@@ -216,7 +214,7 @@ class _GraphPlacer:
 
 
 def subgraph_refs(value: object) -> list[SubgraphRef]:
-    """All references to subgraphs inside an argument."""
+    """Return all references to subgraphs inside an argument."""
     if isinstance(value, SubgraphRef):
         return [value]
     if isinstance(value, Mapping):

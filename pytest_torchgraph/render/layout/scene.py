@@ -1,9 +1,10 @@
 """A drawing before it is DOT: boxes in nested clusters, edges, and the sides of a difference.
 
-Both are laid out together, so that each can be shown alone with everything at its place.
+Both sides of a difference share one layout, so a viewer can show either side without moving
+anything.
 
-Every kind of drawing ends here, so that all look alike and only one place knows how DOT is written.
-A box is a node of DOT, called so because a node is one of the graph that is drawn.
+Every kind of drawing ends in a `Scene`, so all drawings look alike and only this module writes DOT.
+A box is a DOT node; here "node" always means a node of the drawn graph.
 """
 
 from __future__ import annotations
@@ -35,19 +36,19 @@ if TYPE_CHECKING:
 
 
 OnlySide = Literal["", "before", "after"]
-"""The side that alone has something; "" where both have it."""
+"""The only side that has an element; "" if both sides have it."""
 
 
 @dataclass
 class Side:
-    """One side.
+    """One side of a difference.
 
     Attributes:
-        without: the `id`s of the boxes, edges and clusters that it has not.
-        labels: the lines of the label that an element has on it, by `id`, where they are others
-            than those that are drawn; as many as these.
-        edges: those that it has and that are not drawn, each as the `id`s of two boxes.
-        boxes: of the old graph, the `id` of the box that shows each op.
+        without: `id`s of the drawn boxes, edges and clusters that this side does not have.
+        labels: label lines of elements whose label differs from the drawn label, keyed by `id`. The
+            number of lines is the same.
+        edges: edges of this side that are not drawn, each as the `id`s of two boxes.
+        boxes: for the old graph, the `id` of the box that shows each op.
     """
 
     without: dict[str, None] = field(default_factory=dict)
@@ -58,7 +59,7 @@ class Side:
 
 @dataclass
 class Sides:
-    """Both sides; of a drawing of one graph nothing is in them."""
+    """Both sides of a difference; empty for a drawing of one graph."""
 
     before: Side = field(default_factory=Side)
     after: Side = field(default_factory=Side)
@@ -67,7 +68,7 @@ class Sides:
         return any(side.without or side.labels for side in (self.before, self.after))
 
     def only(self, element: str, side: OnlySide) -> None:
-        """Note that one side alone has an element."""
+        """Record that only one side has an element."""
         if side:
             other = self.after if side == "before" else self.before
             other.without[element] = None
@@ -75,25 +76,25 @@ class Sides:
     def label(
         self, element: str, before: Sequence[str], after: Sequence[str], limit: int = MAX_LINE
     ) -> None:
-        """Note the lines of the label of an element on both sides, where these differ.
+        """Record the label lines of an element on both sides if they differ.
 
         Args:
             element: the `id` of the element.
             before, after: the lines, as plain text.
-            limit: characters of a line that are shown.
+            limit: maximum characters of a line.
         """
         shown = [[cut(clean(line), limit) for line in lines] for lines in (before, after)]
         if shown[0] != shown[1]:
             self.before.labels[element], self.after.labels[element] = shown
 
     def edge(self, element: str, *boxes: str) -> None:
-        """A side that has not one of the boxes at its ends has not an edge."""
+        """Record that a side does not have an edge if a box at its ends is missing."""
         for side in (self.before, self.after):
             if any(box in side.without for box in boxes):
                 side.without[element] = None
 
     def cluster(self, element: str, boxes: Iterable[str]) -> None:
-        """A side that has none of the boxes in it has not a cluster."""
+        """Record that a side does not have a cluster if all of its boxes are missing."""
         boxes = list(boxes)
         for side in (self.before, self.after):
             if all(box in side.without for box in boxes):
@@ -101,14 +102,17 @@ class Sides:
 
 
 MAX_NESTING = 16
-"""How many clusters of modules are nested at most; of deeper ones only the innermost is drawn."""
+"""Maximum nesting of module clusters. Of deeper clusters, only the innermost is drawn."""
 MAX_TITLE = 120
-"""Characters in a line of the title."""
+"""Maximum characters in a line of the title."""
 MAX_CLUSTER_LABEL = 80
-"""Characters in the label of a cluster; its tooltip has up to `MAX_TOOLTIP_LINE`."""
+"""Maximum characters in the label of a cluster. Its tooltip has up to `MAX_TOOLTIP_LINE`."""
 LARGE = 2500
-"""With more boxes than this, edges have a `taillabel` in place of a `label`, which is laid out like
-a box: that doubles the ranks, and makes `dot` six times slower on 5,000 boxes."""
+"""Number of boxes above which edges have a `taillabel` in place of a `label`.
+
+`dot` lays out a `label` like a box. That doubles the ranks and makes `dot` six times slower on
+5,000 boxes.
+"""
 FONT = "Helvetica,Arial,sans-serif"
 GREY = "#666666"
 
@@ -117,10 +121,10 @@ class Segment(NamedTuple):
     """One cluster in a `ClusterPath`.
 
     Attributes:
-        kind: "module", "body" (a subgraph of a higher-order op), "graph", "eager" (a graph of what
-            ran eagerly) or "legend".
-        label: the label of the cluster; of a module its path.
-        key: tells clusters of the same label apart.
+        kind: "module", "body" (a subgraph of a higher-order op), "graph", "eager" (an eager graph)
+            or "legend".
+        label: label of the cluster; the path for a module.
+        key: distinguishes clusters with the same label.
     """
 
     kind: str
@@ -129,23 +133,23 @@ class Segment(NamedTuple):
 
 
 ClusterPath = tuple[Segment, ...]
-"""A cluster, as the way to it through the nested clusters from the outside in; () for none."""
+"""A cluster as its path through the nested clusters, outermost first; () for none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Element:
-    """The meaning of an SVG element, a box or a cluster; found by the element's `id`.
+    """The meaning of a box or cluster in the SVG, keyed by the element's `id`.
 
     Attributes:
-        kind: for a box "node" (one op), "group" (several nodes), "port" (a value made elsewhere) or
-            "break" (a graph break); for a cluster "module", "body", "graph" or "eager".
-        graph: name of the graph, "" for a cluster and a break.
-        nodes: names of the nodes that the box shows, and of those folded into it (parameters,
-            projections); of a port the nodes that make its values.
-        label: the label of a cluster, a group or a break; of a module its path.
-        change: "added", "removed", "changed", "rewired", "surplus" (an op that should not be
-            there), or "" for none.
-        is_old: whether the nodes are those of the old graph of a difference.
+        kind: for a box "node" (one op), "group" (several nodes), "port" (a value from another box)
+            or "break" (a graph break); for a cluster "module", "body", "graph" or "eager".
+        graph: name of the graph, "" for a cluster or a break.
+        nodes: names of the nodes shown in the box, and of the parameters and projections folded
+            into it; for a port, the nodes that produce its values.
+        label: label of a cluster, group or break; the path for a module.
+        change: "added", "removed", "changed", "rewired", "surplus" (an unexpected op), or "" for
+            none.
+        is_old: True if the nodes are from the old graph of a difference.
     """
 
     kind: str
@@ -157,7 +161,7 @@ class Element:
 
 
 GRAPHS = ("graph", "eager")
-"""The kinds of segments that are whole graphs."""
+"""Segment kinds of whole graphs."""
 CLUSTER_STYLE: dict[str, dict[str, str]] = {
     "module": {"color": "#BBBBBB", "fontcolor": "#555555", "style": "rounded"},
     "body": {"color": "#777777", "fontcolor": "#333333", "style": "rounded,dashed"},
@@ -172,17 +176,17 @@ CLUSTER_STYLE: dict[str, dict[str, str]] = {
     },
     "legend": {"color": "#DDDDDD", "fontcolor": "#777777", "style": "rounded"},
 }
-"""The DOT attributes of a cluster, by the kind of its segment."""
+"""DOT attributes of a cluster, keyed by the kind of its segment."""
 
 
 @lru_cache(maxsize=4096)
 def module_cluster(path: str, base: ClusterPath = (), inside: str = "") -> ClusterPath:
-    """The cluster of a module.
+    """Return the cluster of a module.
 
     Args:
-        path: the path of the module; "" gives `base` itself.
-        base: the cluster around it.
-        inside: the module that `base` stands for, whose clusters are not repeated.
+        path: path of the module; "" returns `base`.
+        base: the enclosing cluster.
+        inside: module that `base` already represents; its clusters are not repeated.
     """
     if not path:
         return base
@@ -198,12 +202,12 @@ def module_cluster(path: str, base: ClusterPath = (), inside: str = "") -> Clust
 
 
 def graph_cluster(graph: Graph, number: int, before: int | None = None) -> ClusterPath:
-    """The cluster of a graph, labelled with its name and kind.
+    """Return the cluster of a graph, labelled with its name and kind.
 
     Args:
         graph: the graph.
-        number: tells graphs apart.
-        before: how often an eager graph ran in the old graph of a difference; see `eager_label`.
+        number: distinguishes graphs with the same label.
+        before: run count of an eager graph on the old side of a difference; see `eager_label`.
     """
     if graph.eager:
         return (Segment("eager", eager_label(graph, before), str(number)),)
@@ -212,12 +216,12 @@ def graph_cluster(graph: Graph, number: int, before: int | None = None) -> Clust
 
 
 def css_classes(names: Iterable[str]) -> str:
-    """The `class` attribute of an SVG element: each name in lower case behind `tg-`."""
+    """Return the `class` attribute of an SVG element: each name in lower case after `tg-`."""
     return " ".join(f"tg-{re.sub('[^a-z]+', '-', name.lower())}" for name in names)
 
 
 def common_cluster(clusters: Sequence[ClusterPath]) -> ClusterPath:
-    """The innermost cluster around all of `clusters`, of which there is at least one."""
+    """Return the innermost cluster that contains all `clusters`, which must not be empty."""
     first = min(clusters)
     last = max(clusters)
     same = 0
@@ -228,13 +232,13 @@ def common_cluster(clusters: Sequence[ClusterPath]) -> ClusterPath:
 
 @dataclass(slots=True)
 class _Cluster:
-    """A cluster of a scene with what is in it; without a segment the root, which is not drawn.
+    """A cluster of a scene with its content.
 
     Attributes:
-        segment: the last step of its path.
-        boxes: the boxes directly in it, each as its key and its DOT attributes.
-        children: the clusters directly in it.
-        cost: what is in it costs so much, where colours show a heat.
+        segment: last segment of its path; `None` for the root, which is not drawn.
+        boxes: boxes directly in the cluster, each as its key and its DOT attributes.
+        children: clusters directly in the cluster.
+        cost: total cost of its content if the scene has a heat.
     """
 
     segment: Segment | None = None
@@ -243,7 +247,7 @@ class _Cluster:
     cost: int = 0
 
     def simplified(self) -> _Cluster:
-        """This cluster, or the only module in it where it holds nothing else."""
+        """Return this cluster, or its only module, recursively, if it contains nothing else."""
         cluster = self
         while not cluster.boxes and len(cluster.children) == 1:
             (child,) = cluster.children.values()
@@ -254,14 +258,17 @@ class _Cluster:
         return cluster
 
     def all_boxes(self) -> Iterator[str]:
-        """The keys of the boxes in it and in the clusters below."""
+        """Yield the keys of the boxes in this cluster and in all nested clusters."""
         for key, _ in self.boxes:
             yield key
         for child in self.children.values():
             yield from child.all_boxes()
 
     def levels(self) -> list[list[list[list[str]]]]:
-        """The groups of sibling clusters, by depth of nesting; see `sequence.separators`."""
+        """Return the groups of sibling clusters, innermost level first.
+
+        See `sequence.separators`.
+        """
         levels: list[list[list[list[str]]]] = []
         row = [self]
         while row:
@@ -281,20 +288,20 @@ class Scene:
     """The boxes, clusters and edges of one drawing; `digraph` writes them as DOT.
 
     A `Canvas` fills it with the nodes of graphs. Legends, boxes of graph breaks and of whole graphs
-    are added to it directly. A `drawing.Drawing` holds the finished DOT and `elements`.
+    are added directly. A `whole.Drawing` holds the finished DOT and `elements`.
 
     Args:
         name: name of the DOT graph.
         title: lines above the drawing.
-        prefix: the beginning of every `id`, for a page that holds several drawings.
-        heat: what nodes cost, where the colours show that.
+        prefix: prefix of every `id`, for a page with several drawings.
+        heat: cost of the nodes, if the colours show it.
 
     Attributes:
         name, title, prefix, heat: as above; lines can be added to the title.
-        elements: the meaning of each box and cluster, by its `id`; complete after `digraph`.
-        sides: of a difference, what each of its sides has; complete after `digraph`.
-        classes: class names of modules by module path, as far as they are known; parts of labels.
-        old_classes: those of the old graph of a difference; a stored graph has none.
+        elements: meaning of each box and cluster, keyed by `id`; complete after `digraph`.
+        sides: for a difference, the elements of each side; complete after `digraph`.
+        classes: known class names of modules, keyed by module path; part of cluster labels.
+        old_classes: the same for the old graph of a difference; empty for a stored graph.
         edges: each edge as the keys of its tail and head and its DOT attributes.
     """
 
@@ -333,11 +340,11 @@ class Scene:
         """Add a box, a node of DOT, and return its key.
 
         Args:
-            lines: the lines of its label, as plain text.
-            cluster: the cluster that it is in.
-            tooltip: its tooltip, as a DOT string that `labels.dot_text` made.
+            lines: lines of the label, as plain text.
+            cluster: the enclosing cluster.
+            tooltip: tooltip, as a DOT string from `labels.dot_text`.
             classes: names of CSS classes, without `tg-`.
-            element: its meaning, for boxes that a page leads to.
+            element: meaning of the box, if a page can link to it.
             attributes: further DOT attributes; a `label` replaces `lines`.
         """
         key = f"n{len(self._cluster_of)}"
@@ -353,16 +360,16 @@ class Scene:
         return key
 
     def box_id(self, key: str) -> str:
-        """The `id` that the box with a key has in the SVG."""
+        """Return the `id` in the SVG of the box with a key."""
         return f"{self.prefix}box-{int(key[1:]) + 1}"
 
     def add_cost(self, cluster: ClusterPath, cost: int) -> None:
-        """Add what a box costs to the clusters around it."""
+        """Add the cost of a box to all enclosing clusters."""
         for around in self._around(cluster):
             around.cost += cost
 
     def _around(self, cluster: ClusterPath) -> Iterator[_Cluster]:
-        """The root and the clusters on a path, the innermost last."""
+        """Yield the root and the clusters on a path, outermost first, creating missing clusters."""
         inner = self._root
         yield inner
         for segment in cluster:
@@ -375,9 +382,9 @@ class Scene:
         """Add an edge between two boxes, and return its `id`.
 
         Args:
-            tail: the key of the box that it leaves.
-            head: the key of the box that it leads to.
-            label: its label, as plain text.
+            tail: key of the box where the edge starts.
+            head: key of the box where the edge ends.
+            label: label of the edge, as plain text.
             classes: names of CSS classes, without `tg-`.
             attributes: further DOT attributes.
         """
@@ -389,7 +396,7 @@ class Scene:
         return attributes["id"]
 
     def digraph(self) -> graphviz.Digraph:
-        """The drawing as DOT."""
+        """Return the drawing as DOT."""
         drawing: graphviz.Digraph = need_graphviz().Digraph(dot_text([self.name]), strict=False)
         drawing.attr(
             rankdir="TB",
@@ -435,7 +442,7 @@ class Scene:
         return drawing
 
     def _invisible(self, drawn: Sequence[BoxEdge]) -> Iterator[tuple[str, str, str]]:
-        """Edges that are not drawn, with their weights: `anchors` pull, `stacked` ones do not."""
+        """Yield invisible edges with their weights: 1 for `anchors`, 0 for `stacked`."""
         root = Segment("graph", "")
         placed = [
             (key, cluster if cluster and cluster[0].kind in GRAPHS else (root, *cluster))

@@ -1,9 +1,8 @@
-"""Invisible edges that keep clusters from overlapping, from an estimate of the ranks that `dot`
-will give.
+"""Invisible edges that keep clusters from overlapping, based on estimated `dot` ranks.
 
-`dot` puts two clusters side by side as soon as they share a rank. In a backward graph the
-gradients of a layer's weights hang a few ranks into the next layer, so the layers of a deep model
-would form a staircase, many screens wide. Where neighbours overlap only a little, the later one is
+`dot` puts two clusters side by side as soon as they share a rank. In a backward graph, the weight
+gradients of a layer extend a few ranks into the next layer, so the layers of a deep model would
+form a staircase, many screens wide. If neighbours overlap only a little, the later cluster is
 pushed down.
 """
 
@@ -15,19 +14,19 @@ from itertools import pairwise
 from typing import NamedTuple
 
 BoxEdge = tuple[str, str]
-"""An edge of the drawing: the keys of the boxes at its tail and at its head."""
+"""An edge of the drawing, as the keys of its tail box and its head box."""
 
 
 class NodeRanks:
-    """The rank of each box that has an edge, 0 at the top.
+    """Estimated rank of each box that has an edge, 0 at the top.
 
-    A box with users is as low as they allow, next to the first of them; one without users is as
+    A box with users is as low as they allow, just above the first user. A box without users is as
     high as its operands allow.
 
     Attributes:
-        of: the ranks. A box on a cycle, or below one, has none.
-        after: for each box the heads of its edges, and the ranks that each edge spans at least.
-        before: the number of edges to each box; 0 or absent for a source.
+        of: rank of each box. A box on or below a cycle has no rank.
+        after: heads of each box's edges, with the minimum number of ranks that the edge spans.
+        before: number of edges into each box; 0 or absent for a source.
     """
 
     def __init__(self, edges: Iterable[BoxEdge]):
@@ -39,18 +38,18 @@ class NodeRanks:
         self.update()
 
     def add(self, tail: str, head: str, length: int = 1) -> None:
-        """Add an edge, which counts from the next `update` on.
+        """Add an edge. Ranks change at the next `update`.
 
         Args:
-            tail: the key of the upper box.
-            head: the key of the lower box.
-            length: how many ranks it spans at least, as Graphviz's `minlen`.
+            tail: key of the upper box.
+            head: key of the lower box.
+            length: minimum number of ranks that the edge spans, like Graphviz's `minlen`.
         """
         self.after[tail].append((head, length))
         self.before[head] += 1
 
     def update(self) -> None:
-        """Compute the ranks from the edges that there are now."""
+        """Compute the ranks from the current edges."""
         waiting = Counter(self.before)
         order = [box for box in self.after if not waiting[box]]
         highest = dict.fromkeys(order, 0)
@@ -60,6 +59,7 @@ class NodeRanks:
                 waiting[head] -= 1
                 if not waiting[head]:
                     order.append(head)
+        # Second pass, bottom-up: move each box with users down to its first user.
         self.of = {box: highest[box] for box in order}
         for box in reversed(order):
             below = [
@@ -71,7 +71,7 @@ class NodeRanks:
                 self.of[box] = min(below)
 
     def reachable(self, start: str, deepest: int) -> set[str]:
-        """The boxes that edges lead to from `start`, itself included, down to rank `deepest`."""
+        """Return the boxes reachable from `start`, including itself, down to rank `deepest`."""
         reached = {start}
         todo = [start]
         while todo:
@@ -83,17 +83,20 @@ class NodeRanks:
 
 
 NEIGHBOURS = 4
-"""How many of the clusters before it one is compared with."""
+"""Number of preceding clusters that a cluster is compared with."""
 OVERLAP = 0.5
-"""How much of the shorter cluster may overlap for the two still to be a sequence."""
+"""Maximum overlap of two clusters in sequence, as a share of the shorter cluster."""
 MAX_ENDS = 6
-"""How many boxes of each of two clusters or groups get invisible edges at most."""
+"""Maximum number of boxes per cluster or group that get invisible edges."""
 GAP = 2
-"""Ranks from the last box of one cluster to the first of the next: one is free for its inputs."""
+"""Ranks from a cluster's last box to the next cluster's first box.
+
+One rank in between is free for the next cluster's inputs.
+"""
 
 
 class _RankSpan(NamedTuple):
-    """A cluster by its first and last rank, and its boxes."""
+    """First and last rank of a cluster, and its boxes."""
 
     first: int
     last: int
@@ -103,12 +106,12 @@ class _RankSpan(NamedTuple):
 def separators(
     edges: Iterable[BoxEdge], levels: Iterable[Sequence[Sequence[Sequence[str]]]]
 ) -> list[BoxEdge]:
-    """The edges that keep sibling clusters apart, each to span `GAP` ranks.
+    """Return invisible edges that keep sibling clusters apart. Each must span `GAP` ranks.
 
     Args:
-        edges: the drawn edges between boxes.
-        levels: for each depth of nesting, the innermost first, the groups of sibling clusters; each
-            cluster is given as the keys of its boxes.
+        edges: drawn edges between boxes.
+        levels: groups of sibling clusters at each depth of nesting, innermost first. A cluster is
+            a sequence of box keys.
     """
     ranks = NodeRanks(edges)
     separating: list[BoxEdge] = []
@@ -130,18 +133,19 @@ def separators(
 def anchors(
     boxes: Sequence[tuple[str, Sequence[Hashable]]], edges: Iterable[BoxEdge]
 ) -> list[BoxEdge]:
-    """Edges that tie connected components of the drawing to their neighbours in the graph.
+    """Return invisible edges from connected components to their neighbours in graph order.
 
-    A chain whose operands are all ports or parameters is a component of its own. It would float to
-    the top, and stretch its cluster to the height of the drawing.
+    A chain whose operands are all ports or parameters is a separate component. Without an invisible
+    edge, it would float to the top and stretch its cluster to the height of the drawing.
 
     Args:
-        boxes: the boxes in the order of the graph, each with its clusters from the outside in;
-            components whose outermost clusters differ are not tied.
-        edges: the drawn edges between them.
+        boxes: boxes in graph order, each with its clusters, outermost first. Components with
+            different outermost clusters are not connected.
+        edges: drawn edges between the boxes.
     """
     joined: dict[str, str] = {}
 
+    # Union-find with path compression.
     def component(box: str) -> str:
         while (above := joined.setdefault(box, box)) != box:
             joined[box] = joined[above]
@@ -171,11 +175,11 @@ def anchors(
 
 
 def stacked(groups: Sequence[Sequence[str]], edges: Iterable[BoxEdge]) -> Iterator[BoxEdge]:
-    """Edges that put groups of boxes without an edge between them below each other.
+    """Yield invisible edges that stack consecutive groups of boxes without an edge between them.
 
     Args:
-        groups: the keys of the boxes of each, from the first to the last.
-        edges: the drawn edges.
+        groups: box keys of each group, from top to bottom.
+        edges: drawn edges.
     """
     edges = list(edges)
     group_of = {box: number for number, boxes in enumerate(groups) for box in boxes}
@@ -198,7 +202,7 @@ def stacked(groups: Sequence[Sequence[str]], edges: Iterable[BoxEdge]) -> Iterat
 
 
 def _separate(before: _RankSpan, behind: _RankSpan, ranks: NodeRanks) -> Iterator[BoxEdge]:
-    """Edges from the last boxes of one cluster to the first of the next."""
+    """Yield edges from the last boxes of a cluster to the first boxes of the next cluster."""
     fed = [box for box in behind.boxes if box in ranks.before]
     inner = {head for box in fed for head, _ in ranks.after.get(box, ())}
     entries = [
@@ -215,14 +219,14 @@ def _separate(before: _RankSpan, behind: _RankSpan, ranks: NodeRanks) -> Iterato
     for entry in sorted(entries, key=ranks.of.__getitem__)[:MAX_ENDS]:
         below = ranks.reachable(entry, before.last)
         for end in ends[:MAX_ENDS]:
-            if end not in below:
+            if end not in below:  # else the edge would close a cycle
                 yield end, entry
 
 
 def _sequences(
     siblings: Sequence[Sequence[str]], ranks: Mapping[str, int]
 ) -> Iterator[tuple[_RankSpan, _RankSpan]]:
-    """The pairs of sibling clusters of which one is to be below the other."""
+    """Yield pairs of sibling clusters, the upper and the lower one."""
     spans = []
     for cluster in siblings:
         boxes = [box for box in cluster if box in ranks]

@@ -1,1 +1,1 @@
-"""The text and the colours of a box: labels, categories of ops, marks of changes."""
+"""Text and colours of boxes: labels, op categories, change marks."""

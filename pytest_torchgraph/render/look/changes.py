@@ -1,7 +1,7 @@
-"""Changes of nodes as they are drawn: signs, colours and labels.
+"""Signs, colours and labels of changed nodes.
 
-Each kind has a sign as well as a paint, and people with any of the usual colour vision deficiencies
-can tell the paints apart.
+Each kind of change has a sign as well as a paint. The paints are distinguishable with any of the
+usual colour vision deficiencies.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from . import labels
 from .colours import Paint
 
 ChangeMarkKind = Literal["added", "removed", "changed", "rewired", "surplus"]
-"""The kinds of `graph.diff.findings.Change`, and "surplus" for an op that should not be there."""
+"""The kinds of `graph.diff.findings.Change`, and "surplus" for an unexpected op."""
 
 SIGNS: dict[str, str] = {
     "added": "+",
@@ -25,9 +25,9 @@ SIGNS: dict[str, str] = {
     "rewired": "\N{CLOCKWISE TOP SEMICIRCLE ARROW}",
     "surplus": "!",
 }
-"""The sign before the first line of a box with a change mark, by the kind of the mark."""
+"""Sign before the first line of a box with a change mark, keyed by the kind of the mark."""
 BREAK_SIGN = "\N{BLACK SCISSORS}"
-"""The sign of a graph break."""
+"""Sign of a graph break."""
 CHANGE_PAINTS: dict[str, Paint] = {
     "added": Paint("#009E73", "#A9E8D0"),
     "removed": Paint("#C24E00", "#F0A97B"),
@@ -35,19 +35,19 @@ CHANGE_PAINTS: dict[str, Paint] = {
     "rewired": Paint("#0061A8", "#92BDE3"),
     "surplus": Paint("#C24E00", "#F0A97B"),
 }
-"""The paint of a box or an edge with a change mark, by the kind of the mark."""
+"""Paint of a box or an edge with a change mark, keyed by the kind of the mark."""
 
 
 ARROW = "\N{RIGHTWARDS ARROW}"
-"""Stands between what was and what is."""
+"""Separator between the old and the new text."""
 
 
 class ComparedLine(NamedTuple):
     """A line of a label that compares two graphs.
 
     Attributes:
-        text: the line as it is drawn.
-        before, after: what of it is true of the old and of the new graph, "" for nothing.
+        text: the drawn line.
+        before, after: the line for only the old and only the new graph, "" for no line.
     """
 
     text: str
@@ -56,31 +56,31 @@ class ComparedLine(NamedTuple):
 
     @classmethod
     def same(cls, text: str) -> ComparedLine:
-        """A line that is true of both."""
+        """Return a line that both graphs share."""
         return cls(text, text, text)
 
     @classmethod
     def only(cls, kind: Literal["added", "removed"], text: str) -> ComparedLine:
-        """A line, behind its sign, that is true of one of them."""
+        """Return a line of only one graph, prefixed with its sign."""
         signed = f"{SIGNS[kind]} {text}"
         return cls(signed, "", signed) if kind == "added" else cls(signed, signed, "")
 
     @classmethod
     def changed(cls, before: str, after: str, head: str = "") -> ComparedLine:
-        """What was and what is, behind a common beginning."""
+        """Return a line with the old and the new text after a common prefix."""
         return cls(f"{head}{before} {ARROW} {after}", f"{head}{before}", f"{head}{after}")
 
 
 @dataclass(slots=True)
 class ChangeMark:
-    """How the node of a drawable differs; the drawing gives the box its sign and its paint.
+    """The change of a drawable's node, which determines the sign and the paint of its box.
 
     Attributes:
-        kind: the kind of change; "surplus" for an op that should not be there.
-        before, after: the node in the old and in the new graph, None where there is none.
-        lines: changes of what is folded into the box.
-        follows: whether the change is a consequence of an edit elsewhere.
-        times: in how many places the same change is; the box shows the first one.
+        kind: kind of change; "surplus" for an unexpected op.
+        before, after: node in the old and in the new graph; `None` if a graph does not have it.
+        lines: changes of the nodes folded into the box.
+        follows: True if the change is a consequence of an edit elsewhere.
+        times: number of places with the same change. The box shows the first place.
     """
 
     kind: ChangeMarkKind
@@ -92,18 +92,18 @@ class ChangeMark:
 
 
 MAX_OPERANDS = 2
-"""How many changed operands of a rewired node are listed; each takes up to two lines of the box."""
+"""Maximum number of changed operands listed for a rewired node, with up to two lines each."""
 CONTEXT_CHARACTERS = 6
-"""How many equal characters are kept on each side of the part in which two texts differ."""
+"""Number of equal characters kept on each side of a difference between two texts."""
 
 
 def change_lines(mark: ChangeMark, node: Node) -> list[ComparedLine]:
-    """The lines of the label of a box with a change mark.
+    """Return the label lines of a box with a change mark.
 
     Args:
-        mark: the change.
-        node: the node of the box, which is described where the mark has not both nodes: it has one
-            for an added or removed node, none where only what is folded into the box differs.
+        mark: the change. It has one node for an added or removed node, and none if only folded
+            nodes differ.
+        node: node of the box, described if the mark does not have both nodes.
     """
     before, after = mark.before, mark.after
     if before is None or after is None:
@@ -118,12 +118,12 @@ def change_lines(mark: ChangeMark, node: Node) -> list[ComparedLine]:
 
 
 def source_line(node: Node) -> list[str]:
-    """The line of the user's code that made the node, in a list of one, or of none if unknown."""
+    """Return the user's source line of a node as a list of one line, empty if unknown."""
     return [] if node.source is None else [str(node.source)]
 
 
 def _compared(before: Node, after: Node) -> Iterator[ComparedLine]:
-    """The op, and what of the node differs: its target, constants, result, or else its text."""
+    """Yield the op and the differences in target, constants and result, else in the node's text."""
     old_op, new_op = labels.node_lines(before)[0], labels.node_lines(after)[0]
     shown = old_op != new_op
     yield ComparedLine.changed(old_op, new_op) if shown else ComparedLine.same(new_op)
@@ -141,7 +141,7 @@ def _compared(before: Node, after: Node) -> Iterator[ComparedLine]:
 
 
 def _both(old: str, new: str) -> Iterator[ComparedLine]:
-    """Both texts in one line, or in two where they do not fit."""
+    """Yield both texts in one line, or in two lines if they do not fit."""
     old, new = old or "nothing", new or "nothing"
     if len(old) + len(new) + 3 <= labels.MAX_LINE:
         yield ComparedLine.changed(old, new)
@@ -151,7 +151,7 @@ def _both(old: str, new: str) -> Iterator[ComparedLine]:
 
 
 def differing(old: str, new: str) -> tuple[str, str]:
-    """The parts of two texts in which they differ, with a few characters around them."""
+    """Return the differing parts of two texts, with a few characters of context."""
     shortest = min(len(old), len(new))
     start = next((i for i in range(shortest) if old[i] != new[i]), shortest)
     end = next((i for i in range(shortest - start) if old[-1 - i] != new[-1 - i]), shortest - start)
@@ -161,7 +161,7 @@ def differing(old: str, new: str) -> tuple[str, str]:
 
 
 def _operands(before: Node, after: Node) -> Iterator[ComparedLine]:
-    """The names of operands that were replaced, with those of the new ones."""
+    """Yield the names of replaced operands with the names of the new operands."""
     pairs = [(old, new) for old, new in zip(before.refs, after.refs, strict=False) if old != new]
     for old, new in pairs[:MAX_OPERANDS]:
         yield from _both(old, new)

@@ -1,12 +1,12 @@
-"""The colours of boxes: by the category of an op, or by what it costs.
+"""Colours of boxes, by op category or by cost.
 
-The colours are those of Okabe and Ito, some of them lighter or darker, so that any two differ in
-border or fill also for people with one of the usual colour vision deficiencies; boxes are filled
-with a tint so that black text stays readable.
+Category colours are those of Okabe and Ito, some of them lightened or darkened. Any two differ in
+border or fill, even with one of the usual colour vision deficiencies. Fills are tints, so black
+text stays readable.
 
-The colours are purple, the darker the costlier, so that they are told apart in grey and by people
-with any colour vision deficiency, and no other meaning in a drawing has that hue. A step of the
-scale is a share of all that is drawn, whatever else is: one op more recolours no other.
+Cost colours are shades of purple, darker for a higher cost. They are distinguishable in greyscale
+and with any colour vision deficiency, and no other element of a drawing is purple. A step of the
+scale is a fixed share of the drawing's total cost, so adding one op does not recolour the others.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from ...words import amount, counted
 
 
 class Paint(NamedTuple):
-    """The colours of a box: a part of its `Look`, chosen by the op's category or its change mark.
+    """The colours of a box, chosen by op category, change mark or cost; part of its `Look`.
 
     Attributes:
-        border: colour of the border, `#RRGGBB`; DOT's `color`.
-        fill: colour of the inside, `#RRGGBB`; DOT's `fillcolor`.
+        border: border colour, `#RRGGBB`; DOT's `color`.
+        fill: fill colour, `#RRGGBB`; DOT's `fillcolor`.
     """
 
     border: str
@@ -49,7 +49,7 @@ CATEGORY_PAINTS: dict[str, Paint] = {
     "other": Paint("#444444", "#FFFFFF"),
     "input": Paint("#56B4E9", "#DDF0FB"),
 }
-"""The paint of each category of ops, in the order of the legend; inputs have one as well."""
+"""Paint of each op category and of inputs, in the order of the legend."""
 
 _OP_NAMES = {
     "matmul": r"""\w*mm | \w*matmul | \w*linear | conv(_?transpose)?\d?d? | convolution\w* | dot
@@ -87,7 +87,7 @@ _OP_NAMES = {
         | zero | nan_to_num | deg2rad | rad2deg | logit | fma | logaddexp2? | heaviside
         | native_dropout_grad | dropout_grad""",
 }
-"""Names of ops without namespace and overload, as verbose patterns; the first match counts."""
+"""Op names without namespace and overload, as verbose patterns. The first match wins."""
 _CATEGORY = re.compile(
     "|".join(
         f"(?P<{'copy' if category == 'copy/cast' else category}>{names})"
@@ -98,19 +98,19 @@ _CATEGORY = re.compile(
 _COLLECTIVES = re.compile(
     r"(all_reduce|all_gather|reduce_scatter|all_to_all|broadcast|barrier|isend|irecv)\w*"
 )
-"""Names of ops of somebody's own that communicate, where nothing else says so."""
+"""Names of custom ops that communicate, for ops without a recorded effect."""
 _OWN_NAMESPACES = frozenset(
     """aten prims prim torch operator _operator math builtins Tensor higher_order inductor
     quantized quantized_decomposed profiler rngprims symm_mem fsdp
     torchvision debugprims streams _inductor_test""".split()
 )
-"""The namespaces of ops that come with torch; an op of another one is custom."""
+"""Namespaces of ops that ship with torch. Ops of any other namespace are custom."""
 _PYTHON_NAMESPACES = ("torch.", "operator.", "math.", "builtins.", "Tensor.", "_operator.")
-"""The namespaces of Python functions and methods, which have no overload behind their names."""
+"""Namespaces of Python functions and methods, whose names have no overload suffix."""
 
 
 def op_category(node: Node) -> str:
-    """The category of a node's op, a key of `CATEGORY_PAINTS`; "other" where none fits."""
+    """Return the category of a node's op, a key of `CATEGORY_PAINTS`; "other" if none matches."""
     if node.kind == "placeholder":
         return "input"
     kinds = {effect.kind for effect in node.effects}
@@ -119,7 +119,7 @@ def op_category(node: Node) -> str:
     if "random" in kinds:
         return "random"
     if node.op.startswith("higher_order.") and node.args and isinstance(node.args[0], Atom):
-        return _category_of(node.args[0].name)  # what it wraps, as auto_functionalized does
+        return _category_of(node.args[0].name)  # the wrapped op, as in auto_functionalized
     if node.op in WAITS or collective_kinds(node.op, node.args):
         return "collective"
     return _category_of(node.op)
@@ -149,12 +149,12 @@ def _category_of(op: str) -> str:
 
 
 HeatFigure = Literal["flops", "saved_bytes"]
-"""What a heat can be of."""
+"""Cost figures that colours can show."""
 UNITS: dict[HeatFigure, tuple[str, str]] = {
     "flops": ("FLOP", "floating-point operations"),
     "saved_bytes": ("B", "bytes kept for the backward"),
 }
-"""The unit of each figure, and what it is in words."""
+"""Unit and description of each figure."""
 BORDER = "#54478C"
 HEAT_PAINTS: dict[str, Paint] = {
     "most": Paint(BORDER, "#8270B8"),
@@ -165,24 +165,24 @@ HEAT_PAINTS: dict[str, Paint] = {
     "none": Paint("#A6A6A6", "#FFFFFF"),
     "unknown": Paint("#A6A6A6", "#FEFEFE"),
 }
-"""The paint of each step of the scale, in the order of the legend."""
+"""Paint of each step of the scale, in the order of the legend."""
 SHARES: dict[str, float] = {"most": 0.3, "more": 0.1, "medium": 0.03, "less": 0.01, "least": 0.0}
-"""The smallest share of a step."""
+"""Smallest share of the total cost for each step."""
 WORDS = {
     **{step: f"{share:.0%} and more" for step, share in SHARES.items() if share},
     **{"least": "under 1%", "none": "nothing", "unknown": "not known"},
 }
-"""The words of each step in the legend."""
+"""Text of each step in the legend."""
 
 
 @dataclass(frozen=True)
 class Heat:
-    """What the ops of a drawing cost.
+    """Cost of the ops in a drawing.
 
     Attributes:
-        figure: what is counted.
-        costs: of each node, None where it is not known; a node that is not there costs nothing.
-        total: the sum of those that are known.
+        figure: the cost figure.
+        costs: cost of each node, `None` if unknown. A missing node costs nothing.
+        total: sum of the known costs.
     """
 
     figure: HeatFigure
@@ -191,16 +191,16 @@ class Heat:
 
     @classmethod
     def of(cls, graphs: Iterable[Graph], figure: HeatFigure, *, times_run: bool) -> Heat:
-        """The heat of graphs that are drawn together.
+        """Compute the heat of graphs that are drawn together.
 
         Args:
             graphs: the graphs.
-            figure: what is counted.
-            times_run: whether one that ran several times counts as often.
+            figure: the cost figure.
+            times_run: True to multiply the cost of a graph by its run count.
 
         Raises:
-            CaptureError: where the figure is not known at the level of a graph.
-            ValueError: for an unknown figure.
+            CaptureError: if the figure is not available at the level of a graph.
+            ValueError: if the figure is unknown.
         """
         if figure not in UNITS:
             known = " or ".join(map(repr, get_args(HeatFigure)))
@@ -211,11 +211,11 @@ class Heat:
         return cls(figure, costs, sum(value or 0 for value in costs.values()))
 
     def known(self, nodes: Iterable[Node]) -> int:
-        """What is known of the cost of nodes."""
+        """Return the sum of the nodes' known costs."""
         return sum(self.costs.get(node) or 0 for node in nodes)
 
     def step(self, nodes: Iterable[Node]) -> str:
-        """The step of the scale for a box of these nodes, a key of `HEAT_PAINTS`."""
+        """Return the step of the scale for a box of these nodes, a key of `HEAT_PAINTS`."""
         nodes = list(nodes)
         value = self.known(nodes)
         if not value:
@@ -224,7 +224,7 @@ class Heat:
         return next(step for step, least in SHARES.items() if share >= least)
 
     def line(self, nodes: Iterable[Node]) -> str:
-        """What nodes cost in words, "" for nothing: `1.2 MFLOP, 12.3%`."""
+        """Return the cost of nodes as text, for example `1.2 MFLOP, 12.3%`; "" for no cost."""
         nodes = list(nodes)
         unit = UNITS[self.figure][0]
         value, unknown = self.known(nodes), self._unknown(nodes)
@@ -235,13 +235,13 @@ class Heat:
         return words
 
     def words(self, value: int) -> str:
-        """An amount and its share of all, "" for nothing."""
+        """Return an amount and its share of the total as text, "" for 0."""
         if not value:
             return ""
         return f"{amount(value, UNITS[self.figure][0])}, {value / self.total:.1%}"
 
     def title(self) -> str:
-        """The line of the title that says what the colours show."""
+        """Return the title line that explains the colours."""
         unit, what = UNITS[self.figure]
         all_ = amount(self.total, unit)
         unknown = sum(value is None for value in self.costs.values())
@@ -253,7 +253,7 @@ class Heat:
 
 
 def _add(graph: Graph, figure: HeatFigure, times: int, costs: dict[Node, int | None]) -> None:
-    """Add what the nodes of a graph cost; the cost of a body is at the nodes in it."""
+    """Add the cost of a graph's nodes. The cost of a body is assigned to the nodes in the body."""
     if figure == "saved_bytes":
         need_saved((graph,))
         for name, value in (saved_by_node(graph) or {}).items():
@@ -268,7 +268,7 @@ def _add(graph: Graph, figure: HeatFigure, times: int, costs: dict[Node, int | N
         if any(inside.values()):
             for each, count in inside.items():
                 _count(each, count, 1, costs)
-        else:  # of a kernel that has bodies, as an attention, the op itself works
+        else:  # a kernel with bodies, such as attention: the op itself computes
             _count(node, value, times, costs)
 
 

@@ -1,8 +1,8 @@
-r"""Labels and tooltips of nodes, and any text as a DOT string that shows it unchanged.
+r"""Labels and tooltips of nodes, and escaping of any text for DOT.
 
-Names, code lines and constants come from users. DOT gives meaning to backslashes (`\\N`, `\\l`),
-to quotes, to `&...;` and to a text in angle brackets (HTML); renderers choke on control characters.
-Everything that reaches a drawing passes through `dot_text`.
+Names, code lines and constants are user text. DOT interprets backslashes (`\\N`, `\\l`), quotes,
+`&...;` and text in angle brackets (HTML), and renderers fail on control characters. All text in a
+drawing therefore passes through `dot_text`.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from ...graph.model import Arg, Atom, Device, Graph, Node, Ref
 from ...graph.text.format import format_arg, format_key, format_node, format_result, ran
 
 TIMES = "\N{MULTIPLICATION SIGN}"
-"""The sign between a number and what there is so many of."""
+"""Multiplication sign between a count and the counted thing."""
 NO_GRAPHVIZ = (
     "pictures need the package graphviz, which is not installed: "
     "pip install 'pytest-torchgraph[render]'"
 )
 MAX_LINE = 40
-"""Characters in a line of a box."""
+"""Maximum characters in a line of a box."""
 MAX_LINES = 8
-"""Lines in a box, and lines of code in a tooltip."""
+"""Maximum lines in a box, and lines of code in a tooltip."""
 MAX_TOOLTIP_LINE = 160
-"""Characters in a line of a tooltip."""
+"""Maximum characters in a line of a tooltip."""
 MAX_FOLDED_NAME = 24
-"""Characters of a parameter's name: its dtype and shape follow in the same line."""
+"""Maximum characters of a parameter's name, because dtype and shape follow in the same line."""
 MAX_DIGITS = 8
-"""A float that takes more characters than this is rounded to four digits."""
+"""Maximum characters of a float. Longer floats are rounded to four digits."""
 NOT_DRAWN = frozenset({"device", "layout", "pin_memory"})
-"""Keyword arguments that nobody looks for in a picture. They are in the tooltip."""
+"""Keyword arguments shown only in the tooltip, because no reader looks for them in a picture."""
 
 EFFECTS = {
     "mutates": "mutates something",
@@ -41,20 +41,20 @@ EFFECTS = {
     "syncs": "waits for the device",
     "opaque": "has unknown effects",
 }
-"""The line of a box for each kind of side effect."""
+"""Line of a box for each kind of side effect."""
 
 HOOKS = {
     "self_invoke": "runs a hook",
     "call_hook": "runs a hook",
     "register_hook": "registers a hook",
 }
-"""The line of a box for ops that call or register a hook, by the last part of their names."""
+"""Line of a box for ops that call or register a hook, keyed by the last part of the op name."""
 
 _ANSI = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
 
 
 def clean(text: str) -> str:
-    """`text` without terminal escapes, tabs as a space, unprintable characters replaced."""
+    """Return `text` without terminal escapes, tabs as spaces, unprintable characters replaced."""
     text = _ANSI.sub("", text).expandtabs(1)
     if text.isprintable():
         return text
@@ -62,9 +62,9 @@ def clean(text: str) -> str:
 
 
 def cut(text: str, limit: int = MAX_LINE) -> str:
-    """`text`, with an ellipsis for its middle where it has more than `limit` characters.
+    """Return `text`, with its middle replaced by an ellipsis beyond `limit` characters.
 
-    Both ends are kept because both tell names apart.
+    Both ends are kept, because both distinguish names.
     """
     if len(text) <= limit:
         return text
@@ -86,7 +86,7 @@ def need_graphviz() -> Any:
 
 
 def dot_text(lines: Iterable[str], limit: int = MAX_LINE) -> str:
-    """Lines of plain text as a DOT string that shows exactly them, each cut to `limit`."""
+    """Return a DOT string that shows the plain-text lines literally, each cut to `limit`."""
     escaped = (
         cut(clean(line), limit).replace("&", "&amp;").replace("\\", "\\\\") for line in lines
     )
@@ -95,11 +95,11 @@ def dot_text(lines: Iterable[str], limit: int = MAX_LINE) -> str:
 
 
 def eager_label(graph: Graph, before: int | None = None) -> str:
-    """The name of an eager graph, that it is one, and how often it ran.
+    """Return the label of an eager graph: its name, the word "eager", and its run count.
 
     Args:
         graph: the graph.
-        before: how often it ran in the old graph of a difference, where that is another number.
+        before: run count on the old side of a difference, if it differs.
     """
     kind = "" if graph.kind == "forward" else f" {graph.kind}"
     label = f"{graph.name}: eager{kind}, {ran(graph.runs)}"
@@ -107,17 +107,17 @@ def eager_label(graph: Graph, before: int | None = None) -> str:
 
 
 def op_label(op: str) -> str:
-    """The op as a pattern names it: without the overload `default`."""
+    """Return the op as written in a pattern, without the overload `default`."""
     return op.removesuffix(".default")
 
 
 def value_label(node: Node) -> str:
-    """dtype and shape of a node's result, "" where that is unknown."""
+    """Return dtype and shape of a node's result, "" if unknown."""
     return "" if node.result is None else format_result(node.result)
 
 
 def node_lines(node: Node) -> list[str]:
-    """The lines of a node's box: the op, its constants, hooks, effects."""
+    """Return the lines of a node's box: the op, its constants, hooks and effects."""
     if node.kind == "placeholder":
         return [line for line in (node.name, value_label(node)) if line]
     if node.kind == "output":
@@ -141,7 +141,7 @@ def node_lines(node: Node) -> list[str]:
 
 
 def folded_label(node: Node, user: Node) -> str:
-    """The line for a parameter in its user's box, shorter where the user's module owns it."""
+    """Return a parameter's line in its user's box, shortened if the user's module owns it."""
     name = node.target or node.name
     if user.module and name.startswith(user.module + "."):
         owner = user.module.rpartition(".")[2]
@@ -150,7 +150,7 @@ def folded_label(node: Node, user: Node) -> str:
 
 
 def constants_label(node: Node) -> str:
-    """The arguments with a dot for each operand; "" where there are only operands."""
+    """Return the arguments with a dot for each operand, "" if all arguments are operands."""
     args: list[Arg] = list(node.args)
     kwargs = {key: value for key, value in node.kwargs.items() if key not in NOT_DRAWN}
     if all(isinstance(value, Ref) for value in (*args, *kwargs.values())):
@@ -162,7 +162,7 @@ def constants_label(node: Node) -> str:
 
 
 def _open(value: Arg) -> str:
-    """An argument printed with a dot in place of each reference."""
+    """Format an argument with a dot in place of each reference."""
     if isinstance(value, Ref):
         return "\N{MIDDLE DOT}"
     if isinstance(value, tuple):
@@ -184,7 +184,7 @@ def _open(value: Arg) -> str:
 
 
 def tooltip(node: Node) -> str:
-    """The node's line in a stored file, its module and the user's code, as a DOT string."""
+    """Return the node's line in a stored file, its module and the user's code, as a DOT string."""
     lines = [format_node(node)]
     if node.module:
         lines.append(f"in {node.module}")

@@ -1,5 +1,5 @@
-"""Graphs as JSON for Google's model-explorer, and the matching of two captures as its mapping.
+"""Export to Google's model-explorer: graphs as JSON, and matching nodes as its mapping.
 
-Names of fields are those of model-explorer's `graph_builder` and `sync_navigation`; nothing of it
-is imported. `collection` makes the graphs of one file, `comparison` those of two.
+Field names follow model-explorer's `graph_builder` and `sync_navigation`. The package itself is not
+imported. `collection` exports the graphs of one file, `comparison` those of two files.
 """

@@ -1,4 +1,4 @@
-"""The graphs of one file as a collection of model-explorer, with costs and panes."""
+"""Graphs of one file as a model-explorer collection, with costs and initial panes."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from ..look.labels import clean, node_lines, op_label, value_label
 
 Json = dict[str, Any]
 GROUP = "___group___"
-"""What model-explorer puts behind a namespace to make the id of its layer."""
+"""Suffix that model-explorer appends to a namespace to get the id of its layer."""
 SAVED_BORDER = "#C9184A"
-"""The border of a value that the forward saves for the backward."""
+"""Border colour of a value saved for backward."""
 
 
 @dataclass(frozen=True, slots=True)
 class Marked:
-    """What a comparison knows of a node.
+    """Result of a comparison for one node.
 
     Attributes:
-        kind: how the node differs, as of `Change`; "" where it does not.
-        other: the node of the other graph that it was, or became; None where there is none.
-        finding: the heading of the edit that it belongs to, or follows from; "" where none is.
+        kind: kind of change, as in `Change`; "" if unchanged.
+        other: matching node of the other graph, or `None`.
+        finding: heading of the edit that the change belongs to or follows from; "" for none.
     """
 
     kind: str = ""
@@ -41,14 +41,14 @@ class Marked:
 
 @dataclass(frozen=True)
 class ExplorerSide:
-    """How the graphs of one file are written.
+    """Options for exporting the graphs of one file.
 
     Attributes:
-        prefix: the beginning of the ids of its graphs, which are unique in all that is shown.
-        ids: for a graph, by `id`, the ids of its nodes by their names, where these are no names.
-        marked: what differs, by the `id` of the node.
-        paint: the colours of a node; None for those of model-explorer.
-        is_old: whether it is the first file of a comparison.
+        paint: returns the colours of a node; `None` for model-explorer's own colours.
+        prefix: prefix of the graph ids, which must be unique among all loaded graphs.
+        ids: node ids by node name, keyed by `id(graph)`. Other graphs use the node names as ids.
+        marked: differences, keyed by `id(node)`.
+        is_old: True for the first file of a comparison.
     """
 
     paint: Callable[[Node], Paint | None]
@@ -58,12 +58,12 @@ class ExplorerSide:
     is_old: bool = False
 
     def node_ids(self, graph: Graph) -> Mapping[str, str]:
-        """The ids of the nodes of a graph, by their names."""
+        """Return the node ids of a graph, keyed by node name."""
         return self.ids.get(id(graph)) or {node.name: node.name for node in graph.nodes}
 
 
 def namespace(node: Node) -> str:
-    """The module that a node is in, or that owns a parameter, as a path of model-explorer."""
+    """Return a node's module, or the module that owns a parameter, as a model-explorer path."""
     path = node.module
     if not path and node.op in ("parameter", "buffer"):
         path = (node.target or node.name).rpartition(".")[0]
@@ -71,12 +71,12 @@ def namespace(node: Node) -> str:
 
 
 def nodes_json(graph: Graph, side: ExplorerSide, bodies: Mapping[str, str]) -> list[Json]:
-    """The nodes of a graph as JSON objects.
+    """Return the nodes of a graph as JSON objects.
 
     Args:
         graph: the graph.
-        side: how it is written.
-        bodies: the ids of the subgraphs of the graph, by their names.
+        side: export options.
+        bodies: ids of the graph's subgraphs, keyed by name.
     """
     ids = side.node_ids(graph)
     saved = {ref.name for ref in graph.saved}
@@ -125,14 +125,14 @@ def _label(node: Node, mark: Marked) -> str:
 def _attributes(
     node: Node, mark: Marked, side: ExplorerSide, *, name: bool, saved: bool
 ) -> list[Json]:
-    """The lines of the side panel; a line without a text is left out.
+    """Return the lines of the side panel, without empty lines.
 
     Args:
         node: the node.
-        mark: how it differs.
-        side: the file that it is in.
-        name: whether its name is said, as the id is another one.
-        saved: whether it is saved for the backward.
+        mark: difference of the node.
+        side: export options of the node's file.
+        name: True to show the node's name, because the id differs.
+        saved: True if the node is saved for backward.
     """
     effects = node_lines(node)[1:] if node.effects else []
     values = {
@@ -187,13 +187,13 @@ def collection(
     side: ExplorerSide | None = None,
     about: Mapping[str, str] | None = None,
 ) -> Json:
-    """The graphs of a file, with the bodies of their higher-order ops.
+    """Return the graphs of a file as a collection, including bodies of higher-order ops.
 
     Args:
         graphs: the graphs.
-        label: the name of the collection.
-        side: how they are written; None for each op in the colours of its category.
-        about: what the side panel says of every graph.
+        label: name of the collection.
+        side: export options; `None` for ops in the colours of their categories.
+        about: additional side-panel lines of every graph.
     """
     side = side or ExplorerSide(_category_paint)
     named = [pair for graph in graphs for pair in with_ids(graph, side.prefix)]
@@ -201,7 +201,7 @@ def collection(
 
 
 def with_ids(graph: Graph, prefix: str = "") -> Iterator[tuple[str, Graph]]:
-    """A graph and its bodies with their ids, which begin with the prefix."""
+    """Yield a graph and all its bodies, each with an id that begins with `prefix`."""
     own = f"{prefix}{graph.name}"
     yield own, graph
     for sub in graph.subgraphs:
@@ -237,7 +237,7 @@ def _facts(graph: Graph) -> dict[str, str]:
 
 
 def _changed_groups(graph: Graph, side: ExplorerSide) -> list[Json]:
-    """The colours of the modules that a changed node is in, so that they show while closed."""
+    """Return colours for the modules that contain a changed node, visible while closed."""
     kinds: dict[str, Counter[str]] = {}
     for node in graph.nodes:
         mark = side.marked.get(id(node))
@@ -259,21 +259,21 @@ def _changed_groups(graph: Graph, side: ExplorerSide) -> list[Json]:
 
 
 def enclosing(path: str) -> Iterator[str]:
-    """A namespace and those around it, the innermost first."""
+    """Yield a namespace and its enclosing namespaces, innermost first."""
     parts = re.split(r"(?<!\\)/", path) if path else []
     for end in range(len(parts), 0, -1):
         yield "/".join(parts[:end])
 
 
 def node_data(graphs: Sequence[Graph], figure: HeatFigure) -> Json:
-    """The cost of the nodes of each graph and body, one run of it; what is not known is left out.
+    """Return the cost per run of the nodes of each graph and body, without unknown costs.
 
     Args:
-        graphs: the graphs of one file, in the form of `collection`.
-        figure: what is counted.
+        graphs: the graphs of one file, as passed to `collection`.
+        figure: the cost figure.
 
     Raises:
-        CaptureError: where that is not known at the level of a graph.
+        CaptureError: if the figure is not available at the level of a graph.
     """
     costs = Heat.of(graphs, figure, times_run=False).costs
     stops = [(0, HEAT_PAINTS["least"].fill), (1, HEAT_PAINTS["most"].fill)]
@@ -293,17 +293,17 @@ def node_data(graphs: Sequence[Graph], figure: HeatFigure) -> Json:
 
 
 OLD, NEW = "old/", "new/"
-"""The beginnings of the ids of the graphs of two files."""
+"""Prefixes of the graph ids of the two files in a comparison."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pane:
-    """What one of the two panes shows at first.
+    """Initial content of one of the two panes.
 
     Attributes:
-        graph: the id of a graph.
-        node: the id of the node that is selected; "" for none.
-        layer: the id of the layer that is open; "" for none.
+        graph: id of the graph.
+        node: id of the selected node; "" for none.
+        layer: id of the open layer; "" for none.
     """
 
     graph: str
@@ -314,7 +314,7 @@ class Pane:
     def at(
         cls, prefix: str, graph: Graph, node: Node | None, ids: Mapping[int, Mapping[str, str]]
     ) -> Pane:
-        """A pane with this graph, the node selected."""
+        """Return a pane that shows a graph, with a node selected if given."""
         if node is None:
             return cls(f"{prefix}{graph.name}")
         path = namespace(node)
@@ -325,7 +325,10 @@ class Pane:
 def first_panes(
     diff: GraphDiff, pairs: Iterable[Pair], ids: Mapping[int, Mapping[str, str]]
 ) -> tuple[Pane, ...]:
-    """Both sides of the first edit, or else of the first two graphs that correspond."""
+    """Return panes for both sides of the first edit, else for the first pair of matching graphs.
+
+    Empty if no two graphs match.
+    """
     both = [(old, new) for old, new in pairs if old is not None and new is not None]
     for change in (change for finding in diff.findings for change in finding.changes):
         for old, new in both:

@@ -1,4 +1,4 @@
-"""Two files for model-explorer: their graphs, and which nodes of them correspond."""
+"""Export of two files to model-explorer: their graphs and the mapping of matching nodes."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from .collection import (
 
 @dataclass(frozen=True)
 class ExportedComparison:
-    """What model-explorer is given for two files.
+    """Model-explorer's input for a comparison of two files.
 
     Attributes:
-        collections: the graphs of the old and of the new file. Nodes that correspond have one id.
-        mapping: the ids of nodes and layers that correspond, for "sync navigation".
-        panes: what to open first, the old graph and the new one; () where no two correspond.
+        collections: graphs of the old and of the new file. Matching nodes have the same id.
+        mapping: ids of matching nodes and layers, for "sync navigation".
+        panes: initial panes, the old and the new graph; () if no two graphs match.
     """
 
     collections: tuple[Json, Json]
@@ -46,11 +46,11 @@ class ExportedComparison:
 def compare(
     before: Sequence[Graph], after: Sequence[Graph], labels: tuple[str, str]
 ) -> ExportedComparison:
-    """The graphs of two files, in the canonical form in which they are compared.
+    """Return the export of two files, with their graphs in the canonical form of comparisons.
 
     Args:
-        before, after: the graphs.
-        labels: the names of the two collections.
+        before, after: graphs of the two files.
+        labels: names of the two collections.
     """
     diff = diff_graphs(before, after)
     origins = diff.origins
@@ -82,7 +82,7 @@ def compare(
 
 
 def _in_order(graphs: Sequence[Graph], order: Sequence[Graph]) -> list[Graph]:
-    """Graphs in the order that others of their names have."""
+    """Sort graphs by the position of the graph with the same name in `order`."""
     place = {graph.name: number for number, graph in enumerate(order)}
     return sorted(graphs, key=lambda graph: place.get(graph.name, len(place)))
 
@@ -92,7 +92,7 @@ def _paint(mark: Marked | None) -> Paint | None:
 
 
 def _marked(diff: GraphDiff) -> dict[int, Marked]:
-    """What differs, by the `id` of the node."""
+    """Return the differing nodes, keyed by `id(node)`."""
     marked: dict[int, Marked] = {}
 
     def mark(kind: str, before: Node | None, after: Node | None, finding: str = "") -> None:
@@ -128,9 +128,10 @@ def _marked(diff: GraphDiff) -> dict[int, Marked]:
 
 
 def _node_ids(matched: Sequence[Matched]) -> dict[int, dict[str, str]]:
-    """The ids of nodes, by the `id` of their graph: the name, or that of the old partner.
+    """Return node ids by node name, keyed by `id(graph)`.
 
-    What has no partner shares its id with no node of the other graph.
+    The id is the name of the matching old node if there is one, else the node's own name, made
+    unique with " (new)" if an old node has this name.
     """
     ids: dict[int, dict[str, str]] = {}
     for before, after, partners in matched:
@@ -174,7 +175,7 @@ def _mapping(matched: Sequence[Matched], ids: Mapping[int, Mapping[str, str]]) -
 
 
 def _groups(votes: Counter[tuple[str, str]]) -> dict[str, str]:
-    """The layers with most nodes in common, one to one."""
+    """Match layers one to one, the pairs with the most common nodes first."""
     groups: dict[str, str] = {}
     taken: set[str] = set()
     best = sorted(votes.items(), key=lambda item: (-item[1], item[0][0] != item[0][1], item[0]))

@@ -1,1 +1,1 @@
-"""DOT becomes a file: SVG, PNG, PDF or DOT, drawn by a program in a process of its own."""
+"""Output of DOT to a file, as SVG, PNG, PDF or DOT, rendered in a separate process."""

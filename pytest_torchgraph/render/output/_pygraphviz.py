@@ -1,7 +1,7 @@
-"""Draws one DOT file with pygraphviz, with the arguments of `dot`: `-TFORMAT -o OUT IN`.
+"""Draw one DOT file with pygraphviz, with the arguments of `dot`: `-TFORMAT -o OUT IN`.
 
-Graphviz is a C library with global state that has been seen to crash and to run for hours. In its
-own process it can be stopped, and cannot take a test run with it.
+Graphviz is a C library with global state. It has been seen to crash and to run for hours. In a
+separate process it can be killed, and a crash does not end the test run.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def main(arguments: Sequence[str]) -> int:
     import pygraphviz
 
     graph = pygraphviz.AGraph(string=Path(source).read_text("utf-8"), encoding="UTF-8")
-    # Not `draw(picture)`: it opens the file in a way that Python before 3.11.3 cannot.
+    # Not `draw(picture)`: the way it opens the file fails on Python before 3.11.3.
     Path(picture).write_bytes(graph.draw(format=kind.removeprefix("-T"), prog="dot"))
     return 0
 

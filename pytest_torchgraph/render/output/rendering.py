@@ -1,12 +1,11 @@
-"""From DOT to a picture, by `dot`, else by pygraphviz, each in a process with limits, else the DOT
-text.
+"""Rendering of DOT by `dot`, else by pygraphviz, in a process with limits, with DOT as fallback.
 
-`subprocess.run(timeout=...)` is not enough: it kills the program alone, not what that has started,
-and then waits for pipes that those still hold open. So the program has a process group of its own,
-which is killed, and writes to files.
+`subprocess.run(timeout=...)` is not enough: it kills only the program itself, not its child
+processes, and then waits for pipes that the children keep open. The renderer therefore gets its own
+process group, which is killed as a whole, and writes to files.
 
-A picture is a help, so a renderer that is missing, crashes, hangs or writes an unusable file must
-never fail a test run. Pictures appear at their path complete or not at all.
+A picture is optional, so a renderer that is missing, crashes, hangs or writes an unusable file must
+never fail a test run. A picture file is either complete or absent.
 """
 
 from __future__ import annotations
@@ -30,15 +29,15 @@ if TYPE_CHECKING:
 
 
 MEMORY = 1 << 30
-"""Address space of a renderer in bytes, where the platform can limit it."""
+"""Maximum address space of a renderer in bytes (Linux only)."""
 FILE_SIZE = 256 << 20
-"""Bytes of a file that a renderer can write, where the platform can limit it."""
+"""Maximum size in bytes of a file that a renderer writes (Linux only)."""
 GRACE = 5.0
-"""Seconds to wait for a process that was killed."""
+"""Seconds to wait for a killed process to end."""
 MAX_COMPLAINT = 200
-"""Characters of the last line on standard error that become part of a message."""
+"""Maximum characters of the last line on standard error in a message."""
 LOG_TAIL = 4096
-"""Bytes at the end of standard error in which its last line is looked for."""
+"""Bytes read from the end of standard error to find its last line."""
 
 
 def run(
@@ -51,12 +50,12 @@ def run(
 
     Args:
         command: the program and its arguments.
-        directory: where it runs; `log` in there takes its standard error.
-        timeout: seconds until it is killed, with what it has started.
-        environment: its environment, None for that of this process.
+        directory: working directory. Standard error goes to the file `log` in it.
+        timeout: seconds until the program and its child processes are killed.
+        environment: environment variables; `None` for the environment of this process.
 
     Returns:
-        "" where it exited with 0, else what went wrong, with the last line of its standard error.
+        "" for exit status 0, else the problem with the last line of standard error.
     """
     log = directory / "log"
     try:
@@ -87,7 +86,10 @@ def run(
 
 
 def _limit(pid: int) -> None:
-    """Limit memory from outside: code between fork and exec is unsafe where threads run."""
+    """Limit a process's memory and file size from outside.
+
+    Code between fork and exec (`preexec_fn`) is unsafe in a process with threads.
+    """
     if sys.platform != "linux":
         return
     import resource
@@ -99,7 +101,7 @@ def _limit(pid: int) -> None:
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """Kill a process that still runs, with its group, and wait for its end."""
+    """Kill a running process and its group, and wait for its end."""
     if process.returncode is not None:
         return
     with suppress(OSError):
@@ -123,17 +125,17 @@ def _last_line(log: Path) -> str:
 
 
 FORMATS = ("svg", "png", "pdf")
-"""The formats that Graphviz draws; DOT is written without it."""
+"""Formats drawn by Graphviz. DOT is written without Graphviz."""
 SUFFIXES = ".svg, .png, .pdf, .dot"
-"""The suffixes that name a format, as messages list them."""
+"""Known suffixes, as listed in messages."""
 PATIENCE = 120.0
-"""Seconds that `render` gives each renderer: somebody asked for this picture and waits for it."""
+"""Timeout per renderer in `render`, in seconds. The caller requested this picture."""
 DRAW_PATIENCE = 20.0
-"""Seconds that `draw` gives each renderer: a test that failed waits for it."""
+"""Timeout per renderer in `draw`, in seconds. The report of a failed test waits for the picture."""
 MAX_ERROR = 500
-"""Characters of an unexpected error in the note of a `RenderResult`."""
+"""Maximum characters of an unexpected error in the note of a `RenderResult`."""
 HEAD, TAIL = 4096, 1024
-"""Bytes at the start and at the end of a file, in which the marks of its format must be."""
+"""Bytes at the start and at the end of a file that must contain the markers of its format."""
 INSTALL = (
     "install Graphviz (https://graphviz.org/download) so that `dot` is on the PATH, "
     "or `pip install 'pytest-torchgraph[render]'`"
@@ -146,9 +148,9 @@ class RenderResult:
     """The file that `draw` wrote.
 
     Attributes:
-        path: the picture, or the DOT text where no picture could be made.
-        renderer: what drew it, None for DOT text.
-        note: why there is no picture and what to do, in one line; "" if there is one.
+        path: the picture, or the DOT text if drawing failed.
+        renderer: the renderer that drew the picture, `None` for DOT text.
+        note: reason why there is no picture and what to do, in one line; "" if there is a picture.
     """
 
     path: Path
@@ -160,10 +162,10 @@ def draw(digraph: graphviz.Digraph, path: Path, timeout: float = DRAW_PATIENCE) 
     """Draw into a file, or write the DOT text. Never raises an `Exception`, never hangs.
 
     Args:
-        digraph: what to draw.
-        path: where to; the suffix names the format. Where no picture can be made, the DOT text is
-            written next to it, and an older picture at `path` is removed.
-        timeout: seconds that each of the two renderers gets.
+        digraph: DOT to draw.
+        path: output file. The suffix selects the format. If drawing fails, the DOT text is written
+            next to it, and an older picture at `path` is removed.
+        timeout: seconds for each of the two renderers.
     """
     path = Path(path)
     fallback = path.with_suffix(".dot") if path.name else path
@@ -187,7 +189,7 @@ def draw(digraph: graphviz.Digraph, path: Path, timeout: float = DRAW_PATIENCE) 
 
 
 def _advice(problems: list[str], path: Path, fallback: Path) -> str:
-    """Why there is no picture at `path`, and how to make one of the DOT text at `fallback`."""
+    """Return why there is no picture at `path`, and how to draw the DOT text at `fallback`."""
     kind = format_of(path) or "svg"
     picture = path.with_suffix(f".{kind}")
     by_hand = f"dot -T{kind} {shlex.quote(str(fallback))} -o {shlex.quote(str(picture))}"
@@ -202,7 +204,7 @@ def _advice(problems: list[str], path: Path, fallback: Path) -> str:
 
 
 def format_of(path: Path) -> str | None:
-    """The format that a file's suffix names, None for one that is not known."""
+    """Return the format of a file's suffix, or `None` if the suffix is unknown."""
     kind = path.suffix.lower().removeprefix(".")
     return kind if kind in (*FORMATS, "dot") else None
 
@@ -212,16 +214,16 @@ def write(source: str, path: Path, kind: str, timeout: float) -> tuple[Renderer 
 
     Args:
         source: the DOT text.
-        path: where to; its folder exists.
+        path: output file in an existing folder.
         kind: "svg", "png", "pdf" or "dot".
-        timeout: seconds that each renderer gets.
+        timeout: seconds for each renderer.
 
     Returns:
-        The renderer, None for DOT text or if none succeeded; and, if none succeeded, the problem
-        of each.
+        The renderer that succeeded, `None` for DOT text or if all failed; and the problem of each
+        renderer if all failed.
     """
     problems: list[str] = []
-    # In the same folder, so that moving the finished file into place is one atomic step.
+    # A folder next to the output file, because a rename within a file system is atomic.
     with tempfile.TemporaryDirectory(
         prefix=".torchgraph-", dir=path.parent, ignore_cleanup_errors=True
     ) as folder:
@@ -242,16 +244,16 @@ def write(source: str, path: Path, kind: str, timeout: float) -> tuple[Renderer 
 
                     add_dark(picture)
                 os.replace(picture, path)
-                # A renderer that is missing or failed before is no problem once another has drawn.
+                # Problems of an earlier renderer no longer matter.
                 return renderer, []
             problems.append(f"{renderer}: {problem}")
     return None, problems
 
 
 def _renderers() -> tuple[tuple[Renderer, list[str], str], ...]:
-    """Return each renderer with the start of its command line, or with the reason for none.
+    """Return each renderer with its command, or with the reason why it is missing.
 
-    All of them take the arguments of `dot`.
+    Every command takes the arguments of `dot`.
     """
     dot = shutil.which("dot")
     start = [sys.executable, "-m", f"{__package__}._pygraphviz"]
@@ -264,19 +266,19 @@ def _renderers() -> tuple[tuple[Renderer, list[str], str], ...]:
 def _has_pygraphviz() -> bool:
     try:
         return bool(sys.executable) and find_spec("pygraphviz") is not None
-    except ValueError:  # something that is no real module has taken the name
+    except ValueError:  # `sys.modules` has an object of this name without a spec
         return False
 
 
 def _environment() -> dict[str, str]:
-    """This process's environment, with this package on PYTHONPATH for the child process."""
+    """Return this process's environment with this package on PYTHONPATH for the child."""
     home = str(Path(__file__).resolve().parents[3])
     paths = [home, *filter(None, [os.environ.get("PYTHONPATH")])]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
 
 
 def _flaw(picture: Path, kind: str) -> str:
-    """Why a file that a renderer wrote is no complete picture, "" if it is one."""
+    """Return why a renderer's output is not a complete picture, or "" if it is complete."""
     starts = {"svg": b"<svg", "png": b"\x89PNG", "pdf": b"%PDF"}
     ends = {"svg": b"</svg>", "png": b"IEND", "pdf": b"%%EOF"}
     try:
@@ -292,7 +294,7 @@ def _flaw(picture: Path, kind: str) -> str:
 
 
 def _is_xml(data: bytes) -> bool:
-    """Whether a text is well-formed XML; no entity that it declares is expanded or loaded."""
+    """Return True for well-formed XML, without expanding or loading any entity it declares."""
     from xml.parsers import expat
 
     parser = expat.ParserCreate()

@@ -1,7 +1,7 @@
-"""CSS rules for SVGs on a dark background, by the classes of their elements.
+"""CSS rules for SVGs on a dark background, based on the classes of the elements.
 
-On a light background an SVG needs none: the colours are attributes, which every viewer knows. A
-page that has a switch of its own puts `dark_rules` below its own selector.
+A light background needs no rules: the colours are attributes, which every viewer supports. A page
+with its own dark-mode switch nests `dark_rules` under its own selector.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from ..look.colours import CATEGORY_PAINTS, HEAT_PAINTS, Paint
 BACKGROUND = "#1B1D21"
 TEXT = "#F2F2F2"
 PALE_TEXT = "#B8BCC4"
-"""The text of edges, clusters and unchanged boxes, and the lines of edges."""
+"""Colour of edges, and of the text of edges, clusters and unchanged boxes."""
 LIGHTER = 0.25
-"""How much white is in a border on a dark background."""
+"""Share of white mixed into a border on a dark background."""
 FULL = 0.42
-"""How much of that border is in the fill."""
+"""Share of the border's colour mixed into the fill."""
 DARK: dict[Paint, Paint] = {
     CATEGORY_PAINTS["pointwise"]: Paint("#33C79B", "#0F7458"),
     CATEGORY_PAINTS["matmul"]: Paint("#4095C5", "#12456B"),
@@ -40,7 +40,7 @@ DARK: dict[Paint, Paint] = {
     HEAT_PAINTS["none"]: Paint("#8A8F98", BACKGROUND),
     HEAT_PAINTS["unknown"]: Paint("#8A8F98", BACKGROUND),
 }
-"""Paints for which the formula of `dark` would give two that are hard to tell apart."""
+"""Paints whose results from the formula in `dark` would be hard to distinguish."""
 _FILLED = ':is(path, polygon, ellipse):not([fill="none"])'
 _DRAWN = ":is(path, polygon, polyline, ellipse)"
 _OUR_GRAPH = re.compile(r'class="graph tg(?:-|&#45;)picture"')
@@ -48,7 +48,7 @@ _SVG_TAG = re.compile(r"<svg\b[^>]*>")
 
 
 def dark(paint: Paint) -> Paint:
-    """The colours of a paint on a dark background."""
+    """Return the colours of a paint on a dark background."""
     known = DARK.get(paint)
     if known is not None:
         return known
@@ -57,16 +57,16 @@ def dark(paint: Paint) -> Paint:
 
 
 def mixed(one: str, other: str, share: float) -> str:
-    """A colour between two, `#RRGGBB`; `share` is how much of the other one is in it, 0 to 1."""
+    """Mix two `#RRGGBB` colours. `share` is the share of `other`, from 0 to 1."""
     parts = ((int(one[i : i + 2], 16), int(other[i : i + 2], 16)) for i in (1, 3, 5))
     return "#" + "".join(f"{round(a + (b - a) * share):02X}" for a, b in parts)
 
 
 def dark_rules(under: str = "") -> str:
-    """CSS for a dark background.
+    """Return CSS rules for a dark background.
 
     Args:
-        under: a selector that the rules are put below; "" for every drawing of ours.
+        under: parent selector of the rules; "" for all drawings of this package.
     """
     return "\n".join(
         f"{', '.join(f'{under} .tg-picture {each}'.strip() for each in selectors)} {{ {body} }}"
@@ -75,7 +75,7 @@ def dark_rules(under: str = "") -> str:
 
 
 def _rules() -> Iterator[tuple[list[str], str]]:
-    """Selectors below that of a drawing, each list with its declarations."""
+    """Yield lists of selectors relative to a drawing, each with its declarations."""
     yield ["> polygon", "> g > a > polygon"], f"fill: {BACKGROUND};"
     yield ["text"], f"fill: {TEXT};"
     yield [".edge text", ".cluster text"], f"fill: {PALE_TEXT};"
@@ -112,7 +112,7 @@ def _rules() -> Iterator[tuple[list[str], str]]:
 def add_dark(path: Path) -> None:
     """Add `dark_rules` to an SVG, for viewers that prefer a dark background.
 
-    An SVG of a DOT graph that is not ours is left as it is.
+    The SVG of a DOT graph from another source stays unchanged.
     """
     text = path.read_text(encoding="utf-8", errors="replace")
     if not _OUR_GRAPH.search(text):

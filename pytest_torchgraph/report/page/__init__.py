@@ -1,18 +1,18 @@
-"""The page of a run, `--torchgraph-report=FILE.html`: captures, comparisons, failed checks.
+"""HTML page of a run, `--torchgraph-report=FILE.html`: captures, comparisons, failed checks.
 
-With an audit it begins with what the suite compiles, whose data are those of the JSON file
-(surfaces.document).
+With an audit, the page begins with the code that the suite compiles, taken from the same data as
+the JSON file (surfaces.document).
 
-How data flow; under pytest-xdist a worker runs the test and the controller reports:
+Data flow; under pytest-xdist a worker runs the test and the controller reports:
 
     Capture, Comparison, Failure
       plain data               of each test (collect)
       attribute of TestReport  in the process that runs the test (gather)
-      data of the page         in the process that reports (session), large ones packed (parts)
+      data of the page         in the reporting process (run_data), large data in `Parts` (html)
     FILE.html                  a template with page.css, the files of script/ and the data (html)
 
-The page needs no network, and everything from a test is put into it as text (`element` and
-`name` in script/elements.js).
+The page works without network access. Everything from a test is inserted as text, never as HTML
+(`element` and `name` in script/elements.js).
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 
 def install(config: pytest.Config, path: Path) -> None:
-    """Register the plugins that gather the page's data and, unless in a worker, write it.
+    """Register the plugin that gathers the page's data and, except in a worker, the page writer.
 
     Args:
-        config: of the run.
-        path: the file to write.
+        config: pytest config of the run.
+        path: file to write.
     """
     from .gather import Gatherer
     from .run_data import Page

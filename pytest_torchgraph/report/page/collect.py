@@ -1,6 +1,6 @@
-"""Captures and comparisons as plain data, which JSON and pytest-xdist can carry.
+"""Captures and comparisons as plain data for JSON and pytest-xdist.
 
-Each function here makes what the script shows in one place; the keys of the data are its.
+Each function builds the data of one section of the page. The page's script reads these keys.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
 
 
 def capture_data(capture: Capture, parts: Parts | None = None) -> Data:
-    """The data of a capture: graphs with op counts, cost, collectives, breaks, recompiles.
+    """Return a capture's data: graphs with op counts, cost, collectives, breaks, recompiles.
 
     Args:
         capture: the capture.
-        parts: where the nodes of its graphs are put; without it the data have none.
+        parts: store for the nodes of its graphs. If `None`, nodes are left out.
     """
     try:
         graphs = capture.program
         note = "" if graphs else "no graph was compiled"
-    except CaptureError as error:  # some are built when they are first read
+    except CaptureError as error:  # some graphs are built on first access
         graphs, note = (), str(error)
     return {
         "via": capture.via,
@@ -87,7 +87,7 @@ def capture_data(capture: Capture, parts: Parts | None = None) -> Data:
 
 
 def _cause(graph: Graph) -> Data | None:
-    """The graph break that an eager graph is behind; None where none is known."""
+    """Return the graph break that caused an eager graph, or `None` if unknown."""
     cause = graph.cause
     if cause is None:
         return None
@@ -95,7 +95,7 @@ def _cause(graph: Graph) -> Data | None:
 
 
 def _facts(capture: Capture, name: str) -> tuple[Any, ...]:
-    """An attribute of a capture; () where its mechanism does not have it."""
+    """Return an attribute of a capture, or () if its capture mechanism does not support it."""
     try:
         facts: tuple[Any, ...] = getattr(capture, name)
     except CaptureError:
@@ -115,18 +115,18 @@ def comparison_data(
     note: str = "",
     ranks: str = "",
 ) -> Data:
-    """The data of a comparison that failed; of one of several ranks, those of a part of these.
+    """Return the data of a failed comparison, or of one class of ranks of a failed comparison.
 
     Args:
         file: the stored file, as the user would type it.
-        headline: what is wrong, in one line.
-        accept: the command that stores what was captured.
-        lines: the difference of the texts, as unified diff.
-        diff: the difference of the graphs, where there is one.
-        drawing: the drawing of the difference, for the `id`s of its elements.
-        svg: the text of its SVG, "" where there is none.
-        note: why there is no drawing, or what it lacks.
-        ranks: which ranks it is of, "" where it is not of ranks.
+        headline: one-line summary of the failure.
+        accept: command that stores the captured graphs.
+        lines: unified diff of the texts.
+        diff: difference of the graphs, if any.
+        drawing: drawing of the difference, for the `id`s of its elements.
+        svg: text of its SVG, "" if there is none.
+        note: reason why the drawing is missing or incomplete.
+        ranks: the ranks compared, as text; "" for a comparison without ranks.
     """
     findings = diff.findings if diff else ()
     return {
@@ -146,11 +146,7 @@ def comparison_data(
 
 
 def _sides(diff: GraphDiff, sides: Sides) -> Data:
-    """What of a drawing each side has not, the labels that are others on it, its further edges.
-
-    What the nodes cost is in their data; those of the old graphs are not there, so that their costs
-    are here.
-    """
+    """Return, per side, the missing elements, the differing labels and the additional edges."""
     data: Data = {
         name: {
             "without": list(side.without),
@@ -159,12 +155,13 @@ def _sides(diff: GraphDiff, sides: Sides) -> Data:
         }
         for name, side in (("before", sides.before), ("after", sides.after))
     }
+    # The page's node data include costs, but leave out unchanged nodes of the old graphs.
     data["before"]["costs"] = costs_before(diff, sides)
     return data
 
 
 def _changed_cost(diff: GraphDiff) -> Data | None:
-    """What the modules of both sides cost."""
+    """Return the cost table of the modules on both sides."""
     before = [pair.before for pair in diff.graphs if pair.before is not None]
     after = [pair.after for pair in diff.graphs if pair.after is not None]
     return changed_cost_data(before, after)
@@ -173,14 +170,14 @@ def _changed_cost(diff: GraphDiff) -> Data | None:
 def picture_data(
     title: str, graphs: Iterable[Graph], drawing: Drawing | None, svg: str, note: str
 ) -> Data:
-    """The data of another drawing: of graph breaks, or of ops that should not be there.
+    """Return the data of a drawing of graph breaks or of unexpected ops.
 
     Args:
-        title: what is wrong, in one line.
-        graphs: the graphs whose nodes the page lists.
+        title: one-line summary of the problem.
+        graphs: graphs whose nodes the page lists.
         drawing: the drawing, for the `id`s of its elements.
-        svg: the text of its SVG, "" where there is none.
-        note: why there is no drawing, or what it lacks.
+        svg: text of its SVG, "" if there is none.
+        note: reason why the drawing is missing or incomplete.
     """
     nodes = nodes_data(graphs, drawing)
     findings = [
@@ -192,7 +189,7 @@ def picture_data(
 
 
 def _sign(element: Element) -> str:
-    """The sign of a graph break or a surplus op; "" for every other element."""
+    """Return the sign of a graph break or a surplus op, "" for any other element."""
     from ...render.look.changes import BREAK_SIGN
     from ...render.look.changes import SIGNS as MARK_SIGNS
 
@@ -214,7 +211,7 @@ def _finding(finding: Finding, drawing: Drawing | None) -> Data:
 
 
 def _ids(changes: Iterable[Change], drawing: Drawing | None) -> list[str]:
-    """The `id`s of the boxes that show these changes."""
+    """Return the `id`s of the boxes that show the changes, without duplicates."""
     if drawing is None:
         return []
     ids = [
@@ -225,14 +222,14 @@ def _ids(changes: Iterable[Change], drawing: Drawing | None) -> list[str]:
 
 
 MOST_COLLECTIVES = 200
-"""How many collectives are listed at most: each capture of a run has its list in the page."""
+"""Maximum number of collectives listed per capture. The page has one list for every capture."""
 
 
 def collectives_data(capture: Capture) -> Data | None:
-    """The collectives of a capture; None where there are none, or where it does not know them."""
+    """Return a capture's collectives, or `None` if there are none or they are not recorded."""
     try:
         found = capture.collectives
-    except (CaptureError, AssertionError):  # of a watch that saw no graph, or not all
+    except (CaptureError, AssertionError):  # a watch that missed graphs
         return None
     if not found:
         return None
@@ -265,13 +262,13 @@ def _row(each: Collective) -> Data:
 
 
 MOST_LISTS = 8
-"""How many lists of modules are compared at most."""
+"""Maximum number of module lists to compare."""
 MOST_MODULES = 24
-"""How many modules are listed at most: each capture of a run has its table in the page."""
+"""Maximum number of modules listed per capture. The page has one table for every capture."""
 
 
 def blocks_data(graphs: Sequence[Graph]) -> list[Data]:
-    """The kinds of blocks in each list of modules with blocks that are alike."""
+    """Return the kinds of blocks of each module list that has several blocks of the same kind."""
     from ...graph.blocks import kinds_of, lists_of
 
     forward = [graph for graph in graphs if graph.kind != "backward"]
@@ -289,16 +286,16 @@ def cost_data(
     by_module: Callable[[int | None], Mapping[str, Cost]],
     recomputed: Sequence[Recomputed] = (),
 ) -> Data | None:
-    """What the graphs of a capture cost, the modules as deep as there is room.
+    """Return the cost of a capture by module, as deeply nested as `MOST_MODULES` rows allow.
 
     Args:
-        graphs: its program.
-        by_module: its method of this name.
-        recomputed: what its backward computes again.
+        graphs: the capture's `program`.
+        by_module: the capture's method of this name.
+        recomputed: ops that the backward recomputes.
 
     Returns:
-        the table, or None where the cost is not known: of graphs of torch functions, where a size
-        is a symbol, and where torch, whose formulas count FLOPs, was not imported by the test.
+        The table, or `None` if the cost is unknown: graphs of torch functions, symbolic sizes, or a
+        test that did not import torch, whose formulas count the FLOPs.
     """
     if not graphs or "torch" not in sys.modules:
         return None
@@ -330,7 +327,7 @@ def cost_data(
 
 
 def changed_cost_data(before: Sequence[Graph], after: Sequence[Graph]) -> Data | None:
-    """What the modules that cost another amount cost before and after; None as in `cost_data`."""
+    """Return the old and new cost of modules whose cost changed, `None` as in `cost_data`."""
     if "torch" not in sys.modules:
         return None
     from ...graph.cost.table import changed_costs

@@ -1,4 +1,4 @@
-"""The page's data of a test in its reports, and one page of the pages of several shards."""
+"""Page data of a test, attached to its reports; merging of the pages of several shards."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ if TYPE_CHECKING:
 
 
 PICTURES = pytest.StashKey[list[Data]]()
-"""The data of the picture of a test's failed check, moved into the report of the phase."""
+"""Data of the pictures of a test's failed checks, moved into the report of the phase."""
 
 
 class Gatherer:
-    """A plugin that keeps the captures of the running test until they are in its report.
+    """Plugin that collects the captures of the running test for its report.
 
     Attributes:
-        captures: the captures of the test, each once.
-        ranks: those that are captures of ranks, together.
-        sent: the digests of the parts that reports have brought: equal graphs are sent once.
+        captures: captures of the test, without duplicates and without captures of `ranks`.
+        ranks: captures of several ranks, one entry per `Ranks`.
+        sent: digests of the parts already sent with a report. Equal graphs are sent once.
     """
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class Gatherer:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self) -> Generator[None, object, object]:
-        """Listen while a test runs, with the fixtures of its class and module."""
+        """Collect captures while a test runs, including its class and module fixtures."""
         with subscribed(self._keep):
             try:
                 return (yield)
@@ -67,7 +67,7 @@ class Gatherer:
             self.captures.append(made)
 
     def _new(self, parts: Parts) -> Data:
-        """The parts that no earlier report of this process has."""
+        """Return the parts that no earlier report of this process contains."""
         new = {key: text for key, text in parts.texts.items() if key not in self.sent}
         self.sent |= new.keys()
         return new
@@ -80,7 +80,7 @@ class Gatherer:
     def pytest_runtest_makereport(
         self, item: pytest.Item
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Put the data that there are by now into the report of a phase."""
+        """Attach the data collected so far to the report of a phase."""
         report = yield
         data: Data = {
             "differences": item.stash[RECORD].shown if RECORD in item.stash else [],
@@ -103,16 +103,16 @@ class Gatherer:
 
 
 def _data(capture: Capture, parts: Parts) -> Data:
-    """The data of a capture, or a note of what went wrong: that must change no outcome."""
+    """Return the data of a capture, or a note with the error."""
     try:
         return capture_data(capture, parts)
-    except Exception as error:
+    except Exception as error:  # the page must not change the outcome of a test
         note = f"cannot be shown: {brief(error)}"
         return {"via": capture.via, "note": note, "graphs": [], "breaks": [], "recompiles": []}
 
 
 def _ranks_data(ranks: Ranks, parts: Parts) -> Data:
-    """The data of ranks, or a note as for a capture."""
+    """Return the data of ranks, or a note with the error."""
     try:
         return ranks_data(ranks, parts)
     except Exception as error:
@@ -120,22 +120,22 @@ def _ranks_data(ranks: Ranks, parts: Parts) -> Data:
 
 
 MOST_CLASSES = 8
-"""How many classes of equal ranks are shown."""
+"""Maximum number of classes of equal ranks to show."""
 BEFORE = 2
-"""How many collectives on which two classes agree are shown before the first that differs."""
+"""Number of matching collectives shown before the first difference between two classes."""
 AFTER = 10
-"""How many are shown from there on."""
+"""Number of collectives shown from the first difference on."""
 MOST_PROBLEMS = 40
-"""How many lines say which ranks wait, and what is sent and not received."""
+"""Maximum lines about waiting ranks and about sends without a receive."""
 LARGEST_GRID = 256
-"""The most ranks of a mesh that is drawn as a grid."""
+"""Maximum number of ranks of a mesh drawn as a grid."""
 
 
 def ranks_data(ranks: Ranks, parts: Parts | None = None) -> Data:
-    """The data of ranks: one test, whatever their number.
+    """Return the data of ranks, bounded in size for any number of ranks.
 
-    Ranks with equal graphs are one class, which the capture of its first rank stands for; classes
-    are called A, B, ... in the order of these.
+    Ranks with equal graphs form a class, represented by the capture of its first rank. Classes are
+    named A, B, ... in the order of their first ranks.
     """
     from ...ranks.ranks import classes_of
 
@@ -162,13 +162,16 @@ def ranks_data(ranks: Ranks, parts: Parts | None = None) -> Data:
 
 
 def name_of(number: int) -> str:
-    """The name of a class of equal ranks: `A`, ..., `Z`, `A1`, ..."""
+    """Return the name of a class of equal ranks: `A`, ..., `Z`, `A1`, ..."""
     turn, letter = divmod(number, 26)
     return chr(ord("A") + letter) + (str(turn) if turn else "")
 
 
 def _grid(ranks: Ranks, classes: Sequence[Sequence[Capture]]) -> Data | None:
-    """The mesh as rows of cells, its last dimension from left to right; None for a large one."""
+    """Return the mesh as rows of cells, the last dimension from left to right.
+
+    `None` for a mesh of more than `LARGEST_GRID` ranks.
+    """
     if ranks.world_size > LARGEST_GRID:
         return None
     *outer, (across, width) = ranks.mesh.items()
@@ -182,7 +185,7 @@ def _grid(ranks: Ranks, classes: Sequence[Sequence[Capture]]) -> Data | None:
 
 
 def _problems(ranks: Ranks) -> tuple[frozenset[int | None], list[str]]:
-    """The ranks that would wait for ever, and lines about these and about what is not received."""
+    """Return the deadlocked ranks, and lines about deadlocks and about sends without a receive."""
     from ...ranks.agreement import stuck, unpaired
     from ...ranks.ranks import format_stuck
 
@@ -192,7 +195,7 @@ def _problems(ranks: Ranks) -> tuple[frozenset[int | None], list[str]]:
             *(format_stuck(each, waiting) for each in waiting),
             *(line.removeprefix("  ") for line in unpaired(ranks)),
         ]
-    except CaptureError:  # the graphs do not say what they send
+    except CaptureError:  # the graphs do not record their collectives
         return frozenset(), []
     return frozenset(each.capture.rank for each in waiting), lines
 
@@ -200,7 +203,7 @@ def _problems(ranks: Ranks) -> tuple[frozenset[int | None], list[str]]:
 def _order(
     first: Sequence[Capture], other: Sequence[Capture], waiting: Container[int | None]
 ) -> Data | None:
-    """Where a class communicates otherwise than the first one; None where it does not."""
+    """Return the first difference between the collectives of two classes, or `None` if equal."""
     from ...ranks.agreement import order_difference
 
     waits = any(each.rank in waiting for each in other)
@@ -223,16 +226,16 @@ def _order(
 
 
 def merged(pages: Sequence[Path]) -> tuple[Data, Parts]:
-    """The data of a page that has what several have.
+    """Return the data of a page that combines several pages.
 
-    A test that is in several pages is there as often, each named by its page: a run of another
-    device or release of torch is no other attempt.
+    A test that is in several pages is listed once per page, with the page's path in its id: runs on
+    different devices or torch releases are not reruns of each other.
 
     Args:
-        pages: what `--torchgraph-report` has written.
+        pages: files written by `--torchgraph-report`.
 
     Raises:
-        TorchGraphError: for a file that is no page of this version, or that is given twice.
+        TorchGraphError: if a file is not a page of this version or is given twice.
         OSError: if a file cannot be read.
     """
     for path, count in Counter(path.resolve() for path in pages).items():
@@ -254,7 +257,7 @@ def merged(pages: Sequence[Path]) -> tuple[Data, Parts]:
 
 
 def _renamed(run: RunData, page: str, several: set[str]) -> RunData:
-    """The run with the page in the ids of the tests that are in several pages."""
+    """Return the run with the page's path added to the ids of tests in `several`."""
 
     def name(test: str) -> str:
         return f"{test} @ {page}" if test in several else test
@@ -275,7 +278,7 @@ def _renamed(run: RunData, page: str, several: set[str]) -> RunData:
 
 
 def _searched(test: str, text: str) -> str:
-    """What the search looks into, the id of the test among it."""
+    """Return the search text of a test, starting with the test id."""
     lines = text.splitlines()
     return text if lines[:1] == [test.lower()] else "\n".join([test.lower(), *lines])
 
@@ -296,7 +299,7 @@ def _joined(runs: Sequence[RunData], pages: Sequence[str]) -> RunData:
         comparisons=Comparisons(
             {key: found for run in runs for key, found in run.comparisons.tests.items()}
         ),
-        accept="",  # `--lf` knows what failed in one of the runs
+        accept="",  # `--lf` only covers the failures of one run
         audit=_audit(runs),
         facts={key: found for run in runs for key, found in run.facts.items()},
         shards=[
@@ -306,7 +309,7 @@ def _joined(runs: Sequence[RunData], pages: Sequence[str]) -> RunData:
 
 
 def _audit(runs: Sequence[RunData]) -> Data | None:
-    """What the audits of all runs found; None where no run had one."""
+    """Return the combined audit of all runs, or `None` if no run had an audit."""
     audits = [run.audit for run in runs if run.audit is not None]
     if not audits:
         return None
@@ -344,7 +347,7 @@ def _baseline(baselines: Sequence[Data], facts: Iterable[str]) -> Data:
 
 
 def _verdict(verdicts: Sequence[Data], run: set[str]) -> Data:
-    """What all shards found; a test that one of them ran is not gone."""
+    """Return the combined verdict of all shards. A test that any shard ran is not gone."""
     every = {test for each in verdicts for test in each["gone"]}
     gone = {test for test in every if all(test in each["gone"] for each in verdicts)}
     return {
@@ -357,7 +360,7 @@ def _verdict(verdicts: Sequence[Data], run: set[str]) -> Data:
 
 
 def _changes(lists: Iterable[Sequence[Data]]) -> list[Data]:
-    """The changes of all shards, each once with the tests of all, those of most tests first."""
+    """Merge equal changes of all shards and their tests, sorted by number of tests, descending."""
     groups: dict[tuple[Any, ...], Data] = {}
     for change in (each for changes in lists for each in changes):
         key = tuple(change[part] for part in ("text", "file", "line", "function"))
@@ -371,13 +374,13 @@ _PART = re.compile(r'<script type="text/plain" data-part="(\w+)">(.*?)</script>'
 
 
 def read_page(path: Path) -> tuple[Data, Parts]:
-    """The data of a page, and the parts that they name.
+    """Return the data of a page and the parts that the data refer to.
 
     Args:
-        path: what `--torchgraph-report` has written.
+        path: file written by `--torchgraph-report`.
 
     Raises:
-        TorchGraphError: for a file that is no page, or one of another version of this plugin.
+        TorchGraphError: if the file is not a complete page, or is from another plugin version.
         OSError: if the file cannot be read.
     """
     text = path.read_text(encoding="utf-8", errors="replace")

@@ -1,8 +1,8 @@
-"""The page as one HTML file, its large parts compressed, and a policy that forbids every request.
+"""The page as one HTML file, with large data compressed and a policy that forbids all requests.
 
-A page of two thousand tests would take seconds to open if all were read at once. What the list of
-tests needs is small, and is read at the start (`summary`); all else is in parts, which other data
-name by their digests. `script/data.js` reads them.
+Parsing everything at once would delay a page of two thousand tests by seconds. The page therefore
+reads only the small data of the test list on load (`summary`). Everything else is in parts that the
+data refer to by digest; `script/data.js` reads them on demand.
 """
 
 from __future__ import annotations
@@ -61,19 +61,19 @@ SCRIPTS = (
     "keys.js",
     "start.js",
 )
-"""The parts of the script in `script/`, in their order: one script, a file for each concern."""
+"""Files in `script/`, in the order in which they are joined into the page's one script."""
 
 
 NODE_KEYS = {"flops": "flops", "saved_bytes": "saved"}
-"""The keys that the figures of a heat have in the data of a node."""
+"""Maps each heat figure to its key in a node's data."""
 
 
 def page(data: dict[str, Any], parts: Mapping[str, str]) -> str:
-    """The HTML of a page.
+    """Return the HTML of a page.
 
     Args:
-        data: those of `session.Page`.
-        parts: the parts that they name, see `parts`.
+        data: data from `run_data.Page`.
+        parts: parts that the data refer to, see `Parts`.
     """
     script = _constants() + "".join(_resource(f"script/{each}") for each in SCRIPTS)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -90,16 +90,14 @@ def page(data: dict[str, Any], parts: Mapping[str, str]) -> str:
 
 
 def embedded(data: object) -> str:
-    """`data` as JSON without `<`, so that nothing in it can end the script element around it.
-
-    Characters beyond ASCII are escaped, with lone surrogates, which cannot be encoded.
-    """
+    """Return `data` as JSON for embedding in a script element."""
+    # Lone surrogates cannot be encoded, so everything outside ASCII is escaped.
     text = json.dumps(data, ensure_ascii=True, separators=(",", ":"))
-    return text.replace("<", "\\u003c")
+    return text.replace("<", "\\u003c")  # no text can end the script element
 
 
 def _constants() -> str:
-    """What the script shares with the drawings: the scale and the units of a heat."""
+    """Return the script's copy of the drawings' heat scale and units."""
     from ...render.look.colours import BORDER, HEAT_PAINTS, SHARES, UNITS, WORDS
     from ...render.output.style import dark
 
@@ -124,27 +122,27 @@ Data = dict[str, Any]
 """Plain data: numbers, texts, lists and dictionaries with texts as keys."""
 
 DETAILS = ("message", "captures", "ranks", "differences", "pictures")
-"""The keys of a test that are in its part."""
+"""Keys of a test's data that are stored in its part."""
 
 FORMAT = 2
-"""The version of a page's data, which is read again to put pages together."""
+"""Version of a page's data, checked when pages are combined."""
 
 _LEVEL = 6
 _DIGEST_BYTES = 12
 
 
 class Parts:
-    """Parts by their digests; equal data are one part.
+    """Parts of a page, keyed by digest. Equal data are stored once.
 
     Attributes:
-        texts: the parts, each JSON that gzip has compressed, in base64: what a page holds.
+        texts: the parts as embedded in a page: gzip-compressed JSON in base64.
     """
 
     def __init__(self, texts: Mapping[str, str] | None = None):
         self.texts: dict[str, str] = dict(texts or {})
 
     def add(self, data: object) -> str:
-        """Keep data, and return their digest."""
+        """Store data and return their digest."""
         text = json.dumps(data, ensure_ascii=True, separators=(",", ":")).encode()
         digest = hashlib.blake2b(text, digest_size=_DIGEST_BYTES).hexdigest()
         if digest not in self.texts:
@@ -153,20 +151,20 @@ class Parts:
         return digest
 
     def get(self, digest: str) -> Any:
-        """The data with a digest.
+        """Return the data with a digest.
 
         Raises:
-            KeyError: where there are none.
+            KeyError: if no data have this digest.
         """
         return json.loads(gzip.decompress(base64.b64decode(self.texts[digest])))
 
 
 def summary(test: Mapping[str, Any], part: str) -> Data:
-    """What the list shows of a test.
+    """Return the data that the list of tests shows.
 
     Args:
-        test: its data, as `session.Page` gathers them.
-        part: the digest of its details.
+        test: data of a test, as collected by `run_data.Page`.
+        part: digest of the test's details.
     """
     captures = captures_of(test)
     return {
@@ -182,7 +180,7 @@ def summary(test: Mapping[str, Any], part: str) -> Data:
 
 
 def captures_of(test: Mapping[str, Any]) -> list[Data]:
-    """The captures of a test, and one for each class of equal ranks."""
+    """Return the captures of a test, plus one for each class of equal ranks."""
     return [
         *test["captures"],
         *(one["capture"] for ranks in test["ranks"] for one in ranks["classes"]),
@@ -195,7 +193,7 @@ def _disagree(ranks: Mapping[str, Any]) -> bool:
 
 
 def words(test: Mapping[str, Any]) -> str:
-    """What the search of the tests looks into, each line once, in small letters."""
+    """Return the search text of a test: unique lines, in lower case."""
     return "\n".join(dict.fromkeys("\n".join(map(str, _words(test))).lower().splitlines()))
 
 

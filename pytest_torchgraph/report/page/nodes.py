@@ -1,8 +1,7 @@
-"""Graphs and nodes as plain data for the page: in columns, with costs, and what corresponds in two
-graphs.
+"""Graphs and nodes as plain data for the page: columns, costs, and matching nodes of two graphs.
 
-Columns are a fifth of the size of a dictionary for each node: a graph has up to 50,000 of them.
-`script/graphs.js` reads them.
+Columns take a fifth of the space of one dictionary per node, and a graph has up to 50,000 nodes.
+`script/graphs.js` reads the columns.
 """
 
 from __future__ import annotations
@@ -25,22 +24,22 @@ if TYPE_CHECKING:
 
 
 BoxIds = Mapping[tuple[str, str, bool], list[str]]
-"""The `id`s of the boxes that show a node, by graph, name and whether it is of the old graph."""
+"""`id`s of the boxes that show a node, keyed by graph, node name and `is_old`."""
 
 
 def nodes_data(graphs: Iterable[Graph], drawing: Drawing | None) -> list[Data]:
-    """The data of all nodes of graphs.
+    """Return the data of all nodes of the graphs.
 
     Args:
         graphs: the graphs.
-        drawing: their drawing, for the `id`s of its boxes.
+        drawing: drawing of the graphs, for the `id`s of its boxes.
     """
     box_ids = _box_ids(drawing)
     return [each for graph in graphs for each in _nodes(graph, {}, box_ids, False)]
 
 
 def changed_nodes_data(diff: GraphDiff, drawing: Drawing | None) -> list[Data]:
-    """The data of the nodes of the new graphs, and of those of the old ones that are gone."""
+    """Return the data of all nodes of the new graphs and of the removed nodes of the old graphs."""
     box_ids = _box_ids(drawing)
     nodes: list[Data] = []
     for pair in diff.graphs:
@@ -59,11 +58,13 @@ def changed_nodes_data(diff: GraphDiff, drawing: Drawing | None) -> list[Data]:
 
 
 def ends(graph: Graph) -> tuple[str, frozenset[str]]:
-    """Where the ways from a node to the loss end, and the names of the nodes that are there.
+    """Return the end of the paths from a node to the loss, and the names of the nodes at this end.
 
-    "loss": the only value that the graph returns is one floating-point number. "output": it returns
-    others; none of them is known to be the loss. "tangent": of a backward graph, the gradients that
-    come from the loss; the ways to a node lead from there.
+    Returns:
+        - "loss" if the graph returns a single floating-point scalar; a joint graph may return other
+          values as well;
+        - "output" if the loss cannot be identified among the returned values;
+        - "tangent" for a backward graph: its incoming gradients, where the paths begin.
     """
     if graph.kind == "backward":
         names = (node.name for node in graph.inputs if node.op == "tangent")
@@ -80,9 +81,9 @@ def ends(graph: Graph) -> tuple[str, frozenset[str]]:
 
 
 def costs_before(diff: GraphDiff, sides: Sides) -> Data:
-    """What the old graphs cost: `total`, and `boxes`, that of each box that costs something.
+    """Return the cost of the old graphs: `total`, and `boxes` for each box with a nonzero cost.
 
-    Each is a dictionary with the keys `flops` and `saved`; None where nothing of it is known.
+    Each cost is a dictionary with the keys `flops` and `saved`. A value is `None` if unknown.
     """
     total: Data = {"flops": 0, "saved": 0}
     boxes: dict[str, Data] = {}
@@ -101,7 +102,7 @@ def costs_before(diff: GraphDiff, sides: Sides) -> Data:
 
 
 def _sum(one: int | None, other: int | None) -> int | None:
-    """What is known of a sum, None for nothing."""
+    """Return the sum of the known values, or `None` if no value is known."""
     return (one or 0) + (other or 0) or (0 if one == other == 0 else None)
 
 
@@ -118,14 +119,14 @@ def _box_ids(drawing: Drawing | None) -> BoxIds:
 def _nodes(
     graph: Graph, signs: Mapping[int, str], box_ids: BoxIds, is_old: bool, drawn_in: str = ""
 ) -> list[Data]:
-    """The data of all nodes of a graph.
+    """Return the data of all nodes of a graph.
 
     Args:
         graph: the graph.
-        signs: the signs of changes, by `id(node)`.
+        signs: signs of changes, keyed by `id(node)`.
         box_ids: the boxes of its nodes.
-        is_old: whether it is the old one of a difference.
-        drawn_in: the name of the graph that it is drawn in, if that is another.
+        is_old: True for the old graph of a difference.
+        drawn_in: name of the graph in the drawing, if it differs.
     """
     users: dict[str, list[str]] = {}
     later: dict[str, list[str]] = {}
@@ -162,14 +163,14 @@ def _nodes(
 
 
 def costs_of(graph: Graph) -> dict[str, Mapping[str, int | None]]:
-    """What each node computes, and what is kept of it for the backward."""
+    """Return the FLOPs of each node and the bytes saved for backward."""
     saved = saved_by_node(graph)
     return {"flops": _flops(graph), "saved": _unknown(graph) if saved is None else saved}
 
 
 def _flops(graph: Graph) -> Mapping[str, int | None]:
-    """What each node computes; nothing is known without torch, whose formulas count it."""
-    try:
+    """Return the FLOPs of each node, `None` for calls if unknown."""
+    try:  # FLOPs are counted by torch's formulas, so without torch they are unknown
         return flops_by_node(graph) if "torch" in sys.modules else _unknown(graph)
     except CaptureError:
         return _unknown(graph)
@@ -188,26 +189,26 @@ def _code(source: Source | None) -> str:
 
 
 def format_operands(node: Node) -> str:
-    """The arguments of a node, as the text form of a graph has them."""
+    """Return a node's arguments, formatted as in the text form of a graph."""
     named = [f"{key}={format_arg(value)}" for key, value in node.kwargs.items()]
     return ", ".join([*map(format_arg, node.args), *named])
 
 
 TEXTS = ("op", "module", "result", "line", "code", "operands", "effects")
-"""The columns whose cells are places in `texts`."""
+"""Columns whose cells are indices into `texts`."""
 
 
 def graph_data(graph: Graph) -> Data:
-    """The data of a graph.
+    """Return the data of a graph, in columns.
 
     Returns:
-        a dictionary with the `name`, `kind` and `level` of the graph, how often it `runs`, and
+        A dictionary with the `name`, `kind`, `level` and run count (`runs`) of the graph, and
 
-        - `names`, of its nodes in their order;
-        - for each of `TEXTS` a list with the place of each node's text in `texts`;
-        - `refs` and `after`, the numbers of the nodes that each one reads, or must run behind;
-        - `flops` and `saved`, what each costs, in FLOPs and bytes: null where it is not known;
-        - `end`, where the ways to the loss end (see `nodes.ends`), and `ends`, the nodes there.
+        - `names`: node names, in graph order;
+        - for each name in `TEXTS`, the index in `texts` of each node's text;
+        - `refs` and `after`: indices of the nodes that each node reads, or must run after;
+        - `flops` and `saved`: cost of each node in FLOPs and bytes; null if unknown;
+        - `end`: end of the paths to the loss (see `nodes.ends`); `ends`: the nodes at this end.
     """
     table: dict[str, int] = {}
 
@@ -250,23 +251,23 @@ def _texts(node: Node) -> tuple[str, ...]:
 
 
 def _column(graph: Graph, costs: Any) -> list[int | None]:
-    """What each node costs over all runs of the graph."""
+    """Return the cost of each node over all runs of the graph."""
     found = (costs.get(node.name, 0) for node in graph.nodes)
     return [value and value * graph.runs for value in found]
 
 
 def bodies_data(graph: Graph) -> list[Data]:
-    """The data of a graph, and of the bodies of its higher-order ops."""
+    """Return the data of a graph and of the bodies of its higher-order ops."""
     return [graph_data(each) for each in graph.walk()]
 
 
 def compared_data(diff: GraphDiff) -> list[Data]:
-    """The data of the graphs of a difference, those that correspond together.
+    """Return the data of the graphs of a difference, in matched pairs.
 
     Returns:
-        for each two a dictionary with their data, `before` and `after`, of which one is null where
-        a graph came or went, and the `pairs` of nodes that correspond, as `[old, new, sign]`, where
-        the sign is "" for nodes that do not differ.
+        One dictionary per pair with the graphs' data, `before` and `after` (null for an added or
+        removed graph), and `pairs`, the matched nodes as `[old, new, sign]`. The sign is "" for
+        equal nodes.
     """
     assert diff.origins is not None
     signs = dict(_signs(diff))

@@ -1,9 +1,9 @@
-"""The data of a whole page, gathered where the run reports and written at its end.
+"""Data of a whole page, collected in the reporting process and written at the end of the run.
 
-Knows no pytest: `merging` makes a page of pages where no test runs.
+With pytest-xdist, the reporting process is the controller. A test's data arrive with its reports
+and are compressed when the test ends. A worker crash loses only the data of the running test.
 
-With pytest-xdist that is the controller. The data of a test come with its reports, and are packed
-when it is over; a worker that crashes loses only those of the test that it was running.
+`RunData` is independent of pytest, because `gather.merged` combines pages without running tests.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ RED = ("failed", "error", "crashed")
 
 @dataclass
 class RunData:
-    """What a run tells of, all but the details of its tests.
+    """Data of a run, except the details of its tests.
 
     Attributes:
-        versions: of torch, pytest and Python, by their names; "" where it is not known.
-        others: how many tests did not use graphs.
-        crashed: how many workers crashed.
-        tests: the summaries of the tests that used graphs, in the order of the page.
-        words: what the search looks into, of each of these, by its id.
-        failures: what these say that failed, by id; not those of which a comparison failed.
-        comparisons: those that failed.
-        accept: the command that stores what they captured, "" where there is none.
-        audit: what an audit found, see `surfaces.document`; None where there is none.
-        facts: what it is made of, by the ids of the tests.
-        shards: the pages that it is made of; none where it is one run.
+        versions: versions of torch, pytest and Python, keyed by name; "" if unknown.
+        others: number of tests that did not use graphs.
+        crashed: number of workers that crashed.
+        tests: summaries of the tests that used graphs, in the order of the page.
+        words: search text of each of these tests, keyed by id.
+        failures: headlines of these tests' failures, keyed by id, except failed comparisons.
+        comparisons: failed comparisons.
+        accept: command that stores the captured graphs of failed comparisons, "" if there is none.
+        audit: result of the audit, see `surfaces.document`; `None` if there was no audit.
+        facts: audit facts, keyed by test id.
+        shards: pages that were combined; empty for a single run.
     """
 
     versions: dict[str, str]
@@ -60,10 +60,10 @@ class RunData:
     shards: Sequence[str] = ()
 
     def data(self, parts: Parts) -> Data:
-        """The data of the page.
+        """Return the data of the page.
 
         Args:
-            parts: with the details of the tests; what else is large is added.
+            parts: details of the tests. Other large data are added to it.
         """
         causes = self._causes()
         return {
@@ -91,7 +91,7 @@ class RunData:
 
     @classmethod
     def of_page(cls, data: Mapping[str, Any], parts: Parts) -> RunData:
-        """What the data of a page were made of."""
+        """Return the run data that a page was made from."""
         run: Data = parts.get(data["run"])
         texts = parts.get(data["search"])
         words = {test["id"]: text for test, text in zip(data["tests"], texts, strict=True)}
@@ -113,15 +113,12 @@ class RunData:
         return f"{workers} crashed" if self.crashed else ""
 
     def _causes(self) -> Data | None:
-        """The causes of the failed comparisons; None where at most one failed.
-
-        None as well where they are not known, which the end of the run says.
-        """
+        """Return the causes of the failed comparisons, or `None` if at most one failed."""
         from ...graph.diff.words import cost_text
 
         try:
             found = self.comparisons.causes
-        except Exception:
+        except Exception:  # the terminal summary reports this error
             return None
         if not found:
             return None
@@ -133,7 +130,10 @@ class RunData:
         }
 
     def _failures(self, *, with_causes: bool) -> list[Data]:
-        """What failed but for comparisons, equal headlines once; none where one test failed."""
+        """Return failures other than comparisons, grouped by headline.
+
+        Empty if fewer than two tests failed and the page shows no causes.
+        """
         red = sum(test["outcome"] in RED for test in self.tests)
         if red < 2 and not with_causes:
             return []
@@ -145,26 +145,26 @@ class RunData:
 
 
 ATTRIBUTE = "torchgraph_page"
-"""Attribute of a report with the data of its test, from `collect`; a dictionary with `PARTS`."""
+"""Report attribute with the data of its test: a dictionary with the keys in `PARTS`."""
 
 PARTS = ("captures", "ranks", "differences", "pictures")
-"""Keys of a test's data; each phase can add to their lists."""
+"""Keys of a test's data. Each phase may append to their lists."""
 
 
 class Page:
-    """A plugin that writes the page.
+    """Plugin that writes the page.
 
     Attributes:
-        config: of the run.
-        path: the file to write.
-        tests: the data of each test that used graphs, by its id; of one that is over the summary.
-        parts: the details of the tests that are over, and the parts that these name.
-        words: what the search looks into, of each of these tests.
-        failures: what the tests say that failed, by id; not those of which a comparison failed.
-        others: how many tests did not use graphs.
-        crashed: ids of the tests that a worker was running when it crashed.
-        torch: the version of torch, "" while no test used it.
-        problem: why the page could not be written, "" if it could.
+        config: pytest config of the run.
+        path: file to write.
+        tests: data of each test that used graphs, keyed by id. Only the summary once a test ends.
+        parts: details of finished tests, and the parts that the details refer to.
+        words: search text of each finished test, keyed by id.
+        failures: headlines of test failures, keyed by id, except failed comparisons.
+        others: number of tests that did not use graphs.
+        crashed: ids of tests that were running when a worker crashed.
+        torch: version of torch, "" if no test has used torch yet.
+        problem: error that prevented writing the page, "" if there was none.
     """
 
     def __init__(self, config: pytest.Config, path: Path):
@@ -180,13 +180,13 @@ class Page:
         self.problem = ""
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Add the data of a phase to those of its test."""
+        """Add the data of a phase to the data of its test."""
         data: Data | None = getattr(report, ATTRIBUTE, None)
         crashed = report.when not in ("setup", "call", "teardown")
         if data is None and report.nodeid not in self.tests and not crashed:
             self.others += report.when == "call"
             return
-        if report.when == "setup" or crashed:  # an earlier attempt counts no more
+        if report.when == "setup" or crashed:  # a rerun replaces the earlier attempt
             self.tests.pop(report.nodeid, None)
             self.failures.pop(report.nodeid, None)
         test = self._open(report)
@@ -209,16 +209,16 @@ class Page:
             self._close(report.nodeid)
 
     def _open(self, report: pytest.TestReport) -> Data:
-        """The data of a test, to which a phase adds."""
+        """Return the data of a test for a phase to extend."""
         test = self.tests.get(report.nodeid) or _new_test(report)
-        if "part" in test:
+        if "part" in test:  # already packed: restore the details
             test = {key: value for key, value in test.items() if key not in ("part", "facts")}
             test |= self.parts.get(self.tests[report.nodeid]["part"])
         self.tests[report.nodeid] = test
         return test
 
     def _close(self, test: str) -> None:
-        """Pack the data of a test, so that those of thousands need little memory."""
+        """Compress the data of a finished test: a run can have thousands of tests."""
         data = self.tests[test]
         if "part" in data:
             return
@@ -236,7 +236,7 @@ class Page:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self) -> None:
-        """Write the page. A failure to do so is reported in the summary, and changes no outcome."""
+        """Write the page. An error is reported in the summary and changes no outcome."""
         from .html import page
 
         try:
@@ -246,7 +246,7 @@ class Page:
             self.problem = f"{type(error).__name__}: {error}"
 
     def data(self) -> Data:
-        """The data of the page; the large ones are in `parts`."""
+        """Return the data of the page. Large data are in `parts`."""
         outcome = outcome_of(self.config)
         if outcome is not None and outcome.facts:
             self.torch = self.torch or torch_version()
@@ -271,7 +271,7 @@ class Page:
         ).data(self.parts)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Print the path of the page, or why there is none."""
+        """Print the path of the page, or the error that prevented writing it."""
         if self.problem:
             line = f"torchgraph: the page was not written: {self.problem}"
             terminalreporter.write_line(line, red=True)
@@ -294,13 +294,13 @@ def _new_test(report: pytest.TestReport) -> Data:
 
 def _message(report: pytest.TestReport) -> str:
     longrepr: Any = report.longrepr
-    if isinstance(longrepr, tuple):  # of a skip: file, line, reason
+    if isinstance(longrepr, tuple):  # a skip: file, line, reason
         return str(longrepr[2])
     return str(report.longreprtext)
 
 
 def _headline(report: pytest.TestReport) -> str:
-    """What went wrong, in one line."""
+    """Return a one-line summary of a failure."""
     crash = getattr(report.longrepr, "reprcrash", None)
     text = str(crash.message) if crash is not None else _message(report)
     lines = [line.strip() for line in text.splitlines() if line.strip()]

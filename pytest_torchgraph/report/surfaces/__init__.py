@@ -1,7 +1,7 @@
-"""Where people look for what an audit found, beside the terminal.
+"""Output of an audit other than the terminal: JSON, HTML, GitHub annotations and JUnit properties.
 
     AuditOutcome           of the audit
-      plain data           the one form (document)
+      plain data           source of the three outputs below (document)
         FILE.json          `--torchgraph-json` (run_json)
         FILE.html          `--torchgraph-report` (report.page)
       annotations          on GitHub, at the model's lines (annotations)
@@ -9,7 +9,7 @@
     TestFacts              of each test
       properties           `--junitxml` (junit)
 
-All of it happens in the process that reports; under pytest-xdist that is the controller.
+All of it runs in the reporting process; under pytest-xdist that is the controller.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from ...settings import config as settings
 
 
 def install(config: pytest.Config) -> None:
-    """Register the plugins that this run asks for; none in a worker of pytest-xdist.
+    """Register the plugins that the settings request, none in a pytest-xdist worker.
 
-    To be called before the audit is installed: pytest calls what is registered last first, and
-    these need what the audit has found when the session finishes.
+    Call this before installing the audit: pytest calls the last registered plugin first, and these
+    plugins need the audit's outcome when the session finishes.
     """
     if hasattr(config, "workerinput"):
         return

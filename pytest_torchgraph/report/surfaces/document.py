@@ -1,59 +1,61 @@
 """An audit as plain data, and the JSON file of a run: `--torchgraph-json=FILE`.
 
-Every path is relative to pytest's rootdir, as `facts` has it. `run_json` documents the keys.
+Every path is relative to pytest's rootdir, as in `TestFacts`.
 
-The document has these keys, always all of them. A number of the version changes where a key changes
-its meaning or goes; new keys may come at any time.
+The document always has all of these keys. The version number changes if a key is removed or changes
+its meaning. New keys may be added at any time.
 
-    torchgraph-run   the version of this form: 1
+    torchgraph-run   version of this format: 1
     plugin, torch, python, pytest
-                     versions; torch is null where it is not installed
-    exit_status      of pytest
-    audit            what the tests compiled:
-      mode             "show", "record" or "check"; null where --torchgraph-audit was not given
-      broken           why the run could not be watched, so that what follows is not all; else null
-      isolated         whether Dynamo was reset before each test
-      totals           tests: how many ran; using: how many of them use torch.compile; nothing:
-                       how many of these compile nothing; calls: of compiled callables;
-                       eager_calls: how many of these ran no compiled code; graphs, ops, backwards,
+                     versions; torch is null if not installed
+    exit_status      exit status of pytest
+    audit            compilation facts of the tests:
+      mode             "show", "record" or "check"; null without --torchgraph-audit
+      broken           why watching the run failed, so that the audit is incomplete; else null
+      isolated         true if Dynamo was reset before each test
+      totals           tests: tests run; using: tests that use torch.compile; nothing: tests among
+                       these that compile nothing; calls: calls of compiled callables; eager_calls:
+                       calls among these that ran no compiled code; graphs, ops, backwards,
                        graph_breaks, recompiles, cache_bypasses, compile_seconds
-      causes           those of most tests first. Of each:
+      causes           sorted by number of tests, descending, each with
         kind             "break", "recompile", "limit", "bypass", "eager" or "nothing"
         file, line, function
-                         where; of a cause without a place what its first test calls; else "" and 0
-        text, code       the reason, and the line of code of a graph break or a refused op
+                         location; if the cause has none, the code that its first test calls; if
+                         that is unknown, "" and 0
+        text, code       the reason, and the source line of a graph break or a refused op
         guard, guard_place
-                         of a recompilation what changed, and `file:line function` of the line that
-                         made the guard, as the first of its tests met them; else ""
-        keys             what identifies the cause in every run, test and checkout; several where
-                         code compiles nothing for the same reason in several places
-        places           all places, each: file, line, function
-        words            all of that in one line
-        times            how often it happened
-        without_graph    how many of its tests compile nothing
-        tests            their ids, sorted
-      functions        what was compiled, the slowest first, each: file, line, function, tests
-                       (how many compile it), seconds
-      settings_left    settings of torch that tests changed, and that nobody put back, each: name,
-                       before, after (texts), test (the first one that left it so)
-      tests            by id, each test that calls compiled code:
-        passed           whether it passed, or failed as expected
-        causes           the keys of its causes
+                         for a recompile, the change (`self.calls: was 0, is 1`), and
+                         `file:line function` of the code that created the guard, as in the cause's
+                         first test; else ""
+        keys             ids of the cause, the same in every run, test and checkout; several if
+                         code in several places compiles nothing for the same reason
+        places           all locations, each: file, line, function
+        words            one-line summary of the above
+        times            number of occurrences
+        without_graph    number of its tests that compile nothing
+        tests            ids of its tests, sorted
+      functions        compiled functions, the slowest first, each: file, line, function, tests
+                       (number of tests that compile it), seconds
+      settings_left    torch settings that a test changed and did not restore, each: name, before,
+                       after (texts), test (the first test that changed it)
+      tests            tests that call compiled code, keyed by id:
+        passed           true if it passed or failed as expected
+        causes           keys of its causes
         calls, eager_calls, graphs, backwards, ops, seconds, compiles, frames, frame_seconds,
         callables, backends, shared, nested
-                         what it compiled, see `TestFacts`
-        functions        the compiled functions that it used, as the baseline names them
-      baseline         null without record and check, else:
-        file             the baseline
-        said             what the terminal says of it
-        compared         how many of its tests were compared
+                         compilation facts, see `TestFacts`
+        functions        compiled functions that it used, named as in the baseline
+      baseline         null except in the modes record and check:
+        file             path of the baseline
+        said             lines about the baseline in the terminal
+        compared         number of its tests that were compared
         compared_functions
-                         how many of its functions were compared over the run
-        verdict          null where nothing was compared, else worse and better (lists of text,
-                         file, line, function, tests), new and gone (ids) and renamed (old, new)
-    comparisons      the failed comparisons of graphs: a list of causes, those of most tests first,
-                     each: sign, what, where, places, cost (flops and saved_bytes over all
-                     tests, after minus before, null where not known), sources, before, after, tests
+                         number of its functions that were compared over the run
+        verdict          null if nothing was compared, else worse and better (lists of text, file,
+                         line, function, tests), new and gone (ids) and renamed (old, new)
+    comparisons      failed graph comparisons: a list of causes, sorted by number of tests,
+                     descending, each: sign, what, where, places, cost (flops and saved_bytes over
+                     all tests, after minus before, null if unknown), sources, before, after, tests
 """
 
 from __future__ import annotations
@@ -82,13 +84,13 @@ from ..causes import PLUGIN as FAILED_COMPARISONS
 from ..causes import FailedComparisons
 
 Data = dict[str, Any]
-"""Plain data, as `json` takes it."""
+"""JSON-serializable data."""
 
 _PLACE = re.compile(r"(.+):(\d+) (.+)")
 
 
 class CodePlace(NamedTuple):
-    """A line of code; `file` is "" where there is none."""
+    """A line of code. `file` is "" if the location is unknown."""
 
     file: str = ""
     line: int = 0
@@ -96,13 +98,13 @@ class CodePlace(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> CodePlace:
-        """The place in `file:line function`, as facts and changes have it."""
+        """Parse `file:line function`, the format in facts and changes."""
         found = _PLACE.fullmatch(text)
         return cls(found[1], int(found[2]), found[3]) if found else cls()
 
     @property
     def shown(self) -> str:
-        """`file:line in function`, "" where there is none."""
+        """The location as `file:line in function`, "" if unknown."""
         return f"{self.file}:{self.line} in {self.function}" if self.file else ""
 
 
@@ -110,16 +112,17 @@ NOWHERE = CodePlace()
 
 
 def place_of_cause(cause: Cause, facts: TestFacts) -> CodePlace:
-    """The code of a cause; of one that has no place, the code that its test calls first."""
+    """Return the location of a cause, or, if it has none, of the code that its test calls first."""
     if cause.file:
         return CodePlace(cause.file, cause.line, cause.function)
     return CodePlace.parse((facts.callables or facts.frames or ("",))[0])
 
 
 def place_of_change(change: AuditChange) -> CodePlace:
-    """The code of a change: that of its cause, else what its test compiles or calls first.
+    """Return the location of a change.
 
-    Of a recompilation it is the line that made the guard, where that is known.
+    That is the line that created the guard for a recompile, else the location of the cause, else
+    the code that the test compiles or calls first.
     """
     cause = change.cause
     if cause is not None and (guard := CodePlace.parse(cause.guard_place)).file:
@@ -130,7 +133,7 @@ def place_of_change(change: AuditChange) -> CodePlace:
 
 
 class ChangeOverTests(NamedTuple):
-    """The same change in some tests."""
+    """A change that several tests share."""
 
     text: str
     place: CodePlace
@@ -138,7 +141,7 @@ class ChangeOverTests(NamedTuple):
 
 
 def changes_over_tests(changes: Iterable[AuditChange]) -> list[ChangeOverTests]:
-    """The changes of all tests, each once, those of most tests first."""
+    """Merge equal changes of all tests, sorted by number of tests, descending."""
     groups: dict[tuple[str, CodePlace], list[str]] = {}
     for change in changes:
         groups.setdefault((change.text, place_of_change(change)), []).append(change.test)
@@ -147,22 +150,22 @@ def changes_over_tests(changes: Iterable[AuditChange]) -> list[ChangeOverTests]:
 
 
 def breaks(facts: TestFacts) -> int:
-    """How often a graph broke."""
+    """Return the number of graph breaks."""
     return sum(cause.count for cause in facts.causes if cause.kind == "break")
 
 
 def recompiles(facts: TestFacts) -> int:
-    """How often code was compiled again, and how often that reached the limit."""
+    """Return the number of recompiles, including attempts that hit the recompile limit."""
     return sum(cause.count for cause in facts.causes if cause.kind in ("recompile", "limit"))
 
 
 def bypasses(facts: TestFacts) -> int:
-    """How often a cache refused a graph for good."""
+    """Return the number of cache bypasses: graphs that torch.compile's caches refused for good."""
     return sum(cause.count for cause in facts.causes if cause.kind == "bypass")
 
 
 def totals(outcome: AuditOutcome) -> Data:
-    """The sums over all tests."""
+    """Return the totals over all tests."""
     every = outcome.facts.values()
     return {
         "tests": outcome.tests,
@@ -181,7 +184,7 @@ def totals(outcome: AuditOutcome) -> Data:
 
 
 def audit_document(outcome: AuditOutcome) -> Data:
-    """The plain data of an audit."""
+    """Return an audit as plain data; the module docstring lists the keys."""
     return {
         "mode": outcome.mode or None,
         "broken": outcome.broken or None,
@@ -214,20 +217,24 @@ def _cause(each: CauseOverTests, facts: Mapping[str, TestFacts]) -> Data:
 
 
 def describe_over_tests(each: CauseOverTests) -> str:
-    """A cause in words, with its first place and how many more there are."""
+    """Describe a cause with its first location and the number of further locations."""
     return describe(each.cause, len(each.places) - 1)
 
 
 def places_of(each: CauseOverTests, facts: Mapping[str, TestFacts]) -> list[CodePlace]:
-    """The places of a cause: several where code compiles nothing for the same reason."""
+    """Return the locations of a cause, sorted.
+
+    A cause has several locations if code compiles nothing for the same reason in several places.
+    """
     found = {place_of_cause(cause, facts[test]) for test, cause in _met(each, facts)}
     return sorted(place for place in found if place.file)
 
 
 def _met(each: CauseOverTests, facts: Mapping[str, TestFacts]) -> Iterator[tuple[str, Cause]]:
-    """The cause as its tests have it."""
+    """Yield each test of a cause with the test's own record of the cause."""
     for test in each.tests:
         for cause in facts[test].causes:
+            # "nothing" causes with the same reason have one key per location.
             same = cause.kind == each.cause.kind == "nothing" and cause.text == each.cause.text
             if same or cause.key == each.cause.key:
                 yield test, cause
@@ -242,7 +249,7 @@ def _test(outcome: AuditOutcome, test: str) -> Data:
 
 
 def _functions(facts: Mapping[str, TestFacts]) -> list[Data]:
-    """What was compiled, the slowest first."""
+    """Return the compiled functions, the slowest first."""
     tests: defaultdict[str, int] = defaultdict(int)
     seconds: defaultdict[str, float] = defaultdict(float)
     for each in facts.values():
@@ -290,7 +297,7 @@ VERSION = 1
 
 
 class RunJson:
-    """A plugin of the process that reports: it writes the file at the end of the run."""
+    """Plugin of the reporting process that writes the JSON file at the end of the run."""
 
     def __init__(self, config: pytest.Config, path: Path) -> None:
         self._config = config
@@ -299,7 +306,7 @@ class RunJson:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Write the file. A failure to do so is reported in the summary, and changes no outcome."""
+        """Write the file. An error is reported in the summary and changes no outcome."""
         try:
             outcome = outcome_of(self._config)
             assert outcome is not None
@@ -310,7 +317,7 @@ class RunJson:
             self._problem = brief(error)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Print the path of the file, or why there is none."""
+        """Print the path of the file, or the error that prevented writing it."""
         if self._problem:
             line = f"torchgraph: the JSON of this run was not written: {self._problem}"
             terminalreporter.write_line(line, red=True)
@@ -319,7 +326,7 @@ class RunJson:
 
 
 def run_document(outcome: AuditOutcome, exit_status: int) -> Data:
-    """The document, but for the comparisons."""
+    """Return the document with an empty list of comparisons."""
     return {
         "torchgraph-run": VERSION,
         "plugin": __version__,

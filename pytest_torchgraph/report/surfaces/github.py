@@ -1,4 +1,4 @@
-"""An audit on GitHub Actions: annotations with paths in the checkout, and a summary of the step."""
+"""An audit on GitHub Actions: annotations with paths in the checkout, and a step summary."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ from .document import (
 )
 
 _INSTALLED = frozenset({"site-packages", "dist-packages"})
-"""Directories of installed packages: a virtual environment may lie in the workspace."""
+"""Directories of installed packages, because a virtual environment may be in the workspace."""
 
 
 class Workspace:
-    """Finds the files that facts name.
+    """Resolves the file names in facts to paths and links of the checkout.
 
     Args:
-        config: of the run.
-        environment: the variables that GitHub sets: `GITHUB_WORKSPACE`, and for links
-            `GITHUB_SERVER_URL`, `GITHUB_REPOSITORY` and `GITHUB_SHA`.
+        config: pytest config of the run.
+        environment: environment variables: `GITHUB_WORKSPACE`, and for links `GITHUB_SERVER_URL`,
+            `GITHUB_REPOSITORY` and `GITHUB_SHA`.
     """
 
     def __init__(self, config: pytest.Config, environment: Mapping[str, str]) -> None:
@@ -53,10 +53,10 @@ class Workspace:
         self._found: dict[str, str] = {}
 
     def path(self, file: str) -> str:
-        """The path of a file from the workspace on, with `/`; "" for one that is not in it.
+        """Return a file's path relative to the workspace, with `/`, or "" if it is outside.
 
         Args:
-            file: as facts have it: relative to pytest's rootdir, the working directory, or an entry
+            file: path as in facts: relative to pytest's rootdir, the working directory, or an entry
                 of the import path.
         """
         if file not in self._found:
@@ -64,7 +64,7 @@ class Workspace:
         return self._found[file]
 
     def link(self, place: CodePlace) -> str:
-        """The address of a line on GitHub, "" where it has none."""
+        """Return the URL of a line on GitHub, or "" if it has none."""
         path = self.path(place.file)
         return f"{self._blob}/{quote(path)}#L{place.line}" if path and self._blob else ""
 
@@ -80,9 +80,9 @@ class Workspace:
 Level = Literal["error", "warning"]
 
 MOST = 10
-"""How many annotations of a level GitHub shows."""
+"""Maximum number of annotations per level that GitHub shows."""
 TESTS = 3
-"""How many tests an annotation names."""
+"""Maximum number of tests named in an annotation."""
 
 TITLES: dict[CauseKind, str] = {
     "break": "graph break",
@@ -96,14 +96,14 @@ TITLES: dict[CauseKind, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Annotation:
-    """A text at a line of code, or at none.
+    """A text, usually attached to a line of code.
 
     Attributes:
-        level: how GitHub shows it.
-        title: a few words.
-        text: what is to be said; may have several lines.
-        place: the line; of one without a file, and outside of the workspace, the text alone is
-            shown.
+        level: severity on GitHub.
+        title: short title.
+        text: message, possibly of several lines.
+        place: the line of code. If it has no file or is outside the workspace, GitHub shows only
+            the text.
     """
 
     level: Level
@@ -112,7 +112,7 @@ class Annotation:
     place: CodePlace = NOWHERE
 
     def command(self, workspace: Workspace) -> str:
-        """The line that makes the annotation."""
+        """Return the workflow command that creates the annotation."""
         path = workspace.path(self.place.file)
         properties = {"file": path, "line": str(self.place.line)} if path else {}
         properties["title"] = f"torchgraph: {self.title}"
@@ -121,10 +121,10 @@ class Annotation:
 
 
 def annotations_of(outcome: AuditOutcome) -> list[Annotation]:
-    """What is to be said of an audit, at most `MOST`, the costliest first.
+    """Return at most `MOST` annotations of an audit, the most important first.
 
-    After a check that is what is worse, or that nothing was compared. What the baseline tolerates
-    is not said. In the other modes it is each cause.
+    A check yields the changes for the worse, or an annotation if nothing was compared; causes that
+    the baseline tolerates are left out. The other modes yield every cause.
     """
     found = [*_problems(outcome)]
     if outcome.mode == "check":
@@ -180,7 +180,7 @@ def _property(text: str) -> str:
 
 
 def link(shown: str, address: str) -> str:
-    """A link around markdown; what is shown alone where there is no address."""
+    """Return a markdown link, or only the text if `address` is empty."""
     return f"[{shown}]({address})" if address else shown
 
 
@@ -190,9 +190,9 @@ class Table:
 
     Attributes:
         heading: one line.
-        columns: their titles.
-        rows: the cells, as markdown.
-        folded: whether a click shows it.
+        columns: titles of the columns.
+        rows: cells, as markdown.
+        folded: True if the table is collapsed until clicked.
     """
 
     heading: str
@@ -201,7 +201,11 @@ class Table:
     folded: bool = False
 
     def lines(self, budget: int) -> Iterator[str]:
-        """The lines, in at most so many bytes; a last one says how many rows are left out."""
+        """Yield the lines of the table, ending with the number of omitted rows if any.
+
+        Args:
+            budget: maximum size in bytes. A table whose head does not fit yields nothing.
+        """
         head = [
             f"<details><summary>{self.heading}</summary>" if self.folded else f"#### {self.heading}"
         ]
@@ -223,7 +227,7 @@ class Table:
 
 
 def size(lines: Sequence[str]) -> int:
-    """How many bytes lines take in a file."""
+    """Return the size of the lines in a file, in bytes."""
     return sum(len(line.encode("utf-8", "backslashreplace")) + 1 for line in lines)
 
 
@@ -232,20 +236,20 @@ def _row(cells: Sequence[str]) -> str:
 
 
 LIMIT = 1024 * 1024
-"""How many bytes of a step GitHub takes; of a longer summary it shows nothing."""
+"""Maximum size of a step summary in bytes. GitHub shows nothing of a longer summary."""
 MARGIN = 1024
-"""How many of them stay free for other writers."""
+"""Bytes left free for other writers."""
 WHOLE = 10_000
-"""The width of lines that are not cut."""
+"""Width that avoids truncating lines."""
 SHOWN = 20
-"""How many rows of a table are seen without a click."""
+"""Number of table rows visible without a click."""
 
 
 def append_summary(path: Path, outcome: AuditOutcome, workspace: Workspace) -> None:
-    """Append the summary to what other steps' programs have written.
+    """Append the summary to the text that other programs of the step have written.
 
     Raises:
-        OSError: where that cannot be done.
+        OSError: if the file cannot be written or has no room.
     """
     taken = path.stat().st_size if path.exists() else 0
     lines = summary(outcome, workspace, LIMIT - MARGIN - taken)
@@ -254,10 +258,10 @@ def append_summary(path: Path, outcome: AuditOutcome, workspace: Workspace) -> N
 
 
 def summary(outcome: AuditOutcome, workspace: Workspace, budget: int) -> list[str]:
-    """The lines of the summary, which take at most so many bytes.
+    """Return the lines of the summary, at most `budget` bytes.
 
     Raises:
-        OSError: where not even the first lines fit.
+        OSError: if not even the first lines fit.
     """
     lines = [*_head(outcome)]
     if size(lines) > budget:
@@ -274,7 +278,7 @@ def _head(outcome: AuditOutcome) -> Iterator[str]:
         broken = markdown_text(outcome.broken)
         yield f"**This run could not be watched**, and this is not all: {broken}"
         yield ""
-    if outcome.facts or not outcome.broken:  # else nobody knows
+    if outcome.facts or not outcome.broken:  # else the counts are unknown
         yield markdown_text(next(iter(summary_lines(outcome.facts, outcome.tests, width=WHOLE))))
         yield ""
     verdict = outcome.verdict
@@ -349,9 +353,9 @@ def _line(place: CodePlace, workspace: Workspace) -> str:
 
 
 class GitHub:
-    """A plugin of the process that reports.
+    """Plugin of the reporting process that writes annotations and the step summary.
 
-    It reads `GITHUB_WORKSPACE` and `GITHUB_STEP_SUMMARY`, which GitHub sets for each step.
+    GitHub sets `GITHUB_WORKSPACE` and `GITHUB_STEP_SUMMARY` for each step.
     """
 
     def __init__(self, config: pytest.Config) -> None:
@@ -362,7 +366,7 @@ class GitHub:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self) -> None:
-        """Append to the summary of the step. A failure to do so changes no outcome."""
+        """Append to the summary of the step. An error changes no outcome."""
         outcome = outcome_of(self._config)
         if outcome is None or not self._summary:
             return
@@ -372,7 +376,7 @@ class GitHub:
             self._problem = brief(error)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Print the annotations, each at the start of a line: GitHub sees no other."""
+        """Print the annotations, each at the start of a line, where GitHub parses them."""
         outcome = outcome_of(self._config)
         if outcome is None:
             return

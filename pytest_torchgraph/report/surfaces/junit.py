@@ -1,7 +1,7 @@
-"""`--junitxml`: what tests compiled as properties, of each test that uses torch.compile.
+"""JUnit properties (`--junitxml`) with the compilation facts of each test that uses torch.compile.
 
-They are put into the report of a test's teardown where the file is written, after everything else
-has been said of the test: nothing that prints a report's properties has them without `--junitxml`.
+The properties are added to the report of a test's teardown, and only in the process that writes the
+file. Without `--junitxml`, no plugin that prints report properties shows them.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ PREFIX = "torchgraph_"
 
 
 class _JUnitFile(Protocol):
-    """pytest's plugin that writes the file, as `record_testsuite_property` uses it."""
+    """pytest's JUnit plugin, as far as `record_testsuite_property` uses it."""
 
     def add_global_property(self, name: str, value: object) -> None: ...
 
 
 class JUnitProperties:
-    """A plugin of the process that reports."""
+    """Plugin of the reporting process that adds properties to tests and to the suite."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Add the properties of a test to the report that ends it."""
+        """Add the properties of a test to its last report."""
         facts = getattr(report, ATTRIBUTE, None)
         if facts is not None:
             report.user_properties += properties(TestFacts.from_json(facts))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:
-        """Add the totals to the suite; none where no test uses torch.compile."""
+        """Add the totals to the suite, unless no test uses torch.compile."""
         outcome = outcome_of(self._config)
         file = self._file()
         if outcome is None or file is None or not (outcome.facts or outcome.broken):
@@ -59,7 +59,7 @@ class JUnitProperties:
 
 
 def properties(facts: TestFacts) -> list[tuple[str, object]]:
-    """The properties of a test: the counts, and each cause in words."""
+    """Return the properties of a test: its counts and the description of each cause."""
     counts: dict[str, object] = {
         "calls": facts.calls,
         "graphs": facts.graphs,
