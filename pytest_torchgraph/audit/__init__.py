@@ -3,9 +3,8 @@
 Data flow. Under pytest-xdist, a worker runs the test and the controller reports:
 
     torch's trace, calls of torch.compile, torch's settings
-      WatchRecord            of each test, CompileCall, SettingLeft (suite_watch, compile_calls,
-                             settings_left)
-      TestFacts              plain data (facts, read), sent with the teardown's report (watcher)
+      WatchRecord            of each test, CompileCall, SettingLeft (suite_watch, compile_calls)
+      TestFacts              plain data (facts, read), sent with the teardown's report (suite_watch)
     TestFacts of all tests   in the process that reports (report)
       summary                by cause, with the number of tests (summary)
       Verdict                regressions and improvements (judge, verdict) since the file (baseline)

@@ -156,10 +156,10 @@ def _lost_calls(
     changes: dict[str, list[AuditChange]] = {}
     for test in compared:
         old = set(before.tests[test].calls)
-        if len(now[test]) >= len(old):
+        if len(now[test]) >= len(old):  # it calls something else instead
             continue
-        # Fewer callers over the whole run: no other test makes the call now.
         for key in sorted(old - now[test]):
+            # Fewer callers over the whole run: no other test makes this call instead.
             if callers[key] < callers_before[key]:
                 file, _, name = key.partition(" | ")
                 text = f"no longer compiled, or no longer called: {name} in {file}"

@@ -182,7 +182,7 @@ def _causes(record: WatchRecord, compiles: bool) -> list[Cause]:
             guard_place=_guard_place(each),
         )
         for each in again
-        if (each.file, each.function) not in limited
+        if (each.file, each.function) not in limited  # report only the limit
     ]
     explained: set[tuple[str, str | int]] = {(each.file, each.function) for each in causes}
     explained |= {(each.file, each.line) for each in causes if each.file}  # lambdas have no name

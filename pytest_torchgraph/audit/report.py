@@ -86,7 +86,7 @@ class AuditReport:
         test = report.nodeid
         self._tests.add(test)
         if report.when == "setup":
-            self._facts.pop(test, None)
+            self._facts.pop(test, None)  # of an earlier run, if the test is repeated
             file, line, name = report.location
             name = name.rpartition(".")[2].partition("[")[0]
             self._places[test] = f"{file}:{(line or 0) + 1} {name}"
@@ -313,7 +313,7 @@ def refuse(config: pytest.Config, reason: str) -> None:
         reason: the reason why torch is not supported.
 
     Raises:
-        pytest.UsageError: if the mode is not "show".
+        pytest.UsageError: if the mode is "record" or "check".
     """
     mode = config.option.torchgraph_audit or ""
     if mode not in ("", "show"):

@@ -47,7 +47,7 @@ class Seen:
 
 
 class SuiteWatch:
-    """Watches one test after the other.
+    """A watch over a suite, one test at a time.
 
     Args:
         isolated: if True, reset Dynamo before each test, so that it forgets what it compiled.
@@ -122,6 +122,7 @@ class SuiteWatch:
         try:
             yield
         finally:
+            # Calls of `torch.compile` and changed settings of the fixture are not the test's.
             del self._calls[calls:]
             self._look("")
             after = self._record()

@@ -153,7 +153,7 @@ def _is_empty(program: Program) -> bool:
 def _counts_alone(
     pairs: Sequence[tuple[tuple[int, ...], Program, Program]], options: argparse.Namespace
 ) -> str:
-    """Return a note if one file has graphs and the other only op counts, which are compared."""
+    """Return a note if only op counts are compared because one file has no graphs; else ""."""
     for _, *documents in pairs:
         before, after = documents
         if (before.graphs and after.counts) or (before.counts and after.graphs):

@@ -9,7 +9,7 @@
 
 Only `show --cost` and `--heat=flops` of render and export import torch, for its FLOP formulas.
 
-Exit codes are those of the `diff` utility: 0 if nothing differs, 1 if something differs, 2 for
+The exit codes follow the `diff` utility: 0 if nothing differs, 1 if something differs, 2 for
 trouble.
 
 Each command is a module beside this one. Its `add_command` declares the arguments, and its `run`

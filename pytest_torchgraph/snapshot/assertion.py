@@ -8,7 +8,7 @@ This module and its neighbours replace the parts of syrupy that do not work for 
 - failing: syrupy turns every exception into "does not match"; here it is raised;
 - memory: syrupy keeps both texts of every comparison until the session ends;
 - cleaning up: `--snapshot-update` deletes the snapshots of tests that did not reach their
-  assertion. `cleanup` hides files with our suffix from it.
+  assertion. `hide_from_cleanup` hides files with our suffix from it.
 
 Private names used here, the same in syrupy 5.3 to 7: `config._syrupy`, and of `SnapshotAssertion`
 `_assert`, `_serialize`, `_custom_index`, `_executions`, `_execution_results`.
@@ -77,7 +77,7 @@ class GraphExtension(SingleFileSnapshotExtension):
         return read_text(Path(snapshot_location))
 
     def matches(self, *, serialized_data: Any, snapshot_data: Any) -> bool:
-        """Return True if the texts are equal; graphs with other texts are compared later."""
+        """Return True if the texts are equal. Otherwise the graphs are compared later."""
         from .compare import same_text
 
         return same_text(snapshot_data, serialized_data)
@@ -227,6 +227,7 @@ class GraphSnapshot(SnapshotAssertion):
         result, files = self._look()
         location = os.path.abspath(result.snapshot_location)
         self._record.compared.append(location)
+        # syrupy would turn the exception into "does not match".
         error, result.exception = result.exception, None
         try:
             if error is not None:
@@ -242,6 +243,7 @@ class GraphSnapshot(SnapshotAssertion):
             return result.success
         finally:
             self._program = None
+            # syrupy keeps each result until the session ends: do not keep both texts.
             result.asserted_data = result.recalled_data = None
 
     def _look(self) -> tuple[AssertionResult, ReleaseFiles]:
@@ -272,6 +274,7 @@ class GraphSnapshot(SnapshotAssertion):
             how = "created" if failed.is_new else "updated"
             change = summary.describe(failed, self._detail)
         elif not same_text:
+            # Equal graphs in another text: rewrite the file only for new names or added facts.
             stored = str(result.recalled_data)
             change = summary.renamed(stored, self._current, self._detail)
             how = "renamed" if change else how

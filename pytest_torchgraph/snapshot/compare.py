@@ -4,7 +4,7 @@
     compare       the graphs; for ranks, pair by pair of classes
     Comparison    a failed comparison with its difference, for the report
 
-The module knows graphs and texts, but neither pytest nor syrupy.
+The module handles graphs and texts, and is independent of pytest and syrupy.
 """
 
 from __future__ import annotations
@@ -300,6 +300,7 @@ def _compare(stored: Program, now: Program, detail: Detail) -> tuple[str, tuple[
             "the captured graphs are not those that are stored",
             (f"stored:  {_listing(before)}", f"now:     {_listing(after)}"),
         )
+    # `Graph.__eq__` compares the dataflow; `strict` adds strides and devices.
     if any(old != new for old, new in zip(before, after, strict=True)):
         return "", (ONLY_FLOATS,) if only_floats_differ(before, after) else ()
     if detail == "full" and any(

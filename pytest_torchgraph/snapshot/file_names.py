@@ -219,6 +219,7 @@ class ReleaseFiles:
     @property
     def next(self) -> tuple[str, Path] | None:
         """File that can make `own` redundant, with its release; `None` if there is none."""
+        # Only the next file counts: a release in between may store another graph later.
         is_first = self.running == self.releases.first
         return None if is_first or self.own is None else self.order[1]
 

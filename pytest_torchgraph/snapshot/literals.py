@@ -1,7 +1,7 @@
 """Find the string literal of a call in a test's source, and replace its content.
 
-Positions are those of `ast`: lines from 1, columns in bytes of UTF-8. The module knows neither
-pytest nor graphs.
+Positions are those of `ast`: lines from 1, columns in bytes of UTF-8. The module is
+independent of pytest and of graphs.
 """
 
 from __future__ import annotations

@@ -129,7 +129,7 @@ class SavedUpdate:
         return saved
 
     def _check(self) -> None:
-        """Refuse values of wrong types, texts that are not graphs, and paths of other files.
+        """Refuse wrong types, texts that are not graphs, and paths that are not stored graphs.
 
         Raises:
             ValueError: with the invalid value. A `GraphFormatError` has the position in the text.

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 PRUNE = "--torchgraph-prune"
 
 BY_CAUSE = ("renamed", "extended")
-"""Outcomes of an update for files whose graphs are equal. Many such files are counted by cause."""
+"""Outcomes of an update for files whose graphs are equal. Many of them are counted by cause."""
 
 MOST = 10
 """Maximum number of replaced, renamed or unchanged files to list.

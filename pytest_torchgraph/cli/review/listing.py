@@ -56,7 +56,7 @@ def markdown(waiting: Waiting) -> Iterator[str]:
 
 
 def data(waiting: Waiting) -> dict[str, Any]:
-    """Return all causes as JSON values, including causes already accepted."""
+    """Return the chosen causes and updates as JSON values, including accepted causes."""
     states = waiting.states()
     return {
         "directory": waiting.directory,
