@@ -8,7 +8,7 @@ Data flow. Under pytest-xdist, a worker runs the test and the controller reports
     TestFacts of all tests   in the process that reports (report)
       summary                by cause, with the number of tests (summary)
       Verdict                regressions and improvements (judge, verdict) since the file (baseline)
-    Outcome                  all of it, for the files and pages of a run (outcome)
+    AuditOutcome             all of it, for the files and pages of a run (verdict)
 """
 
 from __future__ import annotations

@@ -137,7 +137,7 @@ class Entry:
             "backwards": self.backwards,
             "backends": list(self.backends),
             "shared": self.shared,
-            "compiles": self.compiles and not self.graphs,
+            "compiles": self.compiles and not self.graphs,  # implied by a graph
             "nested": self.nested,
             "causes": dict(self.causes),
             "calls": list(self.calls),
@@ -315,6 +315,7 @@ def _merged(
                 merged[key] = both(merged[key], entry) if key in changed else entry
                 changed.add(key)
         for key in before.keys() - shard.keys():
+            # This shard removed the entry: remove it unless another shard changed it.
             if merged.get(key) == before[key]:
                 del merged[key]
     return merged

@@ -34,9 +34,10 @@ def compile_call(frame: FrameType | None) -> CompileCall | None:
     call = None
     while frame is not None:
         file = frame.f_code.co_filename
+        # All further frames belong to pytest.
         if str(frame.f_globals.get("__name__")).partition(".")[0] in _RUNNERS:
             break
-        if frame.f_code.co_name == "<module>":
+        if frame.f_code.co_name == "<module>":  # at import time, not in a test
             return None
         if call is None and is_torch_file(file):
             if not _is_way_in(file):
@@ -72,6 +73,7 @@ class SettingsLeft:
         for name, (before, after) in self._changes.take().items():
             first = self._first.setdefault(name, before)
             old, _, by = self._left.pop(name, (before, None, test))
+            # A test that restores the first or the previous value leaves nothing changed.
             if by and not same(after, first) and not same(after, old):
                 self._left[name] = (old, after, by)
 

@@ -226,6 +226,7 @@ def _function_changes(old: Function, now: Function, *, all_ran: bool) -> tuple[s
     """
     if old.backends and now.backends and not set(old.backends) & set(now.backends):
         return f"another backend: {_names(old.backends)} -> {_names(now.backends)}", ""
+    # Another `nested_graph_breaks` setting changes op counts.
     if old.nested != now.nested or not now.ops:
         return "", ""
     # Test order may decide which variants of a function are compiled: with 8 rows and then 16, the

@@ -31,6 +31,7 @@ def rank_of_process(environ: Mapping[str, str]) -> str:
         environ: the environment, with `RANK` and `WORLD_SIZE` as set by torchrun.
     """
     rank, world = environ.get("RANK", ""), environ.get("WORLD_SIZE", "")
+    # `isdecimal` also accepts the digits of other scripts.
     if not (rank.isascii() and rank.isdecimal() and world.isascii() and world.isdecimal()):
         return ""
     return f"rank-{int(rank)}-of-{int(world)}" if int(rank) < int(world) != 1 else ""

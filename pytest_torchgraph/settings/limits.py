@@ -75,6 +75,7 @@ def checked(name: str, value: Any, where: str, base: Path) -> Any:
     optional = name != "min_graphs"
     if value is None and optional:
         return None
+    # A bool is an int: refuse `max_graphs=True`.
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         kind = "an int of at least 0, or None" if optional else "an int of at least 0"
         raise pytest.UsageError(f"{where}: {name}={value!r} must be {kind}")
@@ -94,7 +95,7 @@ def _places(value: Any, base: Path) -> tuple[str, ...]:
         paths = [start / str(place) for start in (base, Path.cwd())]
         there = next((path for path in paths if path.exists()), None)
         if there is None:
-            roots(place)
+            roots(place)  # raises if it is not a package either
         found.append(str(place if there is None else there.absolute()))
     return tuple(found)
 

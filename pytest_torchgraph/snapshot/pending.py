@@ -149,6 +149,7 @@ class SavedUpdate:
         for name, found in self.digests.items():
             if not isinstance(found, str | None):
                 raise ValueError(f"{name!r} has no digest")
+        # A refused update writes nothing, so its paths need no check.
         if self.refused:
             return
         if self.target not in self.digests:

@@ -173,6 +173,7 @@ def _reason(run: RunRecord, exitstatus: int) -> str:
     for text in getattr(config.option, "override_ini", None) or ():
         if text.startswith("python_"):
             return f"-o {text} was given, so not all tests ran"
+    # Paths from the ini value `testpaths` are the whole suite, not a selection.
     if config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
         for argument in config.args:
             if "::" in argument or (config.invocation_params.dir / argument).is_file():

@@ -339,7 +339,7 @@ def find_directories(given: Sequence[Path]) -> tuple[Path, ...]:
     """
     for directory in given:
         if not directory.is_dir():
-            directory.stat()
+            directory.stat()  # raises OSError for a missing directory
             raise TorchGraphError(f"{directory} is a file: name the directory that a run wrote")
     if given:
         return tuple(given)
@@ -383,6 +383,7 @@ def read_waiting(*directories: Path, root: Path | None = None) -> Waiting:
     there = []
     for file, update in saved:
         try:
+            # A refused update writes nothing, so its paths need no check.
             for name in () if update.refused else update.digests:
                 inside(home / name, home)
             there.append((file, update))
