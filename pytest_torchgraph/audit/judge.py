@@ -244,7 +244,9 @@ def _function_changes(old: Function, now: Function, *, all_ran: bool) -> tuple[s
 
 
 def merged_functions(before: ReleaseSection, now: Mapping[str, Function]) -> dict[str, Function]:
-    """Return the functions to record: this run's, merged with variants due to test order.
+    """Return the functions to record: the baseline's, updated from this run.
+
+    A function that differs only because of test order keeps the variants of both.
 
     Args:
         before: the baseline.
