@@ -1,4 +1,4 @@
-"""`show FILE`: print the graphs of a file as text or in another form, their costs, or collectives."""
+"""`show FILE`: print graphs of a file as text or in another form, their costs, or collectives."""
 
 from __future__ import annotations
 
