@@ -1,15 +1,14 @@
-"""What `torch.compile` does in a suite that nobody has changed: `--torchgraph-audit`.
+"""Report what `torch.compile` does in an unmodified test suite: `--torchgraph-audit`.
 
-How data flow; under pytest-xdist a worker runs the test and the controller reports:
+Data flow. Under pytest-xdist, a worker runs the test and the controller reports:
 
     torch's trace, calls of torch.compile, torch's settings
-      WatchRecord            of each test, CompileCall, SettingLeft (suite_watch, compile_calls,
-                             settings_left)
-      TestFacts              plain data (facts, read), with the teardown's report (watcher)
+      WatchRecord            of each test, CompileCall, SettingLeft (suite_watch, compile_calls)
+      TestFacts              plain data (facts, read), sent with the teardown's report (suite_watch)
     TestFacts of all tests   in the process that reports (report)
       summary                by cause, with the number of tests (summary)
-      Verdict                what is worse or better (judge, verdict) than in the file (baseline)
-    Outcome                all of it, which the files and pages of a run read (outcome)
+      Verdict                regressions and improvements (judge, verdict) since the file (baseline)
+    AuditOutcome             all of it, for the files and pages of a run (verdict)
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ def install(config: pytest.Config) -> None:
     """Register the plugin that watches and, unless in a worker, the one that reports.
 
     Raises:
-        pytest.UsageError: where the baseline cannot be read, and where torch is too old for what
-            was asked: a check of nothing must not look like one of everything.
+        pytest.UsageError: if the baseline cannot be read, or if torch is too old for the requested
+            mode: a check that compared nothing must not look like a full check.
     """
     if reason := why_unsupported():
         from .report import refuse

@@ -1,7 +1,7 @@
-"""The baseline of an audit: a JSON file with a line for each compiled function and each test.
+"""The baseline of an audit: a JSON file with one line per compiled function and per test.
 
-It has a section for each release of torch, and every line is sorted, so that recording twice gives
-the same bytes and two branches that each add a test change different lines.
+The file has one section per torch release. All lines are sorted, so recording twice writes the same
+bytes, and two branches that each add a test change different lines.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from .facts import TestFacts
 VERSION = 2
 _MARK = "torchgraph-audit"
 _END = "end"
-"""The key of the last line, which never changes: else a test behind the last one changed two."""
+"""Key of the last line, which never changes: appending a test would otherwise change two lines."""
 _E = TypeVar("_E")
 
 
 class BaselineError(TorchGraphError):
-    """A file is no baseline. The message says where, and what to do."""
+    """The file is not a valid baseline. The message names the position and the remedy."""
 
 
 class OldBaselineError(BaselineError):
-    """A baseline of pytest-torchgraph 0.2, which compared tests alone."""
+    """A baseline of pytest-torchgraph 0.2, which compared only tests."""
 
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """What the baseline has about one compiled function, over all tests; see `FunctionFacts`.
+    """A compiled function in the baseline, merged over all tests; see `FunctionFacts`.
 
     Attributes:
-        ops, backends, backward, nested: as there.
+        ops, backends, backward, nested: as in `FunctionFacts`.
     """
 
     ops: tuple[int, ...] = ()
@@ -44,7 +44,7 @@ class Function:
     nested: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """As it is written: what is empty is left out."""
+        """Return the JSON values, without empty ones."""
         values = {
             "ops": list(self.ops),
             "backends": list(self.backends),
@@ -55,10 +55,10 @@ class Function:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Function:
-        """The entry that was written.
+        """Restore the entry from `to_json`.
 
         Raises:
-            AttributeError, TypeError, ValueError: for anything else.
+            AttributeError, TypeError, ValueError: if the values are malformed.
         """
         _need_known(values, "ops", "backends", "backward", "nested")
         return cls(
@@ -83,7 +83,7 @@ def _need_known(values: Mapping[str, Any], *names: str) -> None:
 
 
 def functions_of(facts: Iterable[TestFacts]) -> dict[str, Function]:
-    """What tests did with each function, all of them together."""
+    """Merge the facts of all tests about each function."""
     functions: dict[str, Function] = {}
     for test in facts:
         for each in test.functions:
@@ -94,13 +94,13 @@ def functions_of(facts: Iterable[TestFacts]) -> dict[str, Function]:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What the baseline has about one test; see `TestFacts`.
+    """A test in the baseline; see `TestFacts`.
 
     Attributes:
-        graphs, ops, backwards, backends, shared: as there.
-        compiles, nested: as there.
-        causes: how often each cause happened, by what identifies it.
-        calls: the compiled callables that the test itself called, in the order of their keys.
+        graphs, ops, backwards, backends, shared: as in `TestFacts`.
+        compiles, nested: as in `TestFacts`.
+        causes: the count of each cause, by `Cause.key`.
+        calls: the keys of the compiled callables that the test itself called, sorted.
     """
 
     graphs: int = 0
@@ -115,7 +115,7 @@ class Entry:
 
     @classmethod
     def of(cls, facts: TestFacts) -> Entry:
-        """The entry of a test."""
+        """Return the entry for the facts of a test."""
         causes = {cause.key: cause.count for cause in facts.causes}
         return cls(
             facts.graphs,
@@ -130,14 +130,14 @@ class Entry:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """As it is written: what is zero or empty is left out, but for the graphs."""
+        """Return the JSON values, without zeros and empty ones; `graphs` is always included."""
         values = {
             "graphs": self.graphs,
             "ops": self.ops,
             "backwards": self.backwards,
             "backends": list(self.backends),
             "shared": self.shared,
-            "compiles": self.compiles and not self.graphs,
+            "compiles": self.compiles and not self.graphs,  # implied by a graph
             "nested": self.nested,
             "causes": dict(self.causes),
             "calls": list(self.calls),
@@ -146,10 +146,10 @@ class Entry:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Entry:
-        """The entry that was written.
+        """Restore the entry from `to_json`.
 
         Raises:
-            TypeError, ValueError: for anything else.
+            TypeError, ValueError: if the values are malformed.
         """
         _need_known(values, "graphs", "ops", "backwards", "backends", "shared", *_LATER)
         graphs = int(values["graphs"])
@@ -171,11 +171,11 @@ _LATER = ("compiles", "nested", "causes", "calls")
 
 @dataclass
 class ReleaseSection:
-    """What the baseline has about one release of torch.
+    """The section of the baseline for one torch release.
 
     Attributes:
-        tests: the entries of tests, by their ids.
-        functions: those of compiled functions, by their keys.
+        tests: the entries of tests, by test id.
+        functions: the entries of compiled functions, by key.
     """
 
     tests: dict[str, Entry] = field(default_factory=dict)
@@ -183,7 +183,7 @@ class ReleaseSection:
 
 
 Baseline = dict[str, ReleaseSection]
-"""The sections, by release as `major.minor`."""
+"""Sections by torch release, as `major.minor`."""
 
 
 def read(path: Path, *, pytest: str = "pytest") -> Baseline:
@@ -191,10 +191,10 @@ def read(path: Path, *, pytest: str = "pytest") -> Baseline:
 
     Args:
         path: the file.
-        pytest: the command that starts the run whose baseline it is.
+        pytest: the command that starts the run that the baseline belongs to, for messages.
 
     Raises:
-        BaselineError: where there is no file, or it is not a baseline.
+        BaselineError: if the file does not exist or is not a baseline.
     """
     from ..snapshot.files import read_bytes
 
@@ -240,10 +240,12 @@ def _entries(values: Mapping[str, Any], read_entry: Callable[[Any], _E]) -> dict
 
 
 def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object of the file. A merge that keeps both sides may leave a test twice.
+    """Return a JSON object of the file, refusing duplicate keys.
+
+    A merge that keeps both sides may leave a test twice.
 
     Raises:
-        ValueError: for a key that is there twice.
+        ValueError: if a key occurs twice.
     """
     found = dict(pairs)
     if len(found) < len(pairs):
@@ -254,13 +256,13 @@ def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _conflict(text: str) -> int:
-    """The first line that git wrote into it, 0 for none."""
+    """Return the line number of the first conflict marker of git; 0 if there is none."""
     lines = enumerate(text.splitlines(), 1)
     return next((number for number, line in lines if line.startswith("<<<<<<< ")), 0)
 
 
 def to_text(baseline: Baseline) -> str:
-    """The text of a baseline: the same for equal ones."""
+    """Return the text of a baseline; equal baselines have equal texts."""
     lines = [f'{{"{_MARK}": {VERSION},', '"torch": {']
     sections = sorted(baseline.items(), key=lambda item: [*map(int, item[0].split("."))])
     for number, (release, section) in enumerate(sections):
@@ -278,15 +280,15 @@ def _lines(entries: Mapping[str, Entry | Function]) -> Iterator[str]:
 
 
 def merge(shards: Sequence[Baseline], base: Baseline | None = None) -> Baseline:
-    """The baseline of a run that several CI shards shared.
+    """Merge the baselines recorded by several CI shards of one run.
 
-    Each shard has recorded the tests that it ran, and kept all others as they were in the base. So
-    an entry that differs from the base is new, and a test that one of them has no more is gone. Of
-    two shards that recorded the same test, the last one counts.
+    Each shard recorded the tests that it ran and kept all other entries of the base. An entry that
+    differs from the base is therefore new, and an entry missing from any shard is gone. If two
+    shards recorded the same test, the last shard wins.
 
     Args:
-        shards: what each of them recorded.
-        base: the baseline from which all of them began; None where there was none.
+        shards: the baselines recorded by the shards.
+        base: the baseline that all shards started from; `None` if there was none.
     """
     merged: Baseline = {}
     for release in {release for shard in shards for release in shard}:
@@ -304,7 +306,7 @@ def merge(shards: Sequence[Baseline], base: Baseline | None = None) -> Baseline:
 def _merged(
     shards: Sequence[Mapping[str, _E]], before: Mapping[str, _E], both: Callable[[_E, _E], _E]
 ) -> dict[str, _E]:
-    """The entries of shards; `both` decides about one that several of them have changed."""
+    """Merge the entries of shards; `both` merges two changed entries with the same key."""
     merged = {key: entry for shard in shards for key, entry in shard.items()}
     changed: set[str] = set()
     for shard in shards:
@@ -313,6 +315,7 @@ def _merged(
                 merged[key] = both(merged[key], entry) if key in changed else entry
                 changed.add(key)
         for key in before.keys() - shard.keys():
+            # This shard removed the entry: remove it unless another shard changed it.
             if merged.get(key) == before[key]:
                 del merged[key]
     return merged

@@ -1,4 +1,4 @@
-"""The places of `torch.compile` calls in tests, and settings of torch that tests leave changed."""
+"""Locations of `torch.compile` calls in tests, and torch settings that tests leave changed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..torch_private import ConfigChanges, same
 from .facts import SettingLeft
 
 _WAYS_IN = ("__init__.py", "_compile.py", "_dynamo", "compiler", "nn/modules/module.py")
-"""The files of torch that a call of the user's passes through."""
+"""The files of torch between the user's code and `torch.compile`."""
 _RUNNERS = ("_pytest", "pluggy")
 
 
@@ -27,16 +27,17 @@ class CompileCall(NamedTuple):
 
 
 def compile_call(frame: FrameType | None) -> CompileCall | None:
-    """The call that a frame of torch is inside of; None where it is no test's.
+    """Return the `torch.compile` call of a test that a frame of torch belongs to.
 
-    That is a use of torch's own, and a decorator that runs while a module is imported.
+    Return `None` for torch's own calls, and for a decorator that runs while a module is imported.
     """
     call = None
     while frame is not None:
         file = frame.f_code.co_filename
+        # All further frames belong to pytest.
         if str(frame.f_globals.get("__name__")).partition(".")[0] in _RUNNERS:
             break
-        if frame.f_code.co_name == "<module>":
+        if frame.f_code.co_name == "<module>":  # at import time, not in a test
             return None
         if call is None and is_torch_file(file):
             if not _is_way_in(file):
@@ -52,13 +53,14 @@ def _is_way_in(file: str) -> bool:
 
 
 _LONGEST = 60
-"""How many characters of a value are shown."""
+"""Maximum length of a displayed value, in characters."""
 
 
 class SettingsLeft:
-    """What the tests of this process leave changed in torch's config modules.
+    """Settings in torch's config modules that the tests of this process leave changed.
 
-    What a fixture of wider scope changes is meant for all tests that use it, and is no test's.
+    A change by a fixture of wider scope is not attributed to a test: it is meant for all tests that
+    use the fixture.
     """
 
     def __init__(self) -> None:
@@ -67,15 +69,16 @@ class SettingsLeft:
         self._left: dict[str, tuple[Any, Any, str]] = {}
 
     def look(self, test: str) -> None:
-        """Take note of what changed since the last look, in a test; "" for what is no test's."""
+        """Attribute all changes since the last look to a test; "" if they belong to no test."""
         for name, (before, after) in self._changes.take().items():
             first = self._first.setdefault(name, before)
             old, _, by = self._left.pop(name, (before, None, test))
+            # A test that restores the first or the previous value leaves nothing changed.
             if by and not same(after, first) and not same(after, old):
                 self._left[name] = (old, after, by)
 
     def all(self) -> list[SettingLeft]:
-        """The settings that are still changed, by name."""
+        """Return the settings that are still changed, sorted by name."""
         return [
             SettingLeft(name, _text(old), _text(now), test)
             for name, (old, now, test) in sorted(self._left.items())
@@ -85,6 +88,6 @@ class SettingsLeft:
 def _text(value: Any) -> str:
     try:
         text = repr(value)
-    except Exception:  # of a class of the user's
+    except Exception:  # the `__repr__` of a user's class may raise
         text = type(value).__name__
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"

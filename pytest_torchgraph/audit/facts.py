@@ -1,8 +1,8 @@
-"""What one test compiled, as plain data: counts, and causes with an identity that is stable.
+"""Facts about one test as plain data: counts, and causes with a stable identity.
 
-A cause is the same one in another test, run and checkout. The number of its line is not part of
-what identifies it, since lines are inserted above; the text of the line is. Neither is the reason
-for a recompilation, whose words depend on what ran before.
+A cause is the same in every test, run and checkout. Its identity contains the text of the code line
+but not the line number, which changes when lines are inserted above. It excludes the reason for a
+recompile, because the wording depends on what ran before.
 """
 
 from __future__ import annotations
@@ -12,36 +12,37 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, NamedTuple
 
 CauseKind = Literal["break", "recompile", "limit", "bypass", "eager", "nothing"]
-"""What happened.
+"""Kinds of causes.
 
 - `break`: a graph break.
 - `recompile`: code was compiled again.
-- `limit`: code was compiled too often, and ran eagerly from then on.
-- `bypass`: a graph is in none of torch.compile's caches, and is compiled anew in every process.
-- `eager`: a call of a compiled callable ran eagerly, though the test compiled something.
-- `nothing`: a test called a compiled callable, or `torch.compile` alone, and nothing was compiled
+- `limit`: code reached the recompile limit and ran eagerly from then on.
+- `bypass`: no cache of torch.compile can store the graph, so every process compiles it anew.
+- `eager`: a call of a compiled callable ran eagerly, although the test compiled something.
+- `nothing`: a test called a compiled callable, or only `torch.compile`, and nothing was compiled
   or ran compiled.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """One thing that happened in a test, how often it did.
+    """An event in a test, with its count.
 
     Attributes:
         kind: see `CauseKind`.
-        file, function: where; "" for what has no place. The file is relative to pytest's rootdir.
-        text: Dynamo's class of graph breaks, the op that a cache refuses, or the reason; "" for a
-            recompilation.
-        code: the line of code at a graph break or a refused op, "" for all others.
-        line: its number, or that of the function. Not part of the identity.
-        count: how often.
-        shared: whether it happened because another test had compiled the code before: it is not
-            there in another order of the tests. Not part of the identity.
-        guard: of a recompilation, what changed, as `self.calls: was 0, is 1`; "" where that is not
-            known. Not part of the identity: it depends on what ran before.
-        guard_place: the line that made that guard, as `file:line function`; "" for none. Not part
-            of the identity.
+        file, function: the location; "" for a cause without one. The file is relative to pytest's
+            rootdir.
+        text: Dynamo's class of the graph break, the op that a cache refuses, or the reason; ""
+            for a recompile.
+        code: the line of code of a graph break or a refused op; "" for other kinds.
+        line: the number of that line, or else of the function. Not part of the identity.
+        count: the number of occurrences.
+        shared: True if it happened only because another test had compiled the code before. It
+            disappears in another test order. Not part of the identity.
+        guard: for a recompile, the change that failed the guard, as `self.calls: was 0, is 1`; ""
+            if unknown. Not part of the identity, because it depends on what ran before.
+        guard_place: the line that installed the guard, as `file:line function`; "" if there is
+            none. Not part of the identity.
     """
 
     kind: CauseKind
@@ -57,17 +58,17 @@ class Cause:
 
     @property
     def key(self) -> str:
-        """What identifies it, as the baseline has it."""
+        """Identity of the cause, as the baseline stores it."""
         return " | ".join(filter(None, (self.kind, self.file, self.function, self.text, self.code)))
 
 
 class SettingLeft(NamedTuple):
-    """A setting that a test changed, and that nobody put back.
+    """A setting that a test changed and did not restore.
 
     Attributes:
         name: its full name, as `torch._dynamo.config.suppress_errors`.
         before, after: the values, as text.
-        test: the id of the first test that left it so.
+        test: the id of the first test that left it changed.
     """
 
     name: str
@@ -78,16 +79,16 @@ class SettingLeft(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FunctionFacts:
-    """What a test did with one function or module that is compiled.
+    """Facts about one compiled function or module in a test.
 
     Attributes:
         key: its identity: the file, relative to pytest's rootdir, and the name.
-        line: where it begins. Not part of the identity.
-        called: whether the test itself called it as a compiled callable. A function that Dynamo
-            compiles by itself behind a graph break, and what fixtures of wider scope call, is not.
-        ops: the number of ops of each graph that was compiled here, each number once.
-        backends: the backends that it was given to.
-        backward: whether a backward of one of its graphs ran.
+        line: its first line. Not part of the identity.
+        called: True if the test itself called it as a compiled callable. False for a function that
+            Dynamo compiles by itself after a graph break, and for calls by fixtures of wider scope.
+        ops: the op counts of the graphs compiled for it, without duplicates.
+        backends: the backends that compiled it.
+        backward: True if a backward of one of its graphs ran.
         nested: see `TestFacts`.
     """
 
@@ -101,44 +102,45 @@ class FunctionFacts:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> FunctionFacts:
-        """The facts of what `TestFacts.to_json` gave."""
+        """Restore the facts from an element of `TestFacts.to_json()["functions"]`."""
         lists = {name: tuple(values[name]) for name in ("ops", "backends")}
         return cls(**{**values, **lists})
 
     @property
     def place(self) -> str:
-        """The place, as `file:line name`."""
+        """Location, as `file:line name`."""
         file, _, name = self.key.partition(" | ")
         return f"{file}:{self.line} {name}"
 
 
 @dataclass(frozen=True, slots=True)
 class TestFacts:
-    """What one test compiled, from the setup of its fixtures to their teardown.
+    """Facts about one test, from the setup of its fixtures to their teardown.
 
     Attributes:
-        calls: how often compiled callables were called.
-        graphs: how many frames were compiled into a graph.
-        backwards: how many backward graphs ran.
-        ops: how many ops the graphs hold, as Dynamo counts them.
-        seconds: how long compiling took.
-        compiles: whether anything was compiled, or ran that had been compiled before.
-        causes: what went wrong.
-        frames: the code that was compiled, each as `file:line function`.
+        calls: the number of calls of compiled callables.
+        graphs: the number of frames compiled into a graph.
+        backwards: the number of backward graphs that ran.
+        ops: the number of ops in the graphs, as Dynamo counts them.
+        seconds: the compile time.
+        compiles: True if anything was compiled, or if code compiled earlier ran.
+        causes: the problems found.
+        frames: the compiled code, each frame as `file:line function`.
         callables: the compiled callables that were called, each as `file:line name`.
         backends: the names of their backends.
-        shared: whether the test ran code, or compiled code again, that another test had compiled
-            first, or set up a fixture of wider scope that uses compiled code: what it does depends
-            on the tests before it.
-        nested: whether Dynamo resumed inside of called functions (`nested_graph_breaks`). Where it
-            does not, a break in a called function is met once for each caller, and code that two
-            of them call is compiled once: counts of breaks and ops are others.
-        eager_calls: how many of the calls ran no compiled code: they ran eagerly, or raised.
-        frame_seconds: how long compiling each of the frames took.
-        functions: what it did with each function that is compiled.
+        shared: True if the test depends on the tests before it: it ran or recompiled code that
+            another test had compiled first, or set up a fixture of wider scope that uses compiled
+            code.
+        nested: True if Dynamo resumed inside called functions (`nested_graph_breaks`). Without
+            it, Dynamo meets a break in a called function once per caller, and compiles code shared
+            by two callers only once, so the counts of breaks and ops differ.
+        eager_calls: the number of calls that ran no compiled code, because they ran eagerly or
+            raised.
+        frame_seconds: the compile time of each frame, in seconds.
+        functions: the facts about each compiled function.
     """
 
-    __test__ = False  # the name begins as that of a test class
+    __test__ = False  # pytest would collect a class named Test*
 
     calls: int = 0
     graphs: int = 0
@@ -158,21 +160,21 @@ class TestFacts:
 
     @property
     def uses_compile(self) -> bool:
-        """Whether the test called `torch.compile`, or anything that was given to it."""
+        """True if the test called `torch.compile` or a compiled callable."""
         return bool(self.calls or self.graphs or self.causes)
 
     @property
     def called(self) -> tuple[str, ...]:
-        """The keys of the compiled callables that the test itself called."""
+        """Keys of the compiled callables that the test itself called."""
         return tuple(each.key for each in self.functions if each.called)
 
     def to_json(self) -> dict[str, Any]:
-        """The facts as values that json can hold."""
+        """Return the facts as JSON-compatible values."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> TestFacts:
-        """The facts of what `to_json` gave, also after a way through json."""
+        """Restore the facts from `to_json`, before or after a round trip through JSON."""
         made: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list | tuple) else value
             for name, value in values.items()

@@ -1,12 +1,12 @@
-"""What became worse since the baseline, and what became better.
+"""Comparison of an audited run with its baseline: regressions and improvements.
 
-Each thing is compared where it does not depend on the order of the tests: a false alarm makes
-people switch a check off.
+Each fact is compared only where it does not depend on test order, because false alarms make
+people disable a check.
 
     compiled functions   over the whole run: ops of their graphs, backend, backward
-    every test           causes that the whole baseline has nowhere; what it calls compiled
-    a test that shares   nothing more: which test compiles shared code is a matter of order
-    all others           counts of causes, ops and backward graphs, backends
+    every test           causes that appear nowhere in the baseline; its compiled callables
+    a test that shares   nothing more: test order decides which test compiles shared code
+    all other tests      counts of causes, ops and backward graphs; backends
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from .summary import describe
 
 @dataclass(frozen=True, slots=True)
 class AuditChange:
-    """One thing that differs in one test.
+    """A difference from the baseline in one test.
 
     Attributes:
         test: the id of the test.
-        text: what differs, the same for the same thing in another test.
-        place: the code, as `file:line function`, where the text does not name it.
-        cause: the cause that is new or more frequent, None where something else differs.
+        text: the difference, worded identically if it occurs in another test.
+        place: the code, as `file:line function`, unless the text already names it.
+        cause: the new or more frequent cause; `None` if something else differs.
     """
 
     test: str
@@ -39,15 +39,16 @@ class AuditChange:
 
 @dataclass
 class Verdict:
-    """What differs from the baseline.
+    """All differences between a run and the baseline.
 
     Attributes:
-        worse, better: what became so.
-        new: the tests that call compiled code and are not in the baseline.
-        gone: the tests of the baseline that were not run.
-        renamed: old and new ids of tests that compile the same, one gone and one new.
-        vacuous: whether tests of the baseline were to run, and none was compared.
-        compared: what was compared.
+        worse, better: the regressions and the improvements.
+        new: the tests that call compiled code and are missing from the baseline.
+        gone: the tests of the baseline that did not run.
+        renamed: pairs of an old and a new test id. Both tests compile the same code; the old one
+            is gone and the new one is not in the baseline.
+        vacuous: True if the run should include tests of the baseline, but compared none.
+        compared: the number of tests and functions compared.
     """
 
     worse: list[AuditChange] = field(default_factory=list)
@@ -61,12 +62,12 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """How many tests and functions were compared with the baseline, and how.
+    """Number of tests and functions compared with the baseline, by kind of comparison.
 
     Attributes:
-        whole: the tests of which every count was compared.
-        shared: the tests that share compiled code, of which only calls and new causes were.
-        functions: the compiled functions, over all tests.
+        whole: the tests compared by every count.
+        shared: the tests that share compiled code, compared only by calls and new causes.
+        functions: the compiled functions, compared over all tests.
     """
 
     whole: int = 0
@@ -75,7 +76,7 @@ class Compared:
 
     @property
     def tests(self) -> int:
-        """All tests."""
+        """Number of all tests compared."""
         return self.whole + self.shared
 
 
@@ -90,11 +91,12 @@ def judge(
 
     Args:
         before: the baseline of the running release.
-        facts: of each test that calls compiled code.
-        passed: the ids of the tests that passed, or failed as expected. No others are compared.
-        places: where tests are, as `file:line`, for those that call nothing compiled any more.
-        missing: the tests of the baseline that are not there any more, and may have been renamed;
-            None for all that did not run.
+        facts: the facts of each test that calls compiled code.
+        passed: the ids of the tests that passed, or failed as expected. Only these are compared.
+        places: the locations of tests, as `file:line`, for tests that no longer call compiled
+            code.
+        missing: the tests of the baseline that no longer exist and may have been renamed; `None`
+            treats every test that did not run as missing.
     """
     places = places or {}
     seen = {cause.key for each in facts.values() for cause in each.causes}
@@ -115,11 +117,12 @@ def judge(
             text = "no longer uses torch.compile"
             worse = [AuditChange(test, text, places.get(test, ""))]
         elif of_test is not None:
-            if not _not_comparable(old, of_test):  # its own count of backward graphs is compared
+            # `_worse` compares this test's own count of backward graphs.
+            if not _not_comparable(old, of_test):
                 worse = [change for change in worse if change.text != NO_BACKWARD]
             worse += _worse(test, old, of_test, known, worse)
             if not worse:
-                # A break that is gone is why more ops are compiled.
+                # Removing a graph break also raises the op count: report only the break.
                 better = [*_better(test, old, of_test, seen)]
                 verdict.better += better or in_functions.better.get(test, [])
         verdict.worse += worse
@@ -141,10 +144,10 @@ def judge(
 def _lost_calls(
     before: ReleaseSection, facts: Mapping[str, TestFacts], passed: Collection[str]
 ) -> dict[str, list[AuditChange]]:
-    """What tests called compiled, and do not call compiled any more, by test.
+    """Return, by test, the callables that a test used to call compiled and no longer does.
 
-    A test that calls something else instead has lost nothing, and neither has one of whose calls
-    another test makes now: the result is kept for all of them, and the first one calls.
+    A test that calls something else instead has lost nothing. A call that moved to another test is
+    not lost either: a cached result is shared by all tests, and only the first one calls.
     """
     compared = [test for test in sorted(passed) if test in before.tests]
     now = {test: set(facts[test].called) if test in facts else set() for test in compared}
@@ -153,9 +156,10 @@ def _lost_calls(
     changes: dict[str, list[AuditChange]] = {}
     for test in compared:
         old = set(before.tests[test].calls)
-        if len(now[test]) >= len(old):
+        if len(now[test]) >= len(old):  # it calls something else instead
             continue
         for key in sorted(old - now[test]):
+            # Fewer callers over the whole run: no other test makes this call instead.
             if callers[key] < callers_before[key]:
                 file, _, name = key.partition(" | ")
                 text = f"no longer compiled, or no longer called: {name} in {file}"
@@ -165,11 +169,11 @@ def _lost_calls(
 
 @dataclass
 class _InFunctions:
-    """What differs in compiled functions over the run, by the tests that use them.
+    """Differences in compiled functions over the run, by the tests that use them.
 
     Attributes:
-        compared: the keys of the functions that were compared.
-        worse, better: what became so.
+        compared: the keys of the compared functions.
+        worse, better: the regressions and the improvements.
     """
 
     compared: set[str] = field(default_factory=set)
@@ -185,7 +189,8 @@ def _in_functions(
 ) -> _InFunctions:
     """Compare compiled functions over the run.
 
-    A new cause in a test that uses a function explains what else differs in it.
+    A function is skipped if one of its tests has a new cause, which explains every other
+    difference in the function.
     """
     result = _InFunctions()
     now = functions_of(facts.values())
@@ -212,21 +217,21 @@ NO_BACKWARD = "no backward graph ran any more"
 
 
 def _function_changes(old: Function, now: Function, *, all_ran: bool) -> tuple[str, str]:
-    """What is worse in a function, and what is better; "" for nothing.
-
-    Which variants of a function are compiled may depend on the order: with 8 rows and then 16 the
-    second is dynamic, and some of its graphs hold arithmetic on sizes. So a number of ops that is
-    missing says nothing by itself; only a new number in its place does.
+    """Return the regression and the improvement of a function; "" if there is none.
 
     Args:
-        old: what the baseline has.
-        now: what this run has.
-        all_ran: whether all tests ran that call it in the baseline.
+        old: the function in the baseline.
+        now: the function in this run.
+        all_ran: True if every test that calls it in the baseline ran.
     """
     if old.backends and now.backends and not set(old.backends) & set(now.backends):
         return f"another backend: {_names(old.backends)} -> {_names(now.backends)}", ""
+    # Another `nested_graph_breaks` setting changes op counts.
     if old.nested != now.nested or not now.ops:
         return "", ""
+    # Test order may decide which variants of a function are compiled: with 8 rows and then 16, the
+    # second graph is dynamic, and some of its graphs contain arithmetic on sizes. A missing op
+    # count is therefore no evidence by itself; only a new count in its place is.
     new, missing = set(now.ops) - set(old.ops), set(old.ops) - set(now.ops)
     counts = f"{_numbers(old.ops)} -> {_numbers(now.ops)}"
     if new and missing and min(new) < max(missing):
@@ -239,11 +244,13 @@ def _function_changes(old: Function, now: Function, *, all_ran: bool) -> tuple[s
 
 
 def merged_functions(before: ReleaseSection, now: Mapping[str, Function]) -> dict[str, Function]:
-    """The functions to record: those of this run, and what another order of tests explains.
+    """Return the functions to record: the baseline's, updated from this run.
+
+    A function that differs only because of test order keeps the variants of both.
 
     Args:
         before: the baseline.
-        now: what the run has.
+        now: the functions of this run.
     """
     functions = dict(before.functions)
     for key, function in now.items():
@@ -261,13 +268,13 @@ def _numbers(ops: tuple[int, ...]) -> str:
 def is_as_before(
     old: Entry, facts: TestFacts, known: Collection[str], seen: Collection[str]
 ) -> bool:
-    """Whether another order of the tests explains all that differs, so that `record` keeps a line.
+    """Return True if test order explains every difference, so `record` keeps the test's line.
 
     Args:
-        old: what the baseline has about the test.
-        facts: of the test now.
-        known: what identifies the causes of the whole baseline.
-        seen: the same of the whole run.
+        old: the test's entry in the baseline.
+        facts: the facts of the test in this run.
+        known: the keys of all causes in the baseline.
+        seen: the keys of all causes in this run.
     """
     if not _not_comparable(old, facts) or any(_better("", old, facts, seen)):
         return False
@@ -275,7 +282,10 @@ def is_as_before(
 
 
 def _new_causes(test: str, facts: TestFacts, known: Collection[str]) -> list[AuditChange]:
-    """The causes that the baseline has nowhere: what is tolerated once is, in whichever test."""
+    """Return the causes that appear nowhere in the baseline.
+
+    A cause recorded for one test is tolerated in every test.
+    """
     return [
         _of_cause(test, cause, facts)
         for cause in facts.causes
@@ -288,9 +298,9 @@ def _of_cause(test: str, cause: Cause, facts: TestFacts, more: str = "") -> Audi
 
 
 def _not_comparable(old: Entry, facts: TestFacts) -> bool:
-    """Whether counts may differ though the code is the same.
+    """Return True if counts may differ although the code is unchanged.
 
-    That is by the order of the tests, and by the setting `nested_graph_breaks`.
+    Test order and the setting `nested_graph_breaks` change counts.
     """
     return old.shared or facts.shared or old.nested != facts.nested
 
@@ -298,14 +308,14 @@ def _not_comparable(old: Entry, facts: TestFacts) -> bool:
 def _worse(
     test: str, old: Entry, facts: TestFacts, known: Collection[str], said: Collection[AuditChange]
 ) -> Iterator[AuditChange]:
-    """What is worse in a test; what follows from it is not said again.
+    """Yield the regressions of a test, without their consequences.
 
     Args:
         test: its id.
-        old: what the baseline has.
-        facts: of the test now.
-        known: what identifies the causes of the whole baseline.
-        said: what is said of the functions that it uses.
+        old: its entry in the baseline.
+        facts: the facts of the test in this run.
+        known: the keys of all causes in the baseline.
+        said: the regressions already reported for the functions that it uses.
     """
     found = _new_causes(test, facts, known)
     yield from found
@@ -334,17 +344,18 @@ def _worse(
         text = f"fewer backward graphs ran: {old.backwards} -> {now.backwards}"
         found.append(AuditChange(test, text, place))
         yield found[-1]
+    # Every recompile counts its ops again, so fewer recompiles also mean fewer ops.
     if now.ops < old.ops and not found and _recompiles(now) >= _recompiles(old):
         yield AuditChange(test, f"fewer ops compiled: {old.ops} -> {now.ops}", place)
 
 
 def _recompiles(entry: Entry) -> int:
-    """How often code was compiled again, which counts its ops again."""
+    """Return the number of recompiles; each one adds its ops to the count again."""
     return sum(n for key, n in entry.causes.items() if key.startswith(("recompile |", "limit |")))
 
 
 def _place(facts: TestFacts) -> str:
-    """The code that a test compiles first, else that it calls first."""
+    """Return the code that a test compiles first, or else the code that it calls first."""
     return (facts.frames or facts.callables or ("",))[0]
 
 
@@ -355,7 +366,10 @@ def _names(backends: tuple[str, ...]) -> str:
 def _better(
     test: str, old: Entry, facts: TestFacts, seen: Collection[str]
 ) -> Iterator[AuditChange]:
-    """What is better in a test: of one that depends on the order, a break that no test has."""
+    """Yield the improvements of a test.
+
+    For a test that depends on test order, report only graph breaks that no test has any more.
+    """
     if _not_comparable(old, facts):
         breaks = (key for key in old.causes if key.startswith("break |"))
         yield from (AuditChange(test, f"gone: {key}") for key in breaks if key not in seen)
@@ -374,7 +388,7 @@ def _better(
 def _pair_renamed(
     verdict: Verdict, before: ReleaseSection, facts: Mapping[str, TestFacts], candidates: list[str]
 ) -> None:
-    """Tests of which one is gone and another one, that compiles the same, is new."""
+    """Pair each new test with a missing test that compiled the same code, same names first."""
     for test in verdict.new:
         entry = Entry.of(facts[test])
         same = [old for old in candidates if before.tests[old] == entry]

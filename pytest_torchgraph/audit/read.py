@@ -1,4 +1,4 @@
-"""The facts in what a watch saw."""
+"""Convert the observations of a watch to facts."""
 
 from __future__ import annotations
 
@@ -25,23 +25,24 @@ NEVER_CALLED = "torch.compile is called, but what it gives never is"
 UNSEEN = "Dynamo skips the code, since an earlier test"
 
 _ADDRESS = re.compile(r"0x[0-9a-f]{6,}|\b\d{9,}\b")
-"""Addresses and ids of objects: other ones in each run."""
+"""Addresses and ids of objects, which differ in each run."""
 
 
 def facts_of_test(seen: Seen) -> TestFacts:
-    """The facts in what was seen of a test."""
+    """Convert the observations of a test to facts."""
     facts = facts_of(seen.record)
     functions = tuple(_functions(seen))
     never_ran = () if facts.uses_compile else _never_ran(seen.compile_calls)
     causes = facts.causes + never_ran
-    if seen.in_wider_fixture:  # which another test sets up where the order is another one
+    # In another test order, another test sets up the fixture.
+    if seen.in_wider_fixture:
         causes = tuple(replace(each, shared=_is_again(each)) for each in causes)
     shared = facts.shared or seen.in_wider_fixture
     return replace(facts, causes=causes, shared=shared, nested=seen.nested, functions=functions)
 
 
 def _functions(seen: Seen) -> Iterator[FunctionFacts]:
-    """What the test did with each function, a module by the name of its class."""
+    """Yield the facts about each compiled function; a module has the name of its class."""
     record = seen.record
     lines: dict[str, int] = {}
     ops: defaultdict[str, set[int]] = defaultdict(set)
@@ -84,7 +85,7 @@ def _is_again(cause: Cause) -> bool:
 
 
 def _never_ran(calls: Iterable[CompileCall]) -> tuple[Cause, ...]:
-    """The calls of `torch.compile` in a test that ran nothing of what they gave."""
+    """Return a cause for each `torch.compile` call whose result the test never ran."""
     return _together(
         Cause("nothing", relative(each.file), each.function, NEVER_CALLED, "", each.line)
         for each in calls
@@ -92,7 +93,7 @@ def _never_ran(calls: Iterable[CompileCall]) -> tuple[Cause, ...]:
 
 
 def facts_of(record: WatchRecord) -> TestFacts:
-    """The facts in what a watch saw."""
+    """Convert the record of a watch to facts."""
     graphs = [each for each in record.compiled if each.ops and not each.failure]
     compiles = bool(graphs or record.executions)
     frames: defaultdict[str, float] = defaultdict(float)
@@ -122,9 +123,9 @@ def facts_of(record: WatchRecord) -> TestFacts:
 
 
 def _compiled_before(record: WatchRecord) -> dict[str, str]:
-    """The code that had been compiled before the watch began, as the frame in compile ids.
+    """Find the code that was already compiled before the watch began.
 
-    For each, the id of its first compilation in the watch.
+    Return the id of its first compilation in the watch, by the frame part of the compile id.
     """
     first: dict[str, CompileId] = {}
     for each in record.compiled:
@@ -181,10 +182,10 @@ def _causes(record: WatchRecord, compiles: bool) -> list[Cause]:
             guard_place=_guard_place(each),
         )
         for each in again
-        if (each.file, each.function) not in limited
+        if (each.file, each.function) not in limited  # report only the limit
     ]
     explained: set[tuple[str, str | int]] = {(each.file, each.function) for each in causes}
-    explained |= {(each.file, each.line) for each in causes if each.file}  # of a lambda
+    explained |= {(each.file, each.line) for each in causes if each.file}  # lambdas have no name
     causes += _ran_eagerly(record, compiles, explained)
     causes += map(_of_bypass, record.cache_bypasses)
     if record.callables and not compiles and not causes:
@@ -204,7 +205,7 @@ def _of_bypass(bypass: CacheBypass) -> Cause:
 
 
 def _guard_place(recompile: Recompile) -> str:
-    """The line that made the guard of the latest compilation, "" for none."""
+    """Return the line that installed the latest compilation's guard; "" if there is none."""
     source = next((guard.source for guard in recompile.failed_guards), None)
     return "" if source is None else f"{source} {source.function}"
 
@@ -212,12 +213,12 @@ def _guard_place(recompile: Recompile) -> str:
 def _ran_eagerly(
     record: WatchRecord, compiles: bool, explained: set[tuple[str, str | int]]
 ) -> Iterator[Cause]:
-    """The callables that ran eagerly.
+    """Yield a cause for each callable that ran eagerly.
 
     Args:
-        record: what the watch saw.
-        compiles: whether anything ran compiled.
-        explained: files and functions, or files and lines, for which another cause says why.
+        record: the record of the watch.
+        compiles: True if anything ran compiled.
+        explained: the (file, function) and (file, line) pairs that another cause explains.
     """
     kind: CauseKind = "eager" if compiles else "nothing"
     if record.disabled:
@@ -238,7 +239,7 @@ def _ran_eagerly(
 
 
 def _together(causes: Iterable[Cause]) -> tuple[Cause, ...]:
-    """The causes, those of one identity as one."""
+    """Merge causes of equal identity."""
     found: dict[str, Cause] = {}
     for cause in causes:
         known = found.get(cause.key)

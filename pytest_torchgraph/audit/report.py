@@ -1,6 +1,6 @@
-"""The report of an audit in the terminal, also where torch is missing or too old.
+"""Terminal report of an audit, also if torch is missing or too old.
 
-Importing this module imports little: a suite that compiles nothing should pay nothing.
+This module imports little, so that a suite that compiles nothing does not pay for the audit.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ if TYPE_CHECKING:
 
 
 PLUGIN = "torchgraph-audit"
-"""The name under which `AuditReport` is registered."""
+"""Plugin name of `AuditReport`."""
 
 LOG_WIDTH = 200
-"""The columns of what is printed to no terminal."""
+"""Columns of output that does not go to a terminal."""
 
 
 class AuditReport:
-    """Gathers the facts of all tests; records or checks the baseline; prints the section.
+    """Plugin that collects all facts, records or checks the baseline, and prints the section.
 
     Raises:
-        pytest.UsageError: where the baseline that is to be checked, or added to, cannot be read.
+        pytest.UsageError: if the mode needs a baseline that cannot be read.
     """
 
     def __init__(self, config: pytest.Config, watcher: TestWatcher) -> None:
@@ -64,7 +64,7 @@ class AuditReport:
 
     @property
     def outcome(self) -> AuditOutcome:
-        """What the audit found; complete when the session has finished."""
+        """Results of the audit; complete after the session has finished."""
         from .verdict import AuditOutcome
 
         return AuditOutcome(
@@ -82,11 +82,11 @@ class AuditReport:
         )
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Keep the facts of a test; a test that was repeated counts as it ran last."""
+        """Keep the facts of a test; the last run of a repeated test counts."""
         test = report.nodeid
         self._tests.add(test)
         if report.when == "setup":
-            self._facts.pop(test, None)
+            self._facts.pop(test, None)  # of an earlier run, if the test is repeated
             file, line, name = report.location
             name = name.rpartition(".")[2].partition("[")[0]
             self._places[test] = f"{file}:{(line or 0) + 1} {name}"
@@ -101,16 +101,16 @@ class AuditReport:
             self._facts[test] = TestFacts.from_json(facts)
 
     def pytest_deselected(self) -> None:
-        """Note that a plugin chose among the tests, as one that makes shards does."""
+        """Note that a plugin deselected tests, for example to run one shard."""
         self._deselected = True
 
     def pytest_keyboard_interrupt(self) -> None:
-        """Note that the run was left; after `pytest.exit` the exit status may be 0."""
+        """Note that the run was interrupted; the exit status may be 0 after `pytest.exit`."""
         self._left = True
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: object) -> None:
-        """Note what kept a worker of pytest-xdist from watching."""
+        """Collect the errors and the changed settings of a pytest-xdist worker."""
         output = getattr(node, "workeroutput", None) or {}
         self._broken = self._broken or output.get(BROKEN, "")
         if left := output.get(SETTINGS):
@@ -120,7 +120,7 @@ class AuditReport:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
-        """Record or check the baseline. A run that was cut short is neither."""
+        """Record or check the baseline, unless the run was cut short."""
         self._broken = self._broken or self._watcher.broken
         self._settings += self._watcher.settings_left
         if self._mode in ("", "show"):
@@ -154,7 +154,7 @@ class AuditReport:
             _fail(session, exitstatus, failed)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Print the section `torchgraph audit`; without a mode only that something went wrong."""
+        """Print the section `torchgraph audit`; without a mode, only if the watch failed."""
         if not (self._mode or self._broken):
             return
         from .summary import summary_lines
@@ -183,7 +183,7 @@ class AuditReport:
             terminalreporter.line(line, **colour)
 
     def _missing(self, config: pytest.Config, section: ReleaseSection) -> set[str]:
-        """The tests of the baseline that are not there any more, as far as this run can tell."""
+        """Return the tests of the baseline that no longer exist, as far as this run can decide."""
         if filter_given(config) or any("::" in argument for argument in config.args):
             return set()
         ran = {test.partition("::")[0] for test in self._tests}
@@ -197,9 +197,9 @@ class AuditReport:
     def _holds_the_baseline(
         self, config: pytest.Config, section: ReleaseSection, missing: set[str]
     ) -> bool:
-        """Whether tests of the baseline are in this run, or should be.
+        """Return True if this run includes tests of the baseline, or should include them.
 
-        A shard, or a selection by hand, may hold none of them.
+        A shard or a manual selection may include none of them.
         """
         if missing or not self._tests.isdisjoint(section.tests):
             return True
@@ -207,10 +207,10 @@ class AuditReport:
         return not (chosen or filter_given(config))
 
     def _record(self, config: pytest.Config) -> str:
-        """Write the baseline: the tests that passed as they are now, the others as they were.
+        """Write the baseline: update the tests that passed, and keep all other entries.
 
-        A test that differs only as another order of the tests makes it differ keeps its line, and
-        one that was renamed loses its former one.
+        A test keeps its line if test order explains every difference. The old id of a renamed test
+        is removed.
         """
         from ..snapshot.files import write_text
         from .baseline import Entry, ReleaseSection, functions_of, to_text
@@ -235,7 +235,8 @@ class AuditReport:
         of_passed = [facts for test, facts in self._facts.items() if test in self._passed]
         now = functions_of(of_passed)
         functions = merged_functions(before, now)
-        if before.tests.keys() - missing <= self._passed:  # nothing else uses a function
+        # All tests of the baseline passed, so a function that is not in this run is unused.
+        if before.tests.keys() - missing <= self._passed:
             functions = {key: each for key, each in functions.items() if key in now}
         text = to_text({**self._baseline, release: ReleaseSection(tests, functions)})
         words = counted(len(tests), "test")
@@ -251,37 +252,37 @@ class AuditReport:
 
 
 class _HasOutcome(Protocol):
-    """What is registered as `PLUGIN`."""
+    """Interface of the plugins registered as `PLUGIN`."""
 
     @property
     def outcome(self) -> AuditOutcome: ...
 
 
 def outcome_of(config: pytest.Config) -> AuditOutcome | None:
-    """What the audit of this run found; None where there is no audit, and in a worker."""
+    """Return the results of this run's audit; `None` without an audit, and in a worker."""
     report: _HasOutcome | None = config.pluginmanager.get_plugin(PLUGIN)
     return report.outcome if report is not None else None
 
 
 def _width() -> int:
-    """Of the terminal; in a log, as of CI, there is room."""
+    """Return the terminal width, or `LOG_WIDTH` if the output goes to a log, as in CI."""
     return shutil.get_terminal_size(fallback=(LOG_WIDTH, 24)).columns
 
 
 def _fail(session: pytest.Session, exitstatus: int, failed: bool) -> None:
-    """Let a run that would have succeeded end with exit status 1."""
+    """Set exit status 1 if the audit failed and the run would have succeeded."""
     if failed and exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 def _baseline(config: pytest.Config, path: Path, mode: str) -> Baseline:
-    """The baseline that a mode needs; an empty one where it needs none."""
+    """Return the baseline; empty if the mode needs none."""
     if mode in ("", "show") or (mode == "record" and not path.exists()):
         return {}
     if mode == "record":
         try:
             inside(path, config.rootpath)
-        except OutsideRootError:  # which the end of the run says, after all tests have run
+        except OutsideRootError:  # reported at the end of the run, after all tests have run
             return {}
     from .baseline import BaselineError, OldBaselineError, read
 
@@ -305,14 +306,14 @@ def _baseline(config: pytest.Config, path: Path, mode: str) -> Baseline:
 
 
 def refuse(config: pytest.Config, reason: str) -> None:
-    """Say in the section `torchgraph audit` that nothing was watched.
+    """Report in the section `torchgraph audit` that nothing was watched.
 
     Args:
-        config: of this run.
-        reason: why torch is not supported.
+        config: the configuration of this run.
+        reason: the reason why torch is not supported.
 
     Raises:
-        pytest.UsageError: where more was asked for than to show.
+        pytest.UsageError: if the mode is "record" or "check".
     """
     mode = config.option.torchgraph_audit or ""
     if mode not in ("", "show"):
@@ -322,7 +323,7 @@ def refuse(config: pytest.Config, reason: str) -> None:
 
 
 class _NothingWatched:
-    """Prints the section, in the process that reports."""
+    """Plugin that prints the section, in the process that reports."""
 
     def __init__(self, mode: str, reason: str) -> None:
         self._mode = mode
@@ -331,7 +332,7 @@ class _NothingWatched:
 
     @property
     def outcome(self) -> AuditOutcome:
-        """That nothing was watched, so that no file of this run says that nothing is compiled."""
+        """Outcome with `broken` set, so that no file of this run reports that nothing compiles."""
         from .verdict import AuditOutcome
 
         return AuditOutcome(

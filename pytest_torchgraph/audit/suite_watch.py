@@ -1,8 +1,8 @@
-"""The watch of an audit over a run: what each test compiles.
+"""Watch what each test of a run compiles.
 
-Nothing happens until `torch._dynamo` is imported: nothing can be compiled before. Then the
-observers are installed once and stay, for a recorder that keeps nothing, so that a test that
-compiles nothing pays for two short calls. They are removed after each test that compiled
+Watching starts when `torch._dynamo` is imported, since nothing can be compiled before. The
+observers are then installed once and stay installed for a recorder that keeps nothing, so a test
+that compiles nothing costs only two short calls. They are removed after each test that compiled
 something, because their counters would keep all compiled code of the run alive.
 """
 
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Seen:
-    """What was seen of a test.
+    """Observations from one test.
 
     Attributes:
-        record: what was compiled, called and run.
+        record: the compilations, calls and runs.
         compile_calls: the calls of `torch.compile`.
-        in_wider_fixture: whether a fixture that outlives the test used compiled code.
-        nested: whether Dynamo resumes inside of called functions.
-        fixture_calls: how often fixtures that outlive the test called compiled callables, by file
-            and name as in `FunctionFacts.key`.
+        in_wider_fixture: True if a fixture that outlives the test used compiled code.
+        nested: True if Dynamo resumes inside called functions.
+        fixture_calls: the number of calls of compiled callables by fixtures that outlive the test,
+            by file and name as in `FunctionFacts.key`.
     """
 
     record: WatchRecord
@@ -47,13 +47,13 @@ class Seen:
 
 
 class SuiteWatch:
-    """Watches one test after the other.
+    """A watch over a suite, one test at a time.
 
     Args:
-        isolated: whether Dynamo forgets what it compiled before each test.
+        isolated: if True, reset Dynamo before each test, so that it forgets what it compiled.
 
     Attributes:
-        broken: what kept it from watching, an error of ours; None while all is well.
+        broken: the internal error that stopped the watch; `None` if there was none.
     """
 
     def __init__(self, *, isolated: bool = False) -> None:
@@ -70,17 +70,17 @@ class SuiteWatch:
         self._finder = None if is_imported() else DynamoFinder(self._imported)
 
     def begin(self) -> None:
-        """Watch from now on, or from when Dynamo is imported."""
+        """Start watching now, or as soon as Dynamo is imported."""
         self._running = True
         if is_imported():
             self._reset()
             self._open()
 
     def end(self, test: str) -> Seen | None:
-        """What was seen since `begin`; None where it is nothing.
+        """Return the observations since `begin`; `None` if there are none.
 
         Args:
-            test: its id.
+            test: the id of the test.
         """
         self._running = False
         recorder, self._recorder = self._recorder, None
@@ -89,6 +89,7 @@ class SuiteWatch:
         from ..watching.observe.hub import HUB
 
         HUB.close(recorder)
+        # The keeper's counters would keep the compiled code of this test alive.
         if recorder.events and self._keeper is not None:
             HUB.close(self._keeper)
             self._keeper = None
@@ -96,7 +97,7 @@ class SuiteWatch:
             self.broken = self.broken or recorder.broken
             return None
         self._look(test)
-        # A capture is not watched, and what `torch.compile` gave may have run in one.
+        # Captures are not watched, and a callable from `torch.compile` may have run inside one.
         calls = () if recorder.was_paused else tuple(self._calls)
         self._calls = []
         wider, self._in_wider_fixture = self._in_wider_fixture, False
@@ -110,10 +111,10 @@ class SuiteWatch:
 
     @contextlib.contextmanager
     def wider_fixture(self, test: str) -> Iterator[None]:
-        """Around the setup of a fixture that outlives the test.
+        """Attribute what happens in this context to a fixture that outlives the test.
 
         Args:
-            test: the id of the test that needs it first.
+            test: the id of the first test that needs the fixture.
         """
         before = self._record()
         self._look(test)
@@ -121,6 +122,7 @@ class SuiteWatch:
         try:
             yield
         finally:
+            # Calls of `torch.compile` and changed settings of the fixture are not the test's.
             del self._calls[calls:]
             self._look("")
             after = self._record()
@@ -130,11 +132,11 @@ class SuiteWatch:
                 self._reset()
 
     def settings_left(self) -> list[SettingLeft]:
-        """The settings of torch that tests left changed."""
+        """Return the settings of torch that tests left changed."""
         return [] if self._settings is None else self._settings.all()
 
     def close(self) -> None:
-        """Leave nothing behind."""
+        """Remove the observers, the recorders and the import hook."""
         self.end("")
         self._stack.close()
         if self._keeper is not None:
@@ -164,11 +166,11 @@ class SuiteWatch:
             recorder = EventRecorder(passive=True, with_graphs=False)
             HUB.open(recorder)
             self._recorder = recorder
-        except Exception as error:  # ours, in the middle of an import or a test of the user's
+        except Exception as error:  # do not break the user's import or test with our error
             self.broken = error
 
     def _observe(self) -> None:
-        """Observe what the watch does not: the settings, and calls of `torch.compile`."""
+        """Observe settings and calls of `torch.compile`, which the watch itself ignores."""
         from .. import torch_private
         from .compile_calls import SettingsLeft
 
@@ -185,18 +187,18 @@ class SuiteWatch:
             call = compile_call(frame)
             if call is not None:
                 self._calls.append(call)
-        except Exception as error:  # ours, in a call of the user's
+        except Exception as error:  # do not break the user's call with our error
             self.broken = self.broken or error
 
     def _look(self, test: str) -> None:
         if self._settings is not None and self.broken is None:
             try:
                 self._settings.look(test)
-            except Exception as error:  # ours, between a test and its report
+            except Exception as error:  # do not break the test's report with our error
                 self.broken = error
 
     def _record(self) -> WatchRecord | None:
-        """What was seen of the test so far."""
+        """Return the record of the test so far; `None` without a working recorder."""
         if self._recorder is None or self._recorder.broken:
             return None
         from ..watching.record import record_of
@@ -211,11 +213,11 @@ class SuiteWatch:
 
 
 _NOTHING: tuple[object, ...] = (0, (), {}, ())
-"""The state of a record of nothing."""
+"""The state of an empty record."""
 
 
 def _state(record: WatchRecord | None) -> object:
-    """A value that differs if more was compiled, called or run."""
+    """Return a value that changes when more is compiled, called or run."""
     return None if record is None or record.state == _NOTHING else record.state
 
 
@@ -229,21 +231,21 @@ def _calls(record: WatchRecord | None) -> Counter[str]:
 
 
 BROKEN = "torchgraph_audit_broken"
-"""The key under which a worker of pytest-xdist sends what kept it from watching."""
+"""Key under which a pytest-xdist worker sends the error that stopped its watch."""
 ATTRIBUTE = "torchgraph_audit"
-"""Attribute of the report of a test's teardown: its facts, as `TestFacts.to_json` gives them."""
+"""Attribute of a teardown report with the test's facts, as returned by `TestFacts.to_json`."""
 SETTINGS = "torchgraph_audit_settings"
-"""The key under which it sends the settings that its tests left changed."""
+"""Key under which a pytest-xdist worker sends the settings that its tests left changed."""
 
 
 class TestWatcher:
-    """Watches each test, from its first fixture to the last one's teardown.
+    """Plugin that watches each test, from its first fixture to the teardown of its last.
 
-    Outcomes do not change. What a test saw goes with the report of its
-    teardown, so that it gets from a worker of pytest-xdist to the process that reports.
+    Test outcomes do not change. The facts travel with the teardown report, which pytest-xdist sends
+    from a worker to the process that reports.
 
     Args:
-        isolated: whether Dynamo is reset before each test, and behind a fixture of wider scope that
+        isolated: if True, reset Dynamo before each test, and after a fixture of wider scope that
             used compiled code.
     """
 
@@ -256,18 +258,18 @@ class TestWatcher:
 
     @property
     def broken(self) -> str:
-        """What kept it from watching, "" while all is well."""
+        """Error that stopped the watch; "" if there was none."""
         error = self._watch.broken
         return "" if error is None else f"{type(error).__name__}: {error}"
 
     @property
     def settings_left(self) -> list[SettingLeft]:
-        """The settings of torch that tests of this process left changed."""
+        """Settings of torch that tests of this process left changed."""
         return self._watch.settings_left()
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None, object, object]:
-        """Begin before the first fixture."""
+        """Start watching before the first fixture."""
         self._test = item.nodeid
         self._watch.begin()
         return (yield)
@@ -276,7 +278,7 @@ class TestWatcher:
     def pytest_fixture_setup(
         self, fixturedef: pytest.FixtureDef[object], request: pytest.FixtureRequest
     ) -> Generator[None, object, object]:
-        """Tell what a fixture of wider scope compiles from what the test does."""
+        """Separate what a fixture of wider scope compiles from what the test compiles."""
         if fixturedef.scope == "function":
             return (yield)
         with self._watch.wider_fixture(self._test):
@@ -284,7 +286,7 @@ class TestWatcher:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_teardown(self, item: pytest.Item) -> Generator[None, object, object]:
-        """End behind the last fixture."""
+        """Stop watching after the teardown of the last fixture."""
         try:
             return (yield)
         finally:
@@ -300,7 +302,7 @@ class TestWatcher:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Put the facts into the report, before pytest-xdist sends it or anybody reads it."""
+        """Attach the facts to the report before pytest-xdist sends or any plugin reads it."""
         if self._facts is not None and report.when == "teardown":
             test, facts = self._facts
             if report.nodeid == test:
@@ -308,7 +310,7 @@ class TestWatcher:
                 self._facts = None
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Take the observers away; in a worker of pytest-xdist, send what went wrong."""
+        """Remove the observers; in a pytest-xdist worker, send errors and changed settings."""
         self._watch.close()
         output = getattr(session.config, "workeroutput", None)
         if output is not None:

@@ -1,4 +1,4 @@
-"""The summary of an audit: totals, then the causes, those of most tests first."""
+"""The summary of an audit: totals, then causes, sorted by their number of tests."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ if TYPE_CHECKING:
     from .facts import Cause, CauseKind, SettingLeft, TestFacts
 
 SWITCH = "TORCHDYNAMO_DISABLE"
-"""The environment variable with which torch.compile gives what it is given."""
+"""Environment variable that makes torch.compile return its argument unchanged."""
 
 MOST = 10
-"""How many causes are listed, so that the summary fits on a screen; `-v` lists all."""
+"""Maximum number of causes listed, so that the summary fits on a screen; `-v` lists all."""
 
 INDENT = 11
-"""How many columns stand before a cause, for the number of its tests."""
+"""Columns before a cause, for its number of tests."""
 
 MOST_SETTINGS = 3
-"""How many settings that tests left changed are listed; `-v` lists all."""
+"""Maximum number of changed settings listed; `-v` lists all."""
 
 REMOVED = "gone"
-"""What a setting is that was deleted: torch raises AttributeError where it is read."""
+"""Value of a deleted setting: torch raises AttributeError when it reads the setting."""
 
 GONE_WHY = "monkeypatch.setattr removes it when it undoes; use torch._dynamo.config.patch"
 
 _PLACE = re.compile(r"\S+:\d+\b")
-"""A file and a line, which terminals make a link of."""
+"""A file and a line, which terminals turn into a link."""
 
 _HAPPENED: dict[CauseKind, str] = {
     "break": "graph break at {place}: {code}",
@@ -50,12 +50,12 @@ class CauseOverTests:
     """A cause and the tests that have it.
 
     Attributes:
-        cause: as it is in the first of them.
+        cause: the cause as found in the first test.
         tests: the ids of the tests.
-        places: the files and functions that it is in: what compiles nothing for the same reason is
-            one cause.
-        times: how often it happened in all of them.
-        without_graph: how many of them compile nothing.
+        places: the files and functions of the cause. Code that compiles nothing is grouped by
+            reason, so its cause may have several places.
+        times: the number of occurrences in all tests.
+        without_graph: the number of these tests that compile nothing.
     """
 
     cause: Cause
@@ -66,16 +66,12 @@ class CauseOverTests:
 
     @property
     def rank(self) -> tuple[int, int, str]:
-        """What comes first: what most tests have."""
+        """Sort key: causes with the most tests come first."""
         return -len(self.tests), -self.times, self.cause.key
 
 
 def causes_over_tests(facts: Mapping[str, TestFacts]) -> list[CauseOverTests]:
-    """The causes of all tests, each once, those of most tests first.
-
-    But the first of all is the one because of which most tests compile nothing: they pass, and
-    test something else than they say.
-    """
+    """Merge the causes of all tests, sorted by their number of tests."""
     found: dict[tuple[str, ...], CauseOverTests] = {}
     for test, of_test in facts.items():
         for cause in of_test.causes:
@@ -87,6 +83,8 @@ def causes_over_tests(facts: Mapping[str, TestFacts]) -> list[CauseOverTests]:
             entry.times += cause.count
             entry.without_graph += not of_test.compiles
     causes = sorted(found.values(), key=lambda each: each.rank)
+    # First comes the cause with the most tests that compile nothing: these tests pass without
+    # testing what they claim to test.
     first = max(causes, key=lambda each: each.without_graph, default=None)
     if first is not None and first.without_graph:
         causes.remove(first)
@@ -103,15 +101,15 @@ def summary_lines(
     settings: Sequence[SettingLeft] = (),
     isolated: bool = False,
 ) -> Iterator[str]:
-    """The lines of the summary: one for each cause, so that the first ones say what costs most.
+    """Yield the lines of the summary, one per cause, with the most costly causes first.
 
     Args:
-        facts: of each test that calls compiled code, by its id.
-        tests: how many tests ran.
-        width: of the terminal. What does not fit is cut, but never the place of a cause.
-        verbose: whether all causes are listed, and nothing is cut.
-        settings: of torch, that tests left changed.
-        isolated: whether Dynamo was reset before each test.
+        facts: the facts of each test that calls compiled code, by test id.
+        tests: the number of tests that ran.
+        width: the terminal width. Longer lines are cut, but never the place of a cause.
+        verbose: if True, list all causes and cut no line.
+        settings: the settings of torch that tests left changed.
+        isolated: True if Dynamo was reset before each test.
     """
     if not facts:
         none = f"none of {counted(tests, 'test')} uses torch.compile"
@@ -123,7 +121,8 @@ def summary_lines(
         shown = causes if verbose else causes[:MOST]
         same = Counter(describe(each.cause) for each in shown)
         for each in shown:
-            if each.cause.code and same[describe(each.cause)] > 1:  # breaks of several kinds
+            # Different kinds of graph breaks may be on the same line: add the kind.
+            if each.cause.code and same[describe(each.cause)] > 1:
                 cause = replace(each.cause, code=f"{each.cause.text}: {each.cause.code}")
                 each = replace(each, cause=cause)
             yield from _lines(each, width, verbose)
@@ -138,7 +137,7 @@ def summary_lines(
 
 
 def totals(facts: Mapping[str, TestFacts], tests: int) -> str:
-    """The first line: how many tests use torch.compile, and what came of it."""
+    """Return the first line: the number of tests that use torch.compile, with totals."""
     times: Counter[CauseKind] = Counter()
     having: Counter[CauseKind] = Counter()
     for of_test in facts.values():
@@ -160,7 +159,7 @@ def totals(facts: Mapping[str, TestFacts], tests: int) -> str:
 
 
 def _cost(facts: Mapping[str, TestFacts]) -> Iterator[str]:
-    """What compiling took, and how often the same code was compiled."""
+    """Yield the lines about compile time, and about code compiled by several tests."""
     compiled: Counter[str] = Counter()
     seconds: defaultdict[str, float] = defaultdict(float)
     for of_test in facts.values():
@@ -186,7 +185,7 @@ def _cost(facts: Mapping[str, TestFacts]) -> Iterator[str]:
 
 
 def _settings(settings: Sequence[SettingLeft], width: int, verbose: bool) -> Iterator[str]:
-    """The settings that tests left changed: later tests compile otherwise than they do alone."""
+    """Yield the lines about settings left changed, which affect how later tests compile."""
     if settings:
         yield f"{counted(len(settings), 'setting')} of torch left changed by tests:"
     for each in settings if verbose else settings[:MOST_SETTINGS]:
@@ -200,7 +199,7 @@ def _settings(settings: Sequence[SettingLeft], width: int, verbose: bool) -> Ite
 
 
 def _lines(each: CauseOverTests, width: int, verbose: bool) -> list[str]:
-    """One line for a cause; two for one that compiles nothing, where it does not fit into one."""
+    """Return the line of a cause, or two if code compiles nothing and one line is too short."""
     cause, more = each.cause, len(each.places) - 1
     words = describe(cause, more)
     if cause.kind == "nothing":
@@ -217,11 +216,11 @@ def _lines(each: CauseOverTests, width: int, verbose: bool) -> list[str]:
 
 
 def describe(cause: Cause, more: int = 0) -> str:
-    """A cause in words, with its place.
+    """Describe a cause and its place.
 
     Args:
         cause: the cause.
-        more: the number of further functions that it is in.
+        more: the number of further functions that have it.
     """
     place = _place(cause, more)
     text = (f": {cause.text}" if place else cause.text) if cause.text else ""
@@ -238,14 +237,14 @@ def _place(cause: Cause, more: int) -> str:
 
 
 def over_tests(words: str, tests: Sequence[str], width: int, *, whole: bool = False) -> list[str]:
-    """What holds for some tests, with their number and the first one.
+    """Return the lines of a statement about tests, with their number and the first test.
 
     Args:
-        words: what holds.
-        tests: their ids.
-        width: of the terminal.
-        whole: whether nothing is cut. Else it is one line, in which the test is named if there is
-            room, by its file and name or by its name alone; two where the words name no place.
+        words: the statement.
+        tests: the ids of the tests.
+        width: the terminal width.
+        whole: if True, cut nothing. Otherwise return one line, naming the test if there is room,
+            by its file and name or by its name only; or two lines if the statement names no place.
     """
     first = f"{_number(tests)}  {words}"
     more = f" and {len(tests) - 1:,} more" if len(tests) > 1 else ""
@@ -265,7 +264,7 @@ def _number(tests: Sequence[str]) -> str:
 
 
 def cut(line: str, width: int) -> str:
-    """A line as far as there is room, but with the whole of the first place that it names."""
+    """Cut a line to the terminal width, but never inside the first place that it names."""
     if len(line) <= width:
         return line
     place = _PLACE.search(line)

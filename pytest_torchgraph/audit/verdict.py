@@ -1,4 +1,4 @@
-"""The outcome of an audit, and the lines that say where it differs from the baseline."""
+"""The outcome of an audit, and the report lines about its differences from the baseline."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ TIGHTEN = "pytest --torchgraph-audit=record makes this the baseline"
 ACCEPT = "this fails the run; where it is intended, pytest --torchgraph-audit=record accepts it"
 
 MOST_PLACES = 3
-"""How many places are named where the text of a change names none."""
+"""Maximum number of places listed for a change whose text names none."""
 
 
 def verdict_lines(verdict: Verdict, file: str, *, width: int = 80) -> Iterator[str]:
-    """The lines.
+    """Yield the report lines of a comparison with the baseline.
 
     Args:
-        verdict: what differs, and what was compared.
-        file: the baseline, for messages.
-        width: of the terminal.
+        verdict: the differences, and the number of comparisons.
+        file: the path of the baseline, as messages show it.
+        width: the terminal width, in columns.
     """
     compared = verdict.compared
     if verdict.worse:
@@ -78,21 +78,21 @@ def _grouped(changes: Sequence[AuditChange], width: int) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class AuditOutcome:
-    """What an audit found.
+    """The results of an audit.
 
     Attributes:
-        mode: of `--torchgraph-audit`, "" where only another option asked for the facts.
-        file: the baseline, as messages name it.
-        isolated: whether Dynamo was reset before each test.
-        tests: how many tests ran.
-        facts: of each test that calls compiled code, by its id, sorted.
-        settings: the settings that tests changed, and that nobody put back.
+        mode: the value of `--torchgraph-audit`; "" if only another option requested the facts.
+        file: the path of the baseline, as messages show it.
+        isolated: True if Dynamo was reset before each test.
+        tests: the number of tests that ran.
+        facts: the facts of each test that calls compiled code, sorted by test id.
+        settings: the settings that tests changed and did not restore.
         passed: the ids of the tests that passed, or failed as expected.
-        verdict: what differs from the baseline; None where nothing was compared with it.
-        compared: how many tests of the baseline were compared.
-        broken: what kept the run from being watched: a mistake of ours, or a torch that is too old;
-            "" while all is well.
-        said: what the terminal says behind the summary.
+        verdict: the differences from the baseline; `None` if there was no comparison.
+        compared: the number of tests compared with the baseline.
+        broken: the reason why the run could not be watched: an internal error, or an unsupported
+            torch release; "" if there was no problem.
+        said: the lines that the terminal shows after the summary.
     """
 
     mode: str

@@ -1,4 +1,4 @@
-"""`diff OLD NEW`: print the difference of two files, or by cause of two directories."""
+"""`diff OLD NEW`: print the difference of two files, or of two directories grouped by cause."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ def run(options: argparse.Namespace) -> int:
     """Print the difference.
 
     Raises:
-        TorchGraphError: for files with the graphs of other ranks, for two empty files, and for
-            directories see `api.differences.diff`.
-        OSError: for a path that does not exist.
+        TorchGraphError: for files with different ranks and for two empty files; for directories,
+            see `api.differences.diff`.
+        OSError: for a missing path.
     """
     if options.new is None or options.old.is_dir() or options.new.is_dir():
         return _directories(options)
@@ -68,7 +68,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _directories(options: argparse.Namespace) -> int:
-    """Print the findings; an unreadable file is trouble, after all others were compared."""
+    """Print the findings; return `TROUBLE` for an unreadable file after comparing all others."""
     from ..api.differences import diff
 
     if options.rank is not None:
@@ -89,7 +89,7 @@ def _directories(options: argparse.Namespace) -> int:
 
 
 def _files(options: argparse.Namespace) -> int:
-    """Print the difference of the graphs, or of op counts if one file holds only these."""
+    """Print the difference of the graphs, or of op counts if a file holds only counts."""
     from ..graph.diff.joining import of_ranks
     from ..graph.diff.report import diff_programs
 
@@ -131,7 +131,7 @@ def _files(options: argparse.Namespace) -> int:
 def _pairs(
     old: Program, new: Program, options: argparse.Namespace
 ) -> Sequence[tuple[tuple[int, ...], Program, Program]]:
-    """The graphs to compare, with the ranks that have them; of files without ranks with none."""
+    """Return the graphs to compare with their ranks; the ranks are empty for a single capture."""
     from ..graph.diff.report import same_ranks
 
     if options.rank is None:
@@ -146,14 +146,14 @@ def _pairs(
 
 
 def _is_empty(program: Program) -> bool:
-    """Return True if it stands for a file that is not there."""
+    """Return True if the program represents a missing file."""
     return not program.graphs and not program.counts and not program.sections
 
 
 def _counts_alone(
     pairs: Sequence[tuple[tuple[int, ...], Program, Program]], options: argparse.Namespace
 ) -> str:
-    """A line for a file with graphs beside one with op counts: the graphs are not compared."""
+    """Return a note if only op counts are compared because one file has no graphs; else ""."""
     for _, *documents in pairs:
         before, after = documents
         if (before.graphs and after.counts) or (before.counts and after.graphs):

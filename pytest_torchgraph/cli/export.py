@@ -1,4 +1,4 @@
-"""`export FILE [NEW]`: write graphs, or two files and what corresponds in them, for a viewer."""
+"""`export FILE [NEW]`: write graphs, or two files with their correspondence, for a viewer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ..render.model_explorer.collection import Pane
 
 ADDRESS = "http://localhost:8080/"
-"""Where model-explorer listens unless it is told another place."""
+"""Default address of model-explorer."""
 
 
 def add_command(commands: Any) -> None:
@@ -59,8 +59,8 @@ def run(options: argparse.Namespace) -> int:
     """Write the files, and print their paths.
 
     Raises:
-        TorchGraphError: where there is no graph to write, the path is none of a JSON file or the
-            file cannot be written, and for a heat of a difference or of what is not known.
+        TorchGraphError: if there is no graph to write, if the path is not a JSON file or cannot be
+            written, and for a heat map of a difference or of unknown costs.
         OSError: for a file that cannot be read.
     """
     from ..snapshot.files import write_text
@@ -82,7 +82,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _one(options: argparse.Namespace) -> tuple[dict[Path, Any], str]:
-    """What is to be written of one file, and the address that opens it."""
+    """Return the files to write for one input file, and the address that opens them."""
     from ..render.model_explorer.collection import Pane, collection, node_data
 
     out: Path = options.out
@@ -94,7 +94,7 @@ def _one(options: argparse.Namespace) -> tuple[dict[Path, Any], str]:
 
 
 def _two(options: argparse.Namespace) -> tuple[dict[Path, Any], str]:
-    """What is to be written of two files, and the address that opens them side by side."""
+    """Return the files to write for two inputs, and the address that opens them side by side."""
     from ..render.model_explorer.comparison import compare
 
     out: Path = options.out
@@ -112,18 +112,18 @@ def _graphs(file: Path) -> tuple[Graph, ...]:
 
 
 def _labels(old: Path, new: Path) -> tuple[str, str]:
-    """The names of two files, which differ."""
+    """Return distinct labels for two files."""
     if old.name != new.name:
         return old.name, new.name
     return f"old {old.name}", f"new {new.name}"
 
 
 def _address(files: Sequence[Path], *panes: tuple[str, Pane]) -> str:
-    """The address under which model-explorer opens a file; two graphs side by side and in step.
+    """Return the model-explorer address of a file; two graphs open side by side and in sync.
 
     Args:
-        files: the file with the graphs, and those with node data of them.
-        panes: for each pane the name of its collection, and what it shows.
+        files: the file with the graphs, followed by files with node data.
+        panes: for each pane, the name of its collection, and its content.
     """
     out, *node_data = files
     data: dict[str, Any] = {"models": [{"url": str(out.resolve())}]}

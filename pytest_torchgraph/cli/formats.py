@@ -1,4 +1,4 @@
-"""Input, output and exit codes that the commands share: stored files, text, Markdown, JSON."""
+"""Input, output and exit codes shared by the commands: stored files, text, Markdown, JSON."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 FORMATS = ("text", "markdown", "json")
 JSON_VERSION = 1
-"""Counted up where the JSON changes so that a program that reads it must change."""
+"""Version of the JSON, incremented if a change requires programs that read it to change."""
 MAX_FILES = 5
-"""How many files are named in a cell of a table."""
+"""Maximum number of files named in a table cell."""
 
 
 def add_format(parser: argparse.ArgumentParser) -> None:
@@ -35,12 +35,12 @@ def add_format(parser: argparse.ArgumentParser) -> None:
 
 
 def print_json(data: dict[str, Any]) -> None:
-    """Print data as JSON, with the version of its form first."""
+    """Print data as JSON, preceded by the version of the format."""
     print(json.dumps({"version": JSON_VERSION, **data}, indent=2))
 
 
 def markdown_table(causes: Sequence[Finding], noun: str = "file") -> list[str]:
-    """The lines of a table with a row for each finding, and the files, or ranks, that have it."""
+    """Return a table with one row per finding, including the files, or ranks, that have it."""
     if not causes:
         return []
     from ..graph.diff.joining import some
@@ -63,30 +63,30 @@ def markdown_table(causes: Sequence[Finding], noun: str = "file") -> list[str]:
 
 
 def printable(text: str) -> str:
-    """A text with `?` for control characters, which could make a terminal do things."""
+    """Replace control characters, which could send commands to a terminal, with `?`."""
     return text if text.isprintable() else "".join(c if c.isprintable() else "?" for c in text)
 
 
 def add_rank(parser: argparse.ArgumentParser) -> None:
-    """Declare `--rank`, of a command that reads one program."""
+    """Declare `--rank` for a command that reads one program."""
     parser.add_argument(
         "--rank", metavar="N", type=int, help="the graphs of this rank, of a file with several"
     )
 
 
 def read_document(file: Path, *, rank: int | None = None, may_be_missing: bool = False) -> Program:
-    """The document that a `.tgraph` file holds, of a file with several ranks that of one.
+    """Read a `.tgraph` file; for a file with several ranks, return the program of one rank.
 
     Args:
         file: its path.
-        rank: the number of the rank, for such a file and no other.
-        may_be_missing: whether an empty file or the null device, by which git means a file that is
-            not there, counts as a document without graphs.
+        rank: the rank, required for a file with several ranks and refused for other files.
+        may_be_missing: if True, an empty file or the null device, which git passes for a missing
+            file, is a document without graphs.
 
     Raises:
         GraphFormatError: for a malformed text, with the path and the position.
-        TorchGraphError: for a file with several ranks of which none is chosen, for a rank that it
-            does not have, and for a rank of a file without any.
+        TorchGraphError: for a file with several ranks if no rank is chosen, for a missing rank,
+            and for a rank of a file without ranks.
         OSError: if the file cannot be read.
     """
     document = read_any_document(file, may_be_missing=may_be_missing)
@@ -94,7 +94,7 @@ def read_document(file: Path, *, rank: int | None = None, may_be_missing: bool =
 
 
 def read_any_document(file: Path, *, may_be_missing: bool = False) -> Program:
-    """The same, where a file may have the graphs of several ranks."""
+    """Read a `.tgraph` file, which may have the graphs of several ranks."""
     from ..graph.program import Program
     from ..graph.text.format import Header
     from ..graph.text.ranks import parse_file, read_text
@@ -106,7 +106,7 @@ def read_any_document(file: Path, *, may_be_missing: bool = False) -> Program:
 
 
 def of_rank(document: Program, rank: int | None, file: Path) -> Program:
-    """The graphs of a rank, see `read_document`."""
+    """Return the graphs of one rank, see `read_document`."""
     from ..words import format_ranks
 
     if not document.sections:
@@ -122,10 +122,10 @@ def of_rank(document: Program, rank: int | None, file: Path) -> Program:
 
 
 def select_graphs(graphs: Sequence[Graph], name: str | None, file: Path) -> tuple[Graph, ...]:
-    """The graphs of a file that have this name; all of them for None.
+    """Return the graphs of a file with this name; all graphs for `None`.
 
     Raises:
-        TorchGraphError: if the file has graphs, and none of this name.
+        TorchGraphError: if the file has graphs, but none with this name.
     """
     selected = tuple(graph for graph in graphs if name in (None, graph.name))
     if not selected and graphs:
@@ -135,10 +135,10 @@ def select_graphs(graphs: Sequence[Graph], name: str | None, file: Path) -> tupl
 
 
 SAME = 0
-"""Nothing differs. Also the code of a command that compares nothing and succeeds."""
+"""Exit code: nothing differs. Also used by a successful command that compares nothing."""
 
 DIFFERENT = 1
-"""The two sides differ."""
+"""Exit code: the two sides differ."""
 
 TROUBLE = 2
-"""A file cannot be read, a graph is not there, nothing can be drawn, or the arguments are wrong."""
+"""Exit code: unreadable file, missing graph, failed drawing, or invalid arguments."""

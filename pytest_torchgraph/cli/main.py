@@ -2,18 +2,18 @@
 
     show FILE                print the graphs; as git's textconv
     diff OLD NEW             print the difference of two files or directories; as git's difftool
-    review [DIR]             go through the graphs that differ, by cause, and store them
+    review [DIR]             review the graphs that differ, by cause, and store them
     render FILE OUT          draw the graphs, or with --against=OLD the difference
-    export FILE [NEW]        write graphs for model-explorer, of two files with what corresponds
-    merge FILE... -o OUT     put together the pages, or the audit baselines, of several runs
+    export FILE [NEW]        write graphs for model-explorer; for two files, also the mapping
+    merge FILE... -o OUT     combine the pages, or the audit baselines, of several runs
 
-None imports torch but `show --cost` and `--heat=flops` of render and export, because the formulas
-are torch's.
+Only `show --cost` and `--heat=flops` of render and export import torch, for its FLOP formulas.
 
-Exit codes are those of diff: 0 where nothing differs, 1 where something does, 2 for trouble.
+The exit codes follow the `diff` utility: 0 if nothing differs, 1 if something differs, 2 for
+trouble.
 
-Each command is a module beside this one, with `add_command`, which declares its arguments, and
-`run`, which gives the exit code. What `run` needs it imports itself, so that `--help` is fast.
+Each command is a module beside this one. Its `add_command` declares the arguments, and its `run`
+returns the exit code. `run` imports what it needs itself, so that `--help` is fast.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command.
 
     Args:
-        arguments: the words of the command line; None (the default) for those of this process.
+        arguments: the words of the command line; `None` (the default) for this process's own.
 
     Returns:
-        the exit code, see `exit_codes`.
+        the exit code, see `formats`.
 
     Raises:
         SystemExit: with code 2 for arguments that argparse refuses, 0 after `--help`.
@@ -47,7 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         code: int = options.run(options)
         sys.stdout.flush()
-    except BrokenPipeError:  # the pager was left
+    except BrokenPipeError:  # the user quit the pager
+        # Python flushes stdout again at exit, which must not fail.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return SAME
     except ModuleNotFoundError as error:
@@ -66,11 +67,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _today(words: Sequence[str]) -> Sequence[str]:
-    """Translate the commands of release 0.2, which stay for one release."""
+    """Translate the commands of release 0.2, which remain valid for one release."""
     match list(words):
         case ["compare", *rest]:
             return ["diff", *rest]
-        case ["accept", *rest]:  # a directory was given as --from=DIR or --from DIR
+        case ["accept", *rest]:  # 0.2 took a directory as --from=DIR or --from DIR
             rest = [word for word in rest if word != "--from"]
             ours = [word for word in rest if not word.startswith("--from=")]
             theirs = [word.removeprefix("--from=") for word in rest if word.startswith("--from=")]

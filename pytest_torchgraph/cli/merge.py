@@ -1,4 +1,4 @@
-"""`merge`: put together the pages, or the audit baselines, of the shards of a CI run."""
+"""`merge`: combine the pages, or the audit baselines, of the shards of a CI run."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
 
     Raises:
         TorchGraphError: for a file that is neither a page nor a baseline of this version, for a
-            mixture, and if the result cannot be written; nothing is written.
+            mixture of both, and if the result cannot be written; nothing is written then.
         OSError: for a file that cannot be read.
     """
     pages = [_is_page(path) for path in options.files]
@@ -52,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _is_page(path: Path) -> bool:
-    """Return True unless a file begins as JSON; `read_page` says what is wrong with another one."""
+    """Return True unless a file starts like JSON; `read_page` reports other invalid files."""
     with path.open("rb") as file:
         return not file.read(80).lstrip().startswith(b"{")
 

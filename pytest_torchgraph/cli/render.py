@@ -33,11 +33,11 @@ def add_command(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Draw, and print the path of the picture.
+    """Draw the graphs or the difference, and print the path of the picture.
 
     Raises:
-        TorchGraphError: where there is no graph to draw, or no difference, and for a heat of a
-            difference or of what is not known.
+        TorchGraphError: if there is no graph or no difference to draw, and for a heat map of a
+            difference or of unknown costs.
     """
     from ..graph.diff.report import diff_graphs
     from ..render.to_file import render

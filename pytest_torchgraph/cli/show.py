@@ -1,4 +1,4 @@
-"""`show FILE`: print the graphs of a file, as text or otherwise, their cost or collectives."""
+"""`show FILE`: print graphs of a file as text or in another form, their costs, or collectives."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ def run(options: argparse.Namespace) -> int:
     """Print the graphs.
 
     Raises:
-        TorchGraphError: for a graph that the file does not have; for a table, the cost or the
-            collectives of a file that holds op counts alone; where costs are asked for and not
-            known; and for a size that no symbol can have.
+        TorchGraphError: for a graph missing from the file; for a table, costs or collectives of a
+            file with only op counts; if requested costs are unknown; and for an invalid size of a
+            symbol.
     """
     from ..graph.text.format import format_document, with_runs
 
@@ -101,7 +101,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _text_of_ranks(document: Program, file: Path, *, flat: bool) -> str:
-    """The text of the graphs of all ranks, as the file has it, or with one line a node."""
+    """Return the text of all ranks' graphs, as in the file, or with one line per node."""
     from ..graph.text.format import format_sections
     from ..graph.text.ranks import read_text
 
@@ -113,10 +113,10 @@ def _text_of_ranks(document: Program, file: Path, *, flat: bool) -> str:
 
 
 def _with_sizes(graphs: Sequence[Graph], given: Sequence[str]) -> tuple[Graph, ...]:
-    """The graphs with values for symbols.
+    """Return the graphs with values for symbolic sizes.
 
     Raises:
-        TorchGraphError: for what is no size of theirs.
+        TorchGraphError: for an invalid size.
     """
     from ..graph.sizes import with_sizes
 
@@ -133,10 +133,10 @@ def _with_sizes(graphs: Sequence[Graph], given: Sequence[str]) -> tuple[Graph, .
 
 
 def _cost_table(graphs: Sequence[Graph]) -> str:
-    """What the modules cost, the graphs of the file together.
+    """Return the cost table of the modules, for all graphs of the file together.
 
     Raises:
-        CaptureError: where that is not known.
+        CaptureError: if the costs are unknown.
     """
     from ..graph.cost.recomputed import recomputed_if_known
     from ..graph.cost.step import with_savers
@@ -147,10 +147,10 @@ def _cost_table(graphs: Sequence[Graph]) -> str:
 
 
 def _collectives(graphs: Sequence[Graph]) -> str:
-    """What the graphs of the file send between ranks.
+    """Return the table of collectives in the graphs of the file.
 
     Raises:
-        CaptureError: where the graphs do not say it.
+        CaptureError: if the graphs do not contain this information.
     """
     from ..graph.collectives import collectives_of, format_collectives
 
@@ -160,10 +160,10 @@ def _collectives(graphs: Sequence[Graph]) -> str:
 
 
 def _collectives_of_ranks(document: Program, file: Path) -> str:
-    """What each class of equal ranks sends, below its ranks.
+    """Return the collectives of each class of equal ranks, below its ranks.
 
     Raises:
-        TorchGraphError: for a file that holds op counts alone.
+        TorchGraphError: for a file with only op counts.
     """
     from ..words import format_ranks
 
@@ -175,14 +175,14 @@ def _collectives_of_ranks(document: Program, file: Path) -> str:
 
 
 def _heading(graph: Graph) -> str:
-    """The name of a graph, and how often it ran if it ran eagerly."""
+    """Return the name of a graph, with its run count if it ran eagerly."""
     from ..graph.text.format import with_runs
 
     return with_runs(graph.name, graph.runs if graph.eager else 1)
 
 
 def _print_counts(graphs: Sequence[tuple[str, dict[str, int]]]) -> None:
-    """Print each graph's heading and its ops, the most frequent one first."""
+    """Print the heading and the op counts of each graph, largest count first."""
     for name, counts in graphs:
         print(name)
         for op, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):

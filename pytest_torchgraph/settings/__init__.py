@@ -1,1 +1,1 @@
-"""The settings of a user: options and ini values, limits of the marker, `within` and `allow`."""
+"""User settings: options and ini values, limits of the marker, `within` and `allow`."""

@@ -1,7 +1,7 @@
-"""The plugin's options and ini values, resolved once a session, and the process of a launcher.
+"""The plugin's options and ini values, resolved once per session, and the rank of this process.
 
-The rest of the package reads `Config`; only this module calls `getoption` and `getini`. Where an
-option has an ini value of the same name, the command line decides.
+The rest of the package reads `Config`; only this module calls `getoption` and `getini`. The command
+line overrides an ini value of the same name.
 """
 
 from __future__ import annotations
@@ -22,51 +22,53 @@ from .paths import unwritable
 
 
 def rank_of_process(environ: Mapping[str, str]) -> str:
-    """The rank of this process as `rank-1-of-2`; "" where it is the only one.
+    """Return the rank of this process as `rank-1-of-2`; "" for a single process.
 
-    It is read once, when pytest starts: a test may set these variables for a group of its own.
+    The rank is read once, when pytest starts: a test may set these variables for its own process
+    group.
 
     Args:
-        environ: the environment, with the `RANK` and `WORLD_SIZE` that torchrun sets.
+        environ: the environment, with `RANK` and `WORLD_SIZE` as set by torchrun.
     """
     rank, world = environ.get("RANK", ""), environ.get("WORLD_SIZE", "")
+    # `isdecimal` also accepts the digits of other scripts.
     if not (rank.isascii() and rank.isdecimal() and world.isascii() and world.isdecimal()):
         return ""
     return f"rank-{int(rank)}-of-{int(world)}" if int(rank) < int(world) != 1 else ""
 
 
 def pytest_command(rank: str) -> list[str]:
-    """The words that start pytest, in as many processes as there are now.
+    """Return the words that start pytest in the current number of processes.
 
     Args:
-        rank: that of this process, see `rank_of_process`.
+        rank: the rank of this process, see `rank_of_process`.
     """
     world = rank.rpartition("-")[2]
     return ["torchrun", f"--nproc-per-node={world}", "-m", "pytest"] if rank else ["pytest"]
 
 
 def of_process(path: Path, rank: str) -> Path:
-    """A report that each process writes: the first one that very file, another one beside it.
+    """Return the path of a report that each process writes; rank 0 writes `path` itself.
 
     Args:
-        path: the file that was asked for.
-        rank: that of this process, see `rank_of_process`.
+        path: the requested file.
+        rank: the rank of this process, see `rank_of_process`.
     """
     return path if rank.startswith("rank-0-") else own_file(path, rank)
 
 
 def own_file(path: Path, rank: str) -> Path:
-    """A file that is kept, and that each of several processes has one of; the only one that file.
+    """Return this process's copy of a permanent file; a single process uses `path` itself.
 
     Args:
-        path, rank: as of `of_process`.
+        path, rank: as in `of_process`.
     """
     return path.with_name(f"{path.stem}@{rank}{path.suffix}") if rank else path
 
 
 ON_OFF = ("on", "off")
 GITHUB = ("auto", "off")
-"""What `torchgraph_github` takes."""
+"""Values of `torchgraph_github`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,25 +76,26 @@ class Config:
     """The settings of one pytest session.
 
     Attributes:
-        update: whether stored graphs are rewritten (`--torchgraph-update`).
-        prune: whether stale stored graphs are removed (`--torchgraph-prune`).
-        devices: the device types that `graph_device` gives, each once.
-        devices_required: whether they were named on the command line, so that an absent one is an
-            error instead of a skip.
-        artifacts: the directory for pictures and texts of failures; None for pytest's cache.
-        report: the HTML file for the page of the run; None for no page.
-        json: the JSON file of the run; None for no such file.
-        github: whether annotations and a step summary are made where GitHub Actions runs an audit.
-        audit: the mode of `--torchgraph-audit`, "" for no audit.
+        update: True to rewrite stored graphs (`--torchgraph-update`).
+        prune: True to remove stale stored graphs (`--torchgraph-prune`).
+        devices: the device types of `graph_device`, without duplicates.
+        devices_required: True if the command line names the devices, so that a missing device is
+            an error instead of a skip.
+        artifacts: the directory for pictures and texts of failures; `None` for pytest's cache.
+        report: the HTML file for the page of the run; `None` for no page.
+        json: the JSON file of the run; `None` for no file.
+        github: True to write annotations and a step summary if an audit runs on GitHub Actions.
+        audit: the mode of `--torchgraph-audit`; "" for no audit.
         audit_file: the baseline of the audit.
-        audit_isolation: whether the audit resets Dynamo before each test.
-        divergence: the seconds that a failed `assert_matches_eager` may look for the first op that
-            differs.
-        isolation: whether tests that use graphs begin with a fresh compiler.
-        limits: the ini file's limits for every test, as arguments of the marker; empty for none.
-        releases: the releases of torch that have stored graphs of their own.
-        digits: how many significant digits of float constants stored graphs have; None for all.
-        rank: the rank of this process among several, as `rank-1-of-2`; "" where it is alone.
+        audit_isolation: True to reset Dynamo before each test of an audit.
+        divergence: the time limit, in seconds, for a failed `assert_matches_eager` to search the
+            first op that differs.
+        isolation: True to start tests that use graphs with a fresh compiler.
+        limits: the ini file's limits for every test, as arguments of the marker; empty if none.
+        releases: the torch releases with stored graphs of their own.
+        digits: the number of significant digits of float constants in stored graphs; `None` for
+            all digits.
+        rank: the rank of this process, as `rank-1-of-2`; "" for a single process.
     """
 
     update: bool
@@ -118,12 +121,11 @@ _CONFIG = pytest.StashKey[Config]()
 
 
 def configure(config: pytest.Config) -> None:
-    """Resolve the settings and keep them in the stash of this config.
+    """Resolve the settings and store them in the stash of this config.
 
     Raises:
-        pytest.UsageError: for an unknown device, a path of the wrong kind, or any other value that
-            an option or ini value does not take; for an update on a release of torch that is not
-            listed.
+        pytest.UsageError: for an unknown device, a path of the wrong kind, or any other invalid
+            value of an option or ini value; for an update on a torch release that is not listed.
     """
     option = config.option
     devices, where = option.torchgraph_devices, "--torchgraph-devices"
@@ -162,13 +164,13 @@ def configure(config: pytest.Config) -> None:
 
 def get(config: pytest.Config) -> Config:
     """Return the settings of this session."""
-    if _CONFIG not in config.stash:  # nothing was set, so that `plugin` did not configure it
+    if _CONFIG not in config.stash:  # `plugin` only configures it if an option is set
         configure(config)
     return config.stash[_CONFIG]
 
 
 def _ini_directory(config: pytest.Config) -> Path:
-    """The directory that paths in the ini file are relative to."""
+    """Return the directory that paths in the ini file are relative to."""
     return config.inipath.parent if config.inipath else config.rootpath
 
 
@@ -183,7 +185,7 @@ def _limits(config: pytest.Config) -> dict[str, Any]:
 
 
 def _choice(config: pytest.Config, name: str, values: tuple[str, str]) -> str:
-    """The ini value that is one of two words.
+    """Return an ini value that must be one of two words.
 
     Raises:
         pytest.UsageError: for any other word.
@@ -195,10 +197,10 @@ def _choice(config: pytest.Config, name: str, values: tuple[str, str]) -> str:
 
 
 def _digits(config: pytest.Config) -> int | None:
-    """The ini value `torchgraph_digits`; None if it is not set.
+    """Return the ini value `torchgraph_digits`; `None` if it is not set.
 
     Raises:
-        pytest.UsageError: for anything but a number that `graph_snapshot` takes.
+        pytest.UsageError: if `graph_snapshot` does not accept the value.
     """
     text: str = config.getini("torchgraph_digits").strip()
     if not text:
@@ -210,7 +212,7 @@ def _digits(config: pytest.Config) -> int | None:
 
 
 def _seconds(config: pytest.Config, name: str) -> float:
-    """The ini value that is a number of seconds.
+    """Return an ini value that is a number of seconds.
 
     Raises:
         pytest.UsageError: for any other value.
@@ -240,12 +242,13 @@ def _file(config: pytest.Config, name: str) -> Path | None:
 
 
 def _json(config: pytest.Config) -> Path | None:
-    """The JSON file of the run: a program waits for it, so it must be possible to write it.
+    """Return the JSON file of the run.
 
     Raises:
-        pytest.UsageError: where it cannot be written.
+        pytest.UsageError: if it cannot be written.
     """
     path = _file(config, "json")
+    # Check now that the file can be written, because a program waits for it.
     if path is not None and (problem := unwritable(path)):
         option = "torchgraph_json" if config.option.torchgraph_json is None else "--torchgraph-json"
         raise pytest.UsageError(f"{option}: {str(path)!r} cannot be written: {problem}")
@@ -253,10 +256,10 @@ def _json(config: pytest.Config) -> Path | None:
 
 
 def _resolve_path(config: pytest.Config, name: str, kind: str) -> tuple[str, Path | None]:
-    """The option or ini value that gives a path, for messages, and the path; None where none does.
+    """Return the name of the option or ini value that sets a path, and the path or `None`.
 
     Raises:
-        pytest.UsageError: for an empty path on the command line, which is no `kind`.
+        pytest.UsageError: for an empty path on the command line.
     """
     path: str | None = getattr(config.option, f"torchgraph_{name}")
     if path is None:
@@ -269,7 +272,7 @@ def _resolve_path(config: pytest.Config, name: str, kind: str) -> tuple[str, Pat
 
 
 def shown(config: pytest.Config, path: Path) -> str:
-    """A path for a message: relative where it is below the directory in which pytest was called."""
+    """Return a path for messages, relative to the directory where pytest was started if inside."""
     try:
         return str(path.relative_to(config.invocation_params.dir))
     except ValueError:
@@ -277,7 +280,7 @@ def shown(config: pytest.Config, path: Path) -> str:
 
 
 def rerun_command(item: pytest.Item, *options: str) -> str:
-    """The command that runs this test alone, quoted for the shell.
+    """Return the shell command that reruns only this test.
 
     Args:
         item: the test.
@@ -285,12 +288,13 @@ def rerun_command(item: pytest.Item, *options: str) -> str:
     """
     path, separator, test = item.nodeid.partition("::")
     here, file = item.config.invocation_params.dir, item.config.rootpath / path
-    if not (file.exists() and file.samefile(item.path)):  # --pyargs, outside of the root directory
+    # With --pyargs, the test may be outside the root directory.
+    if not (file.exists() and file.samefile(item.path)):
         path = str(item.path)
     elif here != item.config.rootpath:
         try:
             path = os.path.relpath(file, here)
-        except ValueError:  # on another drive of Windows
+        except ValueError:  # on another Windows drive
             path = str(file)
     import shlex
     import subprocess

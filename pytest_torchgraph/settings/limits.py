@@ -1,7 +1,6 @@
-"""The limits of the marker and of the ini file, and the releases of torch that have stored graphs
-of their own.
+"""Limits from the marker and the ini file, and the torch releases with stored graphs of their own.
 
-Importing this module imports no torch: every run of every project reads its settings.
+This module does not import torch: every run of every project reads its settings.
 """
 
 from __future__ import annotations
@@ -24,16 +23,17 @@ class Limits:
     """The limits of one test.
 
     Attributes:
-        min_graphs: the least number of graphs.
-        max_graphs, max_graph_breaks, max_recompiles: the greatest number; None is no limit. Where a
-            marker or `max_recompiles` asks, reaching Dynamo's recompile limit is never allowed.
-        within: a path or package, or several: breaks and recompilations elsewhere do not count.
-            None is everywhere.
-        allow: regular expressions or literal parts of the `"kind: reason"` of graph breaks and of
-            eager calls that do not count.
-        asked_by: for each argument that limits something the marker or the ini option that asked
-            for it, in words; for `min_graphs` all that need evidence.
-        own_within: whether a marker says `within`, so that code of there must have been compiled.
+        min_graphs: the minimum number of graphs.
+        max_graphs, max_graph_breaks, max_recompiles: the maximum number; `None` for no limit. If a
+            marker or `max_recompiles` sets a limit, reaching Dynamo's recompile limit is never
+            allowed.
+        within: a path or package, or several; graph breaks and recompiles elsewhere are ignored.
+            `None` includes all code.
+        allow: regular expressions or literal parts of the `"kind: reason"` of graph breaks and
+            eager calls to ignore.
+        asked_by: the marker or ini option that set each limit, in words, by argument; for
+            `min_graphs`, everything that needs evidence.
+        own_within: True if a marker sets `within`, so that code in it must have been compiled.
     """
 
     min_graphs: int = 1
@@ -47,17 +47,18 @@ class Limits:
 
 
 def checked(name: str, value: Any, where: str, base: Path) -> Any:
-    """An argument of the marker, checked, in the form that `Limits` has.
+    """Check an argument of the marker and return it in the form used by `Limits`.
 
     Args:
         name: one of `NAMES`.
         value: its value.
-        where: the marker or ini option that it is of, for the message.
-        base: the directory that a path is relative to.
+        where: the marker or ini option that it belongs to, for messages.
+        base: the directory that paths are relative to.
 
     Raises:
-        pytest.UsageError: for a number that is no int or below 0, a `within` that is neither a path
-            nor a package, an `allow` that is no regular expression or matches everything.
+        pytest.UsageError: for a number that is not an int or is negative, a `within` that is
+            neither an existing path nor a package, and an `allow` that is not a regular expression
+            or matches everything.
     """
     from .paths import patterns
 
@@ -74,6 +75,7 @@ def checked(name: str, value: Any, where: str, base: Path) -> Any:
     optional = name != "min_graphs"
     if value is None and optional:
         return None
+    # A bool is an int: refuse `max_graphs=True`.
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         kind = "an int of at least 0, or None" if optional else "an int of at least 0"
         raise pytest.UsageError(f"{where}: {name}={value!r} must be {kind}")
@@ -81,10 +83,10 @@ def checked(name: str, value: Any, where: str, base: Path) -> Any:
 
 
 def _places(value: Any, base: Path) -> tuple[str, ...]:
-    """The places of a `within`: paths made absolute, as the test may change the directory.
+    """Return the places of a `within`; paths become absolute, as tests may change directory.
 
     Raises:
-        ValueError: for a place that is neither a path that exists nor a package.
+        ValueError: for a place that is neither an existing path nor a package.
     """
     from .paths import places, roots
 
@@ -93,18 +95,18 @@ def _places(value: Any, base: Path) -> tuple[str, ...]:
         paths = [start / str(place) for start in (base, Path.cwd())]
         there = next((path for path in paths if path.exists()), None)
         if there is None:
-            roots(place)
+            roots(place)  # raises if it is not a package either
         found.append(str(place if there is None else there.absolute()))
     return tuple(found)
 
 
 def from_ini(name: str, lines: list[str], base: Path) -> Any:
-    """The value of an ini option, checked, in the form that `Limits` has.
+    """Check an ini option and return its value in the form used by `Limits`.
 
     Args:
         name: one of `INI`.
-        lines: its lines in the file. Places of `within` are separated by commas or lines, patterns
-            of `allow` by lines; the others are a number, or "none" for no limit.
+        lines: its lines in the file. Commas or lines separate the places of `within`; lines
+            separate the patterns of `allow`. Other options are a number, or "none" for no limit.
         base: the directory of the file.
 
     Raises:
@@ -130,31 +132,31 @@ _RELEASE = r"(?a)(0|[1-9]\d*)\.(0|[1-9]\d*)\Z"
 
 
 class Releases(NamedTuple):
-    """The releases of torch for which graphs are stored, each as `major.minor`.
+    """The torch releases for which graphs are stored, each as `major.minor`.
 
     Attributes:
-        listed: the releases; without any there is one stored file, for whatever release runs.
+        listed: the releases; if empty, all releases share one stored file.
     """
 
     listed: tuple[str, ...] = ()
 
     @property
     def first(self) -> str:
-        """The release that owns the file without a release in its name; "" where none is listed."""
+        """Release that owns the file without a release in its name; "" if none is listed."""
         return self.listed[0] if self.listed else ""
 
     def stores(self, running: str) -> bool:
-        """Whether a run on this release stores graphs: where none is listed, every one does."""
+        """Return True if a run on this release stores graphs; always True if none is listed."""
         return not self.listed or running in self.listed
 
     def order(self, running: str) -> tuple[str, ...]:
-        """The releases whose files a run compares with: the first of these that has a file.
+        """Return the releases whose files a run compares with, by preference.
 
-        Its own, where it is listed; then those that are listed below it, the nearest first; then
-        the first of the list.
+        The run uses the first release that has a file: its own release if listed, then the listed
+        releases below it, nearest first, then the first release of the list.
 
         Args:
-            running: the release that runs; "" for none.
+            running: the running release; "" without torch.
         """
         below = [each for each in self.listed if running and _key(each) < _key(running)]
         own = [running] if running in self.listed else []
@@ -164,10 +166,10 @@ class Releases(NamedTuple):
 
 
 def parse_releases(words: Sequence[str]) -> Releases:
-    """The ini value `torchgraph_releases`.
+    """Parse the ini value `torchgraph_releases`.
 
     Raises:
-        pytest.UsageError: for a word that is not `major.minor`, and for one that occurs twice.
+        pytest.UsageError: for a word that is not `major.minor`, and for a repeated word.
     """
     for number, word in enumerate(words):
         if not re.match(_RELEASE, word):
@@ -180,10 +182,10 @@ def parse_releases(words: Sequence[str]) -> Releases:
 
 
 def refuse_update(releases: Releases) -> None:
-    """Refuse an update on a release that is not listed: it would own no file.
+    """Refuse an update on a release that is not listed, since it would own no file.
 
     Raises:
-        pytest.UsageError: saying which releases are listed.
+        pytest.UsageError: with the listed releases.
     """
     running = running_release()
     if not releases.stores(running):
@@ -191,7 +193,7 @@ def refuse_update(releases: Releases) -> None:
 
 
 def why_no_update(releases: Releases, running: str) -> str:
-    """Why a run on a release that is not listed stores nothing, and what to do."""
+    """Return why a run on a release that is not listed stores nothing, and the remedy."""
     listed = f"{INI} = {' '.join(releases.listed)}"
     if not running:
         return f"torch is not installed, and {listed} says which releases of it store graphs"

@@ -11,13 +11,13 @@ import pytest
 from ..device_types import DEFAULT
 
 MARKER = "torchgraph"
-"""The marker's name, and the beginning of the names of the ini options."""
+"""Name of the marker, and prefix of the ini options."""
 
 NAMES = ("min_graphs", "max_graphs", "max_graph_breaks", "max_recompiles", "within", "allow")
-"""The arguments of the marker."""
+"""Arguments of the marker."""
 
 INI = NAMES[1:]
-"""The arguments that are ini options as well, behind `torchgraph_`."""
+"""Arguments that are also ini options, prefixed with `torchgraph_`."""
 
 SIGNATURE = (
     "torchgraph(min_graphs=1, max_graphs=None, max_graph_breaks=0, max_recompiles=0, within=None, "
@@ -34,7 +34,7 @@ AUDIT_MODES = ("show", "record", "check")
 AUDIT_FILE = "torchgraph-audit.json"
 
 RELEASES = "torchgraph_releases"
-"""The ini value with the releases of torch that have stored graphs of their own."""
+"""Ini value that lists the torch releases with stored graphs of their own."""
 
 _DEVICES = "devices that graph_device gives, separated by commas"
 _ARTIFACTS = "directory for the pictures and texts of failed graph comparisons"
@@ -51,7 +51,7 @@ OPTIONS = {
     "audit": "show: say what torch.compile did in the tests, whatever they are; record: store it; "
     "check: fail the run where it became worse. Outcomes of tests do not change",
 }
-"""Help of the options, named without `--torchgraph-`."""
+"""Help texts of the options, by name without `--torchgraph-`."""
 
 METAVARS = {"devices": "NAMES", "artifacts": "DIR", "report": "FILE", "json": "FILE"}
 
@@ -73,7 +73,7 @@ INI_VALUES = {
     "isolation": "on (the default): tests that use graphs begin with a fresh compiler, and its "
     "settings are put back after them; off: they do not",
 }
-"""Help of the ini values that are a text, named without `torchgraph_`."""
+"""Help texts of the string ini values, by name without `torchgraph_`."""
 
 DEFAULTS = {
     "audit_file": AUDIT_FILE,
@@ -82,11 +82,11 @@ DEFAULTS = {
     "github": "auto",
     "isolation": "on",
 }
-"""Default values of `INI_VALUES`; "" for the others."""
+"""Defaults of `INI_VALUES`; all others are ""."""
 
 
 def add_options(parser: pytest.Parser) -> None:
-    """Declare the command-line options and their ini twins."""
+    """Declare the command-line options and the ini options."""
     group = parser.getgroup("torchgraph", "graphs of PyTorch models")
     for name, text in OPTIONS.items():
         if name in ("update", "prune"):
@@ -115,7 +115,7 @@ def add_options(parser: pytest.Parser) -> None:
 
 
 def any_set(config: pytest.Config) -> bool:
-    """Return True if an option or ini value is set, so that it has to be checked at the start."""
+    """Return True if an option or ini value is set and must be checked at startup."""
     inis = [*INI_VALUES, RELEASES.removeprefix(f"{MARKER}_"), *INI]
     return any(
         getattr(config.option, f"torchgraph_{name}") not in (None, False) for name in OPTIONS

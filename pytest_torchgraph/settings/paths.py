@@ -1,4 +1,4 @@
-"""Paths: where a file lies, where files may be written, and the arguments `within` and `allow`."""
+"""Paths: containment, permission to write, and the arguments `within` and `allow`."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ REPOSITORIES = frozenset({".git", "git~1", ".hg", ".jj", ".svn"})
 
 
 def below(file: str, directory: str) -> str | None:
-    """The path of a file relative to a directory that it is in, "" for the directory itself.
+    """Return the path of a file relative to a directory; "" for the directory itself.
 
-    None where it is not in it: `torchvision/ops.py` is not below `torch`.
+    Return `None` if the file is not in the directory: `torchvision/ops.py` is not below `torch`.
     """
     home = directory.rstrip("/\\")
     rest = file[len(home) :]
@@ -30,12 +30,15 @@ def below(file: str, directory: str) -> str | None:
 
 
 def is_below(file: str, *places: str) -> bool:
-    """Whether a file is one of these places, or in one of these directories."""
+    """Return True if a file is one of these places, or inside one of them."""
     return any(below(file, place) is not None for place in places)
 
 
 def unwritable(path: Path) -> str:
-    """Why no file can be made there, "" where one can: missing directories can be made, too."""
+    """Return why a file cannot be created at a path; "" if it can.
+
+    Missing parent directories are no obstacle, because they can be created.
+    """
     directory = Path(os.path.realpath(path)).parent
     while not directory.exists() and directory != directory.parent:
         directory = directory.parent
@@ -47,16 +50,16 @@ def unwritable(path: Path) -> str:
 def inside(path: Path, root: Path) -> Path:
     """Return the real path of a file that may be written, with all links resolved.
 
-    git keeps links, so a branch can bring one that leads anywhere: as the file, or as a directory
-    on the way.
+    git stores symbolic links, so a branch may contain a link to any location: as the file, or as a
+    directory on its path.
 
     Args:
         path: the file, which need not exist.
         root: pytest's root directory.
 
     Raises:
-        OutsideRootError: if the real path is outside `root`, in the data of version control, or a
-            file of another kind, known by its suffix.
+        OutsideRootError: if the real path is outside `root`, inside a version control directory,
+            or has another suffix.
     """
     home, real = Path(os.path.realpath(root)), Path(os.path.realpath(path))
     if not real.is_relative_to(home):
@@ -70,22 +73,22 @@ def inside(path: Path, root: Path) -> Path:
 
 
 def _is_repository(name: str) -> bool:
-    """Return True for a directory of version control, however a file system spells its name."""
-    # macOS ignores format characters and case; Windows ignores trailing dots and spaces, and takes
-    # `.git::$INDEX_ALLOCATION` for `.git`.
+    """Return True for a version control directory in any spelling that a file system accepts."""
+    # macOS ignores format characters and case. Windows ignores trailing dots and spaces, and
+    # treats `.git::$INDEX_ALLOCATION` as `.git`.
     plain = "".join(c for c in name if unicodedata.category(c) != "Cf").partition(":")[0]
     return plain.rstrip(". ").casefold() in REPOSITORIES
 
 
 def is_within(file: str, within: Any) -> bool:
-    """Whether a file belongs to one of these places.
+    """Return True if a file belongs to one of these places.
 
     Args:
         file: the absolute path of a source file.
-        within: a path or the name of a package, or several of them; None is everywhere.
+        within: a path or a package name, or several; `None` includes every file.
 
     Raises:
-        ValueError: for a place that is neither a path that exists nor a package.
+        ValueError: for a place that is neither an existing path nor a package.
     """
     if within is None:
         return True
@@ -93,10 +96,10 @@ def is_within(file: str, within: Any) -> bool:
 
 
 def places(within: Any) -> list[Any]:
-    """A `within` as a list of places.
+    """Convert a `within` to a list of places.
 
     Raises:
-        ValueError: if there is none, or an empty one.
+        ValueError: if there is no place, or an empty one.
     """
     found = list(within) if _several(within) else [within]
     if not found or any(place in ("", None) for place in found):
@@ -105,11 +108,11 @@ def places(within: Any) -> list[Any]:
 
 
 def patterns(allow: Any) -> list[re.Pattern[str]]:
-    """The compiled regular expressions of an `allow`: a text, or several.
+    """Compile the regular expressions of an `allow`, which is one string or several.
 
     Raises:
-        TypeError: for anything that is no text.
-        ValueError: for a text that is no regular expression, or one that matches everything.
+        TypeError: for a value that is not a string.
+        ValueError: for a string that is not a regular expression, or matches everything.
     """
     texts = list(allow) if _several(allow) else [allow]
     if not all(isinstance(text, str) for text in texts):
@@ -126,29 +129,29 @@ def patterns(allow: Any) -> list[re.Pattern[str]]:
 
 
 def allows(allowed: Iterable[re.Pattern[str]], text: str) -> bool:
-    """Whether one of the `patterns` is found in a text, or stands in it as it is.
+    """Return True if a pattern matches in a text, or occurs in it literally.
 
-    The kind of a graph break is a text with parentheses and dots, which is copied into an `allow`.
+    Users copy the kind of a graph break, which contains parentheses and dots, into an `allow`.
     """
     return any(each.search(text) or each.pattern in text for each in allowed)
 
 
 def _several(value: Any) -> bool:
-    """Whether a value is a collection, and not one text or path."""
+    """Return True if a value is a collection rather than a single string or path."""
     return isinstance(value, Iterable) and not isinstance(value, str | bytes | Path)
 
 
 def roots(place: Any) -> list[str]:
-    """The directories, or the one file, that a path or package consists of.
+    """Return the directories, or the single file, of a path or package.
 
     Args:
-        place: a path, or the name of a package or module. A path that exists comes first.
+        place: a path, or the name of a package or module. An existing path takes precedence.
 
     Returns:
-        absolute paths, of a path also with its links resolved.
+        absolute paths; for a path, also the path with links resolved.
 
     Raises:
-        ValueError: for what is neither a path that exists nor a package.
+        ValueError: if it is neither an existing path nor a package.
     """
     path = Path(str(place))
     if str(place) and path.exists():
@@ -174,10 +177,10 @@ FILTERS = {
     "stepwise": "--stepwise",
     "collectonly": "--collect-only",
 }
-"""The options, each with the text that a user types."""
+"""Options that filter tests, by attribute of `config.option`, as typed on the command line."""
 
 
 def filter_given(config: pytest.Config) -> str:
-    """The option that leaves out tests of this run, "" for none."""
+    """Return the option that excludes tests from this run; "" if there is none."""
     given = (shown for name, shown in FILTERS.items() if getattr(config.option, name, None))
     return next(given, "")

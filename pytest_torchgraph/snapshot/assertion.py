@@ -1,17 +1,17 @@
 """The fixture `graph_snapshot`: syrupy's assertion and storage, for graphs.
 
-syrupy finds the place of a snapshot, counts and names the comparisons of a test and reports how
-many passed. What it does not do for graphs is done here and in the modules beside this one:
+syrupy locates a snapshot, counts and names the comparisons of a test, and reports how many passed.
+This module and its neighbours replace the parts of syrupy that do not work for graphs:
 
-- comparing: syrupy compares texts, graphs are equal by their dataflow;
-- writing: at once and atomically in every release of syrupy, and for our own flag;
+- comparing: syrupy compares texts; graphs are equal if their dataflow is;
+- writing: at once and atomically in every release of syrupy, also for our own flag;
 - failing: syrupy turns every exception into "does not match"; here it is raised;
-- forgetting: syrupy keeps both texts of every comparison until the session ends;
-- cleaning up: `--snapshot-update` deletes the snapshots of tests that did not get to their
-  assertion. Files with our suffix are hidden from that, in `cleanup`.
+- memory: syrupy keeps both texts of every comparison until the session ends;
+- cleaning up: `--snapshot-update` deletes the snapshots of tests that did not reach their
+  assertion. `hide_from_cleanup` hides files with our suffix from it.
 
-Private names that this touches, the same in syrupy 5.3 to 7: `config._syrupy`, and of
-`SnapshotAssertion` `_assert`, `_serialize`, `_custom_index`, `_executions`, `_execution_results`.
+Private names used here, the same in syrupy 5.3 to 7: `config._syrupy`, and of `SnapshotAssertion`
+`_assert`, `_serialize`, `_custom_index`, `_executions`, `_execution_results`.
 """
 
 from __future__ import annotations
@@ -53,18 +53,18 @@ class GraphExtension(SingleFileSnapshotExtension):
 
     @classmethod
     def get_snapshot_name(cls, *, test_location: PyTestLocation, index: Any = 0) -> str:
-        """The file's name without its suffix, for the test and the number of the comparison."""
+        """Return the file name, without suffix, for a comparison of a test."""
         item = test_location.item
         return stem_of(item, index, rank=settings.get(item.config).rank)
 
     @classmethod
     def get_location(cls, *, test_location: PyTestLocation, index: Any = 0) -> str:
-        """The file to compare with, for the release of torch at hand."""
+        """Return the file to compare with for the running release of torch."""
         return str(cls.files(test_location, index).compared[1])
 
     @classmethod
     def files(cls, test_location: PyTestLocation, index: str | int) -> ReleaseFiles:
-        """The files in which the graph of a comparison may be stored."""
+        """Return all files that may store the graph of a comparison."""
         item, home = test_location.item, Path(cls.dirname(test_location=test_location))
         chosen = settings.get(item.config)
         return release_files(
@@ -73,18 +73,18 @@ class GraphExtension(SingleFileSnapshotExtension):
         )
 
     def read_snapshot_data_from_location(self, *, snapshot_location: str, **_: Any) -> str | None:
-        """The text of the stored file; None where there is no file."""
+        """Return the text of the stored file; `None` if there is no file."""
         return read_text(Path(snapshot_location))
 
     def matches(self, *, serialized_data: Any, snapshot_data: Any) -> bool:
-        """Whether the stored text is this one; where it is not, the graphs are compared later."""
+        """Return True if the texts are equal. Otherwise the graphs are compared later."""
         from .compare import same_text
 
         return same_text(snapshot_data, serialized_data)
 
 
 def make(request: pytest.FixtureRequest) -> GraphSnapshot:
-    """The `GraphSnapshot` of a test, with syrupy's session and the options of this run."""
+    """Return the `GraphSnapshot` of a test, with syrupy's session and the options of this run."""
     option = request.config.option
     request.node.stash[RECORD] = Record()
     return GraphSnapshot(
@@ -99,12 +99,12 @@ def make(request: pytest.FixtureRequest) -> GraphSnapshot:
 class GraphSnapshot(SnapshotAssertion):
     """The stored graphs of one test: `assert capture == graph_snapshot`.
 
-    The stored file is beside the test, `__snapshots__/test_net/test_step[cpu].tgraph`. Compared is
-    the dataflow (see `Graph`). A stored file that matches keeps its bytes also in an update, unless
-    names in it are old: where names alone differ, the test passes, and an update rewrites the file.
+    The file is stored beside the test, as `__snapshots__/test_net/test_step[cpu].tgraph`. The
+    comparison covers the dataflow (see `Graph`). If only names differ, the test passes, and an
+    update rewrites the file. Otherwise an update keeps the bytes of a matching file.
 
     Attributes:
-        failed: the last comparison, if it failed; else None.
+        failed: the last comparison if it failed, else `None`.
     """
 
     def __post_init__(self) -> None:
@@ -120,22 +120,22 @@ class GraphSnapshot(SnapshotAssertion):
     def __call__(  # type: ignore[override]
         self, *, name: str | None = None, detail: Detail | None = None, digits: int | None = None
     ) -> GraphSnapshot:
-        """The same snapshot with options of its own.
+        """Return this snapshot with other options.
 
         Args:
-            name: tells several comparisons of one test apart; part of the file's name. Without it
-                they are numbered, so that inserting one renames the others. In a loop, and under
-                hypothesis, there has to be one.
-            detail: what is stored and compared. "ops": how often each op occurs; "dataflow" (the
-                default): ops, operands, constants, dtypes and shapes; "full": also strides and
-                devices.
-            digits: how many significant digits of float constants are stored and compared, 0 to
-                17; 0 stores `~` for each and compares none. None is the ini value
-                `torchgraph_digits`, or else all digits. A file keeps its own until an update, and
-                is compared with the fewer ones.
+            name: distinguishes several comparisons of one test; part of the file name. Unnamed
+                comparisons are numbered, so inserting one renames the files of the later ones. A
+                name is required in a loop and under hypothesis.
+            detail: the level of detail to store and compare. "ops": the count of each op;
+                "dataflow" (the default): ops, operands, constants, dtypes and shapes; "full": also
+                strides and devices.
+            digits: the number of significant digits of float constants to store and compare, 0 to
+                17; with 0 each constant is stored as `~` and not compared. `None` uses the ini
+                value `torchgraph_digits`, or else all digits. A file keeps its digits until an
+                update, and a comparison uses the smaller number.
 
         Raises:
-            ValueError: for an empty name, an unknown detail or another number of digits.
+            ValueError: for an empty name, an unknown detail or a number of digits out of range.
         """
         __tracebackhide__ = True
         from .compare import DETAILS
@@ -147,8 +147,8 @@ class GraphSnapshot(SnapshotAssertion):
             raise ValueError(
                 f"the name of a stored graph is a text that is not empty, not {name!r}"
             )
-        # A copy, so that two of them can be made before the first is compared. The results are
-        # shared: they are counted together, and syrupy knows the original.
+        # Return a copy, because a test may bind two snapshots before comparing the first. The
+        # copies share the results: syrupy counts them together and only knows the original.
         bound = copy.copy(self)
         bound._custom_index = name if name is not None else self._custom_index
         bound._detail = detail or self._detail
@@ -168,20 +168,24 @@ class GraphSnapshot(SnapshotAssertion):
             self._note_pending()
 
     def __ne__(self, other: object) -> bool:
-        """Whether the stored graph differs. A failure where none is stored; nothing is written."""
+        """Return True if the stored graph differs; write nothing.
+
+        A missing stored graph is recorded as a failure.
+        """
         __tracebackhide__ = True
         self._record.used = True
         self._need_order(sys._getframe(1))
         with self._without_update():
             equal = self._assert(other)
         if self.failed is not None and not self.failed.is_new:
+            # The test expects the difference: do not report it as a failed comparison.
             noted = self._record.failed
             for location in [key for key, each in noted.items() if each is self.failed]:
                 del noted[location]
         return not equal
 
     def _need_order(self, caller: FrameType) -> None:
-        """Refuse a comparison without a name in a loop or under hypothesis; see `order`."""
+        """Refuse an unnamed comparison in a loop or under hypothesis; see `files.refuse_again`."""
         __tracebackhide__ = True
         if self._custom_index is None:
             refuse_hypothesis(self.item)
@@ -189,7 +193,7 @@ class GraphSnapshot(SnapshotAssertion):
 
     @contextmanager
     def _without_update(self) -> Iterator[None]:
-        """Let syrupy write nothing meanwhile."""
+        """Prevent syrupy from writing inside this context."""
         update = self.update_snapshots, self.update_new_snapshots_only
         self.update_snapshots = self.update_new_snapshots_only = False
         try:
@@ -199,7 +203,7 @@ class GraphSnapshot(SnapshotAssertion):
 
     @property
     def item(self) -> pytest.Item:
-        """The test that uses this fixture."""
+        """Test that uses this fixture."""
         return self.test_location.item
 
     @property
@@ -223,6 +227,7 @@ class GraphSnapshot(SnapshotAssertion):
         result, files = self._look()
         location = os.path.abspath(result.snapshot_location)
         self._record.compared.append(location)
+        # syrupy would turn the exception into "does not match".
         error, result.exception = result.exception, None
         try:
             if error is not None:
@@ -238,10 +243,11 @@ class GraphSnapshot(SnapshotAssertion):
             return result.success
         finally:
             self._program = None
+            # syrupy keeps each result until the session ends: do not keep both texts.
             result.asserted_data = result.recalled_data = None
 
     def _look(self) -> tuple[AssertionResult, ReleaseFiles]:
-        """Syrupy's result of comparing the texts, and the files that count; nothing is written."""
+        """Return syrupy's comparison of the texts, and the candidate files; write nothing."""
         number = self._executions = len(self._execution_results)
         files = GraphExtension.files(self.test_location, self.index)
         with self._without_update():
@@ -249,7 +255,7 @@ class GraphSnapshot(SnapshotAssertion):
         return self._execution_results[number], files
 
     def _settle(self, lookup: Lookup) -> None:
-        """Decide what becomes of a comparison: it passes, a file is written, or it fails."""
+        """Decide the outcome of a comparison: pass, write a file, or fail."""
         __tracebackhide__ = True
         result, files = lookup.result, lookup.files
         failed = None if result.success else self._compare(lookup)
@@ -268,6 +274,7 @@ class GraphSnapshot(SnapshotAssertion):
             how = "created" if failed.is_new else "updated"
             change = summary.describe(failed, self._detail)
         elif not same_text:
+            # Equal graphs in another text: rewrite the file only for new names or added facts.
             stored = str(result.recalled_data)
             change = summary.renamed(stored, self._current, self._detail)
             how = "renamed" if change else how
@@ -286,7 +293,7 @@ class GraphSnapshot(SnapshotAssertion):
         self._note(how, lookup.key, change)
 
     def _is_next(self, files: ReleaseFiles) -> bool:
-        """Whether the file of the next release has this graph, so that none is needed here."""
+        """Return True if the next release's file has this graph, so no own file is needed."""
         if files.next is None:
             return False
         from .compare import is_stored
@@ -296,7 +303,7 @@ class GraphSnapshot(SnapshotAssertion):
         return text is not None and is_stored(text, now, self._detail)
 
     def _leave_out(self, files: ReleaseFiles) -> None:
-        """Remove this release's file, where there is one: the next one has the same graph."""
+        """Remove this release's file, if any: the next release's file has the same graph."""
         assert files.own is not None
         assert files.next is not None
         release, file = files.next
@@ -328,14 +335,14 @@ class GraphSnapshot(SnapshotAssertion):
 
         Args:
             how: "created", "updated", "renamed", "extended", "removed", "unchanged" or "refused".
-            location: the file's path.
-            change: what is new in it, or why it is refused; "" for nothing.
+            location: the path of the file.
+            change: the new contents, or the reason for the refusal; "" if there is neither.
         """
         self._record.compared.append(location)
         self._record.stored.append((how, location, change))
 
     def _pending_update(self, lookup: Lookup, problem: str = "") -> PendingUpdate:
-        """What an update would do for a comparison that failed."""
+        """Return the update that `--torchgraph-update` would make for a failed comparison."""
         from .pending import PendingUpdate, pending_update
 
         result, files = lookup.result, lookup.files
@@ -347,7 +354,7 @@ class GraphSnapshot(SnapshotAssertion):
             return PendingUpdate(Path(lookup.key), None, None, {}, problem, str(error))
 
     def _note_pending(self) -> None:
-        """Record for the report what an update would do, where a comparison came to an end."""
+        """Record for the report the pending update of a completed comparison."""
         if self._pending is None:
             return
         key, name, pending = self._pending
@@ -359,7 +366,10 @@ class GraphSnapshot(SnapshotAssertion):
         noted[key] = name, pending
 
     def _may_write(self, result: AssertionResult, files: ReleaseFiles) -> bool:
-        """Whether this run writes the file: not twice in one test, the second graph would win."""
+        """Return True if this run writes the file.
+
+        A test never writes a file twice: the second graph would overwrite the first.
+        """
         if files.own is None or os.path.abspath(files.own) in self._settled:
             return False
         is_new = result.recalled_data is None
@@ -368,7 +378,7 @@ class GraphSnapshot(SnapshotAssertion):
     def _compare(self, lookup: Lookup) -> Comparison | None:
         """Return the comparison of the graphs; `None` if they are equal.
 
-        A stored text that cannot be read is a failure if it may be overwritten, else an error.
+        An unreadable stored text is a failure if it may be overwritten, else an error.
         """
         __tracebackhide__ = True
         from .compare import Comparison, compare, parse_stored, read_stored, same_flat_text
@@ -410,7 +420,7 @@ class GraphSnapshot(SnapshotAssertion):
                 pending = self._pending_update(lookup, str(error))
                 self._pending = (lookup.key, result.snapshot_name, pending)
                 raise
-        # First as the file was rounded: else the last digit may be another one.
+        # Round to the digits of the file first: rounding twice may change the last digit.
         now = self._current.with_digits(program.digits).with_digits(self._digits)
         found = compare(program, now, self._detail)
         if found is None:
@@ -435,12 +445,12 @@ def _digits_in_words(digits: int | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """The stored file of a comparison: syrupy's result, the files that count, what may be done.
+    """A comparison with its candidate files and the permission to write.
 
     Attributes:
         result: syrupy's comparison of the texts.
-        files: the files in which the graph may be stored.
-        may_write: whether this run stores the graph.
+        files: the files that may store the graph.
+        may_write: True if this run stores the graph.
     """
 
     result: AssertionResult
@@ -449,17 +459,17 @@ class Lookup:
 
     @property
     def location(self) -> str:
-        """The path of the file that was compared."""
+        """Path of the compared file."""
         return os.path.abspath(self.result.snapshot_location)
 
     @property
     def release(self) -> str:
-        """The release of torch that this file belongs to; "" without `torchgraph_releases`."""
+        """Torch release that the compared file belongs to; "" without `torchgraph_releases`."""
         paths = {os.path.abspath(path): release for release, path in self.files.order}
         return paths[self.location]
 
     @property
     def key(self) -> str:
-        """The path that stands for the comparison: of the file that an update writes."""
+        """Path that identifies the comparison: the file that an update writes."""
         own = self.files.own
         return os.path.abspath(own) if own is not None else self.location

@@ -1,10 +1,10 @@
-"""Comparison of a captured program with a stored one, at a level of detail.
+"""Compare a captured program with a stored one, at a level of detail.
 
     same_text     the quick test: equal texts
-    compare       the graphs; those of ranks pair by pair of classes
-    Comparison    a comparison that failed, with its difference, for the report
+    compare       the graphs; for ranks, pair by pair of classes
+    Comparison    a failed comparison with its difference, for the report
 
-It knows graphs and texts, and nothing of pytest or syrupy.
+The module handles graphs and texts, and is independent of pytest and syrupy.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from ..graph.text.ranks import parse_text
 from ..words import format_ranks
 
 DETAILS: tuple[Detail, ...] = get_args(Detail)
-"""The levels of detail, from the coarsest to the finest."""
+"""Levels of detail, from the coarsest to the finest."""
 
 WITHOUT_EAGER = (
     "stored without eager graphs: by a release that did not record them, or when nothing ran "
     "eagerly"
 )
-"""The problem of a file of version 1, where the capture has eager graphs."""
+"""Problem of a version 1 file if the capture has eager graphs."""
 MOST_EAGER = 6
-"""How many eager graphs are named where a file has none of them; the others are counted."""
+"""Maximum number of eager graphs named if a file has none of them; more are counted."""
 
 
 _HEADER = re.compile(
@@ -51,7 +51,7 @@ _HEADER = re.compile(
     r"(?P<mesh>mesh .*\n)?\n",
     re.MULTILINE,
 )
-"""The header of a document: version, origin (via, torch release), detail, digits, and the mesh of
+"""Header of a document: version, origin (via, torch release), detail, digits, and the mesh of
 ranks."""
 ONLY_FLOATS = (
     "float constants are all that differs: if random numbers decide them, set a seed before the "
@@ -61,21 +61,23 @@ ONLY_FLOATS = (
 
 @dataclass(frozen=True)
 class Comparison:
-    """A comparison that failed, and its difference, which is made once.
+    """A failed comparison and its difference, which is computed once.
 
     Attributes:
-        now: what the test captured.
-        stored: what the file holds; `None` if there is no file, or none that can be read.
-        problem: what is wrong, in one line; "" if the difference of the graphs says it.
+        now: the captured program.
+        stored: the program in the file; `None` if there is no file or it cannot be read.
+        problem: the problem in one line; "" if the difference of the graphs states it.
         details: further lines about the problem.
-        parts: of ranks, each class that differs; () if the ranks are others, and for one capture.
-        ranks: of a part, its ranks, ascending.
+        parts: for ranks, one comparison per class that differs; empty if the sets of ranks
+            differ, and for a single capture.
+        ranks: for a part, its ranks in ascending order.
         name: the name of the stored file, without suffix.
         path: the path of the stored file, as messages show it.
         is_new: True if there is no file yet.
-        origin: why the file of another release of torch was compared; "" if it was not.
-        writes: the file that an update writes, as messages show it; "" if that is `path`.
-        refused: why an update writes nothing; "" if it does.
+        origin: the reason for comparing with another torch release's file; "" if the file belongs
+            to the running release.
+        writes: the file that an update writes, as messages show it; "" if it is `path`.
+        refused: the reason why an update writes nothing; "" if it writes a file.
     """
 
     now: Program
@@ -93,14 +95,14 @@ class Comparison:
 
     @property
     def releases(self) -> tuple[str, str] | None:
-        """The torch release of the stored graphs and the running one, if they differ."""
+        """Torch releases of the stored graphs and of this run; `None` if equal or unknown."""
         old = self.stored.header.torch if self.stored else ""
         new = self.now.header.torch
         return (old, new) if old and new and old != new else None
 
     @property
     def stored_text(self) -> str:
-        """The stored graphs with one line a node; "" if none is stored."""
+        """Stored graphs as text with one line per node; "" if no graph is stored."""
         stored = self.stored
         if stored is None or not stored.graphs:
             return ""
@@ -108,7 +110,7 @@ class Comparison:
 
     @property
     def text_diff(self) -> list[str]:
-        """The difference of the texts with one line a node; empty if no graph is stored."""
+        """Unified diff of the texts with one line per node; empty if no graph is stored."""
         if self.stored is None or not self.stored.graphs or not self.now.graphs:
             return []
         now = self.now.to_text(self.stored.header.detail, fold=False)
@@ -117,7 +119,7 @@ class Comparison:
 
     @cached_property
     def diff(self) -> GraphDiff:
-        """The difference of the graphs; none if only counts are stored, or nothing is."""
+        """Difference of the graphs; empty if only counts, or nothing at all, is stored."""
         from ..graph.diff.joining import of_ranks
         from ..graph.diff.report import diff_graphs
 
@@ -130,9 +132,10 @@ class Comparison:
 
 
 def same_text(stored: str, text: str) -> bool:
-    """Whether two documents have the same text, their origin (via, torch release) aside.
+    """Return True if two documents have equal texts, ignoring their origin (via, torch release).
 
-    Equal texts are equal graphs. Different ones may be as well: then `compare` decides.
+    Equal texts mean equal graphs. Different texts may still hold equal graphs, as decided by
+    `compare`.
     """
     old, new = _HEADER.match(stored), _HEADER.match(text)
     return (
@@ -144,7 +147,7 @@ def same_text(stored: str, text: str) -> bool:
 
 
 def read_stored(stored: str) -> Program:
-    """Return the program of a stored text.
+    """Parse a stored text.
 
     Raises:
         GraphFormatError: if it is malformed, with the position.
@@ -154,10 +157,10 @@ def read_stored(stored: str) -> Program:
 
 
 def parse_stored(stored: str, path: str) -> Program:
-    """`read_stored`, with an error for the user.
+    """Parse a stored text, raising an error that is meant for the user.
 
     Raises:
-        GraphFormatError: if it is malformed, with the path, the position and what to do about it.
+        GraphFormatError: if it is malformed, with the path, the position and the remedy.
     """
     __tracebackhide__ = True
     try:
@@ -176,7 +179,7 @@ def parse_stored(stored: str, path: str) -> Program:
 
 
 def _check_encoding(stored: str) -> None:
-    """Refuse bytes that are not UTF-8, which `files.read_text` gives as surrogates."""
+    """Refuse bytes that are not UTF-8, which `files.read_text` decodes to surrogates."""
     try:
         stored.encode()
     except UnicodeEncodeError as error:
@@ -186,15 +189,16 @@ def _check_encoding(stored: str) -> None:
 
 
 def same_flat_text(stored: str, now: Program, detail: Detail) -> bool:
-    """`same_text` with one line a node: files that were written so are not rewritten for that.
+    """Return True if `same_text` holds with one line per node.
 
-    Reading such a file and comparing its graphs takes many times as long.
+    An update does not rewrite a file just because it is unfolded. This check is many times as fast
+    as parsing the file and comparing its graphs.
     """
     return same_text(stored, now.to_text(detail, fold=False))
 
 
 def is_stored(stored: str, now: Program, detail: Detail) -> bool:
-    """Return True if a text holds these graphs with this very detail; False if malformed."""
+    """Return True if a text holds these graphs with exactly this detail; False if malformed."""
     if same_text(stored, now.to_text(detail)) or same_flat_text(stored, now, detail):
         return True
     try:
@@ -205,15 +209,15 @@ def is_stored(stored: str, now: Program, detail: Detail) -> bool:
 
 
 def compare(stored: Program, now: Program, detail: Detail) -> Comparison | None:
-    """Compare a captured program with what a file holds.
+    """Compare a captured program with a stored one.
 
     Args:
-        stored: which may have more detail than is compared.
-        now: what the test captured, in its canonical form.
+        stored: the stored program, with at least the detail of the comparison.
+        now: the captured program, in canonical form.
         detail: "ops", "dataflow" or "full", see `graph_snapshot`.
 
     Returns:
-        None for a match.
+        the failed comparison; `None` for a match.
     """
     if bool(stored.sections) != bool(now.sections):
         problem = "the graphs of one capture and those of ranks are not compared"
@@ -243,9 +247,9 @@ def _kinds(stored: Program, now: Program) -> tuple[str, str]:
 
 
 def _compare_ranks(stored: Program, now: Program, detail: Detail) -> Comparison | None:
-    """Compare ranks, those together that were equal and are equal now.
+    """Compare ranks, grouping ranks that were equal and still are.
 
-    Where one of eight equal ranks changes, that one is a part.
+    If one of eight equal ranks changes, that rank is a part of its own.
     """
     if [*stored.mesh.items()] != [*now.mesh.items()]:
         problem = "the mesh is not that of the stored ranks"
@@ -271,7 +275,7 @@ def _compare_ranks(stored: Program, now: Program, detail: Detail) -> Comparison 
 def same_ranks(
     stored: Program, now: Program, detail: Detail
 ) -> Iterator[tuple[tuple[int, ...], Program, Program]]:
-    """Yield the ranks that were equal and are equal at a level of detail, with both programs."""
+    """Yield the ranks that were and are equal at a level of detail, with both programs."""
     for ranks, before in stored.sections:
         for others, own in now.classes(detail):
             if shared := {*ranks}.intersection(others):
@@ -296,6 +300,7 @@ def _compare(stored: Program, now: Program, detail: Detail) -> tuple[str, tuple[
             "the captured graphs are not those that are stored",
             (f"stored:  {_listing(before)}", f"now:     {_listing(after)}"),
         )
+    # `Graph.__eq__` compares the dataflow; `strict` adds strides and devices.
     if any(old != new for old, new in zip(before, after, strict=True)):
         return "", (ONLY_FLOATS,) if only_floats_differ(before, after) else ()
     if detail == "full" and any(
@@ -308,9 +313,9 @@ def _compare(stored: Program, now: Program, detail: Detail) -> tuple[str, tuple[
 def _compare_without_eager(
     stored: Program, now: Program, detail: Detail
 ) -> tuple[str, tuple[str, ...]] | None:
-    """Compare a program that has eager graphs with a file of version 1, which has none.
+    """Compare a program that has eager graphs with a version 1 file, which has none.
 
-    Where the compiled graphs differ as well, they are what has changed.
+    If the compiled graphs differ too, report them as the change.
     """
     parts = [f"{graph.name} ({_ops(graph)})" for graph in now.graphs if graph.eager]
     more = f" and {len(parts) - MOST_EAGER} more" if len(parts) > MOST_EAGER else ""
@@ -329,7 +334,7 @@ def _ops(graph: Graph) -> str:
 
 
 def _compare_runs(stored: Program, now: Program) -> tuple[str, tuple[str, ...]] | None:
-    """Compare how often the graphs ran; all else is equal, their names too."""
+    """Compare the run counts of graphs that are otherwise equal, including their names."""
     differ = [
         graph
         for graph in now.graphs
@@ -370,7 +375,7 @@ def _compare_counts(stored: Program, now: Program) -> tuple[str, tuple[str, ...]
 
 
 def _full_lines(before: tuple[Graph, ...], after: tuple[Graph, ...]) -> tuple[str, ...]:
-    """The lines that differ in the texts with strides and devices, each with `-` or `+`."""
+    """Return the differing lines of the texts with strides and devices, marked `-` or `+`."""
     texts = (format_document(g, detail="full", fold=False) for g in (before, after))
     old, new = (text.splitlines() for text in texts)
     lines = [line.rstrip() for line in unified_diff(old, new, n=0, lineterm="")]

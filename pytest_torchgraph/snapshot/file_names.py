@@ -1,41 +1,41 @@
-"""The names of stored graphs: readable, portable, one for each test, device and release of torch.
+"""Names of stored graphs: readable, portable, and unique per test, device and torch release.
 
-The name is the test's own, as in `TestNet.test_step[cpu][forward]`. Where that would not be a safe
-or not a unique file name on some file system, characters are replaced and a digest of the exact
-original is appended, after a `-`, which no name without digest can end in. That happens for
+A file has the name of its test, as in `TestNet.test_step[cpu][forward]`. If the name is not safe or
+not unique on some file system, characters are replaced, and a `-` and a digest of the exact
+original name are appended. No name without a digest can end like this. It happens for
 
-- characters that a file system forbids, control characters, brackets inside a parameter id;
-- upper case and non-ASCII letters in a parameter id or a given name: macOS and Windows take `[A]`
-  and `[a]` for the same file. Class and function names are spared, because `TestNet` is what such
-  names look like; of several that differ only in case one stays plain, the lower-case one where
-  there is one;
-- names of more than 255 bytes, and those that Windows reserves (`aux`).
+- characters that a file system forbids, control characters, and brackets inside a parameter id;
+- upper-case and non-ASCII letters in a parameter id or a given name: on macOS and Windows `[A]` and
+  `[a]` are the same file. Class and function names are exempt, because names like `TestNet` are
+  the rule. If several of them differ only in case, one name stays plain, preferably the lower-case
+  one;
+- names of more than 255 bytes, and names that Windows reserves (`aux`).
 
-With `torchgraph_releases` the files of all releases but the first have `@torch-2.15` behind the
-name, which counts among the 255 bytes.
+With `torchgraph_releases`, the files of all releases except the first have the suffix
+`@torch-2.15`, which counts towards the 255 bytes. If torchrun started several processes, each
+process has the suffix `@rank-1-of-2`, before the release.
 
-Of several processes that torchrun started each one has `@rank-1-of-2` there, before the release.
-
-All of it depends on the source of the test alone, not on what else runs or which files exist.
+A name depends only on the source of the test, not on the other tests in the run or on existing
+files.
 
 The first release of the list owns `NAME.tgraph`, and `NAME@torch-2.15.tgraph` belongs to 2.15. A
-run compares with the first file that exists, in this order: that of its own release, those of the
-releases listed below it, the nearest first, and that of the first release.
+run compares with the first existing file in this order: the file of its own release, the files of
+listed releases below it, nearest first, and the file of the first release.
 
-An update writes and removes the file of its own release and no other. It leaves that out where the
-*next* file of the order exists and has an equal graph. That of a release further down would not do:
-a release between them could store another graph later, and what the run compares with would
-depend on who was first. So, whatever the order of updates:
+An update writes and removes only the file of its own release. It does not write the file if the
+*next* file of the order exists and has an equal graph. An equal graph further down does not
+suffice: a release in between could store another graph later, and the file to compare with would
+depend on which release updated first. Therefore, for any order of updates:
 
-- an update leaves its own release with a file to compare with that has the graph it captured;
-- once each release has updated since the graphs changed, every file that exists has the graph of
-  the release it belongs to: a release that compares with a graph other than its own fails, and the
-  next update there gives it a file;
-- where nothing was stored before, or each has updated once more, every release compares with a
-  graph equal to its own, and further updates, which may still remove a file or store a copy of one
-  that was removed, change nothing about that.
+- after an update, its own release has a file to compare with that holds the captured graph;
+- after each release has updated since the graphs changed, every existing file holds the graph of
+  its own release. A release that compares with a different graph fails, and its next update gives
+  it a file;
+- if nothing was stored before, or after each release has updated once more, every release compares
+  with a graph equal to its own. Further updates do not change this, although they may still remove
+  a file or store a copy of a removed file.
 
-Which files there are depends on the order, what a release compares with does not.
+The order of updates decides which files exist, but not which graph a release compares with.
 """
 
 from __future__ import annotations
@@ -55,22 +55,22 @@ from ..words import IN_SUBTEST
 from . import SUFFIX
 
 MAX_BYTES = 255
-"""The longest file name that ext4 and XFS take."""
+"""Maximum length of a file name on ext4 and XFS, in bytes."""
 
 DIGEST_LENGTH = 10
-"""Hexadecimal digits of SHA-256 in a file name.
+"""Number of hexadecimal digits of SHA-256 in a file name.
 
-They are 40 bits: of 10,000 names two have the same digest with a probability of 1 in 20,000.
+The 40 bits collide among 10,000 names with a probability of 1 in 20,000.
 """
 
 RELEASE = "@torch-"
-"""What stands between the name of a stored file and the release of torch that it belongs to."""
+"""Separator between the name of a stored file and its torch release."""
 
 SHORTEST_CUT = 180
-"""Characters at least that are left of a name that was cut."""
+"""Minimum length of a truncated name, in characters."""
 
 MAX_PICTURE_NAME = 100
-"""Characters of a test's id in a picture's name; the digest tells names apart that are cut."""
+"""Maximum length of a test id in a picture's name; the digest distinguishes truncated names."""
 
 _PLAIN_PARAMETER = re.compile(r"[ !#$%&'()+,\-.0-9;=@^_`a-z{}~]*\Z")
 _PLAIN_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
@@ -82,14 +82,14 @@ _RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)\Z", re.IGNORECASE)
 
 
 def stem_of(item: pytest.Item, index: str | int, release: str = "", rank: str = "") -> str:
-    """The name of the stored file for one comparison of a test, without the suffix.
+    """Return the name, without suffix, of the stored file for one comparison of a test.
 
     Args:
         item: the test.
-        index: the name that the test gives to the comparison, or how many came before it.
-        release: the release of torch that the file belongs to, which goes behind the name; "" for
-            the first one, whose file has no release in its name.
-        rank: that of this process among several, as `rank-1-of-2`; "" where it is alone.
+        index: the name given to the comparison, or the number of earlier comparisons.
+        release: the torch release that the file belongs to, appended to the name; "" for the
+            first release, whose file names no release.
+        rank: the rank of this process, as `rank-1-of-2`; "" for a single process.
     """
     nodes = [node for node in item.listchain() if isinstance(node, pytest.Class)]
     callspec = getattr(item, "callspec", None)
@@ -114,17 +114,17 @@ def stem_of(item: pytest.Item, index: str | int, release: str = "", rank: str = 
 
 
 def release_in(stem: str) -> tuple[str, str]:
-    """The name of a stored file without the release of torch behind it, and the release.
+    """Split the name of a stored file into the name without its torch release, and the release.
 
-    The release is "" for none: no name of a test ends in one, since `@` stands in brackets there,
-    or before a digest.
+    The release is "" if there is none. No test name can end in a release, because `@` only occurs
+    inside brackets or before a digest.
     """
     found = _TAG.search(stem)
     return (stem[: found.start()], found[1]) if found else (stem, "")
 
 
 def rank_in(stem: str) -> tuple[str, str]:
-    """The name of a stored file without the rank of a process behind it, and the rank; "" for none.
+    """Split the name of a stored file into the name without its rank, and the rank or "".
 
     Args:
         stem: the name, without a release.
@@ -134,11 +134,11 @@ def rank_in(stem: str) -> tuple[str, str]:
 
 
 def may_be_of(stem: str, nodeid: str) -> bool:
-    """Whether a stored file may be of a test, whatever the test's parameters: True where in doubt.
+    """Return True if a stored file may belong to a test with any parameters; True if in doubt.
 
     Args:
-        stem: the name of the file, without a release of torch, a rank and the suffix.
-        nodeid: the id of the test, of which its file is not looked at.
+        stem: the name of the file, without torch release, rank and suffix.
+        nodeid: the id of the test; its test file is ignored.
     """
     identifiers = nodeid.partition("::")[2].partition("[")[0].split("::")
     if not all(map(_PLAIN_IDENTIFIER.match, identifiers)):
@@ -151,10 +151,10 @@ def may_be_of(stem: str, nodeid: str) -> bool:
 
 
 def picture_stem(nodeid: str, name: str) -> str:
-    """The name of the picture for one comparison, without the suffix; it always has a digest.
+    """Return the name, without suffix, of a comparison's picture; it always has a digest.
 
     Args:
-        nodeid: the test's id.
+        nodeid: the id of the test.
         name: the name of the stored file.
     """
     readable = f"{nodeid.rpartition('/')[2].replace('::', '.')}"[:MAX_PICTURE_NAME]
@@ -162,9 +162,9 @@ def picture_stem(nodeid: str, name: str) -> str:
 
 
 def _has_twin(name: str, owner: Any) -> bool:
-    """Whether another name of the same module or class differs in case only, and comes first.
+    """Return True if a sibling name differs only in case and takes precedence.
 
-    Of several such names the lower-case one stays plain, else the first one in order.
+    The lower-case name stays plain, or else the first name in order.
     """
     lower = name.lower()
     if name == lower:
@@ -178,13 +178,13 @@ def _has_twin(name: str, owner: Any) -> bool:
 
 
 def _file_stem(readable: str, exact: str, plain: bool, suffix: str) -> str:
-    """A file name that is at most `MAX_BYTES` long with this suffix.
+    """Return a file name whose length with the suffix is at most `MAX_BYTES`.
 
     Args:
-        readable: the name that is wanted.
-        exact: the text that the digest is of.
-        plain: whether the name may stay as it is, without a digest.
-        suffix: what the caller puts behind it.
+        readable: the preferred name.
+        exact: the text to digest.
+        plain: True if the preferred name is safe without a digest.
+        suffix: the suffix that the caller appends.
     """
     room = MAX_BYTES - len(suffix)
     if plain and len(readable.encode()) <= room and not _RESERVED.match(readable):
@@ -197,13 +197,13 @@ def _file_stem(readable: str, exact: str, plain: bool, suffix: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseFiles:
-    """The files in which the graph of one comparison may be stored, for the release at hand.
+    """The files that may store the graph of one comparison, for the running release.
 
     Attributes:
-        releases: the releases that have files of their own.
-        running: the release of torch at hand; "" without `torchgraph_releases`.
-        order: the files that count, each with its release, before those that count only where it
-            is not there.
+        releases: the releases with files of their own.
+        running: the running torch release; "" without `torchgraph_releases`.
+        order: the candidate files with their releases, in order: a file counts only if no earlier
+            file exists.
     """
 
     releases: Releases
@@ -212,25 +212,26 @@ class ReleaseFiles:
 
     @property
     def own(self) -> Path | None:
-        """The file that an update writes; None on a release that is not listed."""
+        """File that an update writes; `None` if the running release is not listed."""
         release, file = self.order[0]
         return file if release == self.running else None
 
     @property
     def next(self) -> tuple[str, Path] | None:
-        """The file and release that make `own` unnecessary; None where nothing does."""
+        """File that can make `own` redundant, with its release; `None` if there is none."""
+        # Only the next file counts: a release in between may store another graph later.
         is_first = self.running == self.releases.first
         return None if is_first or self.own is None else self.order[1]
 
     @property
     def compared(self) -> tuple[str, Path]:
-        """The file to compare with and its release; where there is none, that to be stored."""
+        """File to compare with, and its release; the file to be stored if none exists."""
         if len(self.order) == 1:
             return self.order[0]
         return next((each for each in self.order if each[1].exists()), self.order[0])
 
     def why_compared(self, release: str) -> str:
-        """Why a run compares with the file of this release; "" where it is its own."""
+        """Return why a run compares with this release's file; "" if the release is running."""
         if release == self.running:
             return ""
         listed = self.running in self.releases.listed
@@ -239,16 +240,16 @@ class ReleaseFiles:
         return f"compared with the graph of torch {release}: {running} {why}"
 
     def why_not_written(self) -> str:
-        """Why an update writes no file; "" where it does."""
+        """Return why an update writes no file; "" if it writes one."""
         return "" if self.own is not None else why_no_update(self.releases, self.running)
 
 
 def release_files(releases: Releases, path: Callable[[str], Path]) -> ReleaseFiles:
-    """The files of a comparison.
+    """Return the files of a comparison.
 
     Args:
-        releases: as the ini file lists them.
-        path: gives the path of a release's file, and for "" that without a release in its name.
+        releases: the releases listed in the ini file.
+        path: maps a release to its file, and "" to the file that names no release.
     """
     if not releases.listed:
         return ReleaseFiles(releases, "", (("", path("")),))

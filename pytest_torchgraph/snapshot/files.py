@@ -1,12 +1,12 @@
-"""Reading and writing stored graphs, and the refusal of comparisons that would share a file.
+"""Read and write stored graphs, and refuse comparisons that would share a file.
 
-A file is written whole under another name and then moved into place. Whatever goes wrong before,
-the old file is still there.
+A file is written completely under a temporary name and then moved into place. If anything fails
+before the move, the old file is unchanged.
 
-Comparisons without a name are numbered in the order in which they run, and the number is part of
-the file's name. In straight code that order is the source's. In a loop the number is that of a
-round, and under hypothesis that of an example: which graph belongs to which file would depend on
-what ran before.
+Unnamed comparisons are numbered in the order in which they run, and the number is part of the file
+name. In straight-line code that order is the order of the source. In a loop the number would be the
+iteration, and under hypothesis the example, so earlier runs would decide which file a graph
+belongs to.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from ..settings.paths import inside
 from . import TEMPORARY
 
 MOST_BYTES = 64 * 2**20
-"""The size of the largest file that is read."""
+"""Maximum size of a file to read, in bytes."""
 
 LEFT_OVER = 60.0
-"""The age in seconds at which such a file is taken for the rest of a process that was killed.
+"""Age in seconds of a temporary file that counts as left over from a killed process.
 
-A younger file may be one that another worker is writing at the moment.
+Another worker may still be writing a younger file.
 """
 
 
@@ -45,12 +45,12 @@ def read_bytes(path: Path) -> bytes:
     Raises:
         OSError: if it cannot be read, has more than `MOST_BYTES`, or is a FIFO, socket or device.
     """
-    # Opening a FIFO waits for a writer, and /dev/zero has no end: look at the kind first.
+    # Check the file type first: opening a FIFO waits for a writer, and /dev/zero never ends.
     status = path.stat()
     if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
         raise OSError(errno.EINVAL, "not a regular file")
     with path.open("rb") as file:
-        # A file in /proc says that it has 0 bytes, so the size alone is not enough.
+        # Files in /proc report 0 bytes, so checking the size is not enough.
         data = file.read(MOST_BYTES + 1) if status.st_size <= MOST_BYTES else None
     if data is None or len(data) > MOST_BYTES:
         raise OSError(errno.EFBIG, f"larger than {MOST_BYTES // 2**20} MiB")
@@ -58,13 +58,13 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_text(path: Path) -> str | None:
-    """The text of a stored file; None where there is no file.
+    """Return the text of a stored file; `None` if there is no file.
 
-    Line ends are as on Linux. Bytes that are not UTF-8 are surrogates, which `compare.read_stored`
-    reports with their position.
+    CRLF line ends are converted to LF. Bytes that are not UTF-8 become surrogates, which
+    `compare.read_stored` reports with their position.
 
     Raises:
-        TorchGraphError: if there is a file that cannot be read.
+        TorchGraphError: if the file exists and cannot be read.
     """
     __tracebackhide__ = True
     try:
@@ -79,14 +79,15 @@ def read_text(path: Path) -> str | None:
 
 
 def write_text(path: Path, text: str, *, root: Path | None = None) -> None:
-    """Store a text as a whole; if that fails, the file stays as it was.
+    """Write a complete text; if that fails, the file stays as it was.
 
-    Missing directories are made. A link stays a link: the file that it leads to is written.
+    Missing directories are created. If the path is a symbolic link, the file it points to is
+    written.
 
     Args:
         path: the file.
-        text: its new content.
-        root: the directory in which the file must be, see `settings.paths.inside`; `None` for an
+        text: the new content.
+        root: the directory that must contain the file, see `settings.paths.inside`; `None` for an
             output whose path the user chose.
 
     Raises:
@@ -98,7 +99,7 @@ def write_text(path: Path, text: str, *, root: Path | None = None) -> None:
         target = _real(path, root)
         target.parent.mkdir(parents=True, exist_ok=True)
         with _written_beside(target, text) as temporary:
-            # A link may have been made since; only the move below writes to its place.
+            # A link may have been created since `_real`; check before moving the file into place.
             if _real(path, root) != target:
                 raise OSError(errno.EBUSY, "a link on its way changed meanwhile")
             os.replace(temporary, target)
@@ -113,7 +114,7 @@ def remove_file(path: Path, *, root: Path) -> bool:
 
     Args:
         path: the file.
-        root: the directory in which it must be, see `settings.paths.inside`.
+        root: the directory that must contain it, see `settings.paths.inside`.
 
     Raises:
         OutsideRootError: if the file is not inside `root`.
@@ -138,10 +139,10 @@ def _real(path: Path, root: Path | None) -> Path:
 
 @contextmanager
 def _written_beside(target: Path, text: str) -> Iterator[Path]:
-    """Write a text into a temporary file, which is removed if it is not moved to `target`."""
+    """Write a text to a temporary file, and remove the file if the caller fails to move it."""
     temporary = target.parent / f".{os.urandom(8).hex()}.{TEMPORARY}"
     try:
-        # "x" and not mkstemp, whose files nobody but the owner can read.
+        # Open with "x" instead of mkstemp, whose files only their owner can read.
         with open(temporary, "x", encoding="utf-8", newline="\n") as file:
             file.write(text)
             file.flush()
@@ -155,7 +156,7 @@ def _written_beside(target: Path, text: str) -> Iterator[Path]:
 
 
 def remove_leftovers(directory: Path, *, root: Path) -> None:
-    """Remove the temporary files in a directory that are older than `LEFT_OVER`, if possible."""
+    """Remove temporary files older than `LEFT_OVER` from a directory, as far as possible."""
     for path in directory.glob(f".*.{TEMPORARY}"):
         with suppress(OSError, OutsideRootError):
             inside(path, root)
@@ -170,14 +171,14 @@ def _reason(error: OSError) -> str:
 
 
 Place = tuple[tuple[CodeType, int], ...]
-"""Where a comparison is: the frames from it out to the test's function.
+"""Location of a comparison: the frames from the comparison out to the test function.
 
-Each as its code and the offset of the instruction that it was at.
+Each frame is given by its code object and the offset of its current instruction.
 """
 
 
 def refuse_hypothesis(item: pytest.Item) -> None:
-    """Refuse a comparison without a name in a test that hypothesis calls for each example.
+    """Refuse an unnamed comparison in a test that hypothesis calls once per example.
 
     Raises:
         TorchGraphError: with the call to write instead.
@@ -192,12 +193,12 @@ def refuse_hypothesis(item: pytest.Item) -> None:
 
 
 def refuse_again(places: set[Place], item: pytest.Item, frame: FrameType) -> None:
-    """Add the place of a comparison without a name, and refuse a second one at the same place.
+    """Record the location of an unnamed comparison, and refuse a second one at the same location.
 
     Args:
-        places: the places of the test's earlier comparisons; the new one is added.
+        places: the locations of the test's earlier comparisons; the new location is added.
         item: the test.
-        frame: the frame that compares.
+        frame: the comparing frame.
 
     Raises:
         TorchGraphError: with the line, and the call to write instead.
@@ -227,7 +228,7 @@ def _place(item: pytest.Item, frame: FrameType) -> Place:
 
 
 def _function(item: pytest.Item) -> Any:
-    """The function of a test, inside of its decorators and its method."""
+    """Return the plain function of a test, without decorators and bound method."""
     function: Any = getattr(item, "obj", None)
     while hasattr(function, "__wrapped__"):
         function = function.__wrapped__

@@ -1,10 +1,8 @@
-"""`assert_graph_text`: the comparison with a text inside the test, and the update of the source.
+"""`assert_graph_text`: compare graphs with a text inside the test, and update that text.
 
-The text is that of a stored file without its header. An update notes what is to be written, as
-plain data; `inline_update` writes it, in the process that reports.
-
-Tests note what is to be written; their reports bring it to the process that reports, which writes
-each file once, at the end. Workers of pytest-xdist write nothing.
+The text is a stored file's text without its header. In an update, each test records its edits as
+plain data. Test reports carry the edits to the process that reports, where `TextUpdates` writes
+each source file once, at the end. pytest-xdist workers write nothing.
 """
 
 from __future__ import annotations
@@ -34,23 +32,24 @@ if TYPE_CHECKING:
 
 
 UPDATES: list[list[dict[str, Any]]] = []
-"""What the running test is to write, while a run updates: the innermost run is the last."""
+"""Edits of the running test, one list per run that updates; the innermost run is last."""
 UPDATE = "--torchgraph-update"
 MAX_LINES = 60
-"""The most lines of findings in a message."""
+"""Maximum number of lines of findings in a message."""
 _ORIGIN = re.compile(r"(via|torch|detail) \S")
 
 
 def assert_graph_text(capture_or_graph: object, text: str, detail: Detail = "dataflow") -> None:
     """Assert that graphs are those that a text in the test describes.
 
-    Indentation, blank lines and the header do not count. `--torchgraph-update` writes the text,
-    which must be a literal in the call; it begins as `""`.
+    Indentation, blank lines and the header are ignored. Start with `""`:
+    `--torchgraph-update` writes the text, which must be a literal in the call.
 
     Args:
-        capture_or_graph: what `graph_snapshot` compares: a capture, a graph, a torch.fx graph.
-        text: the graphs, as a `.tgraph` file has them.
-        detail: as of `graph_snapshot`; with "ops" the text has the number of each op.
+        capture_or_graph: any value that `graph_snapshot` compares: a capture, a graph, a torch.fx
+            graph.
+        text: the graphs, in the format of a `.tgraph` file.
+        detail: as in `graph_snapshot`; with "ops" the text contains the count of each op.
 
     Raises:
         AssertionError: if the graphs differ, with the findings.
@@ -99,7 +98,7 @@ def _compare(text: str, now: Program, detail: Detail) -> Comparison | None:
     if not lines:
         raise GraphFormatError(f"the text is empty: write it with {UPDATE}", path="<text>")
     body = "\n".join(line if line != "}" else "}\n" for line in lines)
-    # A text says all that a newest file says: what it lacks is compared too.
+    # Parse with the newest version: facts missing from the text are compared too.
     head = _head(now, detail)
     try:
         stored = parse_text(f"{head}\n\n{body}\n")
@@ -111,7 +110,7 @@ def _compare(text: str, now: Program, detail: Detail) -> Comparison | None:
 
 
 def nested(text: str) -> Iterator[str]:
-    """Yield the lines of a text that are not blank, indented by what they are in."""
+    """Yield the non-blank lines of a text, indented by nesting depth."""
     depth = 0
     for line in map(str.strip, text.split("\n")):
         depth -= line.startswith(("}", "]"))
@@ -121,7 +120,7 @@ def nested(text: str) -> Iterator[str]:
 
 
 def _with_via(now: Program) -> Program:
-    """Return a program whose header names a mechanism: a graph has the text of its capture."""
+    """Return the program with a mechanism in its header, so a graph has its capture's text."""
     from ..graph.text.format import VIA_LEVELS
 
     level = now.graphs[0].level
@@ -137,7 +136,7 @@ def _head(now: Program, detail: Detail) -> str:
 
 
 def _position(text: str, lines: list[str], error: GraphFormatError, header: int) -> tuple[int, int]:
-    """Return the line and column in the text of an error in the text as it was parsed."""
+    """Convert a parser error's position to a line and column of the text in the test."""
     at = error.line - header - 1
     body = "\n".join(line if line != "}" else "}\n" for line in lines).split("\n")
     if not 0 <= at < len(body):
@@ -172,7 +171,7 @@ def _headline(different: Comparison) -> str:
 def _accept() -> str:
     import shlex
 
-    # pytest sets it to the id of the test and its phase.
+    # pytest sets the variable to the test's id and phase.
     test = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" ")[0]
     return f"python -m pytest {shlex.quote(test) if test else 'FILE'} {UPDATE}"
 
@@ -180,16 +179,17 @@ def _accept() -> str:
 def _note(
     updates: list[dict[str, Any]], frame: FrameType, text: str, lines: list[str] | None
 ) -> None:
-    """Note what an update writes for the call of a frame.
+    """Record the edit that an update makes for a frame's call.
 
     Args:
-        updates: what the running test is to write.
-        frame: the frame that calls.
-        text: the text that it passed.
-        lines: the new text; `None` if the old one stays.
+        updates: the list of the running test's edits.
+        frame: the calling frame.
+        text: the text passed to the call.
+        lines: the new text; `None` to keep the old one.
 
     Raises:
-        TorchGraphError: if the text is no literal in the call, or the file is not what runs.
+        TorchGraphError: if the text is not a literal in the call, or if the file changed after it
+            was imported.
     """
     __tracebackhide__ = True
     file = Path(os.path.abspath(frame.f_code.co_filename))
@@ -223,13 +223,13 @@ def _note(
 
 
 def joined(noted: list[dict[str, Any]]) -> Iterator[tuple[Path, list[dict[str, Any]], str]]:
-    """Yield a file, the calls in it that get a new text, and why nothing is written; "" if it is.
+    """Yield each file to change, its calls with a new text, and the reason for a refusal or "".
 
-    One call may run many times, as that of a parametrized test, with one graph.
+    A call may run many times, for example in a parametrized test; all runs must give one graph.
     """
     files: dict[str, dict[tuple[int, int], list[dict[str, Any]]]] = {}
     for note in noted:
-        # A call that matched has the same place; its edit may differ in the end alone.
+        # A call that matched has the same start, but its edit may have another end.
         calls = files.setdefault(note["path"], {})
         calls.setdefault((note["line"], note["edit"][0]), []).append(note)
     for path, calls in sorted(files.items()):
@@ -250,11 +250,11 @@ def joined(noted: list[dict[str, Any]]) -> Iterator[tuple[Path, list[dict[str, A
 
 PLUGIN = "torchgraph-texts"
 _REPORTED = "torchgraph_texts"
-"""Attribute of a report with what its test notes."""
+"""Attribute of a report with the edits that its test recorded."""
 
 
 class TextUpdates:
-    """A plugin of pytest that collects the texts to write, and writes them."""
+    """Plugin that collects the edits of all tests and writes them."""
 
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
@@ -263,23 +263,23 @@ class TextUpdates:
         UPDATES.append(self._running)
 
     def pytest_unconfigure(self) -> None:
-        """End the update: `assert_graph_text` compares again."""
+        """End the update, so that `assert_graph_text` compares again."""
         UPDATES[:] = [noted for noted in UPDATES if noted is not self._running]
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Move what a phase noted into its report."""
+        """Move the edits of a phase into its report."""
         report = yield
         vars(report)[_REPORTED] = [*self._running]
         self._running.clear()
         return report
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Collect what a test noted."""
+        """Collect the edits of a test."""
         self._noted += getattr(report, _REPORTED, ())
 
     def write(self, run: RunRecord) -> None:
-        """Write the files; the record of the run gets what became of each."""
+        """Write the files, and add the outcome of each to the record of the run."""
         run.comparing.update(note["path"] for note in self._noted)
         for path, notes, refused in joined(self._noted):
             how, what = "updated", refused or self._written(path, notes)
@@ -293,13 +293,13 @@ class TextUpdates:
             run.stored.append((how, str(path), what))
 
     def _written(self, path: Path, notes: list[dict[str, Any]]) -> str:
-        """Write one file; return the reason if that is refused, else ""."""
+        """Write one file; return the reason for a refusal, else ""."""
         try:
             data = read_bytes(path)
             if any(note["digest"] != hashlib.sha256(data).hexdigest() for note in notes):
                 return "the file changed while the tests ran: run again"
             text = applied(data.decode(), (Edit(*note["edit"]) for note in notes))
-            # A text that is no Python would lose the user's file.
+            # Compile first: writing invalid Python would destroy the user's file.
             compile(text.removeprefix("\ufeff"), str(path), "exec", dont_inherit=True)
             write_text(path, text, root=self.config.rootpath)
         except OutsideRootError as error:
@@ -310,7 +310,7 @@ class TextUpdates:
 
 
 def texts_of(config: pytest.Config) -> Iterator[TextUpdates]:
-    """Yield the plugin of a run that updates."""
+    """Yield the `TextUpdates` plugin if this run updates."""
     plugin = config.pluginmanager.getplugin(PLUGIN)
     if plugin is not None:
         yield plugin

@@ -1,6 +1,7 @@
-"""Texts in a test's source: find the string literal of a call, and replace its content.
+"""Find the string literal of a call in a test's source, and replace its content.
 
-Positions are those of `ast`: lines from 1, columns in bytes of UTF-8. Knows no pytest and no graph.
+Positions are those of `ast`: lines from 1, columns in bytes of UTF-8. The module is
+independent of pytest and of graphs.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _OPENING = re.compile(r"([A-Za-z]*)('''|\"\"\"|'|\")")
 
 @dataclass(frozen=True)
 class Edit:
-    """A replacement in a source text: the characters from `start` to `end`."""
+    """Replacement of the characters from `start` to `end` in a source text."""
 
     start: int
     end: int
@@ -29,7 +30,7 @@ class Edit:
 
 
 class SourceFile:
-    """The source of a Python file, with line ends and byte order mark as in the file.
+    """The source of a Python file, with its line ends and byte order mark unchanged.
 
     Raises:
         TorchGraphError: if it cannot be parsed.
@@ -47,14 +48,14 @@ class SourceFile:
             raise TorchGraphError(f"its source cannot be parsed: {error}") from None
 
     def offset(self, line: int, column: int) -> int:
-        """Return the index in `text` of a position of `ast`."""
+        """Return the index in `text` of a position from `ast`."""
         start = self.starts[line - 1]
         mark = line == 1 and self.text.startswith("\ufeff")
         own = self.lines[line - 1][mark:] if line <= len(self.lines) else ""
         return start + mark + len(own.encode()[:column].decode())
 
     def span(self, node: ast.expr) -> tuple[int, int]:
-        """Return the start and the end of a node in `text`."""
+        """Return the start and end index of a node in `text`."""
         assert node.end_lineno is not None
         assert node.end_col_offset is not None
         return (
@@ -63,21 +64,21 @@ class SourceFile:
         )
 
     def indentation(self, line: int) -> str:
-        """Return the white space before a line's first character."""
+        """Return the leading white space of a line."""
         own = self.lines[line - 1].removeprefix("\ufeff")
         return own[: len(own) - len(own.lstrip(" \t\f"))]
 
 
 def call_in(source: SourceFile, frame: FrameType, name: str) -> ast.Call:
-    """Return the call that a frame is at.
+    """Return the call that a frame is executing.
 
     Args:
         source: the source of the frame's file.
-        frame: the frame that calls.
-        name: the function's name, for Python 3.10, where a frame knows only its line.
+        frame: the calling frame.
+        name: the function name, needed on Python 3.10, where a frame knows only its line.
 
     Raises:
-        TorchGraphError: if there is none, or several calls could be meant.
+        TorchGraphError: if no call, or more than one, matches.
     """
     calls = [node for node in ast.walk(source.tree) if isinstance(node, ast.Call)]
     if hasattr(frame.f_code, "co_positions"):
@@ -101,10 +102,10 @@ def call_in(source: SourceFile, frame: FrameType, name: str) -> ast.Call:
 
 
 def literal_of(call: ast.Call, position: int, keyword: str) -> ast.Constant:
-    """Return the string literal that a call has as an argument.
+    """Return the string literal passed to a call as an argument.
 
     Raises:
-        TorchGraphError: if the argument is anything else.
+        TorchGraphError: if the argument is not a string literal.
     """
     argument: ast.expr | None = next(
         (each.value for each in call.keywords if each.arg == keyword), None
@@ -123,8 +124,8 @@ def edit_of(
 ) -> Edit:
     """Return the edit that writes lines into the literal of a call.
 
-    Quotes, prefix and indentation stay. A literal of one line gets triple quotes; where the call
-    is a statement, its arguments get lines of their own, as ruff and black would format it.
+    Quotes, prefix and indentation are kept. A literal on one line gets triple quotes. If its call
+    is a statement, each argument gets its own line, as ruff and black would format it.
 
     Raises:
         TorchGraphError: if the literal has several parts, or cannot hold the text.
@@ -136,11 +137,11 @@ def edit_of(
         raise TorchGraphError("the text is in several literals: write it as one")
     prefix, quotes = opening[1], opening[2]
     triple = quotes * 3 if len(quotes) == 1 else quotes
-    # A lone "\r" is a line end for Python as well.
+    # Python also accepts a lone "\r" as a line end.
     newline = next((line[len(line.rstrip("\r\n")) :] for line in source.lines), "") or "\n"
     first = source.indentation(literal.lineno)
     own_line = not source.text[source.starts[literal.lineno - 1] : start].strip(" \t\f\ufeff")
-    # After a backslash the next line is the same one: `"""\` begins no line.
+    # After a backslash the logical line continues: `"""\` does not start a new line.
     if len(quotes) == 3 and literal.end_lineno != literal.lineno:
         rows = [row.rstrip("\r\n") for row in _LINE.findall(old)]
         last = rows[-1][: -len(quotes)]
@@ -168,7 +169,7 @@ def edit_of(
 
 
 def applied(text: str, edits: Iterable[Edit]) -> str:
-    """Return a text with its edits made.
+    """Apply edits to a text.
 
     Raises:
         TorchGraphError: if two edits overlap.
@@ -209,14 +210,14 @@ def _literal(
 
 
 def _may_explode(source: SourceFile, call: ast.Call) -> bool:
-    """Return True for a statement of which no argument has several lines or a comment."""
+    """Return True for a statement whose arguments are single-line and without comments."""
     is_statement = any(
         isinstance(node, ast.Expr) and node.value is call for node in ast.walk(source.tree)
     )
     arguments = [*call.args, *(each.value for each in call.keywords)]
     if not is_statement or any(node.lineno != node.end_lineno for node in arguments):
         return False
-    # Parentheses around an argument belong to no node; what is left must be commas and names.
+    # `ast` ignores parentheses around an argument: the rest may only contain commas and names.
     start, end = source.span(call.func)[1], source.span(call)[1]
     rest = source.text[start:end]
     for node in arguments:

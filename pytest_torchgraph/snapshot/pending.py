@@ -1,8 +1,8 @@
-"""Updates of stored files that a run did not make: what `--torchgraph-update` would have written.
+"""Pending updates: the changes that `--torchgraph-update` would have made to stored files.
 
-A comparison that fails leaves one behind, as a JSON file, so that it can be made later: without
-running the test again, and on another machine. It holds only if the stored files are still those
-that were compared; hence their digests.
+A failed comparison leaves a JSON file with its update, so that `review` can apply the update later,
+on another machine, and without rerunning the test. An update is valid only while the stored files
+are the compared ones, which it checks by digest.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from .files import read_bytes, read_text
 
 PENDING_SUFFIX = ".update.json"
 VERSION = 2
-"""Counted up where the JSON changes so that an older release cannot read it.
+"""Version of the JSON, incremented if an older release can no longer read it.
 
-Version 1 has no `stored` and no `sources`, and it has the run's own words about the difference,
-which are not read.
+Version 1 lacks `stored` and `sources`. It contains the run's own description of the difference,
+which is not read.
 """
 UNREAD = ("headline", "details", "accept", "difference")
-"""The keys of a file that are for people: a review computes its words from the texts."""
+"""Keys for human readers only: a review computes its description from the texts."""
 
 SEVERAL = (
     "this test compares several graphs with this file, and an update stores one of them: give "
@@ -40,16 +40,15 @@ OUTSIDE = "the stored file is outside of pytest's root directory"
 
 @dataclass(frozen=True, slots=True)
 class PendingUpdate:
-    """What an update would do for one comparison, as the run knows it.
+    """The update of one comparison, as seen by the run.
 
     Attributes:
-        target: the file that it writes or removes.
-        text: what it writes; None where it removes the file.
-        stored: the text that was compared with; `None` if there is no file.
-        digests: the files that decide about it, each with its `digest`, None for one that is not
-            there.
-        problem: why the comparison failed where there is no `Comparison`, else "".
-        refused: why there is no such update; "" where there is one.
+        target: the file to write or remove.
+        text: the text to write; `None` to remove the file.
+        stored: the stored text of the comparison; `None` if there is no file.
+        digests: the `digest` of each file that the update depends on; `None` for a missing file.
+        problem: the reason for the failure if there is no `Comparison`, else "".
+        refused: the reason why the update is impossible; "" if it is possible.
     """
 
     target: Path
@@ -62,16 +61,16 @@ class PendingUpdate:
 
 @dataclass(frozen=True, slots=True)
 class SavedUpdate:
-    """The same as it is saved; paths are relative to pytest's root directory, with `/`.
+    """A pending update as saved; paths are relative to pytest's root directory and use `/`.
 
     Attributes:
         test: the id of the test.
-        target, text, stored, refused: as of `PendingUpdate`; without a text and with `refused`,
-            what would be written is not known.
-        digests: as of `PendingUpdate`.
-        sources: the line of the user's code of each place of a finding that has one, by
-            `place_key`: a stored text has none. A review shows it as the run's word, and computes
-            everything else.
+        target, text, stored, refused: as in `PendingUpdate`. If `refused` is set and `text` is
+            `None`, the new text is unknown.
+        digests: as in `PendingUpdate`.
+        sources: the line of user code of each finding's place, by `place_key`, if it has one.
+            Stored texts have no source lines, so a review quotes these as the run's claim and
+            computes everything else.
     """
 
     test: str
@@ -83,11 +82,11 @@ class SavedUpdate:
     sources: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self, headline: str, accept: str) -> str:
-        """Return the content of a file; characters that are not ASCII are escaped.
+        """Return the content of the JSON file; non-ASCII characters are escaped.
 
         Args:
-            headline: what is wrong, in one line.
-            accept: the command that runs the test again and stores what it captures.
+            headline: the problem in one line.
+            accept: the command that reruns the test and stores its graphs.
         """
         fields = {name: getattr(self, name) for name in self.__slots__}
         words = {"headline": headline, "accept": accept}
@@ -95,17 +94,17 @@ class SavedUpdate:
 
     @classmethod
     def read(cls, path: Path) -> SavedUpdate:
-        """Read what `to_json` gave.
+        """Read a file written from `to_json`.
 
-        The file may come from another machine, from a branch of somebody else: whatever is in it,
-        an update made of it writes nothing but a whole text of graphs, into a file that
+        The file is untrusted: it may come from another machine or from a stranger's branch. No
+        content can make an update write anything but a complete text of graphs, into a file that
         `graph_snapshot` may have written.
 
         Args:
             path: the file.
 
         Raises:
-            TorchGraphError: for anything else, in one line.
+            TorchGraphError: in one line, for any other content.
         """
         try:
             data = json.loads(read_bytes(path).decode("utf-8"))
@@ -130,10 +129,10 @@ class SavedUpdate:
         return saved
 
     def _check(self) -> None:
-        """Refuse values of wrong types, texts that are not graphs, and paths of other files.
+        """Refuse wrong types, texts that are not graphs, and paths that are not stored graphs.
 
         Raises:
-            ValueError: saying which. A `GraphFormatError` has the position in the text.
+            ValueError: with the invalid value. A `GraphFormatError` has the position in the text.
         """
         texts = (self.test, self.target, self.refused)
         if not all(isinstance(text, str) for text in texts):
@@ -141,15 +140,16 @@ class SavedUpdate:
         if any("\0" in text for text in (*texts, *self.digests)):
             raise ValueError("a text has a null character")
         for text in (*texts, *self.digests):
-            text.encode()  # json.loads takes half of a surrogate pair, which no file can have
+            text.encode()  # json.loads accepts a lone surrogate, which no file name can contain
         if not all(isinstance(text, str | None) for text in (self.text, self.stored)):
             raise ValueError("the graphs are missing")
-        digest(self.stored)  # which may have bytes that are not UTF-8, and no other surrogates
+        digest(self.stored)  # may contain surrogates for bytes that are not UTF-8, but no others
         for source in self.sources.values():
             source.encode()
         for name, found in self.digests.items():
             if not isinstance(found, str | None):
                 raise ValueError(f"{name!r} has no digest")
+        # A refused update writes nothing, so its paths need no check.
         if self.refused:
             return
         if self.target not in self.digests:
@@ -164,13 +164,13 @@ class SavedUpdate:
 
     @property
     def compared(self) -> str | None:
-        """The file that was compared with: the target, else the first that was there."""
+        """Compared file: the target if it exists, else the first existing file."""
         there = [name for name, found in self.digests.items() if found is not None]
         return self.target if self.target in there else next(iter(there), None)
 
     @property
     def successor(self) -> str | None:
-        """The file of another release that makes the target unnecessary, if it is removed."""
+        """File of another release that makes the target redundant, if the target is removed."""
         names = (name for name, found in self.digests.items() if found and name != self.target)
         return next(names, None)
 
@@ -178,13 +178,13 @@ class SavedUpdate:
 def pending_update(
     files: ReleaseFiles, stored: str | None, text: str | None, problem: str = ""
 ) -> PendingUpdate:
-    """What an update would do for a comparison that failed.
+    """Return the update for a comparison that failed.
 
     Args:
-        files: those in which the graph may be stored.
-        stored: the text that was compared with; None where there is no file.
-        text: what the update writes; None where it removes this release's file.
-        problem: as of `PendingUpdate`.
+        files: the files that may store the graph.
+        stored: the stored text of the comparison; `None` if there is no file.
+        text: the text to write; `None` to remove this release's file.
+        problem: as in `PendingUpdate`.
     """
     compared = files.compared[1]
     digests = {compared: digest(stored)}
@@ -197,14 +197,14 @@ def pending_update(
 
 
 def joined(earlier: PendingUpdate | None, later: PendingUpdate | None) -> PendingUpdate | None:
-    """Two comparisons of a test with one file as one; None for one that passed."""
+    """Merge two comparisons of a test with the same file; `None` is a comparison that passed."""
     known = later or earlier
     same = earlier and later and (earlier.text, earlier.refused) == (later.text, later.refused)
     return known if same or known is None else replace(known, refused=SEVERAL)
 
 
 def _is_stored_graph(name: str) -> bool:
-    """Whether a relative path is one that `graph_snapshot` gives to a stored file."""
+    """Return True if `graph_snapshot` may give a stored file this relative path."""
     path = PurePosixPath(name)
     return (
         not path.is_absolute()
@@ -217,14 +217,14 @@ def _is_stored_graph(name: str) -> bool:
 
 
 def place_key(place: Place) -> str:
-    """Return a digest of the primary change of a place: its graph, and its nodes as text."""
+    """Return a digest of a place's primary change: its graph, and its nodes as text."""
     change = place.changes[0]
     nodes = [node and format_node(node) for node in (change.before, change.after)]
     return str(digest(json.dumps([place.graph, *nodes])))[:16]
 
 
 def digest(text: str | None) -> str | None:
-    """The SHA-256 of a stored text, as `files.read_text` gives it; None for no file."""
+    """Return the SHA-256 of a text read by `files.read_text`; `None` for a missing file."""
     if text is None:
         return None
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()

@@ -1,8 +1,8 @@
-"""The record of a run: which tests ran, and which stored graphs they compared and wrote.
+"""Record of a run: the tests that ran, and the stored graphs that they compared and wrote.
 
-It is kept in the process that reports. With pytest-xdist that is the controller: every test report
-brings the files that its test compared and wrote, and each worker sends at its end the first thing
-that it left out.
+The record is kept in the process that reports. Under pytest-xdist that is the controller: each test
+report carries the files that its test compared and wrote, and each worker finally sends the first
+reason why its run is incomplete.
 """
 
 from __future__ import annotations
@@ -16,31 +16,30 @@ import pytest
 from . import REPORTED
 
 DIRECTORY = "__snapshots__"
-"""Where syrupy stores snapshots, beside a test file."""
+"""Name of syrupy's snapshot directory beside a test file."""
 
 TROUBLE = 2
-"""The exit status of a run that refused to write or remove a file, as of the commands."""
+"""Exit status of a run that refused to write or remove a file; the commands use it too."""
 
 _LEFT_OUT = "torchgraph_left_out"
-"""The key under which a worker sends its `problem` to the controller."""
+"""Key under which a worker sends its `problem` to the controller."""
 
 
 class RunRecord:
-    """A plugin of pytest that records a run; `stale.judge` reads it.
+    """Plugin that records a run for `stale.judge`.
 
     Attributes:
         compared: the stored files that were compared.
-        comparing: the ids of the tests that compared something.
-        stored: the files that an update settled, as of `Record`.
-        replaced: by file the tests that an update replaced it in, each with the plain data of what
-            differs.
-        expected: the ids of the tests that were to run.
-        passed: the ids of the tests whose call passed. Nothing else counts as having run:
-            `--setup-only` has reports as well, and no call.
+        comparing: the ids of the tests that compared graphs.
+        stored: the files that an update settled, as in `Record`.
+        replaced: for each file that an update replaced, the tests that did so, each with its
+            differences as plain data.
+        expected: the ids of the tests that should run.
+        passed: the ids of the tests whose call phase passed. No other report counts as a run:
+            `--setup-only` also produces reports, but no call.
         kept: by test file, the reason why none of its stored files may be removed.
-        unjudged: the ids of the tests that were skipped or did not pass as expected, each with
-            that reason.
-        problem: the first reason why no stored file at all may be removed; "" for none.
+        unjudged: the reason for each test that was skipped or did not pass as expected, by id.
+        problem: the first reason why no stored file may be removed; "" if there is none.
     """
 
     def __init__(self, config: pytest.Config):
@@ -83,7 +82,7 @@ class RunRecord:
             self.kept.setdefault(file, f"{file} was skipped when it was imported")
 
     def pytest_itemcollected(self, item: pytest.Item) -> None:
-        """Record a collected test, which other plugins may still leave out."""
+        """Record a collected test, which other plugins may still remove."""
         self._collected.append(item)
 
     def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
@@ -92,7 +91,7 @@ class RunRecord:
             self.left_out(f"{items[0].nodeid} was deselected")
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Record the tests that are to run, and those that a plugin removed without saying so."""
+        """Record the tests that should run, and tests that a plugin removed silently."""
         staying = set(map(id, session.items))
         self.expected.update(item.nodeid for item in session.items)
         for item in self._collected:
@@ -102,16 +101,16 @@ class RunRecord:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, ids: Sequence[str]) -> None:
-        """Record the tests that are to run, as a worker of pytest-xdist collected them."""
+        """Record the tests that should run, as collected by a pytest-xdist worker."""
         self.expected.update(ids)
 
     def pytest_keyboard_interrupt(self) -> None:
-        """Record that the run was interrupted; after `pytest.exit` the exit status may be 0."""
+        """Record that the run was interrupted; the exit status may be 0 after `pytest.exit`."""
         self.left_out("the run was interrupted")
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: object) -> None:
-        """Record what a worker of pytest-xdist left out, or that it was lost."""
+        """Record the problem of a pytest-xdist worker, or its loss."""
         output = getattr(node, "workeroutput", None)
         if output is None:
             self.left_out("a worker of pytest-xdist was lost")
@@ -119,14 +118,14 @@ class RunRecord:
             self.left_out(output[_LEFT_OUT])
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Send the problem to the controller, in a worker of pytest-xdist."""
+        """Send the problem to the controller if this is a pytest-xdist worker."""
         self._session = session
         output = getattr(session.config, "workeroutput", None)
         if output is not None:
             output[_LEFT_OUT] = self.problem
 
     def has_stored(self) -> bool:
-        """True where a graph was compared, or some may be stored beside the test files."""
+        """Return True if graphs were compared or may be stored beside the test files."""
         root = self.config.rootpath
         tests = (*self.passed, *self.expected, *self.unjudged)
         files = {file_of(nodeid) for nodeid in tests} | self.kept.keys()
@@ -135,18 +134,18 @@ class RunRecord:
         )
 
     def end_with_trouble(self) -> None:
-        """Let pytest end with exit status 2: a stored file leads outside the root directory.
+        """Set exit status 2: a stored file leads outside the root directory.
 
-        The last hook that may do so is the terminal summary, which removes stale files.
+        The terminal summary, which removes stale files, is the last hook that can do so.
         """
         if self._session is not None:
             self._session.exitstatus = TROUBLE
 
     def left_out(self, what: str) -> None:
-        """Record why not everything ran; the first reason counts."""
+        """Record why the run is incomplete; the first reason counts."""
         self.problem = self.problem or what
 
 
 def file_of(nodeid: str) -> str:
-    """The test file in the id of a test, relative to the root directory."""
+    """Return the test file of a test id, relative to the root directory."""
     return nodeid.partition("::")[0]

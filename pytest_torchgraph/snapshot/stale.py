@@ -1,17 +1,17 @@
-"""Stale stored graphs, and those under a name that a test or its file had before.
+"""Stale stored graphs, and stored graphs of renamed tests and test files.
 
-| | judged |
+| case | judgement |
 |---|---|
-| the run was filtered, interrupted or not green | no file |
-| a test file was skipped whole, or no test of it passed | none of that test file's files |
+| the run was filtered, interrupted or not green | no file is judged |
+| a test file was skipped whole, or no test of it passed | none of its files is judged |
 | a test did not run and pass | none of its own files, whatever its parameters |
-| nothing compared it, and it names a device on which no test ran | kept, as another machine's |
-| it belongs to another release of torch that `torchgraph_releases` lists | kept, as that one's |
-| it belongs to another rank of several processes, or to a run in one alone | no file |
-| nothing compared it, and its test file ran completely, or is gone | stale |
+| no test compared it, and it names a device that no test ran on | kept for other machines |
+| it belongs to another torch release listed in `torchgraph_releases` | kept for that release |
+| it belongs to another rank, or to a run with another number of processes | not judged |
+| no test compared it, and its test file ran completely or no longer exists | stale |
 
-Somebody renames a test, and its graph is missing and another one stale, though they are equal:
-neither says so.
+After a test is renamed, its new stored graph is missing and its old one is stale, although both are
+equal. Neither message says so by itself, so `under_old_name` finds the old file.
 """
 
 from __future__ import annotations
@@ -44,29 +44,29 @@ if TYPE_CHECKING:
 
 
 ACCELERATORS = ({*KNOWN} - {"cpu"}) | {"hip", "metal", "tpu", "vulkan"}
-"""Words of a path or parameter id that name a device which not every machine has."""
+"""Words in a path or parameter id that name a device that not every machine has."""
 
 INSIDE_WORDS = re.compile("cuda|gpu|rocm")
-"""Device names that count also inside of a word, as in `multigpu`. `npu` is in `input`."""
+"""Device names that count inside a word too, as in `multigpu`. `npu` does not: it is in `input`."""
 
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
 
 @dataclass
 class Stale:
-    """The stale files after a run, and what was kept.
+    """The stale files after a run, and the files kept.
 
     Attributes:
         files: the stale files, in order.
-        reason: why no file was judged; "" if they were.
-        elsewhere: files that no test compared, but that name a device in their path which no test
-            had in its parameters: those of a machine that has the device.
-        devices: these devices.
-        kept: why the files of a test file were not judged, by test file.
-        skipped: the files that no test compared and that may be of a test which did not run and
-            pass, by the words that say so.
-        others: files of other releases of torch, for comparisons that no test makes here.
-        releases: these releases.
+        reason: the reason why no file was judged; "" if files were judged.
+        elsewhere: files that no test compared and whose path names a device that no test had in
+            its parameters. They belong to machines with that device.
+        devices: the devices of `elsewhere`.
+        kept: the reason why the files of a test file were not judged, by test file.
+        skipped: files that no test compared and that may belong to a test that did not run and
+            pass, by the reason.
+        others: files of other torch releases for comparisons that no test makes in this run.
+        releases: the releases of `others`.
     """
 
     files: list[Path] = field(default_factory=list)
@@ -99,7 +99,7 @@ def judge(run: RunRecord, exitstatus: int) -> Stale:
     rank = settings.get(run.config).rank
     uncompared = [path for path in _candidates(root, ran, kept) if path not in run.compared]
     uncompared = [path for path in uncompared if rank_in(release_in(path.stem)[0])[1] == rank]
-    # Links on the way may give a file two paths.
+    # Symbolic links may give a file two paths.
     compared = set(map(os.path.realpath, run.compared)) if uncompared else set()
     uncompared = [path for path in uncompared if os.path.realpath(path) not in compared]
     uncompared, skipped = _without_skipped(root, uncompared, unjudged)
@@ -126,7 +126,7 @@ def judge(run: RunRecord, exitstatus: int) -> Stale:
 def _without_skipped(
     root: Path, paths: list[Path], unjudged: Mapping[str, str]
 ) -> tuple[list[Path], dict[str, list[Path]]]:
-    """Divide files into those that this run judges, and those that may be of an unjudged test."""
+    """Separate the files that this run judges from files that may belong to an unjudged test."""
     beside: dict[Path, list[str]] = {}
     for nodeid in unjudged:
         file = root / file_of(nodeid)
@@ -145,9 +145,10 @@ def _without_skipped(
 
 
 def _divide(run: RunRecord, paths: list[Path]) -> tuple[list[Path], dict[Path, str]]:
-    """Divide files into those that this run judges, and those of other releases of torch.
+    """Separate the files that this run judges from files of other torch releases.
 
-    Of the others those are left out whose comparison was made, with the file of this release.
+    A file of another release is in neither result if this run made its comparison with a file of
+    the running release.
     """
     releases = settings.get(run.config).releases
     if not releases.listed or not paths:
@@ -165,13 +166,14 @@ def _divide(run: RunRecord, paths: list[Path]) -> tuple[list[Path], dict[Path, s
 
 
 def _reason(run: RunRecord, exitstatus: int) -> str:
-    """The reason why this run says nothing about what is stale; "" for a complete, green one."""
+    """Return the reason why this run cannot judge stale files; "" for a complete, green run."""
     config = run.config
     if given := filter_given(config):
         return f"{given} was given, so not all tests ran"
     for text in getattr(config.option, "override_ini", None) or ():
         if text.startswith("python_"):
             return f"-o {text} was given, so not all tests ran"
+    # Paths from the ini value `testpaths` are the whole suite, not a selection.
     if config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
         for argument in config.args:
             if "::" in argument or (config.invocation_params.dir / argument).is_file():
@@ -184,7 +186,7 @@ def _reason(run: RunRecord, exitstatus: int) -> str:
 
 
 def _candidates(root: Path, ran: set[str], kept: dict[str, str]) -> Iterator[Path]:
-    """The stored files of test files that ran completely, and of those that are gone."""
+    """Yield the stored files of test files that ran completely or no longer exist."""
     for home in sorted({(root / file).parent for file in (*ran, *kept)}):
         if not (home / DIRECTORY).is_dir():
             continue
@@ -197,17 +199,17 @@ def _candidates(root: Path, ran: set[str], kept: dict[str, str]) -> Iterator[Pat
 
 
 def _stores(file: Path) -> bool:
-    """Whether a test file has stored graphs."""
+    """Return True if a test file has stored graphs."""
     return (file.parent / DIRECTORY / file.stem).is_dir()
 
 
 def _below(root: Path, path: Path) -> str:
-    """A path relative to the root directory, whose own name may contain that of a device."""
+    """Return a path relative to the root directory, whose own name may contain a device name."""
     return str(path.relative_to(root)) if path.is_relative_to(root) else str(path)
 
 
 def devices_in(text: str) -> set[str]:
-    """The accelerators that a path or a parameter id names, in lower case."""
+    """Return the accelerators named in a path or a parameter id, in lower case."""
     words = {word.lower() for word in _WORD.findall(text)}
     return (words & ACCELERATORS) | {
         found for word in words for found in INSIDE_WORDS.findall(word)
@@ -215,14 +217,14 @@ def devices_in(text: str) -> set[str]:
 
 
 def remove(stale: Stale, root: Path) -> Iterator[tuple[Path, TorchGraphError | None]]:
-    """Remove the stale files, and directories that are empty then.
+    """Remove the stale files, and the directories left empty.
 
     Args:
         stale: the stale files.
-        root: the root directory, outside which nothing is removed.
+        root: the root directory; no file outside it is removed.
 
     Yields:
-        each file with the error that kept it, `None` if it was removed.
+        each file with the error that prevented its removal, or `None` if it was removed.
     """
     for path in stale.files:
         try:
@@ -231,12 +233,12 @@ def remove(stale: Stale, root: Path) -> Iterator[tuple[Path, TorchGraphError | N
             yield path, error
             continue
         yield path, None
-        with suppress(OSError):  # another process may have been there, or put a file there
+        with suppress(OSError):  # another process may have removed it, or added a file
             path.parent.rmdir()
 
 
 MOST = 20
-"""How many files under old names are read for one that is missing."""
+"""Maximum number of files under old names to read for one missing file."""
 
 _IDENTIFIERS = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*", re.ASCII)
 
@@ -244,16 +246,16 @@ _IDENTIFIERS = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*", re.ASCII)
 def under_old_name(
     item: pytest.Item, files: ReleaseFiles, now: Program, detail: Detail
 ) -> tuple[str, ...]:
-    """The lines about an equal graph under an old name, with the command that moves it.
+    """Return the lines about an equal graph under an old name, with the command that moves it.
 
     Args:
         item: the test.
-        files: where its graph would be stored; there is none.
-        now: what the test captured.
-        detail: what is compared.
+        files: the files that would store its graph; none of them exists.
+        now: the program that the test captured.
+        detail: the level of detail of the comparison.
 
     Returns:
-        no line where there is no such file.
+        the lines; empty if no file has an equal graph.
     """
     from .compare import is_stored
 
@@ -278,7 +280,7 @@ def under_old_name(
 def _moved_candidates(
     item: pytest.Item, files: ReleaseFiles, home: Path
 ) -> Iterator[tuple[Path, list[tuple[Path, Path]]]]:
-    """Files that no test has any more, each with what is to be moved, and where to."""
+    """Yield files that belong to no test any more, each with its moves as (from, to) pairs."""
     for directory in _gone(home):
         file = _first([directory / path.name for _, path in files.order])
         if file is not None:
@@ -306,7 +308,7 @@ def _first(files: list[Path]) -> Path | None:
 
 
 def _gone(home: Path) -> list[Path]:
-    """The directories of stored graphs beside this one whose test file is not there any more."""
+    """Return the neighbouring directories of stored graphs whose test file no longer exists."""
     if not home.parent.is_dir():
         return []
     sources = {path.stem for path in home.parent.parent.iterdir()}
@@ -318,7 +320,7 @@ def _gone(home: Path) -> list[Path]:
 
 
 def _resolves(module: object, dotted: str) -> bool:
-    """Whether a module has a test of this name, as `TestNet.test_step`."""
+    """Return True if a module has a test of this name, as `TestNet.test_step`."""
     owner: object = module
     for name in dotted.split("."):
         if not hasattr(owner, name):

@@ -1,8 +1,8 @@
-"""The left side of a comparison: the program that a test captured, and the need for syrupy.
+"""The left side of a comparison: the program that a test captured; and the check for syrupy.
 
-The package does not require it. syrupy adds `--snapshot-update` to every run, as pytest-snapshot
-and snapshottest do, and two plugins with the same option end the run before it starts. It also
-fails a run in which a file of another tool in a `__snapshots__` directory is not used.
+The package does not require syrupy. syrupy adds `--snapshot-update` to every run, as
+pytest-snapshot and snapshottest do, and two plugins with the same option end the run before it
+starts. It also fails a run if a file of another tool in a `__snapshots__` directory is unused.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from ..graph.text.format import Header
 
 
 def program_of(value: object) -> Program:
-    """Return the program of a value that is compared with `graph_snapshot`, in canonical form.
+    """Convert a value compared with `graph_snapshot` to a program in canonical form.
 
     Args:
         value: a capture; `Ranks`; a `Graph`; a `GraphModule`, `fx.Graph` or `ExportedProgram` of
             torch.
 
     Raises:
-        TypeError: for anything else, saying what to pass.
-        AssertionError: for a capture without a graph, or one of a watch in which code that was to
-            be compiled ran eagerly; for `Ranks` without a capture.
+        TypeError: for any other value, with the accepted types.
+        AssertionError: for a capture without graphs; for a `watch()` capture if code ran eagerly
+            instead of compiled; for `Ranks` without a capture.
     """
     __tracebackhide__ = True
     if are_ranks(value):
@@ -50,7 +50,7 @@ def _of_ranks(value: ManyRanks) -> Program:
 
 
 def _of_capture(value: object) -> Program:
-    """Return the program of anything but `Ranks`, see `program_of`."""
+    """Convert any value except `Ranks`, see `program_of`."""
     __tracebackhide__ = True
     if isinstance(value, Graph):
         return Program(Header(torch=_running_torch()), canonical((value,)))
@@ -79,12 +79,12 @@ def _of_capture(value: object) -> Program:
 
 
 def _graphs(value: object) -> object:
-    """The graphs of a capture, with those that ran eagerly; None for what has no graphs."""
+    """Return the graphs of a capture, including eager graphs; `None` if it has none."""
     return getattr(value, "program", None) or getattr(value, "graphs", None)
 
 
 def _is_fx(value: object) -> bool:
-    """Whether a value is a `GraphModule`, `Graph` or `ExportedProgram` of torch."""
+    """Return True if a value is a `GraphModule`, `Graph` or `ExportedProgram` of torch."""
     return any(
         kind.__module__.startswith("torch.")
         and kind.__name__ in ("GraphModule", "Graph", "ExportedProgram")
@@ -93,7 +93,7 @@ def _is_fx(value: object) -> bool:
 
 
 def _article(kind: type) -> str:
-    """The full name of a class, with "a" or "an" before it."""
+    """Return the full name of a class, preceded by "a" or "an"."""
     name = (
         kind.__qualname__
         if kind.__module__ == "builtins"
@@ -103,7 +103,7 @@ def _article(kind: type) -> str:
 
 
 def _running_torch() -> str:
-    """The release of the torch that is imported, as "2.13.0"; "" where none is."""
+    """Return the release of the imported torch, as "2.13.0"; "" if torch is not imported."""
     release = str(getattr(sys.modules.get("torch"), "__version__", ""))
     return release.partition("+")[0]
 
@@ -122,7 +122,7 @@ SWITCHED_OFF = (
 
 
 def why_not_stored(config: pytest.Config) -> str:
-    """Why this run can store and compare no graphs, and what to do; "" where it can."""
+    """Return why this run cannot store or compare graphs, and the remedy; "" if it can."""
     lowest = ".".join(map(str, LOWEST))
     needs = f"graph_snapshot stores graphs with the plugin syrupy {lowest} or newer"
     if not config.pluginmanager.hasplugin(PLUGIN):

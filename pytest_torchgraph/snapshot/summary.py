@@ -1,6 +1,7 @@
 """The section "stored graphs" at the end of a run, with a line for each update.
 
-Importing this module imports no graphs: whatever fails, in a project without any, comes by here.
+This module does not import graphs, because every failure imports it, even in projects without
+graphs.
 """
 
 from __future__ import annotations
@@ -30,19 +31,19 @@ if TYPE_CHECKING:
 PRUNE = "--torchgraph-prune"
 
 BY_CAUSE = ("renamed", "extended")
-"""What an update did to a file whose graphs are equal: many of them are counted by the cause."""
+"""Outcomes of an update for files whose graphs are equal. Many of them are counted by cause."""
 
 MOST = 10
-"""How many files are listed of those that were replaced, renamed or left unchanged.
+"""Maximum number of replaced, renamed or unchanged files to list.
 
-More are only counted, unless the run is verbose; of those that were replaced the causes are listed.
+Unless the run is verbose, more files are only counted; for replaced files, the causes are listed.
 """
 
 
 def summarize(reporter: pytest.TerminalReporter, run: RunRecord, stale: Stale) -> None:
-    """Print the section, where it has lines, and remove stale files with `--torchgraph-prune`.
+    """Print the section if it has lines, and remove stale files with `--torchgraph-prune`.
 
-    An update or a prune also removes the temporary files of processes that were killed.
+    An update or a prune also removes the temporary files of killed processes.
     """
     config = reporter.config
     chosen = settings.get(config)
@@ -60,7 +61,7 @@ def summarize(reporter: pytest.TerminalReporter, run: RunRecord, stale: Stale) -
 
 
 def _stored(config: pytest.Config, run: RunRecord) -> Iterator[str]:
-    """A line for each file that an update wrote or left unchanged, or that it had none to write."""
+    """Yield a line for each file that an update wrote or kept, or that nothing was stored."""
     if settings.get(config).update and not run.comparing and not config.option.collectonly:
         yield "nothing stored: no test that ran compared graphs"
     written = sorted({(path, how, what) for how, path, what in run.stored if what})
@@ -86,13 +87,13 @@ def _stored(config: pytest.Config, run: RunRecord) -> Iterator[str]:
 
 
 def _stale(config: pytest.Config, stale: Stale) -> Iterator[str]:
-    """The line of a run that removes nothing."""
+    """Yield the line about stale files of a run that removes nothing."""
     if stale.files:
         yield f"stale, no test compares them: {_first(config, stale.files)} ({PRUNE} removes them)"
 
 
 def _pruned(config: pytest.Config, run: RunRecord, stale: Stale) -> Iterator[str]:
-    """Remove the stale files; a line for each of them, and for what was kept."""
+    """Remove the stale files; yield a line for each of them, and for the files kept."""
     if stale.reason:
         yield f"nothing removed: {stale.reason}"
         return
@@ -127,31 +128,31 @@ def _first(config: pytest.Config, paths: Sequence[Path]) -> str:
 
 
 MOST_CHANGES = 3
-"""How many findings, graphs or counts are named, so that it is one line; the others are counted."""
+"""Maximum number of findings, graphs or counts named in a line; more are counted."""
 
 _CONSTANT = re.compile(r' +%\S+ = (?:constant|get_attr\[""\])\(')
 """A line with the value of a constant."""
 _OPTIONS = re.compile(r' = [\w.]+\["[^"]*"(?:, ".*")?\]\(%')
-"""A line with the call of a module."""
+"""A line that calls a module."""
 
 MOST_OF_MESSAGE = 200
-"""How many characters of an error's message are shown, so that it is one line."""
+"""Maximum number of characters of an error message, to keep it on one line."""
 
 
 def describe(failed: Comparison, detail: Detail = "dataflow") -> str:
-    """Return the graphs of a new file, or the findings of one that is replaced.
+    """Describe the graphs of a new file, or the findings of a replaced one.
 
-    Without findings the problem of the comparison and its first lines; where the comparison of the
-    graphs raises, the error: the file is written all the same.
+    Without findings, return the problem of the comparison and its first lines.
 
     Args:
         failed: the comparison that failed.
-        detail: what was compared.
+        detail: the level of detail of the comparison.
     """
     if failed.is_new:
         return _contents(failed.now, detail)
     try:
         findings = failed.diff.findings
+    # The file is written even if comparing the graphs raises: report the error instead.
     except Exception as error:
         return f"what differs could not be found out: {brief(error)}"
     if not findings:
@@ -174,10 +175,10 @@ def _who(parts: Sequence[Comparison]) -> str:
 
 
 def renamed(stored: str, now: Program, detail: Detail) -> str:
-    """The names that are new, where a stored text has equal graphs; "" where only its form is old.
+    """Return the new names of a stored text with equal graphs; "" if only its format is old.
 
-    A text that is written in another way today, with the same names, is none that has to be
-    stored anew: updates would change every file of a project at once, and hide what is new.
+    A text whose names are current is not rewritten for its format: updates would change every file
+    of a project at once, and hide the real changes.
     """
     from ..graph.equality.equal import renamed_values
     from .compare import read_stored, same_ranks
@@ -197,9 +198,9 @@ def renamed(stored: str, now: Program, detail: Detail) -> str:
 
 
 def extended(stored: str, text: str) -> str:
-    """The facts that a text has and a stored one of an older version lacks; "" if there are none.
+    """Return the facts missing from a stored text of an older version; "" if there are none.
 
-    Such a file matches any of these facts, so that an update has to add them.
+    A file without these facts matches any value of them, so an update must add them.
     """
     from ..graph.text.format import FACTS_VERSION, GIVEN, TIMES
 
@@ -222,7 +223,7 @@ def extended(stored: str, text: str) -> str:
 
 
 def _apart(pair: tuple[str, str]) -> tuple[str, str]:
-    """Two names without the words that both begin with, and those that both end with."""
+    """Return two names without their common leading and trailing words."""
     old, new = (re.split(r"(?<=[./])|(?=[./])", name) for name in pair)
     while old[1:] and new[1:] and old[0] == new[0]:
         del old[0], new[0]
@@ -232,12 +233,12 @@ def _apart(pair: tuple[str, str]) -> tuple[str, str]:
 
 
 def beside(release: str, files: ReleaseFiles, change: str) -> str:
-    """The line about a new file of a release of torch that compared with another one's.
+    """Return the line about a new file of a torch release that had compared with another file.
 
     Args:
-        release: that of the file that was compared.
-        files: the files that count.
-        change: how the graph differs from it, "" for not at all.
+        release: the release that the compared file belongs to.
+        files: the candidate files.
+        change: the difference of the graph from that file; "" if there is none.
     """
     if change:
         return f"beside torch {release}, {change}"
@@ -262,6 +263,6 @@ def _graphs(program: Program) -> str:
 
 
 def brief(error: Exception) -> str:
-    """The kind of an error and the first line of its message."""
+    """Return the type of an error and the first line of its message."""
     first = (str(error).splitlines() or [""])[0][:MOST_OF_MESSAGE]
     return f"{type(error).__name__}: {first}" if first else type(error).__name__

@@ -1,7 +1,7 @@
-"""`review [DIR]`: go through the graphs that tests captured and that differ from the stored ones.
+"""`review [DIR]`: review captured graphs that differ from the stored ones.
 
-`waiting` reads what runs left in a directory, with its causes and their numbers; `listing` prints
-the causes; `prompt` asks about them in a terminal, and stores what is accepted.
+`waiting` reads the updates that runs left in a directory, with numbered causes; `listing` prints
+the causes; `prompt` asks about them in a terminal, and stores accepted graphs.
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ def run(options: argparse.Namespace) -> int:
     """Print the causes, ask about them in the terminal, or store their graphs.
 
     Raises:
-        TorchGraphError: if nothing can be reviewed, and for a cause or a test that is not there.
-        OSError: for a directory that is not there.
+        TorchGraphError: if there is nothing to review, and for an unknown cause or test.
+        OSError: for a missing directory.
     """
     from .listing import data, listing, markdown, waits
     from .waiting import find_directories, read_waiting
@@ -119,7 +119,7 @@ def _in_terminal() -> bool:
 
 
 def _store(waiting: Waiting, *, dry_run: bool) -> bool:
-    """Store the chosen graphs; return True if all of them are stored, now or before."""
+    """Store the chosen graphs; return True if all of them are stored, now or earlier."""
     from .prompt import accept, outcome
 
     accepted = accept(waiting, waiting.chosen, waiting.numbers, dry_run=dry_run)

@@ -1,4 +1,4 @@
-"""The causes of what waits, with the numbers that `--cause` takes: as text, Markdown, JSON."""
+"""Pending causes, with the numbers for `--cause`, as text, Markdown or JSON."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ACCEPT = "python -m pytest_torchgraph review --accept"
 
 
 def listing(waiting: Waiting) -> Iterator[str]:
-    """A few lines for each cause that waits, and how to accept one."""
+    """Yield a few lines for each pending cause, and the commands to accept causes."""
     states = waiting.states()
     yield heading(waiting, states)
     for cause in open_causes(waiting, states):
@@ -40,7 +40,7 @@ def listing(waiting: Waiting) -> Iterator[str]:
 
 
 def markdown(waiting: Waiting) -> Iterator[str]:
-    """The same as a table."""
+    """Yield the pending causes as a Markdown table."""
     states = waiting.states()
     yield f"**{heading(waiting, states)}**"
     table = markdown_table([_left(cause, states) for cause in open_causes(waiting, states)])
@@ -56,7 +56,7 @@ def markdown(waiting: Waiting) -> Iterator[str]:
 
 
 def data(waiting: Waiting) -> dict[str, Any]:
-    """The same for a program, with all causes."""
+    """Return the chosen causes and updates as JSON values, including accepted causes."""
     states = waiting.states()
     return {
         "directory": waiting.directory,
@@ -85,7 +85,7 @@ def data(waiting: Waiting) -> dict[str, Any]:
 
 
 def heading(waiting: Waiting, states: dict[str, tuple[State, str]]) -> str:
-    """How much waits, in one line."""
+    """Return the number of pending causes and stored graphs, in one line."""
     kinds = [state for state, _ in states.values()]
     stored = f"; {counted(kinds.count('stored'), 'other graph')} accepted already"
     stored *= "stored" in kinds
@@ -99,12 +99,12 @@ def heading(waiting: Waiting, states: dict[str, tuple[State, str]]) -> str:
 
 
 def _left(cause: NumberedCause, states: dict[str, tuple[State, str]]) -> Finding:
-    """What of a cause is still to be decided: its places and files without those accepted."""
+    """Return a cause without the places and files already accepted."""
     return joined([item for item in cause.items if states[item[0]][0] != "stored"])
 
 
 def notes(waiting: Waiting, cause: NumberedCause, states: dict[str, tuple[State, str]]) -> str:
-    """What of a cause is accepted, and which other causes the other files have; "" for nothing."""
+    """Describe the accepted files of a cause, and other causes of the remaining files; or ""."""
     parts = []
     names = [update.target for update in cause.updates]
     if stored := sum(states[name][0] == "stored" for name in names):
@@ -118,12 +118,12 @@ def notes(waiting: Waiting, cause: NumberedCause, states: dict[str, tuple[State,
 
 
 def waits(states: dict[str, tuple[State, str]]) -> bool:
-    """Whether anything waits; what is refused does as well."""
+    """Return True if any update is pending, including refused updates."""
     return any(state != "stored" for state, _ in states.values())
 
 
 def open_causes(waiting: Waiting, states: dict[str, tuple[State, str]]) -> list[NumberedCause]:
-    """Return the chosen causes that have a file which is not stored yet."""
+    """Return the chosen causes with at least one file not stored yet."""
     return [
         cause
         for cause in waiting.causes
@@ -133,5 +133,5 @@ def open_causes(waiting: Waiting, states: dict[str, tuple[State, str]]) -> list[
 
 
 def accept_command(waiting: Waiting, *options: str) -> str:
-    """Return the command that stores without asking."""
+    """Return the command that stores graphs without asking."""
     return f"{ACCEPT} {shlex.join([*map(str, waiting.directories), *options])}"

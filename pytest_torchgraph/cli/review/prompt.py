@@ -1,7 +1,7 @@
-"""A review in a terminal: a question for each cause, as `git add -p` asks for each hunk; and its
-answer "yes".
+"""Review in a terminal, with one question per cause, like `git add -p` for hunks; and `accept`,
+which stores the graphs.
 
-Only `input` and `print` are used, so it works in every terminal, on Windows as well.
+It only uses `input` and `print`, so it works in every terminal, including on Windows.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from .waiting import NumberedCause, State, Update, Waiting
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """What came of accepting causes.
+    """The outcome of accepting causes.
 
     Attributes:
-        written: the updates that were made, or would be: "created", "updated" or "removed".
-        held: the updates that wait for another cause, with the numbers of all such.
-        refused: the updates that cannot be made or could not be written, with the reason.
-        outside: those whose file leads outside the root directory, with the reason.
+        written: the updates made (or, in a dry run, to be made): "created", "updated" or "removed".
+        held: the updates that wait for other causes, with the numbers of these causes.
+        refused: the updates that are impossible or could not be written, with the reason.
+        outside: the updates whose file leads outside the root directory, with the reason.
     """
 
     written: tuple[tuple[Update, str], ...]
@@ -49,14 +49,14 @@ def accept(
     *,
     dry_run: bool = False,
 ) -> Accepted:
-    """Make updates; those that were made already are left out.
+    """Make updates, skipping those already made.
 
     Args:
         waiting: all updates of the directory.
-        updates: those to make.
-        causes: the numbers of the causes that are accepted; an update that has others is held.
-            None for all.
-        dry_run: whether nothing is written.
+        updates: the updates to make.
+        causes: the numbers of the accepted causes; an update with any other cause is held. `None`
+            accepts all causes.
+        dry_run: if True, write nothing.
     """
     written: list[tuple[Update, str]] = []
     held: list[tuple[Update, tuple[int, ...]]] = []
@@ -78,7 +78,7 @@ def accept(
                 if not dry_run:
                     _make(update)
                 written.append((update, how))
-            except OutsideRootError as error:  # a link was made since the updates were read
+            except OutsideRootError as error:  # a link was created after the updates were read
                 outside.append((update, str(error)))
             except TorchGraphError as error:
                 refused.append((update, str(error)))
@@ -99,7 +99,7 @@ def _make(update: Update) -> None:
 
 
 def outcome(accepted: Accepted, *, dry_run: bool = False) -> Iterator[str]:
-    """Describe each update that was made, is held or was refused, one line each."""
+    """Yield one line for each update made, held or refused."""
     for update, written in accepted.written:
         how = f"would be {written}" if dry_run else written
         yield f"{how}  {update.target}: {update.difference.headline}"
@@ -124,11 +124,11 @@ A stored file is written whole. A file with two causes is written once both are 
 that has changed since the test ran is never written: run the test again."""
 MAX_SOURCES = 3
 MAX_GRAPHS = 10
-"""How many graphs of a cause are listed before the question."""
+"""Maximum number of graphs of a cause listed before the question."""
 
 
 def ask(waiting: Waiting) -> None:
-    """Ask about each chosen cause that waits, and store the graphs of those that are accepted."""
+    """Ask about each chosen pending cause, and store the graphs of accepted causes."""
     accepted: set[int] = set()
     stored = 0
     causes = open_causes(waiting, waiting.states())
@@ -136,7 +136,7 @@ def ask(waiting: Waiting) -> None:
         for place, cause in enumerate(causes, 1):
             states = waiting.states()
             if all(states[update.target][0] == "stored" for update in cause.updates):
-                continue  # with a cause that was accepted before
+                continue  # stored with a cause accepted earlier
             _print(["", f"cause {cause.number}, {place} of {len(causes)}"])
             _print(_details(waiting, cause, states))
             answer = _answer(cause)
@@ -157,7 +157,7 @@ def _print(lines: Iterable[str]) -> None:
 
 
 def _answer(cause: NumberedCause) -> str:
-    """Return y, n or q, after what d, o and ? show."""
+    """Return the answer y, n or q; handle d, o and ? before that."""
     shown = 0
     while True:
         answer = input(QUESTION).strip().lower()[:1]
@@ -202,7 +202,7 @@ def _details(
 
 
 def _update_details(update: Update) -> Iterator[str]:
-    """Describe one stored graph: the problem, all changed nodes, the difference of the texts."""
+    """Describe one stored graph: the problem, all changed nodes, and the text difference."""
     difference = update.difference
     yield from (f"test    {update.saved.test}", f"file    {update.target}", difference.headline)
     yield from (*difference.details, "")
@@ -223,7 +223,7 @@ def _outcome(accepted: Accepted) -> Iterator[str]:
 
 
 def _open_picture(update: Update) -> str:
-    """Open a picture in the browser, and say so; or say where it is, or why there is none."""
+    """Open a picture in the browser; return a line with its path, or the reason for a failure."""
     try:
         picture = _draw(update)
     except (TorchGraphError, OSError) as error:
@@ -238,11 +238,11 @@ def _open_picture(update: Update) -> str:
 def _draw(update: Update) -> Path:
     """Draw the difference of an update into a new directory, and return the SVG file.
 
-    The picture is drawn from the texts that were read: a picture among artifacts may come from
-    anybody, and a browser runs the scripts in it.
+    The picture is drawn from the texts that were read. A picture among the artifacts is untrusted:
+    anyone may have written it, and a browser runs its scripts.
 
     Raises:
-        TorchGraphError: if the update has no difference of graphs, or nothing can draw it.
+        TorchGraphError: if the update has no difference of graphs, or no renderer is available.
     """
     from ...render.difference import drawing
     from ...render.output.rendering import draw

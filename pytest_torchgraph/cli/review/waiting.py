@@ -1,4 +1,4 @@
-"""The updates that wait in an artifact directory, and what each would change."""
+"""Pending updates in an artifact directory, and the change that each would make."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ SAME_GRAPHS = "equal graphs, in a text with other names, lines, strides or devic
 
 @dataclass(frozen=True)
 class Difference:
-    """How an update differs from what is stored.
+    """The difference between an update and the stored graph.
 
     Attributes:
         headline: the difference in one line.
         details: further lines about it.
-        findings: the differences in words; at least one.
-        comparison: the comparison; `None` if one of the texts is unknown or cannot be read.
-        texts: the stored text and the new one, `None` for one that is unknown.
+        findings: the differences as findings; at least one.
+        comparison: the comparison; `None` if a text is unknown or unreadable.
+        texts: the stored text and the new text; `None` for an unknown text.
     """
 
     headline: str
@@ -43,11 +43,11 @@ class Difference:
 
     @property
     def is_upgrade(self) -> bool:
-        """Whether another release of torch made the new text."""
+        """True if another torch release produced the new text."""
         return self.comparison is not None and self.comparison.releases is not None
 
     def text_lines(self) -> list[str]:
-        """The difference of the texts with one line a node, if both have graphs."""
+        """Return the unified diff of the texts, with one line per node if both have graphs."""
         if self.comparison is not None and (lines := self.comparison.text_diff):
             return lines
         stored, now = (text.splitlines() if text else [] for text in self.texts)
@@ -57,18 +57,19 @@ class Difference:
 
 
 def difference_of(saved: SavedUpdate, read: Callable[[str], str | None]) -> Difference:
-    """Compare the text of an update with the stored one.
+    """Compare the text of an update with the stored text.
 
     Args:
         saved: the update.
-        read: the text of a stored file by its name, `None` if there is none that may be read.
+        read: maps the name of a stored file to its text; `None` if it is missing or may not be
+            read.
     """
     if saved.text is None and saved.refused:
         return _without_graphs(saved.refused)
     stored, new = _stored(saved, read), saved.text
     if new is not None:
         return _compared(saved, stored, new)
-    # No test left the graph that it captured: it is that of the file that takes the place.
+    # The update removes its target and has no text: compare with the file that takes its place.
     name = saved.successor or ""
     new = _verified(saved, name, read(name))
     removed = f"removes the stored graph {saved.target}, so that {name} takes its place"
@@ -81,7 +82,7 @@ def difference_of(saved: SavedUpdate, read: Callable[[str], str | None]) -> Diff
 
 
 def _stored(saved: SavedUpdate, read: Callable[[str], str | None]) -> str | None:
-    """The text that was compared with, known by its digest; `None` if it is not known."""
+    """Return the text of the comparison, verified by its digest; `None` if unknown."""
     name = saved.compared
     if name is None:
         return None
@@ -121,7 +122,7 @@ def _compared(saved: SavedUpdate, stored: str | None, new: str) -> Difference:
         findings = tuple(_with_source(finding, saved) for finding in made.diff.findings)
     except TorchGraphError as error:
         findings, details = (), (*details, f"what differs could not be found out: {error}")
-    # Equal problems may be of different edits: op counts are in the details alone.
+    # Different edits may have the same problem, and only the details contain the op counts.
     words = "; ".join([made.problem or "the graphs differ", *details])
     return Difference(
         "; ".join([headline(made), *(line for line in details if line.startswith("detail "))]),
@@ -133,7 +134,7 @@ def _compared(saved: SavedUpdate, stored: str | None, new: str) -> Difference:
 
 
 def _with_source(finding: Finding, saved: SavedUpdate) -> Finding:
-    """Return a finding with the line of code that the run gave for the same change."""
+    """Return a finding with the line of code that the run recorded for the same change."""
     source = " ".join(saved.sources.get(place_key(finding.places[0]), "").split())
     shown = [f"{shortened(source)} (says the run)"] if source else []
     return replace(finding, data={**finding.to_json(), "sources": shown})
@@ -144,25 +145,25 @@ def _without_graphs(problem: str) -> Difference:
 
 
 def _problem(text: str) -> Finding:
-    """A problem in words, which is known again by all of its text."""
+    """Return a finding for a problem, identified by its whole text."""
     return problem_found(text, limit=None)
 
 
 State = Literal["waits", "stored", "refused"]
 DEFAULT = Path(".pytest_cache") / "d" / "torchgraph"
-"""Where a run without `--torchgraph-artifacts` leaves its updates, below the root directory."""
+"""Directory for the updates of runs without `--torchgraph-artifacts`, below the root directory."""
 
 
 @dataclass(frozen=True)
 class Update:
-    """One update.
+    """A pending update with its difference.
 
     Attributes:
-        file: the file that a run left.
+        file: the JSON file left by a run.
         root: the directory that paths are relative to.
-        saved: what it holds.
-        difference: how it differs from what is stored.
-        conflict: why no update of this stored file is made; "" for no reason.
+        saved: the content of the JSON file.
+        difference: the difference from the stored graph.
+        conflict: the reason why this stored file cannot be updated; "" if there is none.
     """
 
     file: Path
@@ -173,21 +174,21 @@ class Update:
 
     @property
     def target(self) -> str:
-        """The stored file, relative to `root`."""
+        """Path of the stored file, relative to `root`."""
         return self.saved.target
 
     @property
     def path(self) -> Path:
-        """The stored file."""
+        """Path of the stored file."""
         return self.root / self.target
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """What differs, in words; at least one."""
+        """Differences as findings; at least one."""
         return self.difference.findings
 
     def state(self) -> tuple[State, str]:
-        """What has become of it, as the files are now; where it is refused, why."""
+        """Return the current state of the update and, if refused, the reason."""
         saved = self.saved
         if self.conflict or saved.refused:
             return "refused", self.conflict or saved.refused
@@ -206,20 +207,20 @@ class Update:
         return "waits", ""
 
     def said(self, why: str) -> str:
-        """Why it is refused, with the stored file, which is not named twice."""
+        """Return the reason for a refusal, preceded by the stored file unless it begins with it."""
         return why if why.startswith(f"{self.target} ") else f"{self.target}: {why}"
 
 
 @dataclass(frozen=True)
 class NumberedCause:
-    """A cause of what waits.
+    """A cause of pending updates, with its number.
 
     Attributes:
-        number: by which `review --cause` knows it, from 1; the same as long as no run leaves other
-            updates in the directory, whatever was accepted.
-        words: the cause; its files are the stored files.
-        items: what it was joined of, see `joined`.
-        updates: the updates that it is found in.
+        number: the number for `review --cause`, from 1. It does not change when updates are
+            accepted, only when a run leaves other updates in the directory.
+        words: the cause as a finding; its files are the stored files.
+        items: the findings merged into it, see `joined`.
+        updates: the updates that contain it.
     """
 
     number: int
@@ -230,13 +231,13 @@ class NumberedCause:
 
 @dataclass(frozen=True)
 class Waiting:
-    """All updates of one or several directories.
+    """All pending updates of one or several directories.
 
     Attributes:
         directories: the directories.
-        updates: the updates, by stored file.
-        unreadable: why a file that a run left there cannot be used, one line for each.
-        numbers: the causes that were chosen; `None` for all.
+        updates: the updates, sorted by stored file.
+        unreadable: one line for each file left by a run that cannot be used, with the reason.
+        numbers: the chosen causes; `None` for all.
         files: the stored files of the chosen causes and tests; `None` for all.
     """
 
@@ -248,17 +249,17 @@ class Waiting:
 
     @property
     def directory(self) -> str:
-        """The directories as they are given on the command line."""
+        """Directories as written on the command line."""
         return shlex.join(map(str, self.directories))
 
     @property
     def is_default(self) -> bool:
-        """Whether it is what runs without `--torchgraph-artifacts` left."""
+        """True for the directory used by runs without `--torchgraph-artifacts`."""
         return self.directories[0].parts[-len(DEFAULT.parts) :] == DEFAULT.parts
 
     @cached_property
     def causes(self) -> tuple[NumberedCause, ...]:
-        """The causes, those in most stored files first."""
+        """Causes, sorted by their number of stored files, largest first."""
         by_target = {update.target: update for update in self.updates}
         items = [(update.target, each) for update in self.updates for each in update.findings]
         upgraded = [update.target for update in self.updates if update.difference.is_upgrade]
@@ -272,7 +273,7 @@ class Waiting:
 
     @cached_property
     def causes_by_target(self) -> Mapping[str, frozenset[int]]:
-        """The numbers of the causes of each stored file."""
+        """Numbers of the causes of each stored file."""
         found: dict[str, set[int]] = {}
         for cause in self.causes:
             for update in cause.updates:
@@ -281,22 +282,22 @@ class Waiting:
 
     @property
     def chosen(self) -> tuple[Update, ...]:
-        """The updates of the chosen stored files."""
+        """Updates of the chosen stored files."""
         return tuple(u for u in self.updates if self.files is None or u.target in self.files)
 
     def states(self) -> dict[str, tuple[State, str]]:
-        """What has become of each chosen update, by stored file."""
+        """Return the state of each chosen update, by stored file."""
         return {update.target: update.state() for update in self.chosen}
 
     def choose(self, causes: Sequence[int] | None, tests: Sequence[str] | None) -> Waiting:
-        """Keep the stored files that have one of the causes and are of one of the tests.
+        """Select the stored files that have one of the causes and belong to one of the tests.
 
         Args:
             causes: the numbers of causes; `None` for all.
             tests: ids of tests, test files or directories; `None` for all.
 
         Raises:
-            TorchGraphError: for a number or a test without updates, and if no file has both.
+            TorchGraphError: for a number or a test without updates, and if no file matches both.
         """
         if (causes is None and tests is None) or (self.unreadable and not self.updates):
             return self
@@ -331,20 +332,21 @@ def _is_of(nodeid: str, test: str) -> bool:
 
 
 def find_directories(given: Sequence[Path]) -> tuple[Path, ...]:
-    """The directories to look in: those that were given, or that of the last run without any.
+    """Return the given directories, or the directory of the last run if none is given.
 
     Raises:
-        TorchGraphError: where there is none.
+        TorchGraphError: if there is no directory.
     """
     for directory in given:
         if not directory.is_dir():
-            directory.stat()
+            directory.stat()  # raises OSError for a missing directory
             raise TorchGraphError(f"{directory} is a file: name the directory that a run wrote")
     if given:
         return tuple(given)
     here = Path.cwd()
     for directory in (here, *here.parents):
-        if (directory / DEFAULT.parts[0]).is_dir():  # a run in which nothing failed leaves no more
+        # After a run without failures, pytest's cache exists and `DEFAULT` does not.
+        if (directory / DEFAULT.parts[0]).is_dir():
             return (Path(os.path.relpath(directory / DEFAULT)),)
     raise TorchGraphError(
         f"there is no {DEFAULT} here: run the tests first, or name the directory that "
@@ -353,16 +355,16 @@ def find_directories(given: Sequence[Path]) -> tuple[Path, ...]:
 
 
 def read_waiting(*directories: Path, root: Path | None = None) -> Waiting:
-    """The updates that runs left in directories and those below them.
+    """Read the updates that runs left in directories and their subdirectories.
 
     Args:
         directories: the directories, at least one.
-        root: the directory that paths are relative to; None for the nearest one, from here
-            upwards, that has most of the test files and stored files of the updates.
+        root: the directory that paths are relative to; `None` for the nearest directory, from here
+            upwards, that contains most of the test files and stored files of the updates.
 
     Raises:
-        TorchGraphError: if no run left anything, except in pytest's cache, where no failure leaves
-            nothing; and if no checkout is found.
+        TorchGraphError: if no run left an update, and if no checkout is found. pytest's cache may
+            be empty, because a run without failures leaves no update.
     """
     saved: list[tuple[Path, SavedUpdate]] = []
     unreadable: list[str] = []
@@ -381,6 +383,7 @@ def read_waiting(*directories: Path, root: Path | None = None) -> Waiting:
     there = []
     for file, update in saved:
         try:
+            # A refused update writes nothing, so its paths need no check.
             for name in () if update.refused else update.digests:
                 inside(home / name, home)
             there.append((file, update))
@@ -391,7 +394,7 @@ def read_waiting(*directories: Path, root: Path | None = None) -> Waiting:
 
 
 def _updates(saved: Sequence[tuple[Path, SavedUpdate]], root: Path) -> Iterator[Update]:
-    """The updates by stored file: several shards or releases may have left the same one."""
+    """Yield one update per stored file; several shards or releases may have left the same one."""
 
     def read(name: str) -> str | None:
         try:
@@ -409,7 +412,7 @@ def _updates(saved: Sequence[tuple[Path, SavedUpdate]], root: Path) -> Iterator[
         for other_file, other in same[1:]:
             if (other.text, other.digests) != (update.text, update.digests):
                 conflict = f"{file} and {other_file} have different graphs for it"
-        # Many tests may store the same graphs, and comparing large ones takes seconds.
+        # Reuse differences: many tests may store the same graphs, and a large one takes seconds.
         was = update.digests.get(update.compared or "")
         key = update.text, was, *((update.target,) if None in (update.text, was) else ())
         if key not in known:
@@ -425,7 +428,7 @@ def _root(updates: Sequence[SavedUpdate], directory: str) -> Path:
         for name in (update.test.partition("::")[0], update.target)
         if not os.path.isabs(name) and ".." not in name.split("/")
     )
-    # Most of the names, so that a single file that names "." does not choose the root.
+    # Count the names, so that a single file that names "." does not choose the root.
     roots = (here, *here.parents)
     counts = [sum(os.path.exists(root / name) for name in names) for root in roots]
     if any(counts):
