@@ -222,7 +222,7 @@ class Contents:
 
     @property
     def communicating(self) -> tuple[Graph, ...]:
-        """Graphs with the communication between ranks: the graphs that inductor lowered, if known."""
+        """Graphs that show communication between ranks: inductor's lowered graphs, if known."""
         return self.program if self.printed is None else self.printed.communicating
 
     @property
