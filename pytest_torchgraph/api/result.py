@@ -271,7 +271,7 @@ class Capture(Assertions, Observed):
         if runs is None:
             runs = [graph for graph in graphs for _ in range(graph.runs)]
         known: dict[int, Sequence[Collective]] = {}
-        # Inductor reorders collectives, so the generated code's schedule overrides the graph's.
+        # The order in the generated code, if there is code, overrides the order in the graph.
         for graph in graphs:
             own = collectives_of((graph,))
             schedule = contents.schedule(graph)

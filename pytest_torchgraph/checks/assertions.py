@@ -86,7 +86,7 @@ class Assertions(OpChecks):
     def assert_kernel_count(
         self: Subject, n: Any = None, extern: Any = None, launches: Any = None
     ) -> None:
-        """Assert the number of kernels that inductor generated, their launches, and library calls.
+        """Assert the number of inductor's kernels, of their launches, and of library calls.
 
         `assert_kernel_count(1, extern=0, launches=1)` asserts that everything is fused into one
         kernel that is launched once. Each graph counts once, regardless of its run count. Eager ops
@@ -485,7 +485,7 @@ class Assertions(OpChecks):
         kernels.assert_no_syncs(self, allow)
 
     def assert_no_transfers(self: Subject, allow: str | Sequence[str] = ()) -> None:
-        """Assert that nothing is copied between devices; see `transfers` for the limits of the record.
+        """Assert that nothing is copied between devices; see `transfers` for its limits.
 
         Args:
             allow: regular expressions or literal parts for tolerated places, searched in

@@ -233,5 +233,5 @@ class Subject(Protocol):
         ...
 
     def record(self, asked: str) -> WatchRecord:
-        """Return the compiler's record. Raises `CaptureError`, which names `asked`, if there is none."""
+        """Return the compiler's record. Raises a `CaptureError` about `asked` if there is none."""
         ...
