@@ -177,7 +177,7 @@ class Assertions(OpChecks):
         module: str | None = None,
         exact: bool = False,
     ) -> None:
-        """Assert the number of recomputations of forward ops in the backward; see `Capture.recomputed`.
+        """Assert how often the backward recomputes forward ops; see `Capture.recomputed`.
 
         Args:
             expected: maps ops to counts, as in `assert_op_counts`.

@@ -92,7 +92,7 @@ def _odd(group: Sequence[BlockKind], common: BlockKind) -> Iterator[str]:
 
 
 def _values(kind: BlockKind, explained: BlockKind) -> Iterator[str]:
-    """Return the differing node of each kind, in its graph's notation."""
+    """Yield the kind's first member with its node that differs."""
     diff = kind.diff or explained.diff
     assert diff is not None
     finding = diff.findings[0]

@@ -217,7 +217,9 @@ def _dense(tensor: torch.Tensor) -> torch.Tensor:
 def difference(
     eager: StepResult, captured: StepResult, rtol: Tolerance, atol: Tolerance
 ) -> Unequal | None:
-    """Return the first difference, or `None` if tensors are within the tolerance and the rest is equal.
+    """Return the first difference: tensors outside the tolerance, or anything else not equal.
+
+    Returns `None` if there is no difference.
 
     Raises:
         CaptureError: for tensors on the meta device.

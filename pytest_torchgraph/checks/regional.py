@@ -176,7 +176,7 @@ def _served(
                 ids.setdefault(compile_id, []).append(path)
     for served in by_code.values():
         for graph, count in record.runs.items():
-            # Calls that were not examined ran these, for example with a previously compiled shape.
+            # Calls that were not examined ran these, for example with an already compiled shape.
             if count and not graph.part and graph.id.rpartition("/")[0] in served.frames:
                 served.frames[graph.id.rpartition("/")[0]].setdefault(graph.id, [])
     return [*by_code.values()]
