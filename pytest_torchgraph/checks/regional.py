@@ -40,7 +40,7 @@ class _Served:
 
     @property
     def most(self) -> Mapping[str, Sequence[str]]:
-        """The frame with the most compilations. A graph break splits a block into several frames."""
+        """The most compiled frame. A graph break splits a block into several frames."""
         return max(self.frames.values(), key=len)
 
 
