@@ -1,4 +1,4 @@
-"""Judgement of a pair of values: rounding, another formula, another operand, and the suspect input."""
+"""Judgement of value pairs: rounding, another formula, another operand, and the suspect input."""
 
 from __future__ import annotations
 
@@ -312,9 +312,7 @@ class Suspects:
             verdict = judge.judged(key, eager, own, theirs, shares_cut=cut == cut_eager)
             if verdict is None:
                 continue
-            if (
-                not verdict.is_strong
-            ):  # this candidate matches: the earlier candidates are other values
+            if not verdict.is_strong:  # a match: earlier candidates are other values
                 is_returned = strongest and self._returned.get(key) == strongest.eager
                 return strongest if is_returned else None
             if moved:

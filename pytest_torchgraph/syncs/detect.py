@@ -274,9 +274,7 @@ def _graph_syncs(graphs: Sequence[Graph]) -> Iterator[Sync]:
 def _calls(graphs: Iterable[Graph]) -> Iterator[tuple[str, Node, SyncCall]]:
     """Yield the nodes of graphs and subgraphs, with the name of the outermost graph."""
     for top in graphs:
-        for graph in reversed(
-            list(top.walk())
-        ):  # innermost first: a subgraph may create the symbols
+        for graph in reversed(list(top.walk())):  # subgraphs may create symbols
             results = {node.name: node.result for node in graph.nodes}
             for node in graph.nodes:
                 if node.is_call:

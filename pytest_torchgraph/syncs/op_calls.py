@@ -60,7 +60,7 @@ _READING |= {
     for name in ("linspace", "logspace")
     for ends in ("Scalar_Tensor", "Tensor_Scalar", "Tensor_Tensor")
 }
-"""Ops and methods that read values back, beside those with the tag `data_dependent_output`."""
+"""Ops and methods that read values back, in addition to those tagged `data_dependent_output`."""
 _COUNTING = {
     "aten._coalesce.default",
     "aten._to_sparse.default",
@@ -70,7 +70,7 @@ _COUNTING = {
     "aten._to_sparse_bsr.default",
     "aten._to_sparse_bsc.default",
 }
-"""Untagged ops that count values to make a sparse tensor. The result's dense sizes do not show it."""
+"""Untagged ops that count values to make a sparse tensor. Dense result sizes do not show this."""
 _BRANCHING = {"higher_order.cond", "higher_order.while_loop"}
 """Higher-order ops that read a condition back."""
 _UNTAGGED = {"aten._ctc_loss.default"}
@@ -106,7 +106,7 @@ class SyncCall:
 
 @functools.lru_cache(maxsize=8192)
 def may_sync_or_copy(op: str) -> bool:
-    """Return True if some call of an op may sync or copy, ignoring unbacked symbols in its result."""
+    """Return True if a call of an op may sync or copy, ignoring unbacked symbols in its result."""
     return (
         op.startswith(_INDEXING)
         or op in _COPYING
