@@ -230,7 +230,7 @@ def why_absent(device: torch.device) -> str | None:
 
 
 def _built(kind: str) -> str:
-    """Return torch's build configuration, for an unavailable device type."""
+    """Explain an unavailable device type by the build of torch."""
     import torch
 
     if kind == "cuda":

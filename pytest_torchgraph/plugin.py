@@ -102,9 +102,8 @@ class _RunRecord(RunRecord):
 
             if not self.config.pluginmanager.hasplugin(PLUGIN):
                 plugin = FailedComparisons(self.config)
-                plugin.pytest_runtest_logreport(
-                    report
-                )  # the current call started before the registration
+                # The current call started before the registration.
+                plugin.pytest_runtest_logreport(report)
                 self.config.pluginmanager.register(plugin, PLUGIN)
 
 
