@@ -63,7 +63,7 @@ def eager_side(again: EagerRun, expected: Any, budget: Budget) -> ValuedStep:
             missing = [node.name for node in graph.inputs if node.name not in tensors]
             if missing:
                 raise NotFollowedError(f"the eager run has no value for the input {missing[0]}")
-            # Do not copy saved values: views must see a write to them in the backward.
+            # A saved value is not a copy: its views must see a write to it in the backward.
             args = [copied_value(tensors[node.name].detach()) for node in graph.inputs]
             outputs = valued.run(args, budget)
             tensors.update(

@@ -89,9 +89,9 @@ class Search:
             with config.patch(**_DRAWS_AS_EAGER):
                 return self._followed(stages)
         except NotFollowedError as error:
-            # torch.fx's Interpreter appends a traceback to the messages of exceptions raised inside.
+            # torch.fx's Interpreter appends a traceback to the message of an inner exception.
             return Divergence(self.checked, reason=str(error).partition("\n")[0])
-        except Exception as error:  # torch refuses to run it: report no node
+        except Exception as error:  # torch refuses: report no node
             text = " ".join(str(error).split())[:300]
             reason = f"{type(error).__name__} was raised: {text}"
             return Divergence(self.checked, reason=reason)
