@@ -48,7 +48,7 @@ class Watch:
         self._last = None
         notify(self.capture)
 
-    if not TYPE_CHECKING:  # else every name would be one that type checkers accept
+    if not TYPE_CHECKING:  # otherwise type checkers accept every name
 
         def __getattr__(self, name: str) -> NoReturn:
             """Raise an error with the correct usage if the watch is used as its capture."""

@@ -137,7 +137,7 @@ class Judge:
     def judged(
         self, key: Key, eager: Key, own: Region, theirs: Region, *, shares_cut: bool
     ) -> Judgement | None:
-        """Compute two values from eager's values at the edges; None if that is not possible."""
+        """Compute two values from eager's values at the edges; `None` if that is impossible."""
         left, other = self.eager.step, self.other
         given = {
             k: left.value(self.agreeing[k]) if k in self.agreeing else other.value(k)
