@@ -201,6 +201,7 @@ def write_calls(calls: CallArguments) -> Path:
     try:
         data = pickle.dumps(calls)
     except Exception as error:
+        # pickle's own error does not name the attribute.
         where = next(_unpicklable(calls.target, "target"), "")
         for number, call in enumerate(calls.arguments):
             where = where or next(_unpicklable(call, f"calls[{number}]"), "")

@@ -82,6 +82,7 @@ def explained(found: Unequal, comparison: EagerComparison, expected: StepResult)
     is_small = max(of_eager, of_captured) <= _ROUNDING * resolution * scale
     if of_captured <= _ALIKE * of_eager and is_small:
         advice = f"A tolerance says so: assert_matches_eager(atol={_above(off)})."
+        # A tolerance above every value would also accept zeros: do not recommend it.
         if hidden := _hidden_by(float(_above(off)), expected):
             advice = (
                 f"A tolerance for it would be above all {hidden}: scale the loss_fn, so that "

@@ -165,6 +165,7 @@ class Judge:
         except Exception:  # an op without float64
             exact = exact_other = None
         draws = self._draws(key, eager)
+        # Integers, bools and values with another dtype have no rounding: compare exactly.
         if not value.is_floating_point() or local.dtype != value.dtype:
             if is_dense(exact) and is_dense(exact_other) and bool(torch.equal(exact, exact_other)):
                 return verdict("rounding", 0.0)

@@ -165,7 +165,7 @@ class ValuedStep:
         return key[1] in self.graphs[key[0]].random
 
     def is_drawn(self, key: Key) -> bool:
-        """Return True for a draw without operands. A draw with operands reruns with its RNG state."""
+        """Return True for a draw without operands. Other draws run again, with their RNG state."""
         node = self.node(key)
         return self.is_random(key) and not any(True for _ in iter_refs((node.args, node.kwargs)))
 
