@@ -1,7 +1,6 @@
-"""pytest-torchgraph: the graphs of a PyTorch model as a thing that a test can hold.
+"""pytest-torchgraph: assert on, store and diff the graphs of a PyTorch model.
 
-Every name is resolved when it is first used, so importing the package imports neither torch nor
-pytest.
+Public names are imported on first use, so importing the package imports neither torch nor pytest.
 """
 
 from __future__ import annotations
@@ -137,7 +136,7 @@ _NAMES = {
     "watching.recompiles": ("Recompile",),
     "watching.record": ("EagerCall",),
 }
-"""The modules of the public names, which `if TYPE_CHECKING` says once more for type checkers."""
+"""Modules of the public names. `if TYPE_CHECKING` repeats them for type checkers."""
 
 _MODULES = {name: module for module, names in _NAMES.items() for name in names}
 
@@ -149,7 +148,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
         module = importlib.import_module(f"{__name__}.{_MODULES[name]}")
-    except (ImportError, AttributeError):  # torch is not there, or has not yet what is named there
+    except (ImportError, AttributeError):  # torch is missing or too old
         from .torch_release import need_torch
 
         need_torch()

@@ -6,7 +6,7 @@ import sys
 from .cli.main import main
 
 for stream in (sys.stdout, sys.stderr):
-    if isinstance(stream, io.TextIOWrapper):  # that of Windows may lack characters of a name
+    if isinstance(stream, io.TextIOWrapper):  # Windows encodings may lack characters of a name
         stream.reconfigure(errors="backslashreplace")
 
 sys.exit(main())

@@ -1,12 +1,12 @@
-"""The devices of the fixture `graph_device`: how they are selected, and whether torch has them.
+"""Devices of the fixture `graph_device`: selection, and availability in torch.
 
     options      parse_devices     the selected devices, from the command line or the ini file
-    collection   parametrize       one case of a test for each, as far as its markers leave them
-                 misused           markers that would do nothing
+    collection   parametrize       one case of a test per device that its markers allow
+                 misused           markers without effect
     setup        expect_during     captures of this test must involve its device
-                 select            the `torch.device`; skips or fails where torch has none
+                 select            the `torch.device`; skips or fails if torch lacks it
 
-torch is imported only by `select`, never while tests are collected.
+Only `select` imports torch; collection never does.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ _expected: str | None = None
 
 
 def expected_device() -> str | None:
-    """The device type that captures of the running test must involve, as "cuda"; None for any.
+    """Return the device type that the running test's captures must involve, or `None` for any.
 
-    Set while a test that uses `graph_device` runs, from its function-scoped fixtures on.
+    Set while a test that uses `graph_device` runs, starting with its function-scoped fixtures.
     """
     return _expected
 
 
 def expect_during(request: pytest.FixtureRequest) -> None:
-    """Make captures involve the test's device, if it has one, until this request ends.
+    """Require the test's device, if any, in captures until this request ends.
 
     Args:
         request: the request of a function-scoped fixture.
 
     Raises:
-        pytest.skip.Exception: where a marker leaves out the device of this case. `parametrize`
-            skips most of these; it does not know markers of a `pytest.param`.
+        pytest.skip.Exception: if a marker excludes the device of this case. `parametrize` skips
+            most of these cases, but does not see markers of a `pytest.param`.
     """
     callspec = getattr(request.node, "callspec", None)
     if callspec is not None and FIXTURE in callspec.params:
@@ -54,29 +54,29 @@ def expect_during(request: pytest.FixtureRequest) -> None:
 
 
 def _expect(name: str | None) -> None:
-    # Not a ContextVar: the threads and event loops that a test starts must see it as well.
+    # Not a ContextVar: threads and event loops started by a test must see it as well.
     global _expected
     _expected = name
 
 
 def parse_devices(text: str, option: str) -> tuple[str, ...]:
-    """The devices named in `text`, in order, each once.
+    """Return the devices named in `text`, in order, without duplicates.
 
     Args:
         text: names separated by commas.
-        option: the option or ini value that the text is of, for the message.
+        option: name of the option or ini value, for the message.
 
     Raises:
-        pytest.UsageError: if there is none, or one that is unknown.
+        pytest.UsageError: if there is no device, or an unknown one.
     """
     return _checked([name.strip() for name in text.split(",") if name.strip()], option)
 
 
 def _checked(names: Sequence[Any], where: str) -> tuple[str, ...]:
-    """These names, each once.
+    """Return the names without duplicates.
 
     Raises:
-        pytest.UsageError: if there is none, or one that is not in `KNOWN`; it begins with `where`.
+        pytest.UsageError: if there is no name, or one outside `KNOWN`; starts with `where`.
     """
     if not names:
         raise pytest.UsageError(f"{where} names no device: choose from {', '.join(KNOWN)}")
@@ -92,16 +92,16 @@ def _checked(names: Sequence[Any], where: str) -> tuple[str, ...]:
 def parametrize(metafunc: pytest.Metafunc, names: Sequence[str]) -> None:
     """Run a test that uses `graph_device` once for each of these devices.
 
-    The test's markers narrow the devices: it runs for those that every marker names. Where there is
-    none, it has a skipped case for each device of the closest marker. A test that parametrizes the
-    fixture itself, or a module that redefines it, is left as it is.
+    The test's markers narrow the devices: the test runs on devices that every marker names. If no
+    device remains, the test has a skipped case for each device of the closest marker. Tests that
+    parametrize the fixture themselves, and modules that redefine it, are left unchanged.
 
     Args:
         metafunc: the test.
         names: the selected devices.
 
     Raises:
-        pytest.Collector.CollectError: for a marker without a device, or with an unknown one.
+        pytest.Collector.CollectError: for a marker without a device, or with an unknown device.
     """
     if FIXTURE not in metafunc.fixturenames or _parametrized(metafunc) or _redefined(metafunc):
         return
@@ -119,13 +119,13 @@ def parametrize(metafunc: pytest.Metafunc, names: Sequence[str]) -> None:
 
 
 def misused(items: Iterable[Any]) -> str:
-    """The mistakes in the device markers of these tests, a line for each; "" for none.
+    """Return the mistakes in the tests' device markers, one line each; "" if there are none.
 
-    A mistake is a marker of a test itself that does not use `graph_device`, where it does nothing.
-    A class or module may have one for those of its tests that use it.
+    A marker is a mistake on a test that does not use `graph_device`, since it has no effect. A
+    class or module may be marked for the sake of its tests that use the fixture.
 
     Args:
-        items: what a collector collected; all but functions are ignored.
+        items: collected items; everything except functions is ignored.
     """
     lines = []
     for item in items:
@@ -140,10 +140,10 @@ def misused(items: Iterable[Any]) -> str:
 
 
 def _named_by(mark: pytest.Mark) -> tuple[str, ...]:
-    """The devices that a marker names, each once.
+    """Return the devices that a marker names, without duplicates.
 
     Raises:
-        pytest.UsageError: if there is none, or one that is unknown, or a keyword.
+        pytest.UsageError: for no device, an unknown device, or a keyword argument.
     """
     where = f"@pytest.mark.{MARKER}"
     if mark.kwargs:
@@ -152,7 +152,7 @@ def _named_by(mark: pytest.Mark) -> tuple[str, ...]:
 
 
 def _parametrized(metafunc: pytest.Metafunc) -> bool:
-    """Whether `@pytest.mark.parametrize` gives the test its devices."""
+    """Return True if `@pytest.mark.parametrize` sets the test's devices."""
     for mark in metafunc.definition.iter_markers("parametrize"):
         names = mark.args[0] if mark.args else mark.kwargs.get("argnames", ())
         if isinstance(names, str):
@@ -163,25 +163,25 @@ def _parametrized(metafunc: pytest.Metafunc) -> bool:
 
 
 def _redefined(metafunc: pytest.Metafunc) -> bool:
-    """Whether the `graph_device` that the test sees is a fixture of the project's own."""
+    """Return True if the project redefines `graph_device` for this test."""
     by_name: Mapping[str, Sequence[Any]] = getattr(metafunc, "_arg2fixturedefs", {})
     definitions = by_name.get(FIXTURE, ())
     return bool(definitions) and not definitions[-1].func.__module__.startswith(f"{__package__}.")
 
 
 def select(request: pytest.FixtureRequest, names: Sequence[str], required: bool) -> torch.device:
-    """The `torch.device` of the running test.
+    """Return the `torch.device` of the running test.
 
     Args:
-        request: the request of the fixture, with the device's name as its parameter. A test that
-            gets the fixture by `getfixturevalue` has none; it gets the only device of `names`.
+        request: the request of the fixture, with the device name as its parameter. A test that
+            calls `getfixturevalue` has no parameter; it gets the only device of `names`.
         names: the selected devices.
-        required: whether they were named on the command line.
+        required: True if the devices were named on the command line.
 
     Raises:
-        pytest.skip.Exception: where torch cannot use the device; with the reason.
-        pytest.fail.Exception: the same where it is required, and where there is no parameter and
-            more than one device.
+        pytest.skip.Exception: if torch cannot use the device, with the reason.
+        pytest.fail.Exception: if a required device cannot be used; also without a parameter and
+            with several devices.
     """
     name = getattr(request, "param", None)
     if name is None:
@@ -208,7 +208,7 @@ def select(request: pytest.FixtureRequest, names: Sequence[str], required: bool)
 
 
 def why_absent(device: torch.device) -> str | None:
-    """The reason why torch cannot use this device, in words; None if it can."""
+    """Return the reason why torch cannot use this device, `None` if it can."""
     import torch
 
     if device.type in ("cpu", "meta"):
@@ -230,7 +230,7 @@ def why_absent(device: torch.device) -> str | None:
 
 
 def _built(kind: str) -> str:
-    """What torch was built with, for a device type that is not available."""
+    """Explain an unavailable device type by the build of torch."""
     import torch
 
     if kind == "cuda":

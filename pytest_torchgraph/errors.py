@@ -10,41 +10,40 @@ from __future__ import annotations
 class TorchGraphError(Exception):
     """The base class of our errors, for whoever wants to catch all of them.
 
-    Raised as itself where this torch lacks a private name that a feature needs, where a watch
-    cannot read what torch reports, where a stored graph cannot be read or written, where a
-    comparison without a name is in a loop or under hypothesis, where no renderer can draw a graph,
-    and where a command of the command line finds nothing to show or to draw.
+    Raised directly if this torch lacks a private name that a feature needs, if a watch cannot parse
+    torch's reports, if a stored graph cannot be read or written, if a comparison without a name is
+    in a loop or under hypothesis, if no renderer can draw a graph, and if a command of the command
+    line has nothing to show or draw.
     """
 
 
 class CaptureError(TorchGraphError):
     """A capture failed, or was asked for something that it cannot know.
 
-    Raised by `graph_capture(...)` where nothing was captured, where the target changes its
-    parameters, where `backward=True` cannot be met, or inside an open `watch()`; the message says
-    why. Raised by a `Capture` for what its mechanism does not record, as the graph breaks of a
-    torch.fx trace, for `forward` and `backward` where there is not exactly one such graph, and for
-    a level that it does not have.
+    Raised by `graph_capture(...)` if nothing was captured, the target changes its parameters,
+    `backward=True` is impossible, or a `watch()` is open; the message has the reason. Raised by a
+    `Capture` for records that its mechanism does not make, such as graph breaks of a torch.fx
+    trace; by `forward` and `backward` unless there is exactly one such graph; and for a missing
+    level.
     """
 
 
 class UnsupportedTorchError(TorchGraphError, ImportError):
     """The torch at hand is older than 2.9, or there is none; the message says which.
 
-    Raised by `capture`, `watch` and `from_fx`, and where a name of the package that needs torch is
-    used without it. In a test the fixtures skip instead.
+    Raised by `capture`, `watch` and `from_fx`, and by any other public name that needs torch. In a
+    test, the fixtures skip instead.
     """
 
 
 class OutsideRootError(TorchGraphError):
     """A stored file would be written or removed outside pytest's root directory.
 
-    Raised by an update, by `review`, and while a baseline is recorded. Links count as
-    what they lead to.
+    Raised by an update, by `review`, and while a baseline is recorded. Links are resolved.
 
     Attributes:
-        reason: where the path leads.
-        action: what was not done, "" for none.
+        reason: target of the path.
+        action: the refused action, "" if there is none.
     """
 
     def __init__(self, reason: str, action: str = ""):
@@ -57,7 +56,7 @@ class OutsideRootError(TorchGraphError):
 
 
 def add_note(error: BaseException, note: str) -> None:
-    """As `BaseException.add_note`, which Python 3.10 lacks; pytest shows such notes there too."""
+    """Add a note like `BaseException.add_note`, which Python 3.10 lacks. pytest shows both."""
     notes = [*getattr(error, "__notes__", []), note]
     error.__notes__ = notes  # type: ignore[attr-defined, unused-ignore]
 
@@ -69,9 +68,9 @@ class GraphFormatError(TorchGraphError, ValueError):
 
     Attributes:
         problem: the problem, in one line.
-        line: the line of the offending text, from 1.
-        column: the column of the offending text, from 1.
-        path: the file that was read; None for a string.
+        line: line number of the malformed text, from 1.
+        column: column number of the malformed text, from 1.
+        path: the file; `None` for a string.
     """
 
     def __init__(self, problem: str, line: int = 1, column: int = 1, path: str | None = None):

@@ -1,12 +1,12 @@
-"""Isolation of one test: it begins with a fresh compiler, and its settings end with it.
+"""Isolation of one test: it starts with a fresh compiler, and its settings do not outlive it.
 
     begin   set the worker's own cache directories, under pytest-xdist
-            note the settings and the counters
+            save the settings and the counters
             clear the compile context, reset Dynamo, clear the counters
-    test    compiles, and assigns whatever it likes
-    end     put settings, counters and cache directories back
+    test    compiles, and changes any settings
+    end     restore settings, counters and cache directories
 
-A fixture of the plugin does this around tests that use graphs, unless it is switched off.
+A fixture of the plugin does this around tests that use graphs, unless disabled.
 """
 
 from __future__ import annotations
@@ -17,26 +17,24 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 CACHES = {"TORCHINDUCTOR_CACHE_DIR": "", "TRITON_CACHE_DIR": "triton"}
-"""The environment variables that name a cache directory of compiled code.
+"""Environment variables that name a cache directory of compiled code.
 
-Each with the directory that it stands for where it is not set, relative to inductor's.
+Maps each variable to its default directory, relative to inductor's.
 """
 
 
 @contextlib.contextmanager
 def isolated(worker: str = "", *, fresh: bool = True) -> Iterator[None]:
-    """Reset the compiler, and put its settings back afterwards.
+    """Reset the compiler, and restore its settings afterwards.
 
     Inside, Dynamo has compiled nothing, and its counters are empty. Afterwards the configs of
     Dynamo, inductor, functorch, torch.fx and torch.compiler, the stance, torch's logs, the
-    precision of float32 matmuls and the counters are what they were, whatever was assigned
-    meanwhile.
+    precision of float32 matmuls and the counters are restored, regardless of assignments inside.
 
     Args:
-        worker: the name of the pytest-xdist worker, which gets its own cache directories of
-            compiled code then; "" (the default) for none.
-        fresh: whether it begins with a fresh compiler; without, settings and counters alone are
-            put back.
+        worker: name of the pytest-xdist worker, which then gets its own cache directories of
+            compiled code; "" (the default) for none.
+        fresh: True starts with a fresh compiler; False only restores settings and counters.
     """
     from . import torch_private
 
@@ -57,7 +55,7 @@ def isolated(worker: str = "", *, fresh: bool = True) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _own_caches(worker: str) -> Iterator[None]:
-    """Let `CACHES` name directories of this worker's own, below those of the user."""
+    """Set `CACHES` to directories of this worker, below the user's directories."""
     if not worker:
         yield
         return
@@ -73,10 +71,10 @@ def _own_caches(worker: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def variables_restored(names: Iterable[str]) -> Iterator[None]:
-    """Put variables of the environment back afterwards, and no others.
+    """Restore only these environment variables afterwards.
 
-    `unittest.mock.patch.dict` empties `os.environ` and fills it with all of its former values, and
-    would undo what pytest and the test's fixtures set meanwhile.
+    `unittest.mock.patch.dict` empties `os.environ` and refills it with all former values, which
+    would undo changes by pytest and the test's fixtures.
     """
     before = {name: os.environ.get(name) for name in names}
     try:

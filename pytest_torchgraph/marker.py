@@ -16,23 +16,23 @@ if TYPE_CHECKING:
 
 NOTHING_ASKED = {"min_graphs": 0, "max_graph_breaks": None, "max_recompiles": None}
 COMPILED = pytest.StashKey[bool]()
-"""Whether a test that was watched ran anything compiled."""
+"""Stash key: True if a watched test ran anything compiled."""
 MAXIMA = ("max_graphs", "max_graph_breaks", "max_recompiles")
 
 
 def limits_of(item: pytest.Item, defaults: Mapping[str, Any]) -> Limits | None:
-    """The limits of a test; the closest marker decides about each argument.
+    """Return the limits of a test. The closest marker wins for each argument.
 
     Args:
         item: the test.
-        defaults: from the ini file. To a marker they are what it does not say itself; on their own
-            they ask for no graph, and limit only what they name a number for.
+        defaults: limits from the ini file. They fill in what a marker omits. Without a marker they
+            require no graph, and limit only what they name a number for.
 
     Returns:
-        None where nothing is asked for.
+        `None` if there are no limits.
 
     Raises:
-        pytest.UsageError: for a positional or unknown argument, or a value that it does not take.
+        pytest.UsageError: for a positional or unknown argument, or an invalid value.
     """
     given: dict[str, Any] = {}
     words: list[str] = []
@@ -81,7 +81,7 @@ def limits_of(item: pytest.Item, defaults: Mapping[str, Any]) -> Limits | None:
 
 
 def _meant(name: str) -> str:
-    """The argument that is most like a name, as a question; "" for none."""
+    """Return the argument most similar to a name, as a question; "" if there is none."""
     import difflib
 
     close = difflib.get_close_matches(name, NAMES, n=1)
@@ -89,9 +89,9 @@ def _meant(name: str) -> str:
 
 
 def _closest_first(item: pytest.Item) -> Iterator[pytest.Mark]:
-    """The markers of a test, the closest one first.
+    """Return the markers of a test, the closest first.
 
-    Not `iter_markers`: that has the markers of a base class before those of the class itself.
+    Not `iter_markers`, which returns markers of a base class before those of the class itself.
     """
     for node in reversed(item.listchain()):
         own = [mark for mark in node.own_markers if mark.name == MARKER]
@@ -104,14 +104,14 @@ def _closest_first(item: pytest.Item) -> Iterator[pytest.Mark]:
 
 @contextmanager
 def watched(item: pytest.Item, limits: Limits) -> Iterator[None]:
-    """Watch what is compiled inside, and check the limits, unless an exception comes out.
+    """Watch the compilations inside, and check the limits unless an exception propagates.
 
     Args:
         item: the test, whose stash gets `COMPILED`.
-        limits: its limits.
+        limits: the limits of the test.
 
     Raises:
-        pytest.fail.Exception: with every limit that is broken.
+        pytest.fail.Exception: with every exceeded limit.
     """
     from .api.watch import Watch
 
@@ -131,10 +131,10 @@ def watched(item: pytest.Item, limits: Limits) -> Iterator[None]:
 
 
 def problems_of(capture: Capture, limits: Limits) -> Iterator[tuple[str, AssertionError]]:
-    """An error for each limit that is broken, with the name of the limit.
+    """Return an error for each exceeded limit, with the name of the limit.
 
-    There is an error also where code that was to be compiled ran eagerly, where no graph is on the
-    device of `graph_device`, and where nothing was compiled of what a marker's `within` names.
+    Also returns an error if code that should be compiled ran eagerly, if no graph is on the device
+    of `graph_device`, and if nothing in a marker's `within` was compiled.
     """
     from .checks import compilation as checks
     from .graph.failures import failed
@@ -173,7 +173,7 @@ def problems_of(capture: Capture, limits: Limits) -> Iterator[tuple[str, Asserti
 def _problem(
     name: str, check: Any, *values: Any, **options: Any
 ) -> Iterator[tuple[str, AssertionError]]:
-    """The error that a check raises, if it raises one."""
+    """Return the error that a check raises, or `None`."""
     try:
         check(*values, **options)
     except AssertionError as error:

@@ -1,8 +1,8 @@
-"""The pytest plugin: hooks and fixtures, each a few lines that call the rest.
+"""The pytest plugin: short hooks and fixtures that call the rest of the package.
 
-Every pytest run of every project in the environment imports this module, and pytest compiles it
-anew for its assertion rewriting where compiled files cannot be written. So the imports at the top
-are those that every run needs; hooks and fixtures import the rest when they are used.
+Every pytest run in the environment imports this module. If compiled files cannot be written,
+pytest also recompiles it for assertion rewriting. So only imports that every run needs are at the
+top; hooks and fixtures import the rest on use.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
     from .snapshot.assertion import GraphSnapshot
 
 pytest_plugins = ["syrupy"] if find_spec("syrupy") else []
-"""What `graph_snapshot` needs, where it is installed; see `snapshot.requirement`."""
+"""The plugin that `graph_snapshot` needs, if installed; see `snapshot.requirement`."""
 
 NEEDING_TORCH = frozenset({"graph_capture", "graph_device", "graph_ranks"})
 RUN = pytest.StashKey[RunRecord]()
 ANY_SET = pytest.StashKey[bool]()
-"""True if an option or ini value of ours is set."""
+"""True if an option or ini value of this plugin is set."""
 TEST_CASE = f"{__package__}.api.testcase"
-"""The module of `GraphTestCase`; while nothing has imported it, no test can have that class."""
+"""Module of `GraphTestCase`. Until it is imported, no test can have that class."""
 OURS = NEEDING_TORCH | {"graph_snapshot"}
 
 
@@ -81,7 +81,7 @@ def _configure_what_is_set(config: pytest.Config) -> None:
         from .audit import install as install_audit
         from .report.surfaces import install as install_surfaces
 
-        install_surfaces(config)  # before the audit: those called first see each hook last
+        install_surfaces(config)  # before the audit: hooks of later plugins run first
         install_audit(config)
 
 
@@ -92,7 +92,7 @@ def _settings(config: pytest.Config) -> Config:
 
 
 class _RunRecord(RunRecord):
-    """The record of a run, which also reports the causes of failed comparisons at its end."""
+    """The record of a run, which reports the causes of failed comparisons at the end."""
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         super().pytest_runtest_logreport(report)
@@ -102,14 +102,15 @@ class _RunRecord(RunRecord):
 
             if not self.config.pluginmanager.hasplugin(PLUGIN):
                 plugin = FailedComparisons(self.config)
-                plugin.pytest_runtest_logreport(report)  # this call began before it is registered
+                # The current call started before the registration.
+                plugin.pytest_runtest_logreport(report)
                 self.config.pluginmanager.register(plugin, PLUGIN)
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Keep torch's structured trace out of failure reports, as pytest before 9.1 did.
 
-    Its records have no message: hundreds of blank lines for each test that compiled something.
+    Its records have no message: they add hundreds of blank lines for each test that compiles.
     """
     logs = session.config.pluginmanager.getplugin("logging-plugin")
     handler = getattr(logs, "report_handler", None)
@@ -143,7 +144,7 @@ def pytest_make_collect_report(
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    """Watch what a marked test compiles. One that fails by itself keeps its own failure."""
+    """Watch the compilations of a marked test. A failing test keeps its own failure."""
     limits = _limits(item)
     if limits is None:
         result = yield
@@ -192,7 +193,7 @@ def pytest_runtest_makereport(
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config
 ) -> None:
-    """List the stored graphs that this run wrote, those that are stale, and remove these."""
+    """List written and stale stored graphs of this run, and remove the stale ones."""
     run = config.stash[RUN]
     if run.passed and _ini_limits(config) and (reason := _why_unsupported()):
         terminalreporter.section("torchgraph", sep="-")
@@ -219,8 +220,8 @@ def pytest_terminal_summary(
 def pytest_assertrepr_compare(
     op: str, left: Any, right: Any
 ) -> Generator[None, list[list[str] | None], list[list[str] | None]]:
-    """Say in the first line of a failed assertion what differs."""
-    # syrupy answers as well, and its first line, which is all that a summary shows, says less.
+    """Describe the difference in the first line of a failed assertion."""
+    # syrupy answers, too, but its first line, the only one in a summary, is less specific.
     answers = yield
     for side in (right, left):
         if type(side).__module__ == f"{__package__}.snapshot.assertion":
@@ -275,7 +276,7 @@ def graph_snapshot(request: pytest.FixtureRequest) -> GraphSnapshot:
     review and version control. A missing or different one fails the test; `--torchgraph-update`
     stores what the tests captured.
     """
-    if "torch" in sys.modules:  # graphs that were stored can be compared without
+    if "torch" in sys.modules:  # stored graphs can be compared without torch
         _need_torch()
     from .snapshot.subject import why_not_stored
 
@@ -302,7 +303,7 @@ def graph_device(request: pytest.FixtureRequest) -> torch.device:
 
 @pytest.fixture(autouse=True)
 def _torchgraph(request: pytest.FixtureRequest) -> Generator[None]:
-    """Isolation and the expected device, around a test that uses graphs. Others pass through."""
+    """Isolate a test that uses graphs, and set its expected device. Other tests are unchanged."""
     if device_types.FIXTURE in getattr(getattr(request.node, "callspec", None), "params", ()):
         from .devices import expect_during
 
@@ -328,9 +329,9 @@ def _torchgraph(request: pytest.FixtureRequest) -> Generator[None]:
 def _from_import_on(
     item: pytest.Item, context: AbstractContextManager[None]
 ) -> AbstractContextManager[None]:
-    """The context for a test; where the ini file alone asks, it waits until Dynamo is imported.
+    """Return the context for a test. If only the ini file sets limits, wait for Dynamo's import.
 
-    Its limits are for every test, also of a suite that never imports torch.
+    The ini file's limits apply to every test, even in a suite that never imports torch.
     """
     named: Collection[str] = getattr(item, "fixturenames", ())
     if item.get_closest_marker(options.MARKER) or not OURS.isdisjoint(named):
@@ -353,9 +354,9 @@ def _why_unsupported() -> str:
 
 
 def _compiles(request: pytest.FixtureRequest) -> bool:
-    """Whether a test needs a fresh compiler: it uses one of our fixtures, or has limits.
+    """Return True if a test needs a fresh compiler: it uses one of our fixtures, or has limits.
 
-    A test that uses `graph_snapshot` alone needs none where nobody has imported torch.
+    A test that uses only `graph_snapshot` does not need one unless torch is imported.
     """
     if OURS.isdisjoint(request.fixturenames):
         return _limits(request.node) is not None
@@ -372,10 +373,10 @@ def _ini_limits(config: pytest.Config) -> Mapping[str, Any]:
 
 
 def _limits(item: pytest.Item) -> Limits | None:
-    """The limits of a test; a mistake in its marker is an error of that test alone.
+    """Return the limits of a test. A mistake in its marker is an error of that test only.
 
-    Where torch is too old, a test with a marker is skipped. One that only the ini file limits runs
-    without limits: these are for every test of the suite.
+    If torch is too old, a test with a marker is skipped. A test that only the ini file limits runs
+    without limits, since those apply to every test of the suite.
     """
     if not _asks(item):
         return None
@@ -386,7 +387,7 @@ def _limits(item: pytest.Item) -> Limits | None:
         limits = marker.limits_of(item, _ini_limits(item.config))
     except pytest.UsageError as error:
         wrong = str(error)
-    if wrong:  # behind the handler: pytest shows what was handled as another failure
+    if wrong:  # outside the handler: else pytest also shows the handled error
         pytest.fail(wrong, pytrace=False)
     if limits is None or not _why_unsupported():
         return limits

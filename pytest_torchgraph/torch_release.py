@@ -1,4 +1,4 @@
-"""The release of torch at hand, and whether it is new enough. Nothing here imports torch."""
+"""The installed torch release and its minimum version. Nothing here imports torch."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ from importlib import metadata, util
 from .errors import UnsupportedTorchError
 
 LOWEST = (2, 9)
-"""The oldest release that can be watched. It is no requirement of the package, which never makes
-pip change a torch that is installed."""
+"""Oldest supported release.
+
+Not a requirement of the package, which never makes pip change an installed torch.
+"""
 
 _RELEASE = r"(?a)(\d+)\.(\d+)(?!\d)"
 
 
 def torch_version() -> str:
-    """The version of torch, as in 2.13.0+cpu; "" where there is none, or it does not say."""
+    """Return the version of torch, as in 2.13.0+cpu; "" if it is missing or has no version."""
     version = str(getattr(sys.modules.get("torch"), "__version__", ""))
     if not version:
         try:
@@ -27,15 +29,15 @@ def torch_version() -> str:
 
 
 def running_release() -> str:
-    """The `major.minor` of the torch at hand, dev builds included; "" where there is none."""
+    """Return the `major.minor` of the installed torch, including dev builds; "" if missing."""
     found = re.match(_RELEASE, torch_version())
     return ".".join(found.groups()) if found else ""
 
 
 def why_unsupported() -> str:
-    """Why nothing can be captured here: torch is too old, or not installed. "" where all is well.
+    """Explain why captures are impossible: torch is too old or missing. "" if supported.
 
-    A torch that does not say its release is taken for a new one.
+    A torch without a version is assumed to be new.
     """
     version = torch_version()
     release = re.match(_RELEASE, version)
@@ -47,7 +49,7 @@ def why_unsupported() -> str:
 
 
 def need_torch() -> None:
-    """Refuse what needs torch, where it is too old or not installed.
+    """Raise if torch is too old or missing.
 
     Raises:
         UnsupportedTorchError: with the reason.
@@ -61,7 +63,7 @@ def _needs() -> str:
 
 
 def _is_there() -> bool:
-    """Whether there is a module torch, which an import would find."""
+    """Return True if an import would find a module torch."""
     if "torch" in sys.modules:
         return sys.modules["torch"] is not None
     return util.find_spec("torch") is not None

@@ -1,4 +1,4 @@
-"""Words of messages that every room may use."""
+"""Wording helpers for messages, usable everywhere in the package."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ import re
 from collections.abc import Iterable, Sequence
 
 _MARKUP = re.compile(r"[|`\\*~\[\]$!@#]|(?<![0-9A-Za-z])_|_(?![0-9A-Za-z])|:(?=//)|(?<=www)\.")
-"""What Markdown could take for markup, as emphasis or a link; a character reference never is."""
+"""Characters that Markdown may parse as markup, such as emphasis or links.
+
+Character references are never parsed as markup.
+"""
 
 IN_SUBTEST = "\x1f"
-"""Separates the parameters of a subTest from the name, in the name of a stored graph."""
+"""Separator between the name and the subTest parameters, in the name of a stored graph."""
 
 
 def counted(count: int, noun: str) -> str:
@@ -18,13 +21,13 @@ def counted(count: int, noun: str) -> str:
 
 
 def listed(items: Iterable[str], limit: int | None = 5, noun: str = "", between: str = ", ") -> str:
-    """Return the first of several texts, and how many more there are: `a, b and 3 more`.
+    """Return the first of several texts and the number of the rest: `a, b and 3 more`.
 
     Args:
         items: the texts.
-        limit: how many are named; `None` for all.
-        noun: what the others are called, as in `a, b and 3 more files`.
-        between: what separates the texts.
+        limit: maximum number of listed texts; `None` for all.
+        noun: noun for the rest, as in `a, b and 3 more files`.
+        between: separator of the texts.
     """
     texts = [*items]
     left = 0 if limit is None else len(texts) - limit
@@ -33,35 +36,35 @@ def listed(items: Iterable[str], limit: int | None = 5, noun: str = "", between:
 
 
 def first_lines(lines: Sequence[str], limit: int, noun: str = "line") -> list[str]:
-    """Return the first lines, and a last one, indented as these, that counts the others."""
+    """Return the first lines, and a last line with the same indentation that counts the rest."""
     left = len(lines) - limit
     indent = " " * (len(lines[0]) - len(lines[0].lstrip())) if lines else ""
     return [*lines[:limit], *[f"{indent}... and {counted(left, f'more {noun}')}"] * (left > 0)]
 
 
 def markdown_text(text: str) -> str:
-    """Return a text in one line of Markdown, in which nothing is markup."""
-    from html import escape  # here: most runs write no Markdown
+    """Escape a text for one line of Markdown, so that nothing is parsed as markup."""
+    from html import escape  # imported here because most runs write no Markdown
 
     plain = escape(" ".join(text.split()), quote=False)
     return _MARKUP.sub(lambda found: f"&#{ord(found[0])};", plain)
 
 
 def markdown_code(text: str) -> str:
-    """Return a text as code in Markdown, also in a cell of a table; "" for an empty text."""
+    """Format a text as Markdown code, valid in table cells; "" for an empty text."""
     text = " ".join(text.split())
-    if "`" in text or "|" in text or "\\" in text:  # which a code span in a table cannot have
+    if "`" in text or "|" in text or "\\" in text:  # invalid in a code span in a table
         return f"<code>{markdown_text(text)}</code>"
     return f"`{text}`" if text else ""
 
 
 def amount(count: int, unit: str, *, signed: bool = False) -> str:
-    """A number of units with a prefix of the SI: `999 B`, `65.5 kB`, `1.2 MFLOP`.
+    """Format a number of units with an SI prefix: `999 B`, `65.5 kB`, `1.2 MFLOP`.
 
     Args:
-        count: how many.
-        unit: its symbol.
-        signed: whether a plus stands before what is not negative, as in a difference.
+        count: number of units.
+        unit: symbol of the unit.
+        signed: True adds a plus sign to non-negative numbers, for differences.
     """
     sign = "-" if count < 0 else "+" if signed else ""
     size, prefixes = abs(count), " kMGTPE"
@@ -74,7 +77,7 @@ def amount(count: int, unit: str, *, signed: bool = False) -> str:
 
 
 def format_ranks(ranks: Iterable[int | None]) -> str:
-    """Numbers of ranks with their ranges: `ranks 0-3, 7`."""
+    """Format rank numbers as ranges: `ranks 0-3, 7`."""
     numbers = sorted(rank for rank in ranks if rank is not None)
     runs: list[list[int]] = []
     for number in numbers:
@@ -87,14 +90,14 @@ def format_ranks(ranks: Iterable[int | None]) -> str:
 
 
 MOST_DIGITS = 17
-"""With so many digits each float has a text of its own."""
+"""Number of significant digits that distinguishes all floats."""
 
 
 def checked_digits(digits: object) -> int | None:
-    """The number of digits that a user gave.
+    """Validate a user's number of digits.
 
     Raises:
-        ValueError: for anything but None and 0 to `MOST_DIGITS`.
+        ValueError: for anything but `None` and 0 to `MOST_DIGITS`.
     """
     if digits is None:
         return None

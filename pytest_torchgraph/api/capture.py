@@ -1,4 +1,4 @@
-"""The call that users make: `capture`, and the object behind the fixture `graph_capture`."""
+"""The entry point `capture`, and the value of the fixture `graph_capture`."""
 
 from __future__ import annotations
 
@@ -61,9 +61,9 @@ MECHANISMS: dict[str, Callable[[], Mechanism]] = {
     "inductor": Inductor,
 }
 RESETTING = COMPILING | {"export"}
-"""The mechanisms that reset Dynamo before and after."""
+"""Mechanisms that reset Dynamo before and after a capture."""
 FAKEABLE = frozenset({"dispatch", "dynamo", "aot", "export"})
-"""The mechanisms that can run on fake tensors."""
+"""Mechanisms that can run on fake tensors."""
 
 
 def capture(
@@ -79,54 +79,54 @@ def capture(
 ) -> Capture:
     """Run `target(*args, **kwargs)` once, and its backward, and return the graphs.
 
-    Grad mode, autocast and train/eval mode are those of the caller. Afterwards parameters, the RNG
-    state, `.grad`, buffers, the state of optimizers that stepped and the tensors among the
-    arguments are what they were, also if the capture is refused or the target raises. Its exception
-    passes through, with a note if the target changed Python attributes of modules, which are not
-    put back. A capture through Dynamo ("dynamo", "aot",
-    "inductor", "compiled_autograd", "export") begins and ends with a reset of Dynamo. Except via
-    "export" it also has what runs eagerly beside the compiled graphs (`Capture.eager`). A part
-    that is compiled already is compiled as the rest of the target, with the capture's backend.
+    Grad mode, autocast and train/eval mode are the caller's. After the run, parameters, the RNG
+    state, `.grad`, buffers, the state of optimizers that stepped and tensor arguments are restored,
+    even if the capture is refused or the target raises. The target's exception propagates. It has a
+    note if the target changed Python attributes of modules, which are not restored.
+
+    A capture through Dynamo ("dynamo", "aot", "inductor", "compiled_autograd", "export") resets
+    Dynamo before and after. Except via "export", these captures also record the ops that run
+    eagerly beside the compiled graphs (`Capture.eager`). Already compiled parts of the target are
+    compiled with the capture's backend, like the rest.
 
     Args:
         target: a module or any callable.
         *args: positional arguments of the target.
-        via: the mechanism, by its name or with options of its own, as `Aot(dynamic=True)`:
+        via: the mechanism, as a name or as an object with options: `Aot(dynamic=True)`:
 
             - "aot" (the default), `Aot`: AOTAutograd's forward and backward graphs, aten ops;
             - "dispatch", `Dispatch`: the ops as they ran, by a TorchDispatchMode;
             - "fx", `Fx`: `torch.fx.symbolic_trace`, modules and torch functions;
-            - "dynamo", `Dynamo`: the graphs that torch.compile hands to a backend;
+            - "dynamo", `Dynamo`: the graphs that torch.compile passes to a backend;
             - "export", `Export`: `torch.export`;
             - "inductor", `Inductor`: inductor's post-grad graphs, its kernels and library calls;
             - "compiled_autograd", `CompiledAutograd`: the forward, and the whole backward as one
               graph.
-        loss_fn: from the output to a scalar tensor where the backward starts. Without it the
-            backward starts at the output's scalar `loss` where there is one, else at all
-            differentiable outputs, floating-point and complex, with fixed non-uniform gradients. No
-            op of the loss is captured.
-        backward: None runs the backward when possible, False never, True raises where it is not.
-            Only "aot", "dispatch", "inductor" and "compiled_autograd" have graphs of it; "export"
-            cannot run it.
-        fake: run on fake tensors, which have shapes and no memory; via "aot", "dynamo", "dispatch"
-            and "export". Parameters on the meta device count as ones on the CPU. There is no
-            `assert_matches_eager` then.
-        device: run on copies of target and inputs there; the originals stay where they are.
+        loss_fn: maps the output to the scalar tensor where the backward starts. The default is the
+            output's scalar `loss` if present, otherwise all differentiable outputs, floating-point
+            and complex, with fixed non-uniform gradients. Ops of the loss are not captured.
+        backward: `None` runs the backward if possible, False never, True raises if impossible.
+            Only "aot", "dispatch", "inductor" and "compiled_autograd" have backward graphs;
+            "export" cannot run the backward.
+        fake: run on fake tensors, which have shapes but no memory; via "aot", "dynamo", "dispatch"
+            and "export". Parameters on the meta device are treated as CPU parameters.
+            `assert_matches_eager` is not available.
+        device: run on copies of target and inputs on this device; the originals do not move.
         **kwargs: keyword arguments of the target.
 
     Returns:
-        The graphs, and what else is known of the run.
+        The graphs and the other records of the run.
 
     Raises:
-        TypeError: if the target is not callable or is a class, declares a parameter with one of our
-            names, or does not take an argument that is an option of a mechanism, as `dynamic`; or
-            for a `via` or `backward` of another type.
-        ValueError: for an unknown `via`.
+        TypeError: if the target is not callable or is a class; if it has a parameter with the name
+            of an option of `capture`; if an argument that it does not accept is an option of a
+            mechanism, as `dynamic`; or if `via` or `backward` has the wrong type.
+        ValueError: if `via` is unknown.
         CaptureError: if nothing was captured, with the cause; if the mechanism cannot capture the
-            target; if something of it runs unseen; if `backward=True` and nothing requires grad; if
-            `loss_fn` gives no scalar; if the target changed its parameters; inside an open
-            `watch()`, for a mechanism that resets Dynamo; inside another capture, or beside one in
-            another thread.
+            target; if part of the target runs unrecorded; if `backward=True` and nothing requires
+            grad; if `loss_fn` does not return a scalar; if the target changed its parameters;
+            inside an open `watch()`, for a mechanism that resets Dynamo; inside another capture, or
+            beside a capture in another thread.
         UnsupportedTorchError: if torch is older than 2.9.
     """
     need_torch()
@@ -158,7 +158,7 @@ def capture(
 
 
 class _Ran(NamedTuple):
-    """A step that has run, and what was seen of it."""
+    """A finished step and its records."""
 
     step: Step
     captured: Captured
@@ -168,7 +168,7 @@ class _Ran(NamedTuple):
 
 @contextlib.contextmanager
 def _placed(invocation: Invocation, fake: bool, place: torch.device | None) -> Iterator[Invocation]:
-    """The invocation on the device and the kind of tensors that were asked for."""
+    """Yield the invocation on the requested device, with fake tensors if requested."""
     if fake:
         with with_fake_tensors(invocation, place) as faked:
             yield faked
@@ -177,7 +177,7 @@ def _placed(invocation: Invocation, fake: bool, place: torch.device | None) -> I
 
 
 def _run(mechanism: Mechanism, invocation: Invocation) -> _Ran:
-    """Run one step through a mechanism, and put back what it disturbs."""
+    """Run one step through a mechanism and restore the state that it changed."""
     meshes = torch_private.meshes_of(invocation.named.all_tensors())
     recorder = EventRecorder() if mechanism.name in COMPILING else None
     if mechanism.name in RESETTING:
@@ -198,9 +198,9 @@ def _run(mechanism: Mechanism, invocation: Invocation) -> _Ran:
 
 
 def _comparison(mechanism: Mechanism, ran: _Ran) -> EagerComparison:
-    """An eager run beside this one, or beside one that draws the same random numbers."""
+    """Return the eager run for comparison, with the same random numbers."""
     step, outcome, comparable = ran.step, ran.outcome, ran.captured.comparable
-    # Not `ran`, which holds all that was recorded until the graphs are read.
+    # Do not capture `ran` in the closures: it keeps the whole recording alive.
     incomparable = ran.captured.incomparable
     again = EagerRun(step.invocation.with_backward(step.ran_backward), step.saved.random)
 
@@ -232,7 +232,7 @@ def _search(
     differs: Callable[[StepResult], bool],
     seconds: float | None,
 ) -> Divergence:
-    """Find where a captured run first differs; nothing of it is imported before."""
+    """Find the first difference of a captured run. `divergence` is imported only here."""
     from ..divergence.stages import Search
     from ..divergence.values import Budget
 
@@ -241,7 +241,7 @@ def _search(
 
 
 def _contents(mechanism: Mechanism, ran: _Ran, comparison: EagerComparison | None) -> Contents:
-    """The contents of a capture of a step; its graphs are numbered now, unless deferred."""
+    """Return the contents of a captured step. Graphs are numbered now, unless deferred."""
     captured, named_modules = ran.captured, ran.step.invocation.named
     classes, own = named_modules.classes(), named_modules.own_modules()
 
@@ -297,7 +297,7 @@ def _eager(
     classes: Mapping[str, str],
     own: Mapping[str, OwnModule],
 ) -> Eager:
-    """What ran eagerly, with the graph breaks and skipped frames that are the causes."""
+    """Return the eager ops and graphs, with the graph breaks and skipped frames as causes."""
     islands = build()
     breaks = () if record is None else record.breaks
     causes = [cause_of(stack, breaks) for stack in islands.stacks]
@@ -363,10 +363,10 @@ def _known() -> str:
 
 
 def _check_possible(mechanism: Mechanism, fake: bool) -> None:
-    """Refuse what a mechanism cannot do here.
+    """Refuse a capture that the mechanism does not support here.
 
     Raises:
-        CaptureError: for fake tensors where it needs memory, and inside an open watch.
+        CaptureError: if fake tensors are requested but memory is needed, or a watch is open.
     """
     if fake and mechanism.name not in FAKEABLE:
         raise CaptureError(
@@ -387,7 +387,7 @@ _SCRIPT = (
 
 
 def _check_modules(named: NamedTensors) -> None:
-    """Refuse a target that reaches TorchScript, in a closure for instance, or a lazy module."""
+    """Refuse lazy modules and TorchScript, even if the target reaches them only in a closure."""
     for path, module in named.all_modules:
         if isinstance(module, torch.jit.ScriptModule):
             raise CaptureError(_SCRIPT)
@@ -409,7 +409,7 @@ def _check_target(target: Any, ours: dict[str, Any]) -> None:
             f"the target must be a module or another callable, not {type(target).__name__}: "
             "graph_capture(model, x), not graph_capture(model(x))"
         )
-    if isinstance(target, type):  # torch.compile would change it, for good
+    if isinstance(target, type):  # torch.compile would change the class permanently
         name = target.__name__
         raise TypeError(
             f"the target must be a module or another callable, and {name} is a class: capture an "
@@ -438,7 +438,7 @@ def _check_target(target: Any, ours: dict[str, Any]) -> None:
 
 
 def _check_options(target: Any, kwargs: dict[str, Any]) -> None:
-    """Refuse options of a mechanism among the arguments of a target that does not take them."""
+    """Refuse mechanism options that were passed as arguments of the target."""
     takers: dict[str, list[str]] = {}
     for kind in MECHANISMS.values():
         for option in fields(kind):  # type: ignore[arg-type]
@@ -465,7 +465,7 @@ def _called(target: Any) -> str:
 
 
 def _kernels(captured: Captured, graphs: Sequence[Graph]) -> Callable[[], Sequence[Kernel]] | None:
-    """What gives the kernels, with the names of their graphs."""
+    """Return a function that returns the kernels, with the names of their graphs."""
     found = captured.kernels
     if found is None:
         return None

@@ -1,6 +1,6 @@
 """The contents of a `Capture`: the graphs of one step, of a watch, or of a file.
 
-A capture is its contents at a level. What the contents know does not depend on the level.
+A capture is its contents at a level. The contents are the same at every level.
 """
 
 from __future__ import annotations
@@ -31,14 +31,15 @@ T = TypeVar("T")
 
 
 class Eager(NamedTuple):
-    """What ran eagerly in a step.
+    """The eager part of a step.
 
     Attributes:
-        graphs: the graphs, each with the number of the compiled one that ran before it, -1 if none.
-        ops: each run of an op in them; `None` if these may not be all.
+        graphs: eager graphs, each with the number of the compiled graph that ran before it, -1 if
+            none did.
+        ops: every op call of the graphs; `None` if the record may be incomplete.
         received: see `Contents.received`.
-        order: all runs in order: whether it is of one of these graphs, and the number of the graph,
-            else of the compiled one; `None` if unknown.
+        order: all runs in order, as (True, number of the eager graph) or (False, number of the
+            compiled graph); `None` if unknown.
     """
 
     graphs: Sequence[tuple[int, Graph]]
@@ -48,7 +49,7 @@ class Eager(NamedTuple):
 
 
 def once(make: Callable[[], T]) -> Callable[[], T]:
-    """Return a function that calls `make` when it is first called, and lets go of what it holds."""
+    """Return a function that calls `make` once, when first called, then releases it."""
     pending, made = [make], []
 
     def get() -> T:
@@ -62,25 +63,25 @@ def once(make: Callable[[], T]) -> Callable[[], T]:
 
 @dataclass(frozen=True, eq=False)
 class Contents:
-    """What a capture knows. It never changes: an open watch makes new contents when it is read.
+    """Everything that a capture records. Immutable: reading an open watch makes new contents.
 
-    Functions among the attributes are called once, when what they give is first read.
+    Attributes that are functions are called once, when their result is first read.
 
     Attributes:
-        build: gives the compiled graphs, and the calls that ran, `None` if not each was seen.
-        returned: the output of the target, if one was called.
-        build_eager: gives what ran eagerly beside compiled graphs; `None` if that is unknown.
-        live_by_id: the live modules of graphs, by the `id` of the graph.
-        by_level: the graphs of further levels.
-        build_joints: gives the joint graphs that forward and backward were split from.
-        build_kernels: gives the kernels of the generated code; `None` if none was generated.
-        build_schedules: gives the collectives in the code of each graph; `None` if there is none.
-        build_bypasses: gives the graphs' `CacheBypass`es; `None` if unknown.
-        record: what was compiled and run, `None` if nothing went through torch.compile.
-        comparison: an eager run to compare with, `None` if there is none.
-        rank: the rank that the graphs are of, `None` if nobody asked for several.
-        printed: the graphs of a watch, which need not see any graph.
-        origin: of graphs that no target gave, how they came about, in words; else "".
+        build: returns the compiled graphs and the recorded calls; `None` for incomplete calls.
+        returned: output of the target, if a target was called.
+        build_eager: returns the eager ops beside compiled graphs; `None` if unknown.
+        live_by_id: live modules of graphs, by the `id` of the graph.
+        by_level: graphs of additional levels.
+        build_joints: returns the joint graphs, before the split into forward and backward.
+        build_kernels: returns the kernels of the generated code; `None` if there is no code.
+        build_schedules: returns the collectives in each graph's code; `None` if there is no code.
+        build_bypasses: returns the graphs' `CacheBypass`es; `None` if unknown.
+        record: compilations and runs; `None` if nothing went through torch.compile.
+        comparison: an eager run for comparison, or `None`.
+        rank: rank of the graphs; `None` outside `Ranks`.
+        printed: graphs of a watch, possibly empty.
+        origin: origin of graphs without a target, for messages; otherwise "".
     """
 
     build: Callable[[], tuple[tuple[Graph, ...], RecordedCalls | None]]
@@ -117,11 +118,11 @@ class Contents:
         sees_eager: bool = False,
         received: Received = MappingProxyType({}),
     ) -> Contents:
-        """Return the contents of graphs without run information, as those in a file.
+        """Return the contents of graphs without run information, such as graphs from a file.
 
         Args:
             program: all graphs in program order, compiled and eager.
-            sees_eager: True if there would be eager ones if anything had run eagerly.
+            sees_eager: True if eager ops would have been recorded.
             received: see the property.
         """
         compiled: list[Graph] = []
@@ -159,27 +160,27 @@ class Contents:
 
     @property
     def is_watch(self) -> bool:
-        """True if a watch saw the graphs."""
+        """True for the graphs of a watch."""
         return self.printed is not None
 
     @property
     def was_called(self) -> bool:
-        """True if there was a target that was called."""
+        """True if a target was called."""
         return not self.origin
 
     @property
     def counts_runs(self) -> bool:
-        """True if the compiled graphs say how often they ran."""
+        """True if compiled graphs have run counts."""
         return self.was_called and self.build_eager is not None
 
     @property
     def graphs(self) -> tuple[Graph, ...]:
-        """The compiled graphs, in the order in which they were made."""
+        """Compiled graphs, in creation order."""
         return self.build()[0]
 
     @property
     def calls(self) -> RecordedCalls | None:
-        """The calls that ran, `None` if not each was seen."""
+        """Recorded calls; `None` if the record is incomplete."""
         return self.build()[1]
 
     @property
@@ -188,12 +189,12 @@ class Contents:
 
     @property
     def eager(self) -> tuple[Graph, ...] | None:
-        """The graphs of what ran eagerly beside compiled graphs; `None` if unknown."""
+        """Graphs of eager ops beside compiled graphs; `None` if unknown."""
         return None if self._beside is None else tuple(graph for _, graph in self._beside.graphs)
 
     @property
     def eager_ops(self) -> Sequence[EagerOp] | None:
-        """Each run of an op in them; `None` if these may not be all."""
+        """Every op call of the eager graphs; `None` if the record may be incomplete."""
         return None if self._beside is None else self._beside.ops
 
     @property
@@ -203,7 +204,7 @@ class Contents:
 
     @cached_property
     def program(self) -> tuple[Graph, ...]:
-        """All graphs in program order, each eager one after the one that ran before it."""
+        """All graphs in program order, each eager graph after its predecessor."""
         eager = () if self._beside is None else self._beside.graphs
         program = [graph for after, graph in eager if after < 0]
         for number, graph in enumerate(self.graphs):
@@ -213,7 +214,7 @@ class Contents:
 
     @property
     def runs(self) -> Sequence[Graph] | None:
-        """The graphs of the program as they ran, each as often as it did; `None` if unknown."""
+        """Graphs of the program in execution order, repeated per run; `None` if unknown."""
         beside = self._beside
         if beside is None or beside.order is None:
             return None
@@ -221,17 +222,17 @@ class Contents:
 
     @property
     def communicating(self) -> tuple[Graph, ...]:
-        """The graphs that say what is sent between ranks: those that inductor lowered, if known."""
+        """Graphs that show communication between ranks: inductor's lowered graphs, if known."""
         return self.program if self.printed is None else self.printed.communicating
 
     @property
     def joints(self) -> Sequence[Graph]:
-        """The joint graphs that forward and backward were split from."""
+        """Joint graphs, before the split into forward and backward."""
         return self.build_joints()
 
     @property
     def kernels(self) -> Sequence[Kernel] | None:
-        """The kernels and library calls of the generated code, `None` if none was generated."""
+        """Kernels and library calls of the generated code; `None` if there is no code."""
         return None if self.build_kernels is None else self.build_kernels()
 
     @cached_property
@@ -240,34 +241,34 @@ class Contents:
         return dict(zip(map(id, self.graphs), made, strict=True)) if made else {}
 
     def schedule(self, graph: Graph) -> Sequence[ScheduledCall] | None:
-        """Return the collectives in the code generated for a graph; `None` if there is none."""
+        """Return the collectives in the code generated for a graph; `None` if there is no code."""
         if self.printed is not None:
             return self.printed.schedule(graph)
         return self._schedules.get(id(graph))
 
     def live(self, graph: Graph) -> Converted | None:
-        """Return the live module of a graph, `None` if it has none."""
+        """Return the live module of a graph, or `None`."""
         return self.live_by_id.get(id(graph))
 
     @property
     def levels(self) -> Sequence[Level]:
-        """The levels that are known, those of the graphs first."""
+        """Recorded levels, starting with the graphs' own."""
         if self.printed is not None:
             return self.printed.levels
         return list(dict.fromkeys([*(graph.level for graph in self.graphs), *self.by_level]))
 
     def at(self, level: Level) -> tuple[Graph, ...]:
-        """Return the graphs of a level, none if it is unknown."""
+        """Return the graphs of a level, empty if unknown."""
         further = self.by_level.get(level) if self.printed is None else self.printed.at(level)
         return further or tuple(graph for graph in self.graphs if graph.level == level)
 
     def program_at(self, level: Level) -> tuple[Graph, ...]:
-        """Return the graphs of a level and the eager ones, each after the one that ran before it.
+        """Return the graphs of a level, with each eager graph after its predecessor.
 
-        The eager ones come last where this level has other graphs: one of its graphs may be several
-        of the program, so that it is not known which ran before.
+        Eager graphs come last if the level divides the step differently.
         """
         graphs = self.at(level)
+        # A graph of this level may be several graphs of the program: predecessors are unknown.
         if [graph.kind for graph in graphs] != [graph.kind for graph in self.graphs]:
             return (*graphs, *(self.eager or ()))
         left = iter(graphs)
@@ -275,18 +276,18 @@ class Contents:
 
     @property
     def output(self) -> Any:
-        """The output of the target; a `CaptureError` if none was called."""
+        """Output of the target. Raises `CaptureError` if no target was called."""
         if self.origin:
             raise CaptureError(f"this capture was {self.origin}: it has graphs, no output")
         return self.returned
 
     def settled(self, rank: int) -> Contents:
-        """Return the contents of a rank: all is worked out, and the target is let go."""
+        """Return the contents of a rank, with deferred work done and the target released."""
         _ = self.program
         return replace(self, rank=rank, comparison=None)
 
     def only(self, within: Any, function: str | None) -> Contents:
-        """Return the part that is about some code; a `CaptureError` for all but a watch."""
+        """Return the part that belongs to some code. Raises `CaptureError` unless a watch."""
         if self.printed is None:
             raise CaptureError("only() takes apart what a watch saw: use graph_capture.watch()")
         return Contents.of_watch(PrintedGraphs(self.printed.record.only(within, function)))

@@ -1,4 +1,4 @@
-"""`diff`: what distinguishes graphs, captures, ranks, stored files and directories of these."""
+"""`diff`: differences of graphs, captures, ranks, stored files and directories."""
 
 from __future__ import annotations
 
@@ -32,30 +32,30 @@ _ORIGIN = re.compile(r"\btorch [^\s,]+(?:, )?|\bvia [^\s,]+(?:, )?")
 def diff(a: Any, b: Any = None) -> GraphDiff:
     """Return the structural difference from `a` to `b`; false if they have the same dataflow.
 
-    Of two captures it covers the `program`: what ran eagerly is compared with what ran eagerly, and
-    how often it ran. If one of two graphs knows no shape at all, as the result of a
-    `torch.fx.Transformer`, their shapes and dtypes are not compared.
+    For captures, the diff covers the `program`: eager graphs are compared with eager graphs,
+    including their run counts. If one of two graphs has no shapes at all, for example the result of
+    a `torch.fx.Transformer`, shapes and dtypes are not compared.
 
-    Of ranks each edit is one finding, whose `ranks` have it. Of directories, with those below them,
-    files of the same relative path are compared, each edit is one finding, whose `files` have it,
-    and `GraphDiff.files` lists files that only one side has and those that cannot be read. Paths
-    are compared without importing torch.
+    For ranks, each edit is one finding, and its `ranks` lists the ranks with the edit. For
+    directories, including subdirectories, files with the same relative path are compared. Each edit
+    is one finding, and its `files` lists the files with the edit; `GraphDiff.files` lists files
+    that exist on only one side and unreadable files. Paths are compared without importing torch.
 
     Args:
-        a, b: two graphs or captures (a `Graph`, a `Capture`, or what `from_fx` takes), two `Ranks`,
-            or the paths of two `.tgraph` files or of two directories. A graph, a capture or
-            `Ranks` is also compared with the path of a file. Without `b`, `a` is a directory
-            that `--torchgraph-artifacts` wrote: what was stored is compared with what was captured.
+        a, b: two graphs or captures (a `Graph`, a `Capture`, or any argument of `from_fx`), two
+            `Ranks`, or the paths of two `.tgraph` files or two directories. A graph, a capture or
+            `Ranks` can also be compared with the path of a file. Without `b`, `a` is a directory
+            written by `--torchgraph-artifacts`: stored graphs are compared with captured graphs.
 
     Raises:
-        TypeError: for anything else, as ranks and a capture, a file and a directory, or a file
-            alone.
-        GraphFormatError: if a file is malformed, with line and column; if two files hold one
-            capture and ranks, or other ranks.
-        TorchGraphError: for ranks of another mesh, for other ranks, and for none; for two
-            directories without any `.tgraph` file: nothing would have been compared.
-        AssertionError: for two watches of which neither saw a graph, with the cause.
-        OSError: for a path that does not exist or cannot be read.
+        TypeError: for other arguments, for example ranks and a capture, a file and a directory, or
+            only one file.
+        GraphFormatError: if a file is malformed, with line and column; if one file holds a capture
+            and the other ranks, or the ranks differ.
+        TorchGraphError: if the ranks have different meshes or numbers, or there are no ranks; if
+            neither directory has a `.tgraph` file, since the comparison would be vacuous.
+        AssertionError: for two watches without graphs, with the cause.
+        OSError: if a path does not exist or cannot be read.
     """
     if b is None:
         return _diff_artifacts(a)
@@ -104,7 +104,7 @@ def _is_path(side: Any) -> bool:
 
 
 def _program_beside(path: Path, live: Any) -> Program:
-    """Read the file that a graph, a capture or ranks are compared with."""
+    """Read the file to compare with a graph, a capture or ranks."""
     if path.is_dir():
         raise TypeError(
             f"{path} is a directory, and a {type(live).__name__} is compared with a {SUFFIX} file"
@@ -141,7 +141,7 @@ def _program(side: Any) -> Program:
 
 
 def _comparable(a: Graph, b: Graph) -> tuple[Graph, Graph]:
-    """Return two graphs without results if only one of them has some; their bodies likewise."""
+    """Remove the results from two graphs if only one graph has results; the same for subgraphs."""
     if _has_results(a) != _has_results(b):
         if not (a.given and b.given):
             a, b = as_captured(a), as_captured(b)
@@ -159,7 +159,7 @@ def _comparable(a: Graph, b: Graph) -> tuple[Graph, Graph]:
 
 
 def _has_results(graph: Graph) -> bool:
-    """Return True if a result is known beside those of attributes, which need no pass."""
+    """Return True if a result has metadata. Attributes do not count: they need no pass."""
     return any(_is_known(node.result) for node in graph.nodes if node.kind != "get_attr")
 
 
@@ -185,10 +185,10 @@ class _Pair:
     """The difference of two files.
 
     Attributes:
-        diff: the difference of their graphs.
-        counts: the lines that differ of op counts, if one of them holds op counts alone.
-        releases: the releases of torch, if they differ.
-        renamed: True if the texts differ and the graphs do not.
+        diff: difference of their graphs.
+        counts: differing lines of op counts, if a file holds only op counts.
+        releases: releases of torch, if they differ.
+        renamed: True if the texts differ but the graphs are equal.
     """
 
     diff: GraphDiff = field(default_factory=lambda: GraphDiff(()))
@@ -200,7 +200,7 @@ class _Pair:
 def _diff_paths(before: Path, after: Path) -> GraphDiff:
     if before.is_dir() != after.is_dir():
         for path in (before, after):
-            path.stat()  # says which one is not there
+            path.stat()  # raises with the missing path
         kinds = ("a directory", "a file") if before.is_dir() else ("a file", "a directory")
         raise TypeError(
             f"{before} is {kinds[0]} and {after} is {kinds[1]}: compare two files, or two "
@@ -216,7 +216,7 @@ def _diff_paths(before: Path, after: Path) -> GraphDiff:
 
 
 def _diff_artifacts(directory: Any) -> GraphDiff:
-    """Compare the stored with the received texts of a directory of artifacts."""
+    """Compare the stored with the received texts in an artifacts directory."""
     if not _is_path(directory):
         raise TypeError(f"diff takes two sides, or a directory: not a {type(directory).__name__}")
     path = Path(directory)
@@ -235,11 +235,11 @@ def _diff_artifacts(directory: Any) -> GraphDiff:
 def _diff_directories(
     files: Mapping[str, Path], others: Mapping[str, Path], where: str
 ) -> GraphDiff:
-    """Compare the files of two sides that have the same name.
+    """Compare the files with equal names on both sides.
 
     Args:
-        files, others: the old files and the new ones, by their names.
-        where: where they were looked for, to say that there are none.
+        files, others: the old and the new files, by name.
+        where: the searched location, for the error if there are no files.
     """
     if not files and not others:
         raise TorchGraphError(f"there is no {SUFFIX} file {where}")
@@ -276,14 +276,14 @@ def _files_diff(pairs: Mapping[str, _Pair]) -> FilesDiff:
 
 
 def _files(directory: Path) -> dict[str, Path]:
-    """Return the files below a directory by their paths relative to it, sorted by these."""
+    """Return the files below a directory by relative path, sorted."""
     found = (path for path in directory.rglob(f"*{SUFFIX}") if not path.is_dir())
     named = {_shown(path.relative_to(directory).as_posix()): path for path in found}
     return dict(sorted(named.items()))
 
 
 def _shown(path: str) -> str:
-    """Return a path that can be printed: bytes in it that are not UTF-8 are escaped."""
+    """Return a printable path, with non-UTF-8 bytes escaped."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
@@ -294,8 +294,8 @@ def _compare_files(
 
     Args:
         before, after: the files.
-        known: of directories, the texts that were compared: many tests may store the same graphs;
-            updated.
+        known: for directories, texts that were already compared, because many tests may store the
+            same graphs; updated.
     """
     texts = read_text(before), read_text(after)
     if _is_document(texts[0]) and _comparable_text(texts[0]) == _comparable_text(texts[1]):
@@ -324,19 +324,19 @@ def _compare_texts(texts: tuple[str, str], before: Path, after: Path) -> _Pair:
 
 
 def _without_graphs(pair: _Pair) -> _Pair:
-    """Return the difference of two of many files without their graphs, which need much memory."""
+    """Return the difference of two of many files without its graphs, to save memory."""
     for finding in pair.diff.findings:
-        _ = finding.cost  # computed of the matched nodes, which it lets go
+        _ = finding.cost  # computed from the matched nodes, then releases them
     graphs: Iterable[Any] = (replace(each, before=None, after=None) for each in pair.diff.graphs)
     return replace(pair, diff=GraphDiff(pair.diff.findings, tuple(graphs)))
 
 
 def _is_document(text: str) -> bool:
-    """Return True if a text looks like stored graphs, and need not be read to be equal."""
+    """Return True if a text looks like stored graphs, so that equal texts need no parsing."""
     return _DOCUMENT.match(text) is not None and "\n<<<<<<< " not in text
 
 
 def _comparable_text(text: str) -> tuple[str, str]:
-    """Return a document without its origin, the mechanism and the release of torch."""
+    """Return a document without its origin: the mechanism and the torch release."""
     header, _, body = text.partition("\n\n")
     return _ORIGIN.sub("", header).rstrip(" ,\n"), body

@@ -1,4 +1,4 @@
-"""Graphs that exist already: of the project's own, or in a file."""
+"""Existing graphs: torch.fx objects of the project, or stored files."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from .result import Capture
 def from_fx(obj: Any, *, name: str = "main", kind: GraphKind = "forward") -> Graph:
     """The `Graph` of a GraphModule, fx.Graph or ExportedProgram that you already have.
 
-    The graph is taken as it is: a `detach` is an op like any other, and dtype and shape of a
-    constant are those of the attribute. Those of other values are taken from the nodes' `meta`, if
-    some pass has put them there. What `capture.fx(graph)` gave is that graph again.
+    The graph is taken unchanged: a `detach` is an ordinary op, and a constant has the dtype and
+    shape of its attribute. Other values take them from the nodes' `meta`, if a pass has written
+    them. The result of `capture.fx(graph)` converts back to the same graph.
 
     Raises:
-        TypeError: for anything else.
+        TypeError: for other objects.
         UnsupportedTorchError: if torch is older than 2.9.
     """
     need_torch()
@@ -54,7 +54,7 @@ def from_fx(obj: Any, *, name: str = "main", kind: GraphKind = "forward") -> Gra
 
 
 def _naming_of_program(program: torch.export.ExportedProgram) -> Naming:
-    """Roles, names and tensors of the inputs of a program, whatever their meta says."""
+    """Return roles, names and tensors of a program's inputs, independent of their meta."""
     signature = program.graph_signature
     constants = signature.inputs_to_lifted_tensor_constants
     known: dict[str, Any] = {**program.constants, **program.state_dict}
@@ -82,7 +82,7 @@ def _level(obj: torch.fx.GraphModule | torch.fx.Graph) -> Level:
 
 
 def _calls_module(node: torch.fx.Node) -> bool:
-    """Whether a node calls a module that is no graph itself."""
+    """Return True if a node calls a module that is not a graph itself."""
     owner = node.graph.owning_module
     if node.op != "call_module":
         return False
@@ -95,7 +95,7 @@ def loaded(program: Program, path: Path) -> Capture:
     """Return the program of a file as a Capture.
 
     Raises:
-        GraphFormatError: if it holds op counts only.
+        GraphFormatError: if the file holds only op counts.
     """
     if not program.graphs:
         raise GraphFormatError("the file holds op counts only (detail ops)", path=str(path))
@@ -105,7 +105,7 @@ def loaded(program: Program, path: Path) -> Capture:
 
 
 def graphs_of(obj: Any) -> tuple[Graph, ...]:
-    """The graphs of a Capture's program, a Graph, or anything that `from_fx` takes."""
+    """Return the graphs of a Capture's program, a Graph, or any argument of `from_fx`."""
     if isinstance(obj, Capture):
         return obj.program
     if isinstance(obj, Graph):

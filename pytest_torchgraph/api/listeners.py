@@ -1,4 +1,4 @@
-"""Who is told of the captures that are made: the page of a run shows those of each test."""
+"""Listeners for new captures: a run's page shows the captures of each test."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ if TYPE_CHECKING:
     from .result import Capture
 
 Made: TypeAlias = "Capture | Sequence[Capture]"
-"""A capture; or the `Ranks` of a model, of which each was made before as a capture."""
+"""A capture, or the `Ranks` of a model, whose captures were reported individually before."""
 
 _listeners: list[Callable[[Made], None]] = []
 
 
 def notify(made: Made) -> None:
-    """A capture was made, a watch was closed, or all ranks of a model are captured."""
+    """Report a new capture, a closed watch, or the captured ranks of a model."""
     for listener in _listeners:
         listener(made)
 
 
 @contextmanager
 def subscribed(listener: Callable[[Made], None]) -> Iterator[None]:
-    """Have `listener` called with every capture that is made in the meantime."""
+    """Call `listener` with every capture made inside the context."""
     _listeners.append(listener)
     try:
         yield

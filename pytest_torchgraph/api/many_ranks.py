@@ -1,4 +1,4 @@
-"""The captures of several ranks, for those that cannot or need not import the room `ranks`."""
+"""The protocol of `Ranks`, for modules that cannot or need not import `ranks`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class ManyRanks(Protocol):
-    """What `Ranks` are: captures, with the mesh and the numbers of their ranks."""
+    """Captures with their mesh and rank numbers; `Ranks` implements it."""
 
     mesh: Mapping[str, int]
     ranks: tuple[int, ...]
@@ -21,6 +21,6 @@ class ManyRanks(Protocol):
 
 
 def are_ranks(value: Any) -> TypeGuard[ManyRanks]:
-    """Whether a value is `Ranks`, told without their module, which imports torch."""
+    """Return True for `Ranks`, without importing their module, which imports torch."""
     kind = type(value)
     return isinstance(getattr(kind, "world_size", None), property) and hasattr(value, "ranks")

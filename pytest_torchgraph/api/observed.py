@@ -1,4 +1,4 @@
-"""What is known of a capture beside its graphs: what the compiler did, syncs, costs."""
+"""Records of a capture besides its graphs: compiler events, syncs, costs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Observed:
-    """The records of a capture; what was not recorded is an error, not a nothing."""
+    """The records of a capture. Reading a missing record raises `CaptureError`."""
 
     if TYPE_CHECKING:
         via: str
@@ -42,33 +42,33 @@ class Observed:
 
         @property
         def _contents(self) -> Contents:
-            """What was captured."""
+            """Captured contents."""
             ...
 
         def _need_whole(self) -> None:
-            """Refuse a watch that has no graph, or in which graphs broke."""
+            """Refuse a watch without graphs or with graph breaks."""
             ...
 
         @property
         def _split(self) -> tuple[Graph, ...]:
-            """The graphs of the step as autograd or AOTAutograd made them."""
+            """Graphs of the step as autograd or AOTAutograd made them."""
             ...
 
         @property
         def graphs(self) -> tuple[Graph, ...]:
-            """The graphs, at the capture's level."""
+            """Graphs at the capture's level."""
             ...
 
     @property
     def watched(self) -> WatchRecord | None:
-        """The record of a watch; None for a capture that was not made by one."""
+        """Record of a watch, or `None` for other captures."""
         return self._contents.record if self._contents.is_watch else None
 
     def record(self, asked: str) -> WatchRecord:
-        """The record of the compiler: compilations, graph breaks, recompilations, runs.
+        """Return the compiler's record: compilations, graph breaks, recompilations, run counts.
 
         Args:
-            asked: what is asked for, for the message.
+            asked: the requested information, for the message.
 
         Raises:
             CaptureError: if nothing went through torch.compile.
@@ -83,25 +83,25 @@ class Observed:
 
     @property
     def breaks(self) -> tuple[GraphBreak, ...]:
-        """The graph breaks, one for each distinct file, line and kind, in order.
+        """Graph breaks in order, one for each distinct file, line and kind.
 
-        Also the frames that Dynamo skipped or gave up, whose kind says so. Where compiled autograd
-        takes over at `loss.backward()`, which Dynamo reports as a break, there is none.
+        Includes frames that Dynamo skipped or abandoned; their kind says so. Excludes the break
+        that Dynamo reports at `loss.backward()` when compiled autograd takes over.
 
         Raises:
-            CaptureError: for a capture that did not go through torch.compile.
+            CaptureError: if the capture did not go through torch.compile.
         """
         return self.record("graph breaks").breaks
 
     @property
     def eager_calls(self) -> tuple[EagerCall, ...]:
-        """The calls of compiled callables that ran eagerly, one for each callable and reason.
+        """Calls of compiled callables that ran eagerly, one for each callable and reason.
 
-        Every other call inside the watch ran compiled code or was compiled, or Dynamo found no
-        tensor operation in it, or it raised.
+        Every other call inside the watch ran compiled code, was compiled, contained no tensor
+        operation according to Dynamo, or raised.
 
         Raises:
-            CaptureError: for a capture that was not made by `watch()` or `steady(...)`.
+            CaptureError: if the capture was not made by `watch()` or `steady(...)`.
         """
         if not self._contents.is_watch:
             raise CaptureError(
@@ -113,25 +113,25 @@ class Observed:
 
     @property
     def recompiles(self) -> tuple[Recompile, ...]:
-        """The recompilations, with the guards that had failed, in order.
+        """Recompilations in order, with the failed guards.
 
-        Also each capture of compiled autograd but the first.
+        Each capture of compiled autograd after the first is a recompilation as well.
 
         Raises:
-            CaptureError: for a capture that did not go through torch.compile.
+            CaptureError: if the capture did not go through torch.compile.
         """
         return self.record("recompilations").recompiles
 
     @property
     def cache_bypasses(self) -> tuple[CacheBypass, ...]:
-        """The reasons for which graphs are compiled anew in every process; empty if none are.
+        """Reasons that force graphs to be compiled in every process; empty if all are cacheable.
 
-        Of a watch it is what torch reported: AOTAutograd's cache refused a graph, or did not save
-        one. Via "aot", "inductor" and "dynamo" AOTAutograd's cache is asked about Dynamo's graphs
-        when this is first read, under the settings of the capture.
+        A watch has torch's own reports: AOTAutograd's cache refused a graph or did not save it. Via
+        "aot", "inductor" and "dynamo", the first read asks AOTAutograd's cache about Dynamo's
+        graphs, under the settings of the capture.
 
         Raises:
-            CaptureError: for a capture by another mechanism, or from a file.
+            CaptureError: for other mechanisms, and for a capture loaded from a file.
         """
         build = self._contents.build_bypasses
         if build is not None:
@@ -145,62 +145,67 @@ class Observed:
 
     @property
     def cudagraph_skips(self) -> tuple[CudagraphSkip, ...]:
-        """The graphs that run without a CUDA graph though one was asked for, and torch's reasons.
+        """Graphs that ran without the requested CUDA graph, with torch's reasons.
 
-        That is under `mode="reduce-overhead"` or `"max-autotune"`. On the CPU each graph is one,
-        for which torch gives no reason.
+        A CUDA graph is requested by `mode="reduce-overhead"` or `"max-autotune"`. On the CPU every
+        graph is skipped, and torch gives no reason.
 
         Raises:
-            CaptureError: for a capture that did not go through torch.compile.
+            CaptureError: if the capture did not go through torch.compile.
         """
         return self.record("CUDA graphs").cudagraph_skips
 
     @property
     def executions(self) -> Mapping[str, int]:
-        """How often each compiled graph ran, by compile id (`0/1`), what was compiled before too.
+        """Run count per compiled graph, keyed by compile id (`0/1`).
 
-        The backward that AOTAutograd made of a graph is `0/1 backward`; the backward that compiled
-        autograd captured is `!0`, and what Dynamo made of that `!0/2/0`.
+        Includes graphs compiled before the capture. The backward that AOTAutograd made for a graph
+        is `0/1 backward`. A backward captured by compiled autograd is `!0`; Dynamo's graph of it is
+        `!0/2/0`.
 
         Raises:
-            CaptureError: for a capture that did not go through torch.compile.
+            CaptureError: if the capture did not go through torch.compile.
         """
         return self.record("executions").executions
 
     @property
     def counters(self) -> Mapping[str, Mapping[str, int]]:
-        """The change of `torch._dynamo.utils.counters` meanwhile, by group.
+        """Change of `torch._dynamo.utils.counters` during the capture, by group.
 
         Raises:
-            CaptureError: for a capture that did not go through torch.compile.
+            CaptureError: if the capture did not go through torch.compile.
         """
         return self.record("counters").counters
 
     @property
     def syncs(self) -> tuple[Sync, ...]:
-        """The places at which Python waits for the device, one for each line, op and cause.
+        """Places where Python waits for the device, one for each line, op and cause.
 
-        What would wait on another device counts on the CPU as well. A capture via `dispatch` knows
-        each op that ran, and calls of `tolist`, `cpu` and `repr`; one through torch.compile the ops
-        in its graphs and what breaks them, and each op that ran eagerly; a watch the former alone.
-        Where code ran at a graph break of which not all is known, the place is there with
-        `certain=False`. A watch knows nothing of code outside of compiled functions, and nobody of
-        what an operator of one's own or a tensor subclass does inside.
+        Ops that would wait on another device count on the CPU as well. The mechanism limits the
+        record:
+
+        - via `dispatch`: every op that ran, and calls of `tolist`, `cpu` and `repr`;
+        - via torch.compile: ops in graphs, their graph breaks, and every op that ran eagerly;
+        - a watch: ops in graphs and their graph breaks.
+
+        If the record of the code at a graph break is incomplete, its sync has `certain=False`. A
+        watch records no code outside compiled functions. No mechanism sees inside custom operators
+        or tensor subclasses.
 
         Raises:
-            CaptureError: for a capture that cannot know.
+            CaptureError: if the capture cannot record syncs.
         """
         return syncs_of(self._contents, self.via, self.graphs)
 
     @property
     def transfers(self) -> tuple[Transfer, ...]:
-        """The copies from one device to another, one for each line, op and pair of devices.
+        """Copies between devices, one for each line, op and pair of devices.
 
-        What a CPU run does not copy is not there: `tensor.cpu()` of a tensor on the CPU is among
-        the `syncs` alone, and `tensor.to(device)` of one that is on that device is nowhere.
+        Copies that do not happen in a CPU run are missing: `tensor.cpu()` of a CPU tensor is only
+        in `syncs`, and `tensor.to(device)` of a tensor already on that device is in neither.
 
         Raises:
-            CaptureError: for a capture that cannot know.
+            CaptureError: if the capture cannot record transfers.
         """
         return transfers_of(self._contents, self.via, self.graphs)
 
@@ -209,20 +214,19 @@ class Observed:
         return self._contents.received
 
     def repeated(self, glob: str) -> tuple[BlockKind, ...]:
-        """Return the kinds of blocks that a glob matches, the most common one first.
+        """Return the kinds of blocks that a glob matches, the most common kind first.
 
-        Blocks are one kind if their ops in the forward compute the same: op, constants, dtype and
-        shape. Names and the values of parameters do not count. Via "inductor" the graphs are
-        AOTAutograd's.
+        Blocks are of one kind if their forward ops are equal in op, constants, dtype and shape.
+        Names and parameter values are ignored. Via "inductor", AOTAutograd's graphs are compared.
 
         Args:
-            glob: a glob of module paths, in which `*` is one component: `"layers.*"` matches
+            glob: a glob of module paths; `*` matches one component: `"layers.*"` matches
                 `layers.0`, not `layers.0.attention`.
 
         Raises:
             CaptureError: on a watch, which has no module paths.
-            TypeError: for a glob that is no string.
-            ValueError: if the glob matches no module of the forward, or only one.
+            TypeError: if the glob is not a string.
+            ValueError: if the glob matches fewer than two modules of the forward.
         """
         from ..graph.blocks import kinds_of
 
@@ -238,14 +242,14 @@ class Observed:
 
     @property
     def flops(self) -> int:
-        """The floating-point operations of the step, by torch's formulas.
+        """Floating-point operations of the step, by torch's formulas.
 
-        All graphs of the `program` count, as often as they ran; of one loaded from a file compiled
-        graphs count once.
+        Every graph of the `program` counts once per run. Compiled graphs loaded from a file count
+        once.
 
         Raises:
-            CaptureError: see `Graph.flops`; and of a watch in which graphs broke, for what runs
-                between them is in none.
+            CaptureError: see `Graph.flops`; also for a watch with graph breaks, because the ops
+                between its graphs are not recorded.
         """
         from ..graph.cost.flops import total
 
@@ -254,17 +258,19 @@ class Observed:
 
     @property
     def saved_bytes(self) -> int:
-        """The bytes that the step keeps for its backward, as often as its graphs ran.
+        """Bytes that the step saves for its backward, times the run count of each graph.
 
-        Storages count once, and a view keeps that of its base; what parameters, buffers and inputs
-        hold is left out. Values that are also outputs count. Via "dispatch" it is what eager
-        autograd keeps and its backward reads (not what it keeps for a shape alone), via "aot" what
-        the partitioned graphs keep, and what runs eagerly between them. A file and a
-        watch do not say which inputs of a graph an earlier graph made: there they are left out.
+        Each storage counts once; a view counts its base's storage. Parameters, buffers and inputs
+        do not count. Saved values that are also outputs count.
+
+        Via "dispatch", these are the tensors that eager autograd saves and its backward reads,
+        without tensors saved only for their shape. Via "aot", these are the saved values of the
+        partitioned graphs and of the eager ops between them. Files and watches do not record which
+        graph inputs earlier graphs produced, so those inputs do not count.
 
         Raises:
-            CaptureError: for a capture that does not know what is saved, as via "dynamo", or what
-                runs between graphs that broke (see `flops`); and for a size that is a symbol.
+            CaptureError: if saved values are unknown (via "dynamo"), ops between graphs are unknown
+                (see `flops`), or a size is symbolic.
         """
         from ..graph.cost.step import saved_bytes
 
@@ -273,10 +279,10 @@ class Observed:
 
     @property
     def peak_bytes(self) -> int:
-        """An estimate of the most bytes that the step's own tensors take at one time.
+        """Estimated peak of the bytes that the step's own tensors occupy.
 
-        Parameters, buffers and inputs do not count, nor does the workspace of kernels; see
-        `pytest_torchgraph.graph.cost.peak` for when a tensor is taken to be freed.
+        Parameters, buffers, inputs and kernel workspaces do not count. See
+        `pytest_torchgraph.graph.cost.peak` for the assumed lifetime of a tensor.
 
         Raises:
             CaptureError: see `saved_bytes`.
@@ -288,20 +294,20 @@ class Observed:
 
     @property
     def recomputed(self) -> tuple[Recomputed, ...]:
-        """The ops of the forward that the backward runs again, by checkpointing for instance.
+        """Forward ops that the backward runs again, for example because of checkpointing.
 
-        One entry for each op of the forward; `Recomputed.times` says how often, and `by` why. Views
-        and values that depend on constants alone are left out. Via "inductor" it is what
-        AOTAutograd's graphs say, before inductor's passes.
+        Each forward op has one entry; `Recomputed.times` is the count and `by` the cause. Views and
+        values that depend only on constants are excluded. Via "inductor", AOTAutograd's graphs are
+        read, before inductor's passes.
 
-        That a recomputed dropout draws what the forward drew is taken for granted:
-        `checkpoint(..., preserve_rng_state=False)` looks the same here. `assert_matches_eager`
-        sees it.
+        A recomputed dropout is assumed to draw the same numbers as the forward: `checkpoint(...,
+        preserve_rng_state=False)` looks the same here. `assert_matches_eager` detects the
+        difference.
 
         Raises:
-            CaptureError: for a step without a backward; via "dynamo", "fx" and "export", whose
-                graphs have none; of a stored capture via "inductor"; if the backward runs bodies of
-                higher-order ops, as that of `torch.cond`; and as `flops`.
+            CaptureError: for a step without a backward; via "dynamo", "fx" and "export", which have
+                no backward graphs; for a stored capture via "inductor"; if the backward runs
+                subgraphs of higher-order ops, for example of `torch.cond`; and see `flops`.
         """
         from ..graph.cost.recomputed import recomputed
 
@@ -310,29 +316,28 @@ class Observed:
 
     @property
     def recomputed_flops(self) -> int:
-        """The FLOPs of what the backward computes again, without autograd's own formulas.
+        """FLOPs of the recomputed ops, without autograd's own formulas.
 
         Raises:
-            CaptureError: as `recomputed` and `flops`.
+            CaptureError: see `recomputed` and `flops`.
         """
         from ..checks.recomputation import flops_of
 
         return flops_of(self.recomputed)
 
     def cost_table(self, depth: int | None = None) -> str:
-        """What the step costs as a table: a row for each module, with all that is below it.
+        """Return the cost of the step as a table with a row per module, including its submodules.
 
-        There are columns for the FLOPs of each direction, their sum, its share of the whole, and
-        the bytes that are kept for the backward; the last is left out where that is not known. A
-        last line names the ops that torch has no formula for, which count nothing.
+        The columns are the FLOPs of each direction, their sum, its share of the total, and the
+        bytes saved for the backward. Unknown saved bytes have no column. The last line lists ops
+        without a FLOP formula, which count as zero.
 
         Args:
-            depth: how many parts the path of a module has at most; None (the default) for any
-                number.
+            depth: maximum number of components in a module path; `None` (the default) for no limit.
 
         Raises:
             CaptureError: see `Graph.flops`.
-            ValueError: for a depth that is none.
+            ValueError: if the depth is invalid.
         """
         from ..graph.cost.recomputed import recomputed_if_known
         from ..graph.cost.table import format_cost_table
@@ -341,15 +346,16 @@ class Observed:
         return format_cost_table(self.program, self.by_module(depth), depth, again)
 
     def by_module(self, depth: int | None = None) -> Mapping[str, Cost]:
-        """What the step costs, by the path of the module in which the ops are.
+        """Return the cost of the step by module path.
 
         Args:
-            depth: how many parts of a path tell modules apart: 1 is one entry for each child of
-                the model, with all below it; None the innermost modules, each without those below.
+            depth: number of path components that distinguish modules: 1 gives an entry per child of
+                the model, including its submodules; `None` gives the innermost modules, each
+                without its submodules.
 
         Raises:
             CaptureError: see `Graph.flops`; ops without a formula are left out.
-            ValueError: for a depth that is none.
+            ValueError: if the depth is invalid.
         """
         from ..graph.cost.table import by_module
 
@@ -358,15 +364,15 @@ class Observed:
 
 
 def syncs_of(contents: Contents, via: str, graphs: Sequence[Graph]) -> tuple[Sync, ...]:
-    """The places at which Python waits for the device; see `Capture.syncs`.
+    """Return the places where Python waits for the device; see `Capture.syncs`.
 
     Args:
-        contents: the contents of the capture.
-        via: name of its mechanism.
-        graphs: its graphs, at its level.
+        contents: contents of the capture.
+        via: name of the mechanism.
+        graphs: graphs at the capture's level.
 
     Raises:
-        CaptureError: for a capture that cannot know.
+        CaptureError: if the capture cannot record syncs.
     """
     if contents.calls is not None:
         return detect.recorded_syncs(contents.calls)
@@ -378,7 +384,7 @@ def syncs_of(contents: Contents, via: str, graphs: Sequence[Graph]) -> tuple[Syn
 
 
 def transfers_of(contents: Contents, via: str, graphs: Sequence[Graph]) -> tuple[Transfer, ...]:
-    """The copies between devices; see `Capture.transfers`, and `syncs_of` for the arguments."""
+    """Return the copies between devices; see `Capture.transfers`, and `syncs_of` for arguments."""
     if contents.calls is not None:
         return detect.recorded_transfers(contents.calls)
     record = _record(contents, via, graphs, "transfers")
@@ -390,7 +396,7 @@ def transfers_of(contents: Contents, via: str, graphs: Sequence[Graph]) -> tuple
 def _record(
     contents: Contents, via: str, graphs: Sequence[Graph], asked: str
 ) -> WatchRecord | None:
-    """The record of the compiler; None where the graphs are all that can run."""
+    """Return the compiler's record, or `None` if only the graphs can run (export)."""
     found = contents.record
     exported = via == "export" and contents.was_called
     if found is None and not exported:
@@ -409,7 +415,7 @@ def _record(
 
 
 def _traced(via: str, record: WatchRecord) -> PrintedGraphs | None:
-    """Dynamo's graphs of a captured backward, traced as far as its first break."""
+    """Return Dynamo's graphs of a captured backward, traced up to its first graph break."""
     if via != "compiled_autograd":
         return None
     inner = [each for each in record.compiled if each.id and each.id.autograd is not None]
@@ -417,7 +423,7 @@ def _traced(via: str, record: WatchRecord) -> PrintedGraphs | None:
 
 
 def _eager(contents: Contents) -> detect.RecordedCalls | None:
-    """The calls that ran eagerly beside the graphs, None where they were not recorded."""
+    """Return the calls that ran eagerly beside the graphs, or `None` if they were not recorded."""
     graphs, ops = contents.eager, contents.eager_ops
     if graphs is None or ops is None:
         return None

@@ -53,19 +53,20 @@ def _no_eager_ops(via: str, is_watch: bool) -> str:
 class Capture(Assertions, Observed):
     """The graphs that one run gave, and what is known of it: its contents, seen at a level.
 
-    `capture`, `watch` and `load` make captures. Two are equal if the graphs of their `program` are,
-    each in turn, and ran as often, as far as both know that. Two watches of which neither
-    saw a graph are an `AssertionError`, with the cause: nothing would be compared.
+    `capture`, `watch` and `load` return captures. Two captures are equal if their `program`s have
+    equal graphs in the same order, with equal run counts where both record them. Comparing two
+    watches without graphs raises `AssertionError` with the cause, since the comparison would be
+    vacuous.
 
     Args:
-        contents: what was captured; of an open watch a function that gives it.
-        header: what a stored file says about the origin.
-        level: the level at which the graphs are read; None for the own level of each.
-        device: type of the device that was asked for, None where none was.
+        contents: the captured contents; for an open watch, a function that returns them.
+        header: origin, as written to a stored file.
+        level: level of the graphs; `None` keeps each graph's own level.
+        device: type of the requested device, or `None`.
 
     Attributes:
         via: name of the mechanism, `"watch"` for a watch.
-        header, device: as given.
+        header, device: see the arguments.
     """
 
     def __init__(
@@ -88,11 +89,14 @@ class Capture(Assertions, Observed):
 
     @property
     def rank(self) -> int | None:
-        """The rank that this is a capture of; None where it is not one of `Ranks`."""
+        """Rank that was captured, or `None` outside `Ranks`."""
         return self._contents.rank
 
     def settle(self, rank: int) -> None:
-        """Make this the capture of a rank: nothing is put off, since its process group ends."""
+        """Assign the capture to a rank.
+
+        Deferred work is done now, because the rank's process group ends.
+        """
         contents = self._contents.settled(rank)
         self._read = lambda: contents
 
@@ -100,32 +104,32 @@ class Capture(Assertions, Observed):
 
     @property
     def graphs(self) -> tuple[Graph, ...]:
-        """All graphs, in the order in which they were made, at the capture's level.
+        """Compiled or recorded graphs, in creation order, at the capture's level.
 
         Raises:
-            CaptureError: if there is no operation in any of them.
+            CaptureError: if no graph contains an operation.
         """
         contents = self._contents
         return contents.graphs if self._level is None else contents.at(self._level)
 
     @property
     def eager(self) -> tuple[Graph, ...]:
-        """The graphs of what ran eagerly, outside of every compiled graph, in order.
+        """Graphs of ops that ran eagerly, outside every compiled graph, in program order.
 
-        They are named `eager_0`, `eager_1`, ..., are at level "dispatch" and of kind "forward",
-        "backward" or "inference". One holds what ran between two compiled graphs; those with equal
-        dataflow are one, and `Graph.runs` says how often it ran. An input that another graph made
-        is called by both names: `forward_0:fc/addmm`. `Graph.cause` is the graph break, or the
-        skipped frame, because of which the ops are in no compiled graph.
+        The graphs are named `eager_0`, `eager_1`, ..., have level "dispatch" and kind "forward",
+        "backward" or "inference". An eager graph holds the ops between two compiled graphs. Eager
+        graphs with equal dataflow are merged; `Graph.runs` is their run count. An input that
+        another graph produced has both names: `forward_0:fc/addmm`. `Graph.cause` is the graph
+        break or skipped frame that kept the ops out of compiled graphs.
 
-        Via "dynamo" the backward of a compiled graph is in no graph, and no op of `eager`. Via
-        "compiled_autograd" only the forward has eager graphs: the backward of all that ran is in
-        one graph.
+        Via "dynamo", the backward of a compiled graph is in no graph, and `eager` has none of its
+        ops. Via "compiled_autograd", only the forward has eager graphs: the entire backward is one
+        graph.
 
         Raises:
-            CaptureError: for a capture that does not see what runs eagerly beside compiled graphs:
-                by `watch()`, via `CompiledAutograd(forward="eager")`, and via "dispatch", "fx" and
-                "export", which compile nothing.
+            CaptureError: if the capture does not record ops outside compiled graphs: `watch()`,
+                `CompiledAutograd(forward="eager")`, and via "dispatch", "fx" and "export", which
+                compile nothing.
         """
         found = self._contents.eager
         if found is None:
@@ -134,13 +138,13 @@ class Capture(Assertions, Observed):
 
     @property
     def eager_ops(self) -> Sequence[EagerOp]:
-        """Each run of an op of `eager`, in the order of the program.
+        """Every eager op call, in program order.
 
-        Of a capture that was loaded from a file they are in the order of its graphs, without lines.
+        A capture loaded from a file lists them in the order of its graphs, without source lines.
 
         Raises:
-            CaptureError: as `eager`; and for a file without eager ops, which may have been stored
-                by a release that did not record them.
+            CaptureError: see `eager`; also for a file without eager ops, because a release that did
+                not record them may have stored it.
         """
         eager = self.eager
         if self._contents.eager_ops is not None:
@@ -153,13 +157,14 @@ class Capture(Assertions, Observed):
 
     @property
     def compiled_share(self) -> float:
-        """Of all ops that were executed, those in compiled graphs: from 0.0 to 1.0.
+        """Fraction of executed ops that ran in compiled graphs, from 0.0 to 1.0.
 
-        An op counts as often as its graph ran, what is inside a higher-order op once for each run.
+        Each op counts once per run of its graph. The ops inside a higher-order op count once per
+        run.
 
         Raises:
-            CaptureError: as `eager`; and for a capture that was loaded from a file, in which
-                compiled graphs do not say how often they ran.
+            CaptureError: see `eager`; also for a capture loaded from a file, which has no run
+                counts of compiled graphs.
         """
         eager = len(self.eager_ops)
         if not self._contents.counts_runs:
@@ -172,57 +177,57 @@ class Capture(Assertions, Observed):
 
     @property
     def program(self) -> tuple[Graph, ...]:
-        """All graphs of the step: `graphs`, each of `eager` behind the one that ran before it.
+        """All graphs in program order: `graphs`, and each `eager` graph after its predecessor.
 
-        At a level (`at`) that has other graphs than the capture's own, `eager` is behind them all.
-        Checks of ops, comparison, stored text and pictures are about all of them.
+        If a level (`at`) divides the step into different graphs, the `eager` graphs come last.
+        Op checks, comparisons, stored text and pictures cover the whole program.
         """
         contents = self._contents
         return contents.program if self._level is None else contents.program_at(self._level)
 
     @property
     def output(self) -> Any:
-        """The output of the target.
+        """Output of the target.
 
         Raises:
-            CaptureError: for a capture that was loaded from a file, or made by `watch()`.
+            CaptureError: for a capture loaded from a file or made by `watch()`.
         """
         return self._contents.output
 
     @property
     def forwards(self) -> tuple[Graph, ...]:
-        """The forward and inference graphs."""
+        """Forward and inference graphs."""
         return self._of_kind("forward", "inference")
 
     @property
     def backwards(self) -> tuple[Graph, ...]:
-        """The backward graphs that ran."""
+        """Backward graphs that ran."""
         return self._of_kind("backward")
 
     @property
     def forward(self) -> Graph:
-        """The one forward or inference graph.
+        """The only forward or inference graph.
 
         Raises:
-            CaptureError: if there is none, or more than one.
+            CaptureError: if there are no forward graphs, or several.
         """
         return self._the_one("forward", self.forwards)
 
     @property
     def backward(self) -> Graph:
-        """The one backward graph.
+        """The only backward graph.
 
         Raises:
-            CaptureError: if there is none, or more than one.
+            CaptureError: if there are no backward graphs, or several.
         """
         return self._the_one("backward", self.backwards)
 
     @property
     def joint(self) -> Graph:
-        """The one joint graph that AOTAutograd split into forward and backward.
+        """The only joint graph, before AOTAutograd split it into forward and backward.
 
         Raises:
-            CaptureError: if there is none, or more than one.
+            CaptureError: if there are no joint graphs, or several.
         """
         joints = self._contents.joints
         if len(joints) == 1:
@@ -236,14 +241,14 @@ class Capture(Assertions, Observed):
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:
-        """The kernels that inductor generated and the libraries that its code calls beside them.
+        """Kernels that inductor generated, and library calls of the generated code.
 
-        They are in the order in which the code of each graph launches them first. See `Kernel` for
-        what counts as a call of a library.
+        They are in the order of their first launch in each graph's code. See `Kernel` for the
+        definition of a library call.
 
         Raises:
-            CaptureError: for a capture in which no code was generated, or code that is not read
-                (inductor's option `cpp_wrapper`).
+            CaptureError: if no code was generated, or the code is not parsed (inductor's option
+                `cpp_wrapper`).
         """
         try:
             kernels = self._contents.kernels
@@ -266,6 +271,7 @@ class Capture(Assertions, Observed):
         if runs is None:
             runs = [graph for graph in graphs for _ in range(graph.runs)]
         known: dict[int, Sequence[Collective]] = {}
+        # The order in the generated code, if there is code, overrides the order in the graph.
         for graph in graphs:
             own = collectives_of((graph,))
             schedule = contents.schedule(graph)
@@ -274,16 +280,16 @@ class Capture(Assertions, Observed):
 
     @property
     def op_counts(self) -> OpCounts:
-        """How often each op occurs, over all graphs of the `program`."""
+        """Count of each op over all graphs of the `program`."""
         return count_ops(self.program)
 
     def at(self, level: Level) -> Capture:
-        """The same capture at another level that it knows; all else that it knows stays.
+        """Return this capture at another recorded level; everything else is unchanged.
 
         Args:
             level: "dispatch", "fx", "dynamo", "aot", "compiled_autograd", "export" or "post_grad".
-                A watch knows up to four of them; a capture via `compiled_autograd` also the "aot"
-                graphs; others only their own.
+                A watch records up to four levels. A capture via `compiled_autograd` also has the
+                "aot" graphs. Other captures have only their own level.
 
         Raises:
             CaptureError: if the level was not captured.
@@ -299,20 +305,20 @@ class Capture(Assertions, Observed):
         return type(self)(self._read, self.header, level=level, device=self.device)
 
     def with_sizes(self, **sizes: int) -> Capture:
-        """The same graphs with values for symbolic sizes, so that their cost can be said.
+        """Return a capture with values for symbolic sizes, so that its cost is a number.
 
-        `capture.with_sizes(s0=8).flops` is what a step costs whose size `s0` is 8. The capture that
-        is returned has graphs alone, as one that was loaded from a file. Expressions of symbols
-        that all have values become numbers; the others stay.
+        `capture.with_sizes(s0=8).flops` is the cost of a step with size `s0` equal to 8. The
+        returned capture has only graphs, like a capture loaded from a file. An expression becomes a
+        number if all its symbols have values; other expressions stay symbolic.
 
         Args:
-            **sizes: the size for each symbol, by its name in the graphs.
+            **sizes: the size of each symbol, by its name in the graphs.
 
         Raises:
-            TypeError: without a size, and for one that is no int.
-            ValueError: for a symbol that no graph has, with those that there are; for a negative
-                size; where an expression would be no whole number or negative.
-            CaptureError: of a watch in which graphs broke, see `flops`.
+            TypeError: if no size is given, or a size is not an int.
+            ValueError: for a symbol that is in no graph (the message lists the symbols), for a
+                negative size, and if an expression would become fractional or negative.
+            CaptureError: for a watch with graph breaks, see `flops`.
         """
         from ..graph.sizes import with_sizes
         from .contents import Contents
@@ -325,15 +331,15 @@ class Capture(Assertions, Observed):
         return type(self)(contents, self.header, device=self.device)
 
     def only(self, within: Any = None, function: str | None = None) -> Capture:
-        """The part of a watch that is about some code.
+        """Return the part of a watch that belongs to some code.
 
         Args:
-            within: a path, or an importable package, or several of them.
-            function: name of a function, as a glob: that of the code that was compiled.
+            within: a path, an importable package, or several of them.
+            function: glob of the name of the compiled function.
 
         Raises:
-            CaptureError: for a capture that was not made by `watch()`.
-            ValueError: for a `within` that is neither a path nor a package.
+            CaptureError: if the capture was not made by `watch()`.
+            ValueError: if `within` is neither a path nor a package.
         """
         whole = self._contents
         part = whole.only(within, function)
@@ -347,18 +353,19 @@ class Capture(Assertions, Observed):
         return type(self)(read, self.header, level=self._level, device=self.device)
 
     def fx(self, graph: Graph) -> torch.fx.GraphModule:
-        """A torch.fx.GraphModule of one of this capture's graphs, to run or to transform.
+        """Return a `torch.fx.GraphModule` of a captured graph, to run or transform.
 
-        It takes the inputs of the graph in their order, under names made of theirs, and gives its
-        outputs and then the values that it saves; `from_fx` of it is the graph again. Each call
-        makes a new copy, which shares parameters and buffers with the model.
+        The module takes the graph's inputs in their order, under names derived from theirs. It
+        returns the graph's outputs followed by its saved values. `from_fx` converts the module back
+        to the same graph. Each call makes a new copy, which shares parameters and buffers with the
+        model.
 
         Args:
             graph: one of `graphs`, at the capture's level.
 
         Raises:
-            CaptureError: if the graph is not of this capture, or there is no live module of it: via
-                `dispatch`, in a watch, from a file, of what ran eagerly.
+            CaptureError: if the graph is not from this capture, or has no live module: via
+                `dispatch`, in a watch, from a file, and for eager graphs.
         """
         if any(own is graph for own in self._contents.eager or ()):
             raise CaptureError(
@@ -377,14 +384,14 @@ class Capture(Assertions, Observed):
     def to_text(
         self, detail: Detail = "dataflow", fold: bool = True, digits: int | None = None
     ) -> str:
-        """The `.tgraph` text of all graphs of the `program`.
+        """Return the `.tgraph` text of all graphs of the `program`.
 
         Args:
-            detail: "ops" has op counts alone, "dataflow" what is compared, "full" also strides and
-                devices.
-            fold: whether repeated modules are written once, as they are stored; False gives one
-                line a node, for comparisons line by line.
-            digits: how many significant digits float constants have, see `Graph.to_text`.
+            detail: "ops" writes only op counts, "dataflow" everything that comparisons use, "full"
+                also strides and devices.
+            fold: True writes repeated modules once, as stored files do. False writes each node on
+                its own line, for line-by-line comparison.
+            digits: significant digits of float constants, see `Graph.to_text`.
         """
         return format_document(self.program, self.header, detail, fold=fold, digits=digits)
 
@@ -421,7 +428,7 @@ class Capture(Assertions, Observed):
         )
 
     def _need_any(self) -> None:
-        """Say why a watch has no graph at all."""
+        """Raise `CaptureError` with the reason if a watch has no graph."""
         if self.watched is not None and not self.graphs:
             from ..checks.eager import why_no_graph
 
@@ -432,10 +439,10 @@ class Capture(Assertions, Observed):
         self.need_all_ops("what it costs")
 
     def need_all_ops(self, unknown: str) -> None:
-        """Refuse a watch in which graphs broke.
+        """Refuse a watch with graph breaks.
 
         Args:
-            unknown: what is not known then, in words: "whether it communicates".
+            unknown: the missing information, for the message: "whether it communicates".
 
         Raises:
             CaptureError: with the first graph break.
@@ -450,7 +457,7 @@ class Capture(Assertions, Observed):
 
     @property
     def _split(self) -> tuple[Graph, ...]:
-        """`program`, with the graphs of AOTAutograd in place of those that were made of them."""
+        """`program` with AOTAutograd's graphs instead of the graphs derived from them."""
         contents = self._contents
         at_aot = any(graph.level in ("post_grad", "compiled_autograd") for graph in contents.graphs)
         known = at_aot and contents.at("aot")

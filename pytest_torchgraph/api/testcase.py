@@ -1,7 +1,7 @@
-"""`GraphTestCase`: captures, watches and stored graphs in a suite of `unittest`.
+"""`GraphTestCase`: captures, watches and stored graphs for `unittest` suites.
 
-It knows no pytest. Where pytest runs a test, the plugin assigns `torchgraph_run`, an object with
-the two methods of `PytestRun`.
+This module does not depend on pytest. If pytest runs a test, the plugin assigns
+`torchgraph_run`, an object with the two methods of `PytestRun`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class PytestRun(Protocol):
-    """What pytest's run of a test offers."""
+    """The services of pytest for a running test."""
 
     def isolated(self, fresh: bool) -> AbstractContextManager[None]:
         """Return the isolation of the rest of a test; a no-op if the test is isolated already."""
@@ -30,12 +30,12 @@ class PytestRun(Protocol):
         """Compare with a stored graph.
 
         Raises:
-            AssertionError: if it differs.
+            AssertionError: if the graphs differ.
         """
 
 
 class _LazyCapture:
-    """`graph_capture` of a test or class: isolates the test and imports torch when it is used."""
+    """`graph_capture` of a test or class: isolates the test and imports torch on first use."""
 
     def __init__(self, test: GraphTestCase | None) -> None:
         self._test = test
@@ -57,9 +57,9 @@ class _LazyCapture:
 
 
 class _GraphCaptureAttribute:
-    """`graph_capture` of a test, which isolates it, and of a class, as in `setUpClass`."""
+    """Descriptor of `graph_capture`: isolates a test; on a class, for example in `setUpClass`."""
 
-    # pytest looks at each attribute of a class when it collects: nothing may happen here.
+    # pytest reads every class attribute during collection: no side effects here.
     def __get__(self, test: GraphTestCase | None, owner: type) -> GraphCapture:
         return cast("GraphCapture", _LazyCapture(test))
 
@@ -67,23 +67,23 @@ class _GraphCaptureAttribute:
 class GraphTestCase(unittest.TestCase):
     """A test case whose tests capture graphs and compare them with stored ones.
 
-    A test is isolated from its first capture or watch on; tests without any run as ever. Stored
-    graphs need pytest; under `python -m unittest` `assertGraph` skips its test.
+    A test is isolated from its first capture or watch on; other tests run as usual. Stored graphs
+    need pytest; under `python -m unittest`, `assertGraph` skips its test.
     """
 
     graph_capture = _GraphCaptureAttribute()
     """As the fixture `graph_capture`."""
 
     torchgraph_run: PytestRun | None = None
-    """What pytest offers to the test; assigned by the plugin."""
+    """Pytest's services for the test; assigned by the plugin."""
     _torchgraph_stack: contextlib.ExitStack | None = None
     _torchgraph_isolated = False
     _torchgraph_frames = 0
     _torchgraph_parameters: tuple[str, ...] = ()
 
-    # Not setUp, which a class may override without calling this one.
+    # Not in setUp: a class may override it without calling super().
     def run(self, result: unittest.TestResult | None = None) -> unittest.TestResult | None:
-        """Run the test, and end its isolation afterwards, if it has one."""
+        """Run the test, then end its isolation, if any."""
         self._torchgraph_frames = _frames()
         with contextlib.ExitStack() as stack:
             self._torchgraph_stack = stack
@@ -96,7 +96,7 @@ class GraphTestCase(unittest.TestCase):
     @contextlib.contextmanager
     def subTest(self, msg: Any = None, **params: Any) -> Iterator[None]:
         """As `TestCase.subTest`; message and parameters are part of the names of stored graphs."""
-        # Not unittest's own record of them: old releases of pytest make it do nothing.
+        # Not unittest's own record of subtests: old releases of pytest disable it.
         before = self._torchgraph_parameters
         own = [msg] if isinstance(msg, str) else []
         words = [*own, *(f"{name}={value}" for name, value in params.items())]
@@ -117,14 +117,14 @@ class GraphTestCase(unittest.TestCase):
         """Compare with the stored graph, as `assert capture == graph_snapshot(...)`.
 
         Args:
-            capture: what `graph_snapshot` compares: a capture, ranks, a graph, a torch.fx graph.
-            name: tells several comparisons of one test apart.
+            capture: any argument of `graph_snapshot`: a capture, ranks, a graph, a torch.fx graph.
+            name: distinguishes several comparisons in one test.
             detail: "ops", "dataflow" (the default) or "full".
 
         Raises:
             AssertionError: if the graphs differ, or none is stored.
             unittest.SkipTest: without pytest.
-            ValueError: for a parameter of `subTest` whose text has an address, without a `name`.
+            ValueError: if a `subTest` parameter's text contains an address and no `name` is given.
         """
         __tracebackhide__ = True
         if self.torchgraph_run is None:
@@ -145,12 +145,12 @@ class GraphTestCase(unittest.TestCase):
         self.torchgraph_run.compare(capture, name, detail)
 
     def torchgraph_isolate(self) -> None:
-        """Isolate the rest of the test, at its first capture or watch."""
+        """Isolate the rest of the test, on its first capture or watch."""
         if self._torchgraph_isolated or self._torchgraph_stack is None:
             return
         self._torchgraph_isolated = True
-        # What this test compiled must stay: a watch afterwards would see it compile again, and
-        # find no recompilation where there is one.
+        # Keep the code that this test compiled: otherwise a later watch sees it compile again and
+        # misses a recompilation.
         fresh = _frames() == self._torchgraph_frames
         if self.torchgraph_run is not None:
             context = self.torchgraph_run.isolated(fresh)
@@ -166,7 +166,7 @@ class GraphTestCase(unittest.TestCase):
 
 
 def _frames() -> int:
-    """Return how many frames Dynamo compiled, 0 before it is imported; imports nothing."""
-    # Not by torch_private, whose import a test without captures would pay for.
+    """Return the number of frames that Dynamo compiled, 0 before its import; imports nothing."""
+    # Not through torch_private: its import would slow down tests without captures.
     counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", {})
     return int(counters["frames"].get("total", 0)) if "frames" in counters else 0

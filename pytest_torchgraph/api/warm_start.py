@@ -1,4 +1,4 @@
-"""`restart()`: a second compilation from the caches of the first, here or in new processes."""
+"""`restart()`: a second compilation with the caches of the first, here or in new processes."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class Half(NamedTuple):
     """One half of a restart.
 
     Attributes:
-        seconds: how long its calls took, with all that was compiled.
-        record: what torch.compile did.
+        seconds: duration of the calls, including compilation.
+        record: torch.compile's record.
     """
 
     seconds: float
@@ -49,7 +49,7 @@ class Restart:
     """The result of `restart`: what the second start found in the caches that the first one left.
 
     Attributes:
-        cold, warm: seconds of the first and of the second start. They prove nothing.
+        cold, warm: seconds of the first and the second start. Timings prove nothing.
         lookups: every lookup of the second start, in order.
     """
 
@@ -65,12 +65,12 @@ class Restart:
         """Assert that the second start took every graph from torch.compile's caches.
 
         Args:
-            max_misses: how many lookups may miss. A bypass is a miss.
-            allow: regular expressions that are searched in the `reason` of a miss, or parts of it
-                as they are; misses that match one are tolerated.
+            max_misses: maximum number of misses. A bypass is a miss.
+            allow: regular expressions, or literal parts, for tolerated misses, searched in their
+                `reason`.
 
         Raises:
-            AssertionError: with each miss, its reason and line; or if torch looked nothing up, with
+            AssertionError: with each miss, its reason and line; if torch looked nothing up, with
                 the cause; or if the first start was warm already.
         """
         __tracebackhide__ = True
@@ -93,23 +93,25 @@ def restart(
 ) -> Restart:
     """Compile a target with an empty cache directory, then again with what is in it.
 
-    The directory is a temporary one, deleted at the end. Before each half Dynamo is reset, and
-    inductor forgets what it keeps in memory; after each call the RNG state, `.grad`, buffers and
-    the tensors among the arguments are what they were.
+    The directory is temporary and deleted at the end. Before each half, Dynamo and inductor's
+    in-memory caches are reset. After each call, the RNG state, `.grad`, buffers and tensor
+    arguments are restored.
 
     Args:
-        target: a function or module. One that is compiled already keeps its own options.
-        *calls: the arguments of each call, at least one; see `steady`.
+        target: a function or module. A compiled target keeps its own options.
+        *calls: the arguments of each call, at least one call; see `steady`.
         via: "inductor", or `Inductor(...)` with the options of `torch.compile`.
-        backward, loss_fn: of each call, as in `capture`.
-        process: run each half in a new Python process. Target and arguments are pickled; numbers,
-            texts and flags among the settings of inductor and AOTAutograd are as in this process.
-            This process cannot be the first one: some parts of a key depend on what was imported.
+        backward, loss_fn: for each call, see `capture`.
+        process: run each half in a new Python process. Target and arguments are pickled. Inductor's
+            and AOTAutograd's settings that are numbers, strings or flags are copied from this
+            process. This process cannot be the first one: parts of a cache key depend on the
+            imported modules.
 
     Raises:
-        TypeError: as `steady`.
-        ValueError: for another `via`.
-        CaptureError: as `capture`; if the target cannot be pickled, with the attribute's path.
+        TypeError: see `steady`.
+        ValueError: if `via` is anything else.
+        CaptureError: see `capture`; also if the target cannot be pickled, with the attribute's
+            path.
     """
     need_torch()
     mechanism = Inductor() if via == "inductor" else via
@@ -131,11 +133,11 @@ def restart(
 
 
 class CallArguments(NamedTuple):
-    """The calls of a target, made once in either half.
+    """The calls of a target, executed once per half.
 
     Attributes:
-        target, arguments, loss_fn, backward: as given to `restart`.
-        mechanism: the options of `torch.compile`.
+        target, arguments, loss_fn, backward: arguments of `restart`.
+        mechanism: options of `torch.compile`.
     """
 
     target: Callable[..., Any]
@@ -145,7 +147,7 @@ class CallArguments(NamedTuple):
     backward: bool | None
 
     def run(self) -> Half:
-        """Compile the target from a fresh Dynamo, and make the calls."""
+        """Reset Dynamo, compile the target and execute the calls."""
         target, options = self.target, self.mechanism
         if not torch_private.is_compiled(target):
             target = torch.compile(
@@ -170,7 +172,7 @@ class CallArguments(NamedTuple):
 def own_cache_directory() -> Iterator[None]:
     """Give torch.compile an empty cache directory, and delete it afterwards.
 
-    torch's `fresh_cache` keeps the directory after an exception.
+    torch's `fresh_cache` does not delete the directory after an exception.
     """
     directory = tempfile.mkdtemp(prefix="torchgraph-restart-")
     torch_private.clear_memory_caches()
@@ -189,16 +191,17 @@ _IN, _OUT = "calls.pickle", "half.pickle"
 
 
 def write_calls(calls: CallArguments) -> Path:
-    """Write the calls into the restart's cache directory, with what the other process needs.
+    """Write the calls into the restart's cache directory, with the other process's inputs.
 
     Raises:
-        CaptureError: if they cannot be pickled, with the path of the attribute.
+        CaptureError: if the calls cannot be pickled, with the path of the attribute.
     """
     written = Path(os.environ["TORCHINDUCTOR_CACHE_DIR"], "torchgraph")
     written.mkdir()
     try:
         data = pickle.dumps(calls)
     except Exception as error:
+        # pickle's own error does not name the attribute.
         where = next(_unpicklable(calls.target, "target"), "")
         for number, call in enumerate(calls.arguments):
             where = where or next(_unpicklable(call, f"calls[{number}]"), "")
@@ -217,7 +220,7 @@ def run_in_process(written: Path) -> Half:
     """Run the calls in a new Python process.
 
     Raises:
-        CaptureError: if that fails, with the end of what it wrote.
+        CaptureError: if the process fails, with the end of its output.
     """
     ended = subprocess.run(
         [sys.executable, "-c", _CODE, str(written)],
@@ -234,7 +237,7 @@ def run_in_process(written: Path) -> Half:
 
 
 def main() -> None:
-    """Run the calls of the directory that the command line names."""
+    """Run the calls in the directory given on the command line."""
     written = Path(sys.argv[1])
     path, origins, settings, data = pickle.loads(written.joinpath(_IN).read_bytes())
     sys.path[:] = path
@@ -242,7 +245,7 @@ def main() -> None:
         _import(name, file)
     torch_private.put_plain_settings(settings)
     half = pickle.loads(data).run()
-    # Code objects and what guards saw stay here: the lookups are what is asked for.
+    # Code objects and guard values are not sent back: only the lookups are needed.
     record = replace(half.record, runs=Counter(), counters={}, callables=())
     for compiled in record.compiled:
         compiled.sights = ()
@@ -251,7 +254,7 @@ def main() -> None:
 
 
 def _modules_in(data: bytes) -> list[str]:
-    """The modules of the user's that a pickle names: a test module is in no package's path."""
+    """Return the user's modules that a pickle names: a test module is not in a package's path."""
     import pickletools
 
     texts = [str(argument) for _, argument, _ in pickletools.genops(data) if argument is not None]
@@ -264,7 +267,7 @@ def _file_of(name: str) -> str:
 
 
 def _import(name: str, file: str) -> None:
-    """Import a module by its name, or else from its file under that name."""
+    """Import a module by name, or from its file under that name."""
     import importlib
     import importlib.util
 
@@ -279,13 +282,13 @@ def _import(name: str, file: str) -> None:
         return
     module = importlib.util.module_from_spec(spec)
     if name == "__main__":
-        module.__name__ = "__restart__"  # its `if __name__ == "__main__":` is not for this process
+        module.__name__ = "__restart__"  # do not run its `if __name__ == "__main__":` block
     sys.modules[name] = module
     spec.loader.exec_module(module)
 
 
 def _unpicklable(value: Any, path: str, depth: int = 6) -> Iterator[str]:
-    """The paths of the innermost values that cannot be pickled."""
+    """Yield the paths of the innermost values that cannot be pickled."""
     try:
         pickle.dumps(value)
         return

@@ -1,6 +1,4 @@
-"""`watch()` and `steady()`: the graphs that a block compiles, and those that calls after a warm-up
-still compile.
-"""
+"""`watch()` and `steady()`: graphs compiled inside a block, or by calls after a warm-up."""
 
 from __future__ import annotations
 
@@ -24,13 +22,13 @@ from .result import Capture
 
 
 class Watch:
-    """A context manager that gives a `Capture` of everything that is compiled and run inside it.
+    """A context manager that returns a `Capture` of everything compiled and run inside it.
 
-    It can be entered again, and adds to the same capture then; watches can be nested.
+    A watch can be re-entered, which adds to the same capture, and watches can be nested.
 
     Args:
-        passive: whether a capture may be made inside, which it then does not record.
-        warmed_up: whether it is meant to see no first call: `steady` calls its target before.
+        passive: True allows captures inside, which the watch does not record.
+        warmed_up: True if first calls are not expected: `steady` calls its target beforehand.
     """
 
     def __init__(self, *, passive: bool = False, warmed_up: bool = False) -> None:
@@ -50,10 +48,10 @@ class Watch:
         self._last = None
         notify(self.capture)
 
-    if not TYPE_CHECKING:  # else every name would be one that type checkers accept
+    if not TYPE_CHECKING:  # otherwise type checkers accept every name
 
         def __getattr__(self, name: str) -> NoReturn:
-            """Say what to write where a watch is used as the capture that it gives."""
+            """Raise an error with the correct usage if the watch is used as its capture."""
             __tracebackhide__ = True
             if not name.startswith("_") and hasattr(Capture, name):
                 raise AttributeError(
@@ -66,7 +64,7 @@ class Watch:
         return f"<watch {'open' if self._recorder.is_open else 'closed'}>"
 
     def _read(self) -> Contents:
-        # While it is open, runs are counted without anybody being told of them.
+        # While the watch is open, the run counts change without notification: read again.
         if self._last is None or self._recorder.is_open:
             record = replace(record_of(self._recorder), warmed_up=self._warmed_up)
             last = None if self._last is None else self._last.record
@@ -78,10 +76,10 @@ class Watch:
 def watch() -> Watch:
     """Watch what the code inside compiles and runs, without touching it.
 
-    `with watch() as capture:` gives a `Capture` of every graph, graph break and recompilation, and
-    of how often each compiled graph ran; it can be read while the watch is open. Nothing is reset,
-    and no backend, cache, guard or counter changes: what was compiled before is seen to run, and
-    has no graph here. All threads are watched.
+    `with watch() as capture:` gives a `Capture` of every graph, graph break and recompilation, with
+    the run count of each compiled graph. The capture is readable while the watch is open. Nothing
+    is reset; backends, caches, guards and counters do not change. Runs of previously compiled code
+    are recorded, but its graphs are not. All threads are watched.
 
     Raises:
         UnsupportedTorchError: if torch is older than 2.9.
@@ -99,23 +97,23 @@ def steady(
 ) -> Capture:
     """Call a target that is compiled, and watch all calls but the first, which warms it up.
 
-    `steady(torch.compile(model), (x,), (x,)).assert_no_recompiles()` says that the second call
-    compiles nothing. Nothing is reset, and the target runs as it is; after each call the RNG state,
-    `.grad`, buffers and the tensors among the arguments are what they were.
+    `steady(torch.compile(model), (x,), (x,)).assert_no_recompiles()` asserts that the second call
+    compiles nothing. Nothing is reset, and the target runs unchanged. After each call the RNG
+    state, `.grad`, buffers and tensor arguments are restored.
 
     Args:
-        target: what is called; what it or its parts compile is watched.
-        *calls: the arguments of each call, at least two: a tuple of positional arguments, or a
-            pair of such a tuple and a dict of keyword arguments.
-        loss_fn, backward: of each call, as in `capture`.
+        target: the callable; everything that it or its parts compile is watched.
+        *calls: the arguments of each call, at least two calls: a tuple of positional arguments, or
+            a pair of a tuple and a dict of keyword arguments.
+        loss_fn, backward: for each call, see `capture`.
 
     Returns:
-        What the calls but the first compiled and ran, as `watch()` gives it.
+        The graphs and runs of all calls after the first, as `watch()` returns them.
 
     Raises:
-        TypeError: if the target is not callable, for fewer than two calls, and for a call that is
-            no tuple.
-        CaptureError: as `capture`, for a backward that cannot be run.
+        TypeError: if the target is not callable, there are fewer than two calls, or a call is not a
+            tuple.
+        CaptureError: if the backward cannot run, see `capture`.
     """
     if not callable(target):
         raise TypeError(f"the target must be callable, not {type(target).__name__}")
@@ -141,7 +139,7 @@ def _run(invocation: Invocation) -> None:
 
 
 def arguments_of(call: Any, number: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return positional and keyword arguments of a call as users write it."""
+    """Return the positional and keyword arguments of a call in the user's notation."""
     if not isinstance(call, tuple):
         raise TypeError(
             f"call {number} is no tuple of arguments but {type(call).__name__}: write (x,) for one "

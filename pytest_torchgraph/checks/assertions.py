@@ -1,6 +1,6 @@
-"""The assertions of a `Capture`, as users see them: arguments, and the errors that they raise.
+"""The assertions of a `Capture`: their arguments and the errors that they raise.
 
-Each is done by a function of the module beside this one that is about its subject.
+The other modules of this package implement them, one module per subject.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Assertions(OpChecks):
-    """The assertions on a capture. None passes where nothing was captured or compiled."""
+    """The assertions on a capture. All fail if nothing was captured or compiled."""
 
     def _to_check(self: Subject, allow: str | Sequence[str] | None = None) -> tuple[Graph, ...]:
         __tracebackhide__ = True
@@ -33,23 +33,22 @@ class Assertions(OpChecks):
         return self.device
 
     def assert_no_eager_ops(self: Subject, allow: Any = ()) -> None:
-        """Assert that no op ran eagerly, outside of every compiled graph.
+        """Assert that no op ran eagerly, outside every compiled graph.
 
-        What the autograd engine runs between compiled graphs does not count: zeros for an output
-        that nothing used, sums of gradients, the way back through an output that AOTAutograd made
-        a view of.
+        Ops that the autograd engine runs between compiled graphs are ignored: zeros for unused
+        outputs, sums of gradients, the backward of an output that AOTAutograd turned into a view.
 
         Args:
-            allow: what may run eagerly, one or several of: an op, as a pattern of
-                `assert_op_counts`; a file, as `"model.py"` or the end of its path; a line of it, as
-                `"model.py:31"`. What follows in the backward from an op that may is allowed, too.
+            allow: ops that may run eagerly, as one entry or several: an op, as a pattern of
+                `assert_op_counts`; a file, as `"model.py"` or the end of its path; a line, as
+                `"model.py:31"`. The backward ops of an allowed op are allowed, too.
 
         Raises:
             AssertionError: with each line, the ops that ran there, and the graph break or skipped
-                frame because of which they are in no compiled graph.
-            CaptureError: as `eager`; for a capture from a file that has no eager ops, because those
-                of earlier releases have none.
-            ValueError: for an op pattern that can match nothing, and for one that matches every op.
+                frame that kept them out of compiled graphs.
+            CaptureError: see `eager`; also for a capture from a file without eager ops, because
+                files of earlier releases have none.
+            ValueError: if an op pattern cannot match anything, or matches every op.
         """
         __tracebackhide__ = True
         eager.assert_no_eager_ops(self, allow)
@@ -62,21 +61,21 @@ class Assertions(OpChecks):
         *,
         allow: str | Sequence[str] = (),
     ) -> None:
-        """Assert how many graphs there are.
+        """Assert the number of graphs.
 
         Args:
-            forward: count of forward and inference graphs.
-            backward: count of backward graphs that ran.
-            total: count of all graphs. What is not given is not checked; with nothing given, one
+            forward: number of forward and inference graphs.
+            backward: number of backward graphs that ran.
+            total: number of all graphs. Omitted counts are not checked; without any count, one
                 forward and one backward are expected.
-            allow: regular expressions that are searched in `"kind: reason"` of each `EagerCall` of
-                a watch; calls that match one are tolerated.
+            allow: regular expressions for tolerated `EagerCall`s of a watch, searched in
+                `"kind: reason"`.
 
         Raises:
-            AssertionError: with the graphs that there are; or if a watch has none, with the cause,
-                but for `total=0` where compiled code ran; or with the calls that ran eagerly.
-            TypeError: where each count that is given allows any number, but for a watch, of which
-                that says that something was compiled.
+            AssertionError: with the graphs; if a watch has no graphs, with the cause, except for
+                `total=0` if compiled code ran; or with the calls that ran eagerly.
+            TypeError: if every given count allows any number. Not for a watch, for which that
+                asserts that something was compiled.
         """
         __tracebackhide__ = True
         if forward is None and backward is None and total is None:
@@ -87,25 +86,25 @@ class Assertions(OpChecks):
     def assert_kernel_count(
         self: Subject, n: Any = None, extern: Any = None, launches: Any = None
     ) -> None:
-        """Assert how many kernels inductor generated, and how often its code calls libraries.
+        """Assert the number of inductor's kernels, of their launches, and of library calls.
 
-        `assert_kernel_count(1, extern=0, launches=1)`: all of it is fused into one kernel, which is
-        launched once. Each graph counts once, however often it ran. What runs eagerly beside the
-        graphs is not in their code: `assert_no_eager_ops`.
+        `assert_kernel_count(1, extern=0, launches=1)` asserts that everything is fused into one
+        kernel that is launched once. Each graph counts once, regardless of its run count. Eager ops
+        beside the graphs are not in the generated code: see `assert_no_eager_ops`.
 
         Args:
-            n: count of generated kernels.
-            extern: count of calls of libraries: of whatever was not fused, see `Kernel`.
-            launches: how often generated kernels are launched, the same one several times included.
-                Each is an int, a `(min, max)` pair in which None is no limit, or a mapping of these
-                by device type.
+            n: number of generated kernels.
+            extern: number of library calls, for ops that were not fused; see `Kernel`.
+            launches: number of launches of generated kernels, including repeated launches. Each
+                argument is an int, a `(min, max)` pair with `None` for no limit, or a mapping of
+                these by device type.
 
         Raises:
-            AssertionError: with each kernel and library call, what it computes, and the modules and
-                lines of that where they are known; or if no graph was compiled, with the cause.
-            CaptureError: where no code was generated, as via "aot", or not for all graphs.
-            TypeError: with nothing to check.
-            ValueError: for a mapping without the capture's device.
+            AssertionError: with each kernel and library call, its ops, and their modules and lines
+                if known; or if no graph was compiled, with the cause.
+            CaptureError: if code was not generated for all graphs, for example via "aot".
+            TypeError: if there is nothing to check.
+            ValueError: if a mapping lacks the capture's device.
         """
         __tracebackhide__ = True
         if n is None and extern is None and launches is None:
@@ -121,26 +120,26 @@ class Assertions(OpChecks):
         unknown: str = "fail",
         recomputed_flops: Any = None,
     ) -> None:
-        """Assert that the step costs no more than this.
+        """Assert upper limits on the cost of the step.
 
         Args:
             flops: floating-point operations, by torch's formulas; see `Capture.flops`.
-            saved_bytes: what is kept for the backward; see `Capture.saved_bytes`.
-            peak_bytes: an estimate of the most bytes at one time; see `Capture.peak_bytes`. Each is
-                a whole number, as 1e9, the most; a `(min, max)` in which None is no limit; or a
+            saved_bytes: bytes saved for the backward; see `Capture.saved_bytes`.
+            peak_bytes: estimated peak memory in bytes; see `Capture.peak_bytes`. Each limit is a
+                whole number (1e9 is accepted), a `(min, max)` pair with `None` for no limit, or a
                 mapping of these by device type.
-            unknown: "fail", or "ignore" to count nothing for ops that do work and have no formula;
-                some op must have been counted.
-            recomputed_flops: those of what the backward computes again, as the others, or
-                `"10%"` of the forward's FLOPs; see `Capture.recomputed`.
+            unknown: "fail", or "ignore" to count nothing for working ops without a formula; at
+                least one op must have a formula.
+            recomputed_flops: FLOPs that the backward recomputes, in the same forms, or as `"10%"`
+                of the forward's FLOPs; see `Capture.recomputed`.
 
         Raises:
-            AssertionError: with what it costs, the modules that compute most, and the ops of which
-                most is kept, with their lines; or if no graph was compiled, with the cause.
-            CaptureError: where a figure is not known; and of a watch in which graphs broke, for
-                what runs between them is in none.
-            TypeError: with nothing to check.
-            ValueError: for another `unknown`, and a mapping without the capture's device.
+            AssertionError: with the costs, the modules with the most FLOPs, and the ops with the
+                most saved bytes, with their lines; or if no graph was compiled, with the cause.
+            CaptureError: if a cost is unknown; also for a watch with graph breaks, because the ops
+                between its graphs are not recorded.
+            TypeError: if there is nothing to check.
+            ValueError: if `unknown` is invalid, or a mapping lacks the capture's device.
         """
         __tracebackhide__ = True
         if unknown not in ("fail", "ignore"):
@@ -178,18 +177,18 @@ class Assertions(OpChecks):
         module: str | None = None,
         exact: bool = False,
     ) -> None:
-        """Assert how often the backward runs ops of the forward again; see `Capture.recomputed`.
+        """Assert how often the backward recomputes forward ops; see `Capture.recomputed`.
 
         Args:
-            expected: from an op to its count, as in `assert_op_counts`.
-            module: looks only at ops of this module, or below it: its path, or a glob.
-            exact: whether every op that is computed again must be matched by a pattern.
+            expected: maps ops to counts, as in `assert_op_counts`.
+            module: limits the check to ops in this module or its submodules: a path or a glob.
+            exact: True requires a pattern for every recomputed op.
 
         Raises:
-            AssertionError: with what is computed again, by what, with modules and lines.
+            AssertionError: with the recomputed ops, the causes, modules and lines.
             CaptureError: see `Capture.recomputed`.
-            TypeError: with nothing to check.
-            ValueError: for an op pattern that can match nothing, and for a module without any op.
+            TypeError: if there is nothing to check.
+            ValueError: if an op pattern cannot match anything, or a module has no op.
         """
         __tracebackhide__ = True
         from . import recomputation
@@ -200,17 +199,18 @@ class Assertions(OpChecks):
         recomputation.assert_recomputed(graphs, self.recomputed, expected, module, exact, device)
 
     def assert_not_recomputed(self: Subject, *ops: Any, module: str | None = None) -> None:
-        """Assert that the backward runs none of these ops of the forward again.
+        """Assert that the backward does not run these forward ops again.
 
         Args:
-            ops: patterns as in `assert_op_counts`; without any, all ops of `module`.
+            ops: patterns as in `assert_op_counts`; without patterns, all ops of `module`.
             module: see `assert_recomputed`.
 
         Raises:
-            AssertionError: with what is computed again, its share of the forward's FLOPs, by what,
-                modules and lines, and what is kept there; and if the forward runs none of the ops.
+            AssertionError: with the recomputed ops, their share of the forward's FLOPs, the causes,
+                modules and lines, and the values saved there; or if the forward runs none of the
+                ops.
             CaptureError, ValueError: see `assert_recomputed`.
-            TypeError: with neither an op nor a module.
+            TypeError: if neither an op nor a module is given.
         """
         __tracebackhide__ = True
         from . import recomputation
@@ -221,15 +221,15 @@ class Assertions(OpChecks):
         )
 
     def assert_saved(self: Subject, *ops: Any, module: str | None = None) -> None:
-        """Assert that every result of these ops is kept for the backward, itself or by a view.
+        """Assert that every result of these ops is saved for the backward, directly or as a view.
 
         Args:
-            ops, module: see `assert_not_recomputed`. Of an op with several results, those count
-                that anything uses.
+            ops, module: see `assert_not_recomputed`. For an op with several results, only used
+                results count.
 
         Raises:
-            AssertionError: with each result that is not kept; and if the forward runs none of the
-                ops, or all their results are views of inputs or parameters.
+            AssertionError: with each unsaved result; or if the forward runs none of the ops, or all
+                their results are views of inputs or parameters.
             CaptureError, TypeError, ValueError: see `assert_not_recomputed`.
         """
         __tracebackhide__ = True
@@ -241,17 +241,17 @@ class Assertions(OpChecks):
     def assert_not_saved(
         self: Subject, *ops: Any, module: str | None = None, max_bytes: int = 0
     ) -> None:
-        """Assert that results of these ops are not kept for the backward.
+        """Assert that results of these ops are not saved for the backward.
 
         Args:
             ops, module: see `assert_not_recomputed`.
-            max_bytes: how many bytes all of them together may keep.
+            max_bytes: maximum of the saved bytes of all results together.
 
         Raises:
-            AssertionError: with each result that is kept and its bytes; and if the forward runs
-                none of the ops.
-            CaptureError, TypeError, ValueError: see `assert_not_recomputed`; and for a size that is
-                a symbol.
+            AssertionError: with each saved result and its bytes; or if the forward runs none of the
+                ops.
+            CaptureError, TypeError, ValueError: see `assert_not_recomputed`; also for a symbolic
+                size.
         """
         __tracebackhide__ = True
         from . import recomputation
@@ -262,15 +262,15 @@ class Assertions(OpChecks):
     def assert_cacheable(self: Subject, allow: str | Sequence[str] = ()) -> None:
         """Assert that torch.compile's caches can serve every graph at the next start.
 
-        This compiles nothing: see `graph_capture.restart` for a second start.
+        The check compiles nothing. See `graph_capture.restart` for an actual second start.
 
         Args:
-            allow: regular expressions that are searched in `"op: reason"` of a `CacheBypass`, or
-                parts of it as they are; bypasses that match one are tolerated.
+            allow: regular expressions, or literal parts, for tolerated `CacheBypass`es, searched in
+                `"op: reason"`.
 
         Raises:
-            AssertionError: with each `CacheBypass`, its module, line and what helps; or if no graph
-                was compiled, or no cache was asked, with the cause.
+            AssertionError: with each `CacheBypass`, its module, line and remedy; or if no graph was
+                compiled, or no cache was consulted, with the cause.
             CaptureError: see `cache_bypasses`.
         """
         __tracebackhide__ = True
@@ -279,10 +279,10 @@ class Assertions(OpChecks):
         warm_start.assert_cacheable(self, self.cache_bypasses, allow)
 
     def assert_distinct_graphs(self: Subject, count: int) -> None:
-        """Assert how many of the graphs are not equal to one another.
+        """Assert the number of distinct graphs.
 
-        Where the blocks of a model are compiled one by one it is one for the forward, and one for
-        the backward, however many blocks there are.
+        If the blocks of a model are compiled separately, there is one distinct forward and one
+        distinct backward, for any number of blocks.
 
         Raises:
             AssertionError: with the groups of equal graphs and their inputs; or if no graph was
@@ -296,16 +296,16 @@ class Assertions(OpChecks):
         """Assert that blocks of a model compute the same; see `Capture.repeated`.
 
         Args:
-            glob: a glob of module paths, in which `*` is one component, as `"layers.*"`.
-            kinds: how many kinds of blocks there may be.
-            backward: compare the backward too. Sums of gradients that leave a block are left out:
+            glob: a glob of module paths in which `*` matches one component: `"layers.*"`.
+            kinds: maximum number of kinds of blocks.
+            backward: also compare the backward, without the sums of gradients that leave a block:
                 autograd adds them up in any of the blocks.
 
         Raises:
-            AssertionError: with the members of each kind, and how it differs from the most common
-                one.
-            CaptureError: see `Capture.repeated`; for `backward=True` without a backward.
-            TypeError, ValueError: see `Capture.repeated`; for `kinds` that is no positive int.
+            AssertionError: with the members of each kind, and its difference from the most common
+                kind.
+            CaptureError: see `Capture.repeated`; also for `backward=True` without a backward.
+            TypeError, ValueError: see `Capture.repeated`; also if `kinds` is not a positive int.
         """
         __tracebackhide__ = True
         from . import blocks
@@ -313,14 +313,14 @@ class Assertions(OpChecks):
         blocks.assert_repeated(self, self._split, glob, kinds, backward)
 
     def assert_shared(self: Subject, glob: str, bodies: int = 1) -> None:
-        """Assert that blocks share the bodies that `nested_compile_region` compiles.
+        """Assert that blocks share the subgraphs that `nested_compile_region` compiles.
 
         Args:
             glob: see `assert_repeated`.
-            bodies: how many bodies there may be.
+            bodies: maximum number of subgraphs.
 
         Raises:
-            AssertionError: with the calls of each body, and the blocks that are inlined.
+            AssertionError: with the calls of each subgraph, and the inlined blocks.
             CaptureError: unless the capture is via "dynamo", "aot", "inductor" or "export".
             TypeError, ValueError: see `assert_repeated`.
         """
@@ -332,19 +332,20 @@ class Assertions(OpChecks):
     def assert_compiled_once(
         self: Subject, glob: str, *, model: torch.nn.Module, kinds: int = 1
     ) -> None:
-        """Assert that few compilations serve all blocks of a model, as regional compilation does.
+        """Assert that few compilations serve all blocks of a model (regional compilation).
 
-        Each block has been given to torch.compile by itself: `block.compile()`.
+        Each block must have been compiled separately: `block.compile()`.
 
         Args:
-            glob: a glob of the paths in `model.named_modules()`; `*` is one component.
+            glob: a glob of the paths in `model.named_modules()`; `*` matches one component.
             model: the model, after it ran in the watch.
-            kinds: how many compilations there may be.
+            kinds: maximum number of compilations.
 
         Raises:
-            AssertionError: with the blocks that each compilation served, and the guard by which it
-                differs from those before; with the blocks that ran eagerly, or did not run.
-            CaptureError: for a capture that was not made by `watch()`.
+            AssertionError: with the blocks that each compilation served, and the guard that
+                separates it from earlier compilations; or with the blocks that ran eagerly or did
+                not run.
+            CaptureError: if the capture was not made by `watch()`.
             TypeError, ValueError: see `assert_repeated`.
         """
         __tracebackhide__ = True
@@ -353,26 +354,26 @@ class Assertions(OpChecks):
         regional.assert_compiled_once(self, glob, model, kinds)
 
     def assert_dynamic(self: Subject, name: str, *, dim: int | Sequence[int]) -> None:
-        """Assert that sizes of an input stayed symbols, in every forward graph that has it.
+        """Assert that sizes of an input are symbolic in every forward graph that has the input.
 
         Args:
-            name: of the input, as the target declares it.
-            dim: which dimension, or several; -1 is the last.
+            name: name of the input in the target's signature.
+            dim: one dimension or several; -1 is the last.
 
         Raises:
-            AssertionError: with each graph in which one is a number.
-            ValueError: where no forward graph has such an input, or it has no such dimension.
+            AssertionError: with each graph that has a constant size.
+            ValueError: if no forward graph has the input, or the input lacks the dimension.
         """
         __tracebackhide__ = True
         compilation.need_graphs(self)
         kernels.assert_sizes(self, name, dim, dynamic=True)
 
     def assert_static(self: Subject, name: str, *, dim: int | Sequence[int]) -> None:
-        """Assert that sizes of an input are numbers; see `assert_dynamic`.
+        """Assert that sizes of an input are constant; see `assert_dynamic`.
 
         Raises:
-            AssertionError: with each graph in which one is a symbol.
-            ValueError: as `assert_dynamic`.
+            AssertionError: with each graph that has a symbolic size.
+            ValueError: see `assert_dynamic`.
         """
         __tracebackhide__ = True
         compilation.need_graphs(self)
@@ -381,17 +382,17 @@ class Assertions(OpChecks):
     def assert_no_graph_breaks(
         self: Subject, allow: str | Sequence[str] = (), within: Any = None
     ) -> None:
-        """Assert that no graph broke off.
+        """Assert that there were no graph breaks.
 
         Args:
-            allow: regular expressions that are searched in `"kind: reason"`, or parts of it as they
-                are; breaks that match one are tolerated, and so is each `EagerCall` of a watch.
-            within: a path or an importable package, or several: breaks elsewhere are tolerated.
+            allow: regular expressions, or literal parts, for tolerated breaks and `EagerCall`s of a
+                watch, searched in `"kind: reason"`.
+            within: a path, an importable package, or several: breaks elsewhere are tolerated.
 
         Raises:
-            AssertionError: with each break, its line and its reason; or if no graph was compiled,
-                with the cause; or with the calls that ran eagerly, and that no break reports.
-            CaptureError: for a capture that did not go through torch.compile.
+            AssertionError: with each break, its line and its reason; if no graph was compiled, with
+                the cause; or with eager calls that no break reports.
+            CaptureError: if the capture did not go through torch.compile.
         """
         __tracebackhide__ = True
         compilation.assert_graph_breaks(self, 0, None, allow, within)
@@ -403,31 +404,31 @@ class Assertions(OpChecks):
         allow: str | Sequence[str] = (),
         within: Any = None,
     ) -> None:
-        """Assert how many distinct graph breaks there are; see `assert_no_graph_breaks`.
+        """Assert the number of distinct graph breaks; see `assert_no_graph_breaks`.
 
         Args:
             count: an int, a `(min, max)` pair, or a mapping of these by device type.
-            max: how many at most.
-            allow, within: breaks that are not counted, and eager calls that are tolerated.
+            max: the maximum number.
+            allow, within: breaks that do not count, and tolerated eager calls.
 
         Raises:
-            TypeError: with neither `count` nor `max`, and where they allow any number, but for a
-                watch, of which that says that something was compiled.
+            TypeError: if neither `count` nor `max` is given, or they allow any number. Any number
+                is valid for a watch, for which it asserts that something was compiled.
         """
         __tracebackhide__ = True
         compilation.assert_graph_breaks(self, count, max, allow, within)
 
     def assert_no_recompiles(self: Subject, *, allow: str | Sequence[str] = ()) -> None:
-        """Assert that nothing was compiled again.
+        """Assert that nothing was recompiled.
 
         Args:
-            allow: regular expressions that are searched in `"kind: reason"` of each `EagerCall` of
-                a watch; calls that match one are tolerated.
+            allow: regular expressions for tolerated `EagerCall`s of a watch, searched in
+                `"kind: reason"`.
 
         Raises:
-            AssertionError: with each recompilation and its reasons; or if nothing could have been
-                compiled again; or with the calls that ran eagerly.
-            CaptureError: for a capture that did not go through torch.compile.
+            AssertionError: with each recompilation and its reasons; if no recompilation was
+                possible; or with the calls that ran eagerly.
+            CaptureError: if the capture did not go through torch.compile.
         """
         __tracebackhide__ = True
         compilation.assert_recompiles(self, 0, None, allow)
@@ -439,92 +440,91 @@ class Assertions(OpChecks):
         *,
         allow: str | Sequence[str] = (),
     ) -> None:
-        """Assert how often something was compiled again. Reaching Dynamo's limit always fails.
+        """Assert the number of recompilations. Reaching Dynamo's limit always fails.
 
         Args:
             count: an int, a `(min, max)` pair, or a mapping of these by device type.
-            max: how often at most.
-            allow: eager calls that are tolerated; see `assert_no_recompiles`.
+            max: the maximum number.
+            allow: tolerated eager calls; see `assert_no_recompiles`.
 
         Raises:
             AssertionError, CaptureError: see `assert_no_recompiles`.
-            TypeError: with neither `count` nor `max`.
+            TypeError: if neither `count` nor `max` is given.
         """
         __tracebackhide__ = True
         compilation.assert_recompiles(self, count, max, allow)
 
     def assert_single_backward_graph(self: Subject) -> None:
-        """Assert that compiled autograd made the whole backward one graph, and that it ran.
+        """Assert that compiled autograd captured the whole backward as one graph, and that it ran.
 
-        That is: one capture, which gave one graph without a break in it.
+        There must be one capture, compiled to one graph without graph breaks.
 
         Raises:
-            AssertionError: with what was there instead, and the reason for each further capture.
-            CaptureError: for a capture that did not go through torch.compile.
+            AssertionError: with the actual graphs, and the reason for each additional capture.
+            CaptureError: if the capture did not go through torch.compile.
         """
         __tracebackhide__ = True
         compilation.assert_single_backward_graph(self)
 
     def assert_no_syncs(self: Subject, allow: str | Sequence[str] = ()) -> None:
-        """Assert that Python never waits for the device; see `syncs` for what is known.
+        """Assert that Python never waits for the device; see `syncs` for the limits of the record.
 
-        Of a watch this is about compiled code: what runs around that is not seen.
+        On a watch, only compiled code is checked.
 
         Args:
-            allow: regular expressions or literal parts, of `"file:line in function: code"` and, in
-                the next line, `"kind: op"`; places that match one are tolerated. What comes behind
-                a break from which Dynamo cannot resume is `"behind line N of file in function"`.
+            allow: regular expressions or literal parts for tolerated places, searched in
+                `"file:line in function: code"` and, on the next line, `"kind: op"`. Code after a
+                break from which Dynamo cannot resume is `"behind line N of file in function"`.
 
         Raises:
-            AssertionError: with each place, its code and why it waits, and the graph breaks at
-                which not all is known that ran; or if nothing was captured or compiled.
-            CaptureError: for a capture that cannot know.
+            AssertionError: with each place, its code and the cause of the wait, and the graph
+                breaks with an incomplete record; or if nothing was captured or compiled.
+            CaptureError: if the capture cannot record syncs.
         """
         __tracebackhide__ = True
         kernels.assert_no_syncs(self, allow)
 
     def assert_no_transfers(self: Subject, allow: str | Sequence[str] = ()) -> None:
-        """Assert that nothing is copied between devices; see `transfers` for what is known.
+        """Assert that nothing is copied between devices; see `transfers` for its limits.
 
         Args:
-            allow: regular expressions or literal parts, of `"file:line in function: code"` and, in
-                the next line, `"from cuda to cpu: op"`; places that match one are tolerated.
+            allow: regular expressions or literal parts for tolerated places, searched in
+                `"file:line in function: code"` and, on the next line, `"from cuda to cpu: op"`.
 
         Raises:
-            AssertionError: with each place, its code and the devices, and the graph breaks at
-                which not all is known that ran; or if nothing was captured or compiled.
-            CaptureError: for a capture that cannot know.
+            AssertionError: with each place, its code and the devices, and the graph breaks with an
+                incomplete record; or if nothing was captured or compiled.
+            CaptureError: if the capture cannot record transfers.
         """
         __tracebackhide__ = True
         kernels.assert_no_transfers(self, allow)
 
     def assert_matches_eager(self: Subject, rtol: Tolerance = None, atol: Tolerance = None) -> None:
-        """Assert that the captured run did what an eager run from the same state does.
+        """Assert that the captured run matches an eager run from the same state.
 
-        Compared are all leaves of the output (tensors within the tolerance, others by type and
-        `==`, containers by type), which tensors require grad, the gradients, and the values that
-        buffers and tensor arguments have after the call. NaN equals NaN in the same place, since a
-        masked row of a softmax is NaN. An infinity equals one of the same sign.
+        Compares all leaves of the output (tensors within the tolerance, others by type and `==`,
+        containers by type), which tensors require grad, the gradients, and the final values of
+        buffers and tensor arguments. NaN equals NaN in the same place, because a masked row of a
+        softmax is NaN. Infinities are equal if their signs are.
 
-        If something differs, the target runs eagerly a few times more, to find a cause that can be
-        proven: a custom op with hidden state or undeclared writes, a fake implementation with
-        another dtype, shape or strides than the op, `np.random` (torch.compile draws from torch's
-        generator), and Python values that change from call to call. Without any of these, code that
-        was compiled is judged against a run in float64; if the difference is rounding, the message
-        has the tolerance for it.
+        After a difference, the target runs eagerly a few more times to find a provable cause: a
+        custom op with hidden state or undeclared writes, a fake implementation whose dtype, shape
+        or strides differ from the op's, `np.random` (torch.compile draws from torch's generator),
+        and Python values that change between calls. If there is none, compiled code is compared
+        with a run in float64; if the difference is rounding, the message suggests a tolerance.
 
         Args:
             rtol, atol: tolerances: a number; a mapping by device type (`{"cpu": 0, "cuda": 1e-3}`),
-                by dtype (`{torch.bfloat16: 1e-2}`), or by device type and then dtype. None, and a
-                dtype that is not there, is what `torch.testing.assert_close` has for it.
+                by dtype (`{torch.bfloat16: 1e-2}`), or by device type and then dtype. `None` and
+                missing dtypes use the defaults of `torch.testing.assert_close`.
 
         Raises:
-            AssertionError: with the first thing that differs and its causes; "nothing compared" if
-                no floating-point output of either run is above `atol`, or no gradient; if a tensor
-                is NaN throughout, all gradients are zero or no output has an element.
-            CaptureError: for a capture without a run to compare with, or on the meta device; if a
-                parameter, buffer or argument has changed since the capture.
-            ValueError: for a mapping by device type without the capture's.
+            AssertionError: with the first difference and its causes; "nothing compared" if no
+                floating-point output of either run is above `atol`, or no gradient; if a tensor is
+                entirely NaN, all gradients are zero or no output has an element.
+            CaptureError: if the capture has no run for comparison, or is on the meta device; if a
+                parameter, buffer or argument changed after the capture.
+            ValueError: if a mapping by device type lacks the capture's.
         """
         __tracebackhide__ = True
         compilation.need_graphs(self)
@@ -533,23 +533,23 @@ class Assertions(OpChecks):
     def first_difference(
         self: Subject, rtol: Tolerance = None, atol: Tolerance = None
     ) -> Divergence | None:
-        """Find the first node at which the captured run differs from an eager run.
+        """Find the first node where the captured run differs from an eager run.
 
-        The step is captured again at the stages of the compiler, at most four times, to find the
-        stage that makes the difference. There the values of all nodes are compared with eager's;
-        each formula is computed from eager's values in float64. The values take 2 GiB at most, and
-        a replay as much again as the graphs that it runs.
+        The step is captured again at the compiler's stages, at most four times, to find the stage
+        that introduces the difference. At that stage the values of all nodes are compared with
+        eager values; each formula is computed from eager's values in float64. The values take at
+        most 2 GiB, and a replay takes as much again as the graphs that it runs.
 
         Args:
             rtol, atol: tolerances, as in `assert_matches_eager`.
 
         Returns:
-            The first difference, or how far it could be followed; `None` if all outputs, gradients
-            and buffers are within the tolerance.
+            The first difference, or the last stage that could be checked; `None` if all outputs,
+            gradients and buffers are within the tolerance.
 
         Raises:
-            CaptureError: for a capture via another mechanism than "aot", "inductor" and "dynamo";
-                and as `assert_matches_eager`.
+            CaptureError: if the mechanism is not "aot", "inductor" or "dynamo"; also see
+                `assert_matches_eager`.
         """
         compilation.need_graphs(self)
         return parity.first_difference(self, self._comparison, rtol, atol)

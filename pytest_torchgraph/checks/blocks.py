@@ -1,4 +1,4 @@
-"""Assertions on repeated blocks of a model: alike, and compiled as one body."""
+"""Assertions on repeated blocks of a model: equal, and compiled as one subgraph."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .subject import Subject
 
 MOST = 8
-"""How many blocks, or differences, a failure lists."""
+"""Maximum number of blocks, or differences, in a failure message."""
 _SHARING = ("dynamo", "aot", "inductor", "export")
 _INLINED = (
     "torch._dynamo.config.inline_single_use_invoke_subgraph (True by default) inlines a body that "
@@ -31,7 +31,7 @@ _INLINED = (
 
 
 def need_count(name: str, count: Any) -> None:
-    """Refuse a maximum that is no positive int."""
+    """Refuse a maximum that is not a positive int."""
     if isinstance(count, bool) or not isinstance(count, int):
         raise TypeError(f"{name}={count!r} is not an int")
     if count < 1:
@@ -76,7 +76,7 @@ def _size(kind: BlockKind) -> str:
 
 
 def _odd(group: Sequence[BlockKind], common: BlockKind) -> Iterator[str]:
-    """The lines of kinds that differ from the most common one in the same way."""
+    """Return lines for kinds that differ from the most common kind in the same way."""
     first = group[0]
     members = [member for kind in group for member in kind.members]
     assert first.diff is not None
@@ -92,7 +92,7 @@ def _odd(group: Sequence[BlockKind], common: BlockKind) -> Iterator[str]:
 
 
 def _values(kind: BlockKind, explained: BlockKind) -> Iterator[str]:
-    """The node of a kind that differs in each, as it is there."""
+    """Yield the kind's first member with its node that differs."""
     diff = kind.diff or explained.diff
     assert diff is not None
     finding = diff.findings[0]
@@ -102,7 +102,7 @@ def _values(kind: BlockKind, explained: BlockKind) -> Iterator[str]:
 
 
 def _explanation(kind: BlockKind) -> tuple[Any, ...]:
-    """The edits of a kind, without the values of constants and the number of the block."""
+    """Return the edits of a kind, without constants and block numbers."""
     assert kind.diff is not None
     block = kind.members[0]
     return tuple(_edit(finding, block) for finding in kind.diff.findings)
@@ -153,14 +153,14 @@ def assert_shared(capture: Subject, graphs: Sequence[Graph], glob: str, bodies: 
 
 
 def _called(graphs: Sequence[Graph], blocks: Sequence[str]) -> dict[str, list[tuple[int, str]]]:
-    """The bodies that each block calls, by graph and name; none for a block that is inlined."""
+    """Return the subgraphs that each block calls, by graph and name; empty for inlined blocks."""
     called: dict[str, list[tuple[int, str]]] = {}
     for number, graph in enumerate(graphs):
         for node in graph.nodes:
             if node.op != INVOKE:
                 continue
-            # A region around the block, as one function for all, is called in the block's module;
-            # one inside of it, in a module below.
+            # A region around the block (one function for all blocks) is called in its module;
+            # a region inside the block is called in a submodule.
             for block in (block for block in blocks if holds(block, node.module)):
                 called.setdefault(block, []).extend((number, name) for name in body_names(node))
     return called

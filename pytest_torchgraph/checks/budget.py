@@ -1,4 +1,4 @@
-"""The assertion that a step costs no more than it may."""
+"""The assertion of upper limits on the cost of a step."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..graph.model import Graph, Node, Source
 from ..words import counted
 
 MOST = 5
-"""How many modules, or ops, a failure lists."""
+"""Maximum number of modules, or ops, in a failure message."""
 
 _WHERE_MORE = "  print(capture.cost_table()) has every module, cost_table(depth=1) the large ones"
 
@@ -38,12 +38,12 @@ def assert_budget(
     """See `Capture.assert_budget`.
 
     Args:
-        graphs: the graphs, for what a failure lists.
-        asked: the limits that were given, by their names.
-        figures: what computes each figure.
-        device: the device type of the capture.
-        received: which inputs of compiled graphs other graphs made.
-        recomputed: what the backward computes again, for a limit on it.
+        graphs: the graphs, for the failure message.
+        asked: the given limits, by name.
+        figures: functions that compute each cost.
+        device: device type of the capture.
+        received: maps compiled-graph inputs to the graph that produced them.
+        recomputed: recomputed ops, for a limit on them.
     """
     __tracebackhide__ = True
     limits = {name: limit for name, limit in asked.items() if limit is not None}
@@ -90,7 +90,7 @@ def assert_budget(
 
 
 def _limits(limit: Any, device: str) -> tuple[int, int | None]:
-    """The least and the greatest value; an int alone is the greatest."""
+    """Return the minimum and the maximum; a single int is the maximum."""
     if isinstance(limit, Mapping):
         return bounds({name: _as_pair(value) for name, value in limit.items()}, device)
     return bounds(_as_pair(limit), device)
@@ -104,14 +104,14 @@ def _as_pair(limit: Any) -> Any:
 
 
 def _whole(value: Any) -> Any:
-    """An int for a float that is one: large limits are written as 1e9."""
+    """Convert an integral float to int, because large limits are written as 1e9."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _most_flops(graphs: Sequence[Graph]) -> Iterator[str]:
-    """The modules that compute most, and a line for all others: together they are the total.
+    """Return the modules with the most FLOPs, and a line for the rest, which add up to the total.
 
-    Layers that differ in a number alone and compute as much are one line.
+    Layers that differ only in a number and have equal FLOPs share a line.
     """
     alike: dict[tuple[str, int], list[str]] = {}
     every = by_module(graphs)
@@ -133,7 +133,7 @@ def _most_flops(graphs: Sequence[Graph]) -> Iterator[str]:
 
 
 def _most_flops_by_line(graphs: Sequence[Graph]) -> Iterator[str]:
-    """The same where no module is known, as in a watch: the ops, by the lines that they are on."""
+    """Return the same by source line of the ops, if modules are unknown, as in a watch."""
     sums: Counter[tuple[str, Source | None]] = Counter()
     for graph in graphs:
         for name, flops in flops_by_node(graph).items():
@@ -149,10 +149,10 @@ def _most_flops_by_line(graphs: Sequence[Graph]) -> Iterator[str]:
 
 
 def _most_saved(graphs: Sequence[Graph], received: Received) -> Iterator[str]:
-    """The ops whose results are most of what is kept for the backward, with modules and lines.
+    """Return the ops with the most saved bytes, with modules and lines.
 
-    An op of one line is one, in however many modules. Together with the last line, for all others,
-    they are the total. A peak is shown by what is kept, too.
+    An op on one source line is one entry, regardless of its modules. The last line sums up the
+    rest, so the lines add up to the total. A peak is explained by saved bytes, too.
     """
     found: dict[tuple[str, Source | None], list[Kept]] = {}
     for each in kept(graphs, received):
@@ -162,7 +162,7 @@ def _most_saved(graphs: Sequence[Graph], received: Received) -> Iterator[str]:
 
 
 def _most_recomputed(entries: Sequence[Recomputed]) -> Iterator[str]:
-    """The ops of which most is computed again, likewise."""
+    """Return the ops with the most recomputed FLOPs, in the same way."""
     found: dict[tuple[str, Source | None], list[Recomputed]] = {}
     for each in entries:
         if each.counts and each.cost.flops:
@@ -176,7 +176,7 @@ def _by_line(
     node_of: Callable[[_Entry], Node],
     word: str,
 ) -> Iterator[str]:
-    """The largest sums over an op of a line, with modules and the line; and one for all others."""
+    """Return the largest sums per op and source line, with modules and the line, and the rest."""
     sizes = {key: sum(map(size_of, same)) for key, same in found.items()}
     largest = sorted(sizes.items(), key=lambda item: -item[1])
     for (op, source), size in largest[:MOST]:

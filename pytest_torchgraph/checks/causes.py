@@ -1,6 +1,7 @@
-"""Causes of a difference from the eager run that can be proven by running eagerly again.
+"""Provable causes of a difference from the eager run.
 
-Nothing is compiled for them, and nothing of it runs unless a comparison fails.
+The causes are found by running eagerly again, without compiling, and only after a failed
+comparison.
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ from .rounding import Unequal
 from .subject import EagerComparison, Generators, PythonChange, StepResult
 
 _MOST = 6
-"""How many changed Python values are tried one by one."""
+"""Maximum number of changed Python values that are tried separately."""
 
 
 class Differ(Protocol):
-    """Compares two outcomes, bit by bit or within the tolerance of the check."""
+    """A comparison of two outcomes, bitwise or within the tolerance of the check."""
 
     def __call__(
         self, eager: StepResult, other: StepResult, *, exact: bool = True
     ) -> Unequal | None:
-        """Return the first difference, None if there is none."""
+        """Return the first difference, or `None`."""
         ...
 
 
@@ -44,10 +45,10 @@ class Causes:
     """The causes of a difference.
 
     Attributes:
-        lines: what a message says of them.
-        may_be_rounding: True if there is none, and code was compiled.
-        kind: what the first cause is, as in `Divergence`; "" without a cause.
-        op: the custom op of the first cause, "" if it is none.
+        lines: lines for the message.
+        may_be_rounding: True if no cause was found and code was compiled.
+        kind: kind of the first cause, as in `Divergence`; "" without a cause.
+        op: custom op of the first cause, "" if it is not an op.
     """
 
     lines: Sequence[str]
@@ -63,13 +64,13 @@ def causes_of(
     changed: Sequence[PythonChange],
     differ: Differ,
 ) -> Causes:
-    """Look for what makes a captured run differ.
+    """Return the causes that make a captured run differ.
 
     Args:
         comparison: the two runs.
-        expected: the outcome of the eager run.
-        outcome: that of the captured run.
-        changed: what changed in Python during the eager run.
+        expected: outcome of the eager run.
+        outcome: outcome of the captured run.
+        changed: Python values that changed during the eager run.
         differ: compares outcomes.
     """
     own = differ(expected, comparison.eager())
@@ -86,7 +87,7 @@ def causes_of(
 
 
 def _numpy(comparison: EagerComparison, expected: StepResult, outcome: StepResult) -> Iterator[str]:
-    """np.random: Dynamo draws it from torch's generator, so that numpy's stays where it was."""
+    """Detect np.random. Dynamo draws from torch's generator, so numpy's state did not change."""
     if not comparison.compiles or expected.numpy == outcome.numpy:
         return
     if torch_private.get("config").use_numpy_random_stream:
@@ -112,7 +113,7 @@ def _unlike_itself(
     differ: Differ,
     explained: bool,
 ) -> Iterator[str]:
-    """Two eager runs from one state that differ: Python values, if they are what does it."""
+    """Explain two eager runs that differ from the same state, by Python values if they cause it."""
     by = ""
     if own.eager is not None and own.captured is not None and own.eager.is_floating_point():
         size = float((own.eager.double() - own.captured.double()).abs().max())
@@ -146,7 +147,7 @@ def _unlike_itself(
 def _changed_since(
     comparison: EagerComparison, outcome: StepResult, differ: Differ
 ) -> Iterator[str]:
-    """Python values that are others than before the capture, if they make the difference."""
+    """Return Python values that changed since the capture, if they cause the difference."""
     changed = comparison.before.changes()
     if not changed:
         return
@@ -160,7 +161,7 @@ def _changed_since(
 def _with_former(
     comparison: EagerComparison, changed: Sequence[PythonChange], tracer: LineTracer | None = None
 ) -> StepResult:
-    """Run eagerly with the values that there were before; those of now are put back."""
+    """Run eagerly with the former Python values, then restore the current values."""
     now = [change.value() for change in changed]
     for change in changed:
         change.put(_copy(change.before))
@@ -174,7 +175,7 @@ def _with_former(
 
 
 def _copy(value: Any) -> Any:
-    with contextlib.suppress(Exception):  # something in it that cannot be copied
+    with contextlib.suppress(Exception):  # the value contains something that cannot be copied
         return copy.deepcopy(value) if not isinstance(value, torch.Tensor) else value
     return copy.copy(value)
 
@@ -182,7 +183,7 @@ def _copy(value: Any) -> Any:
 def _named(
     comparison: EagerComparison, changed: Sequence[PythonChange], tracer: LineTracer | None = None
 ) -> Iterator[str]:
-    """A line for each Python value that changed."""
+    """Return a line for each changed Python value."""
     probes = [change.mark for change in changed]
     lines = (
         _lines(comparison, probes)
@@ -194,17 +195,17 @@ def _named(
 
 
 def _lines(comparison: EagerComparison, probes: Sequence[Callable[[], Any]]) -> list[str]:
-    """Where the user's code changes each of these in an eager run, as a part of a sentence."""
+    """Return where the user's code changes each value in an eager run, as part of a sentence."""
     tracer = LineTracer(probes)
     comparison.inside(tracer.tracing)
     return [tracer.line(number) for number in range(len(probes))]
 
 
 class LineTracer:
-    """Looks at some values after each line of the user's code, while it traces.
+    """A tracer that checks some values after each line of the user's code.
 
     Args:
-        probes: each gives something that differs where the value does.
+        probes: functions whose results change when the traced value does.
     """
 
     def __init__(self, probes: Sequence[Callable[[], Any]]):
@@ -215,7 +216,7 @@ class LineTracer:
 
     @contextlib.contextmanager
     def tracing(self) -> Iterator[None]:
-        """Trace what runs inside, in this thread. A debugger's or coverage's tracer waits."""
+        """Trace this thread inside the context. A debugger's or coverage's tracer is suspended."""
         self._marks = [probe() for probe in self._probes]
         before = sys.gettrace()
         sys.settrace(self._enter)
@@ -226,7 +227,7 @@ class LineTracer:
             self._look()
 
     def line(self, number: int) -> str:
-        """Where a value changed first, as a part of a sentence; "" if that is not known."""
+        """Return the line of a value's first change, as part of a sentence; "" if unknown."""
         line = self._found.get(number)
         return "" if line is None else f", at {described(line)}"
 
@@ -240,7 +241,7 @@ class LineTracer:
     def _step(self, frame: FrameType, event: str, _arg: Any) -> Any:
         self._look()
         caller: FrameType | None = frame
-        if event == "return":  # the line of the caller goes on
+        if event == "return":  # the caller continues in the middle of its line
             caller = frame.f_back
             while caller is not None and not is_user_file(caller.f_code.co_filename):
                 caller = caller.f_back
@@ -258,22 +259,23 @@ class LineTracer:
 
 
 _TORCHS = KNOWN_NAMESPACES | {"prim", "profiler", "quantized", "mkldnn", "torchgraph"}
-"""Namespaces of ops that torch itself answers for."""
+"""Namespaces of torch's own ops."""
 
 
 class OpProbe(torch_private.TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Looks at each custom op that runs inside.
+    """A probe of each custom op that runs inside.
 
-    An op may write to an argument that its schema does not declare, give another result when it is
-    called again with the same arguments, and have a fake implementation with other results.
+    Detects ops that write to an argument without declaring it in the schema, return a different
+    result when called again with the same arguments, or have a fake implementation whose results
+    differ.
 
     Args:
-        generators: gives the state of the random number generators.
+        generators: returns the state of the random number generators.
         stateful: also call each op again.
         fakes: also compare with the fake implementations.
 
     Attributes:
-        found: for a sentence on each thing that is wrong, with the user's line, its kind and op.
+        found: maps a sentence about each defect, with the user's line, to its kind and op.
     """
 
     def __init__(self, generators: Callable[[], Generators], *, stateful: bool, fakes: bool):
@@ -285,7 +287,7 @@ class OpProbe(torch_private.TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
-        """Without this Dynamo would never again compile a frame that ran under the mode."""
+        """Return True: otherwise Dynamo never again compiles a frame that ran under the mode."""
         return True
 
     def __torch_dispatch__(
@@ -349,7 +351,7 @@ class OpProbe(torch_private.TorchDispatchMode):  # type: ignore[no-untyped-call]
             args, kwargs = pytree.tree_map_only(torch.Tensor, mode.from_tensor, before)
             with mode:
                 fake = func(*args, **kwargs)
-        except Exception:  # there is none, or its sizes depend on data
+        except Exception:  # no fake implementation, or data-dependent sizes
             return
         for claimed, real in zip(_tensors(fake), _tensors(output), strict=False):
             for what, left, right in _forms(claimed, real):
@@ -402,7 +404,7 @@ def _equal_but_for_nan(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 def _forms(fake: torch.Tensor, real: torch.Tensor) -> Iterator[tuple[str, Any, Any]]:
-    """What a fake result has in another way than the real one."""
+    """Return the properties of a fake result that differ from the real result."""
     if fake.dtype != real.dtype:
         yield "dtype", fake.dtype, real.dtype
     if fake.device.type != real.device.type:
@@ -410,11 +412,11 @@ def _forms(fake: torch.Tensor, real: torch.Tensor) -> Iterator[tuple[str, Any, A
     if fake.layout is not torch.strided or real.layout is not torch.strided:
         return
     if not all(isinstance(size, int) for size in (*fake.shape, *fake.stride())):
-        return  # a size that depends on data
+        return  # data-dependent size
     if fake.shape != real.shape:
         yield "shape", tuple(fake.shape), tuple(real.shape)
         return
-    pairs = [  # the stride of a dimension with one element is of no consequence
+    pairs = [  # strides of dimensions of size 1 are irrelevant
         pair
         for size, *pair in zip(real.shape, fake.stride(), real.stride(), strict=True)
         if size > 1

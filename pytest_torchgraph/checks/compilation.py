@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class UnexpectedBreaks(Failure):
-    """Graph breaks where none should be.
+    """Unexpected graph breaks.
 
     Attributes:
-        capture: what was watched or captured.
+        capture: the checked capture.
     """
 
     capture: Subject
@@ -41,13 +41,13 @@ class UnexpectedBreaks(Failure):
 def need_graphs(
     capture: Subject, *, allow: str | Sequence[str] | None = None, unreported: bool = False
 ) -> None:
-    """Fail where a watch has no graph, or where code ran eagerly that should be compiled.
+    """Fail if a watch has no graph, or if code ran eagerly that should be compiled.
 
     Args:
-        capture: what is checked; anything but a watch passes.
-        allow: regular expressions for eager calls that are tolerated, searched in `"kind: reason"`;
-            `None` for a check without that argument.
-        unreported: leave out frames that Dynamo gave up, because they are among the graph breaks.
+        capture: the checked capture; everything except a watch passes.
+        allow: regular expressions for tolerated eager calls, searched in `"kind: reason"`; `None`
+            for checks without this argument.
+        unreported: ignore frames that Dynamo abandoned, because they are among the graph breaks.
 
     Raises:
         AssertionError: with the cause.
@@ -63,10 +63,10 @@ def need_graphs(
 
 
 def need_device(capture: Subject) -> None:
-    """Fail where the test runs for a device, and no compiled graph has a tensor on it.
+    """Fail if the test is parametrized for a device and no compiled graph has a tensor on it.
 
     Raises:
-        AssertionError: with the devices that there are.
+        AssertionError: with the devices of the graphs.
     """
     __tracebackhide__ = True
     expected, present = devices.expected_device(), device_types(capture.graphs)
@@ -78,11 +78,11 @@ def need_device(capture: Subject) -> None:
 
 
 def need_counted(capture: Subject, total: Any, allow: str | Sequence[str]) -> None:
-    """Do as `need_graphs`, but where no graph is expected, accept that compiled code ran.
+    """Act like `need_graphs`, but accept runs of compiled code if no graph is expected.
 
     Args:
-        capture: what is checked.
-        total: the number of graphs that is expected, as `assert_graph_count` takes it.
+        capture: the checked capture.
+        total: the expected number of graphs, as in `assert_graph_count`.
         allow: see `need_graphs`.
 
     Raises:
@@ -102,10 +102,10 @@ def need_compiled(
     allow: str | Sequence[str] | None = None,
     unreported: bool = False,
 ) -> None:
-    """Fail where code ran eagerly that should be compiled; see `need_graphs`.
+    """Fail if code ran eagerly that should be compiled; see `need_graphs`.
 
     Raises:
-        AssertionError: with the cause for each.
+        AssertionError: with the cause of each eager call.
     """
     __tracebackhide__ = True
     uncompiled = what_ran_uncompiled(record, allow=allow or (), unreported=unreported)
@@ -137,7 +137,7 @@ def assert_graph_breaks(
     __tracebackhide__ = True
     low, high = _limits(capture, count, most, "assert_graph_breaks")
     record = capture.record("graph breaks")
-    if capture.watched is None:  # of a watch any number says that something was compiled
+    if capture.watched is None:  # for a watch, any number asserts that something was compiled
         need_a_limit("assert_graph_breaks", [(low, high)])
     counted = counted_breaks(record, allow, within)
     wrong = len(counted) < low or (high is not None and len(counted) > high)
@@ -151,7 +151,7 @@ def assert_graph_breaks(
 
 
 def need_code_within(record: WatchRecord, within: Any) -> None:
-    """Fail where none of the code that was compiled is in `within`.
+    """Fail if no compiled code is in `within`.
 
     Raises:
         AssertionError: with the files that were compiled.
@@ -170,7 +170,7 @@ def need_code_within(record: WatchRecord, within: Any) -> None:
 def counted_breaks(
     record: WatchRecord, allow: str | Sequence[str] = (), within: Any = None
 ) -> list[GraphBreak]:
-    """The graph breaks in `within` that `allow` does not match."""
+    """Return the graph breaks in `within` that `allow` does not match."""
     allowed = patterns(allow)
     is_within("", within)
     return [
@@ -181,11 +181,11 @@ def counted_breaks(
 
 
 def breaks_in_words(counted: list[GraphBreak], low: int, high: int | None, there: int) -> str:
-    """The message where the number of graph breaks is wrong, with each of them.
+    """Return the message for a wrong number of graph breaks, with each break.
 
     Args:
         counted: the breaks that count.
-        low, high: the number expected, `high` is None for no limit.
+        low, high: the expected number; `high` is `None` for no limit.
         there: the number of all breaks.
     """
     tolerated = there - len(counted)
@@ -197,7 +197,7 @@ def breaks_in_words(counted: list[GraphBreak], low: int, high: int | None, there
 
 
 def is_inside(each: Recompile, within: Any) -> bool:
-    """Whether a recompilation is of code in `within`. That of a backward is of all code."""
+    """Return True if a recompilation is in `within`. A backward's belongs to all code."""
     return not each.path or is_within(each.path, within)
 
 
@@ -235,7 +235,7 @@ def assert_recompiles(capture: Subject, count: Any, most: Any, allow: str | Sequ
 
 
 def recompiles_in_words(recompiles: Sequence[Recompile], low: int, high: int | None) -> str:
-    """The message where the number of recompilations is wrong, with each of them."""
+    """Return the message for a wrong number of recompilations, with each of them."""
     head = f"recompilations: expected {format_bounds(low, high)}, found {len(recompiles)}"
     limit = [each for each in recompiles if each.limit_hit]
     if limit:
@@ -270,7 +270,7 @@ def assert_single_backward_graph(capture: Subject) -> None:
 
 
 def _capture_problems(record: WatchRecord, captures: Sequence[Compilation]) -> Iterator[str]:
-    """The messages where compiled autograd did not capture exactly one backward."""
+    """Return the messages if compiled autograd did not capture exactly one backward."""
     if len(captures) > 1:
         yield f"compiled autograd captured the backward {len(captures)} times, not once:"
         again = [each for each in record.recompiles if each.function == "backward"]
@@ -296,7 +296,7 @@ def _capture_problems(record: WatchRecord, captures: Sequence[Compilation]) -> I
 def _backward_problems(
     capture: Subject, record: WatchRecord, captures: Sequence[Compilation]
 ) -> Iterator[str]:
-    """The messages where Dynamo did not compile each captured backward as one graph."""
+    """Return the messages if Dynamo did not compile each captured backward as one graph."""
     inner = [
         each
         for each in record.compiled
@@ -328,7 +328,7 @@ def _limits(capture: Subject, count: Any, most: Any, name: str) -> tuple[int, in
 
 
 def _device(capture: Subject) -> str:
-    """The device type by which counts are chosen: that of the graphs, else that of the test."""
+    """Return the device type that selects counts: the graphs', else the test's."""
     expected = None if capture.graphs else devices.expected_device()
     return device_of(capture.graphs, capture.device or expected)
 
@@ -346,7 +346,7 @@ def assert_graph_count(capture: Subject, forward: Any, backward: Any, total: Any
         )
         if expected is not None
     ]
-    if capture.watched is None:  # of a watch any number says that something was compiled
+    if capture.watched is None:  # for a watch, any number asserts that something was compiled
         need_a_limit("assert_graph_count", [(low, high) for _, low, high, _ in asked])
     wrong: list[str] = []
     for word, low, high, graphs in asked:

@@ -1,8 +1,7 @@
-"""The assertion that no op ran eagerly, and the evidence of why nothing, or not everything, was
-compiled.
+"""The assertion that no op ran eagerly, and the reasons why nothing was compiled.
 
-A check on what a watch saw holds only if there was something to check. The functions here give the
-causes why there was not, in words; "" or an empty list means that there was.
+A check on a watch is vacuous if there was nothing to check. The functions here return the causes
+in words; "" or an empty list means that there was something to check.
 """
 
 from __future__ import annotations
@@ -54,10 +53,10 @@ def assert_no_eager_ops(capture: Subject, allow: Any) -> None:
 
 
 def _pattern(allowed: Any) -> Callable[[EagerOp], bool]:
-    """The test for one entry of `allow`.
+    """Return the predicate for an entry of `allow`.
 
     Raises:
-        ValueError: for an op pattern that can match no eager op.
+        ValueError: if an op pattern cannot match any eager op.
     """
     place = _FILE.match(allowed) if isinstance(allowed, str) else None
     if place is not None:
@@ -78,7 +77,7 @@ def _pattern(allowed: Any) -> Callable[[EagerOp], bool]:
 
 
 def _refuse_everything(allow: Sequence[Any]) -> None:
-    """Refuse op patterns that together match most ops of torch, as `"aten.*"` does.
+    """Refuse op patterns that together match most ops of torch, for example `"aten.*"`.
 
     Raises:
         ValueError: if more than half of the ops that an eager run can dispatch are allowed.
@@ -92,7 +91,7 @@ def _refuse_everything(allow: Sequence[Any]) -> None:
 
 
 def _lines(found: Sequence[EagerOp], graphs: Sequence[Graph]) -> list[str]:
-    """The ops by graph and line, with the causes."""
+    """Return the ops by graph and line, with the causes."""
     by_name = {graph.name: graph for graph in graphs}
     places: dict[tuple[str, GraphBreak | None, str, str], list[str]] = {}
     for op in found:
@@ -126,21 +125,21 @@ def _cause(cause: GraphBreak | None) -> list[str]:
 
 
 def _nodes(found: Sequence[EagerOp], graphs: Sequence[Graph]) -> list[Node]:
-    """The nodes that stand for ops."""
+    """Return the nodes of these op calls."""
     wanted = {(op.graph, op.op) for op in found}
     return [node for graph in graphs for node in graph.nodes if (graph.name, node.op) in wanted]
 
 
 def switched_off(setting: str) -> str:
-    """The cause where a setting keeps all code from being compiled."""
+    """Return the cause if a setting disables all compilation."""
     return f"torch.compile is switched off by {setting}"
 
 
 def why_no_graph(record: WatchRecord) -> str:
-    """Why a watch has no graph: a line for each cause.
+    """Explain why a watch has no graph, one line per cause.
 
     Args:
-        record: what the watch saw.
+        record: the record of the watch.
     """
     about = f" for {record.part}" if record.part else ""
     if not record.opened:
@@ -188,12 +187,12 @@ def why_no_graph(record: WatchRecord) -> str:
 def what_ran_uncompiled(
     record: WatchRecord, *, allow: str | Sequence[str] = (), unreported: bool = False
 ) -> list[EagerCall]:
-    """The calls of compiled callables that ran eagerly, though other code ran compiled.
+    """Return the calls of compiled callables that ran eagerly although other code ran compiled.
 
     Args:
-        record: what the watch saw.
-        allow: regular expressions, searched in `"kind: reason"` of a call: it is left out.
-        unreported: leave out frames that are among the graph breaks.
+        record: the record of the watch.
+        allow: regular expressions for calls to omit, searched in `"kind: reason"`.
+        unreported: omit frames that are among the graph breaks.
     """
     reported = {
         (each.function, each.file, each.line)
@@ -212,10 +211,10 @@ def what_ran_uncompiled(
 
 
 def why_no_recompile_possible(record: WatchRecord) -> str:
-    """Why no recompilation could have happened: no compiled code was called again.
+    """Explain why no recompilation was possible: no compiled code was called again.
 
     Args:
-        record: what the watch saw.
+        record: the record of the watch.
     """
     again = [frame for frame, count in record.frames.items() if count > 1]
     tried = [each for each in record.compiled if each.is_recompilation]

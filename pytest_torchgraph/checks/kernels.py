@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 MOST = 4
-"""How many ops, modules and lines a failure lists for one kernel."""
+"""Maximum number of ops, modules and lines per kernel in a failure message."""
 MOST_LISTED = 12
-"""How many kernels and library calls a failure lists."""
+"""Maximum number of kernels and library calls in a failure message."""
 
 
 def assert_kernel_count(capture: Subject, n: Any, extern: Any, launches: Any) -> None:
@@ -53,7 +53,7 @@ def assert_kernel_count(capture: Subject, n: Any, extern: Any, launches: Any) ->
 
 
 def _listed(kernels: Sequence[Kernel]) -> Iterator[str]:
-    """What was launched, the same library call of one graph once, and no more than fits."""
+    """Return the launched kernels, equal library calls of a graph once, up to the maximum."""
     groups: dict[tuple[str, ...], list[Kernel]] = {}
     for each in kernels:
         groups.setdefault((each.graph, each.name, each.device), []).append(each)
@@ -67,10 +67,10 @@ def _listed(kernels: Sequence[Kernel]) -> Iterator[str]:
 
 
 def described(kernels: Sequence[Kernel]) -> Iterator[str]:
-    """A kernel or library call in words, with what it computes and where that is written.
+    """Describe a kernel or library call, with its ops and their source lines.
 
     Args:
-        kernels: its calls in the code.
+        kernels: the calls of this kernel in the code.
     """
     first, launches = kernels[0], sum(each.launches for each in kernels)
     word = "library call" if first.is_extern else f"{first.kind} kernel"
@@ -117,10 +117,10 @@ def assert_sizes(capture: Subject, name: str, dim: int | Sequence[int], *, dynam
 
 
 def _inputs(graphs: Sequence[Graph], name: str) -> list[tuple[Graph, Node]]:
-    """The inputs of this name.
+    """Return the inputs with this name.
 
     Raises:
-        ValueError: where no graph has one.
+        ValueError: if no graph has the input.
     """
     found = [(graph, node) for graph in graphs for node in graph.inputs if node.name == name]
     if not found:

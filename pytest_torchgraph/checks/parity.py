@@ -1,4 +1,4 @@
-"""A captured run beside an eager one: outputs, gradients, and what both leave behind."""
+"""Comparison of a captured run with an eager run: outputs, gradients and final state."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from .subject import Subject
 
 _SEARCHED = ("aot", "inductor", "dynamo")
-"""Mechanisms whose stages can be captured one by one."""
+"""Mechanisms whose stages can be captured separately."""
 _SINGLE = (type, enum.Enum, torch.dtype, torch.layout, torch.memory_format)
-"""Kinds of which there is one object for each value; of others two are never equal by identity."""
+"""Types with one object per value. Objects of other types are never equal by identity."""
 _ABSENT: Any = type("Absent", (), {"__repr__": lambda _: "nothing"})()
 
 
@@ -139,7 +139,7 @@ class _Compared:
 
 
 def _picture(divergence: Divergence) -> UnexpectedOps | None:
-    """The picture of a divergence: its graph, with the nodes marked."""
+    """Return the picture of a divergence: its graph with marked nodes."""
     if divergence.drawn is None or not divergence.nodes:
         return None
     return UnexpectedOps((divergence.drawn,), divergence.nodes, "first difference")
@@ -168,10 +168,10 @@ def _refuse_small(
     rtol: Tolerance,
     atol: Tolerance,
 ) -> None:
-    """Refuse values that zeros would agree with just as well.
+    """Refuse values so small that zeros would match them.
 
     Raises:
-        AssertionError: if no value of a floating-point tensor of both runs is above its tolerance.
+        AssertionError: if no floating-point value of both runs exceeds its tolerance.
     """
     floats = [
         (name, tensor)
@@ -182,7 +182,7 @@ def _refuse_small(
     largest, at, limit = 0.0, "", 0.0
     for name, tensor in floats:
         size, allowed = _largest(tensor), absolute(rtol, atol, tensor)
-        if not size <= allowed:  # NaN is no small value
+        if not size <= allowed:  # True for NaN, unlike `size > allowed`
             return
         if size >= largest:
             largest, at, limit = size, name, allowed
@@ -217,7 +217,9 @@ def _dense(tensor: torch.Tensor) -> torch.Tensor:
 def difference(
     eager: StepResult, captured: StepResult, rtol: Tolerance, atol: Tolerance
 ) -> Unequal | None:
-    """The first thing that differs; None where all is the same, tensors within the tolerance.
+    """Return the first difference: tensors outside the tolerance, or anything else not equal.
+
+    Returns `None` if there is no difference.
 
     Raises:
         CaptureError: for tensors on the meta device.
@@ -232,7 +234,7 @@ def difference(
 
 
 def _of_structure(eager: StepResult, captured: StepResult) -> Unequal | None:
-    """A container or a leaf of another type, else one that is missing."""
+    """Return a container or leaf of another type, else a missing one."""
     left, right = _types(captured), _types(eager)
     for path, kind in left.items():
         other = right.get(path, kind)
@@ -248,7 +250,7 @@ def _of_structure(eager: StepResult, captured: StepResult) -> Unequal | None:
 
 
 def _types(outcome: StepResult) -> dict[str, type]:
-    """The type of all leaves and containers of an output, by path."""
+    """Return the types of all leaves and containers of an output, by path."""
     return {
         **dict.fromkeys(outcome.outputs, torch.Tensor),
         **{path: type(value) for path, value in outcome.others.items()},
@@ -257,7 +259,7 @@ def _types(outcome: StepResult) -> dict[str, type]:
 
 
 def _full_name(kind: type) -> str:
-    """The name of a type; one that a function makes is another object in each run."""
+    """Return the name of a type. A type defined in a function is a new object in each run."""
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
@@ -269,7 +271,7 @@ def _named(kind: type) -> str:
 
 
 def _of_values(eager: StepResult, captured: StepResult) -> Unequal | None:
-    """A leaf that is no tensor, or a tensor that requires grad in one run alone."""
+    """Return a differing non-tensor leaf, or a tensor that requires grad in only one run."""
     for path, value in captured.others.items():
         expected = eager.others.get(path, _ABSENT)
         if not _is_same(value, expected):
@@ -300,7 +302,7 @@ def _is_same(a: Any, b: Any) -> bool:
         return bool(b != b)
     try:
         return bool(a == b)
-    except Exception:  # of several values at once, as an array of objects
+    except Exception:  # `==` returned several values, for example for an object array
         return repr(a) == repr(b)
 
 

@@ -1,4 +1,4 @@
-"""Assertions on what a backward computes again, and on what a forward keeps for it."""
+"""Assertions on the recomputed ops of a backward and the saved values of a forward."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ..ops.patterns import pattern_name
 from ..words import amount, counted
 
 MOST = 8
-"""How many places a failure lists."""
+"""Maximum number of places in a failure message."""
 
 _BY = {
     "checkpoint": "a checkpoint",
@@ -56,7 +56,7 @@ def assert_recomputed(
     there = _chosen(graphs, entries, module)
     wrong: list[str] = []
     for op, (low, high) in limits.items():
-        _calls(graphs, op)  # refuses a pattern that could match nothing
+        _calls(graphs, op)  # raises for patterns that cannot match anything
         found = [each for each in there if matches(each.op, pattern_name(op))]
         count = _times(found)
         if count < low or (high is not None and count > high):
@@ -163,10 +163,10 @@ def assert_not_saved(
 
 
 def flops_of(entries: Iterable[Recomputed]) -> int:
-    """The FLOPs of all that is computed again, without autograd's formulas.
+    """Return the FLOPs of all recomputed ops, without autograd's formulas.
 
     Raises:
-        CaptureError: if those of an op are not known.
+        CaptureError: if the FLOPs of an op are unknown.
     """
     found = 0
     for each in entries:
@@ -181,11 +181,11 @@ def flops_of(entries: Iterable[Recomputed]) -> int:
 
 
 def limit_in_flops(limit: Any, graphs: Sequence[Graph]) -> Any:
-    """A limit in which a percentage, as `"10%"`, is that share of the forward's FLOPs.
+    """Convert a limit to FLOPs; a percentage such as `"10%"` is a share of the forward's FLOPs.
 
     Raises:
-        AssertionError: for a share of nothing.
-        ValueError: for a text that is no percentage.
+        AssertionError: if the forward has no FLOPs.
+        ValueError: if a text is not a percentage.
     """
     __tracebackhide__ = True
     if isinstance(limit, tuple | list):
@@ -223,7 +223,7 @@ def _of_forward(graphs: Sequence[Graph]) -> int:
 def _chosen(
     graphs: Sequence[Graph], entries: Sequence[Recomputed], module: str | None
 ) -> list[Recomputed]:
-    """The entries that count, of a module."""
+    """Return the entries of a module that count."""
     chosen = selection(_forwards(graphs), None, module)
     return [
         each
@@ -238,12 +238,12 @@ def _need_ops(name: str, ops: Sequence[Any], module: str | None) -> None:
 
 
 def _calls(graphs: Sequence[Graph], op: Any, module: str | None = None) -> list[OpCall]:
-    """The calls of the forward whose op matches a pattern.
+    """Return the forward calls whose op matches a pattern.
 
     Raises:
-        CaptureError: if one is in the body of a higher-order op, of which it is not known what is
-            kept, nor what is computed again.
-        ValueError: for a pattern that can match nothing, and a module without any op.
+        CaptureError: if a call is inside a higher-order op, whose saved and recomputed values are
+            unknown.
+        ValueError: if the pattern cannot match anything, or the module has no op.
     """
     forwards = _forwards(graphs)
     found = find_calls(forwards, op, selection(forwards, None, module))
@@ -257,9 +257,9 @@ def _calls(graphs: Sequence[Graph], op: Any, module: str | None = None) -> list[
 
 
 def _need_some(graphs: Sequence[Graph], ops: Sequence[Any], module: str | None, so: str) -> None:
-    """Fail if none of the ops runs in the forward: then nothing would be checked."""
+    """Fail if the forward runs none of the ops, because the check would be vacuous."""
     __tracebackhide__ = True
-    found = [_calls(graphs, op, module) for op in ops or ["*"]]  # each has to be possible
+    found = [_calls(graphs, op, module) for op in ops or ["*"]]  # raises for impossible patterns
     if not any(found):
         named = ", ".join(map(pattern_name, ops)) or "op"
         raise AssertionError(f"the forward runs no {named}{_in(module)}, {so}")
@@ -268,13 +268,13 @@ def _need_some(graphs: Sequence[Graph], ops: Sequence[Any], module: str | None, 
 def _results(
     graphs: Sequence[Graph], received: Received, ops: Sequence[Any], module: str | None
 ) -> dict[tuple[int, str], Node]:
-    """The memory of what calls of the forward give: graph and op that made it, and one result.
+    """Return the storages that forward calls produce, as (graph and op, one result).
 
-    Of an op with several results, those count that anything uses. A view of an input or of a
-    parameter has no memory of its own.
+    For an op with several results, only used results count. Views of inputs and parameters have no
+    storage of their own.
 
     Raises:
-        AssertionError: if there is none: then nothing would be checked.
+        AssertionError: if there are no storages, because the check would be vacuous.
     """
     __tracebackhide__ = True
     storages = StepStorages(graphs, received)
@@ -331,7 +331,7 @@ def _places(found: Sequence[Recomputed]) -> list[str]:
 
 
 def _lines(places: Iterable[tuple[Node, str, int, str]]) -> list[str]:
-    """A line for each op of one line of source, with the modules that it runs in."""
+    """Return a line for each source line's ops, with their modules."""
     times: Counter[tuple[str, str, str]] = Counter()
     modules: dict[tuple[str, str, str], list[str]] = {}
     for node, op, count, note in places:

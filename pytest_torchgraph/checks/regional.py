@@ -30,17 +30,17 @@ _NEEDS_GRADIENT = re.compile(r"argument .*requires_grad was (?:False, is True|Tr
 
 @dataclass
 class _Served:
-    """The compilations of the code of one class.
+    """The compilations of one class's code.
 
     Attributes:
-        frames: for each frame, the compile ids of the graphs that ran, and the blocks of each.
+        frames: for each frame, the compile ids of the graphs that ran, with their blocks.
     """
 
     frames: dict[str, dict[str, list[str]]] = field(default_factory=dict)
 
     @property
     def most(self) -> Mapping[str, Sequence[str]]:
-        """The frame that was compiled most often: a graph break makes several frames of a block."""
+        """The most compiled frame. A graph break splits a block into several frames."""
         return max(self.frames.values(), key=len)
 
 
@@ -77,7 +77,7 @@ def assert_compiled_once(capture: Subject, glob: str, model: Any, kinds: int) ->
 
 
 def _callees(record: WatchRecord, module: Any) -> list[CompiledCallable]:
-    """The compiled callables of a block: the module, or what torch.compile made of it."""
+    """Return the compiled callables of a block: the module, or its torch.compile wrapper."""
     own = [module, getattr(module, "_orig_mod", module)]
     return [
         callee
@@ -121,7 +121,7 @@ def _compiled_things(paths: Sequence[str]) -> str:
 def _why_uncalled(
     record: WatchRecord, paths: Sequence[str], blocks: Mapping[str, Any], model: Any
 ) -> Iterator[str]:
-    """Why blocks were not called through torch.compile, and the remedy."""
+    """Explain why blocks were not called through torch.compile, with the remedy."""
     owners = [callee.owner() for callee in record.callables if callee.owner is not None]
     around = [
         type(owner).__name__
@@ -154,9 +154,9 @@ def _why_uncalled(
 
 
 def _graphs_of(record: WatchRecord, callee: CompiledCallable) -> list[str]:
-    """The compile ids of the graphs that calls of a callable ran in this watch.
+    """Return the compile ids of the graphs that a callable ran in this watch.
 
-    Of a callable that calls other compiled ones, those of its own code.
+    For a callable that calls other compiled callables, only graphs of its own code.
     """
     ran = {graph.id: graph for graph, count in record.runs.items() if count and not graph.part}
     ids = [each for each in callee.served_by if each in ran]
@@ -166,7 +166,7 @@ def _graphs_of(record: WatchRecord, callee: CompiledCallable) -> list[str]:
 def _served(
     record: WatchRecord, callees: Mapping[str, Sequence[CompiledCallable]]
 ) -> list[_Served]:
-    """The compilations that served blocks, for each class of blocks."""
+    """Return the compilations that served blocks, by class of the blocks."""
     by_code: dict[tuple[str, str, int], _Served] = {}
     for path, own in callees.items():
         for callee in own:
@@ -176,7 +176,7 @@ def _served(
                 ids.setdefault(compile_id, []).append(path)
     for served in by_code.values():
         for graph, count in record.runs.items():
-            # Run by calls that were not looked at, as those of a shape that was compiled before.
+            # Calls that were not examined ran these, for example with an already compiled shape.
             if count and not graph.part and graph.id.rpartition("/")[0] in served.frames:
                 served.frames[graph.id.rpartition("/")[0]].setdefault(graph.id, [])
     return [*by_code.values()]
@@ -206,7 +206,7 @@ def _compilations(record: WatchRecord, served: Sequence[_Served]) -> Iterator[st
 
 
 def _without_gradient(recompile: Recompile, served: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    """Explain the first block of a training step, whose input is the data."""
+    """Explain the first block of a training step: its input, the data, needs no gradient."""
     for guard in recompile.failed_guards:
         if not _NEEDS_GRADIENT.search(guard.words):
             continue

@@ -1,6 +1,4 @@
-"""The tolerance of a comparison with eager, and the question whether rounding alone explains a
-difference.
-"""
+"""Tolerances of a comparison with eager, and the attribution of a difference to rounding."""
 
 from __future__ import annotations
 
@@ -16,24 +14,28 @@ from .. import torch_private
 from .subject import EagerComparison, StepResult
 
 _ALIKE = 10
-"""How many times as far from float64 as eager a run may be, and be as good: eager's is one sample
-of the rounding errors there may be."""
+"""Tolerated distance from float64, in multiples of eager's distance.
+
+Eager's distance is only one sample of the possible rounding errors.
+"""
 _ROUNDING = 10_000
-"""How many times the resolution, of the largest value, a run may be from float64 for that to be
-rounding. A step that does something else in float64 is as far from it both times."""
+"""Maximum distance from float64 that can be rounding, in resolutions of the largest value.
+
+A step that computes something else in float64 is equally far from it in both runs.
+"""
 _BEYOND = 100
-"""How many times as far is more than another order of the same operations does."""
+"""Multiple of the distance that a mere reordering of the same operations cannot reach."""
 
 
 @dataclass(frozen=True, eq=False)
 class Unequal:
-    """How a captured run differs from the eager one.
+    """A difference between the captured run and the eager run.
 
     Attributes:
-        problem: what is to be said of it.
-        what: what differs: "outputs", "gradients" or "state".
-        name: its name.
-        eager, captured: its values; None where only one run gave it.
+        problem: description for the message.
+        what: kind of value: "outputs", "gradients" or "state".
+        name: name of the value.
+        eager, captured: the two values; `None` if only one run produced the value.
     """
 
     problem: str
@@ -44,7 +46,7 @@ class Unequal:
 
 
 def sized(found: Unequal) -> Iterator[str]:
-    """The line that says how large a difference is."""
+    """Return the line about the size of a difference."""
     sizes = _sizes(found)
     if sizes is None or found.eager is None:
         return
@@ -58,10 +60,10 @@ def sized(found: Unequal) -> Iterator[str]:
 
 
 def explained(found: Unequal, comparison: EagerComparison, expected: StepResult) -> Iterator[str]:
-    """The lines that say whether a difference is rounding, with the tolerance if it is.
+    """Return the lines about rounding, with a tolerance if rounding explains the difference.
 
-    The step runs once more in float64, where it can: rounding leaves eager as far from that as the
-    captured run. It is for a step that does the same each time it runs eagerly.
+    The step runs once more in float64, if possible: rounding leaves eager as far from that run as
+    the captured run. Requires a step whose eager runs are all equal.
     """
     eager, captured, sizes = found.eager, found.captured, _sizes(found)
     if eager is None or captured is None or sizes is None:
@@ -71,7 +73,7 @@ def explained(found: Unequal, comparison: EagerComparison, expected: StepResult)
     if exact is None or exact.shape != eager.shape:
         return
     of_eager, of_captured = _distance(eager, exact), _distance(captured, exact)
-    if not of_eager + of_captured < 100 * off:  # other random numbers, or another way through
+    if not of_eager + of_captured < 100 * off:  # different random numbers or control flow
         return
     judged = (
         f"Against the same step in float64 the eager run is off by {of_eager:.3g}, the captured "
@@ -80,6 +82,7 @@ def explained(found: Unequal, comparison: EagerComparison, expected: StepResult)
     is_small = max(of_eager, of_captured) <= _ROUNDING * resolution * scale
     if of_captured <= _ALIKE * of_eager and is_small:
         advice = f"A tolerance says so: assert_matches_eager(atol={_above(off)})."
+        # A tolerance above every value would also accept zeros: do not recommend it.
         if hidden := _hidden_by(float(_above(off)), expected):
             advice = (
                 f"A tolerance for it would be above all {hidden}: scale the loss_fn, so that "
@@ -96,7 +99,7 @@ def explained(found: Unequal, comparison: EagerComparison, expected: StepResult)
 
 
 def _hidden_by(atol: float, expected: StepResult) -> str:
-    """Which of outputs and gradients have no value above a tolerance, "" if both do."""
+    """Return "outputs" or "gradients" if none of their values exceeds a tolerance, else ""."""
     for what, tensors in (("outputs", expected.outputs), ("gradients", expected.grads)):
         floats = [t for t in tensors.values() if _has_rounding(t, t) or t.dtype is torch.float64]
         if floats and all(not t.numel() or _largest(t) <= atol for t in floats):
@@ -105,7 +108,7 @@ def _hidden_by(atol: float, expected: StepResult) -> str:
 
 
 def _sizes(found: Unequal) -> tuple[float, float, float] | None:
-    """The largest difference, the largest value and the resolution of its dtype."""
+    """Return the largest difference, the largest value and the resolution of its dtype."""
     eager, captured = found.eager, found.captured
     if eager is None or captured is None or not _has_rounding(eager, captured):
         return None
@@ -127,8 +130,8 @@ def _has_rounding(*tensors: torch.Tensor) -> bool:
 
 
 def _in_float64(found: Unequal, comparison: EagerComparison) -> torch.Tensor | None:
-    """The tensor as the step gives it in float64, None where it cannot be run so."""
-    with contextlib.suppress(Exception):  # a kernel without float64, a check of dtypes, ...
+    """Return the tensor from a float64 run of the step, or `None` if it cannot run."""
+    with contextlib.suppress(Exception):  # for example a kernel without float64, or a dtype check
         outcome: StepResult = comparison.in_float64()
         values = {"outputs": outcome.outputs, "gradients": outcome.grads, "state": outcome.state}
         return values[found.what].get(found.name)
@@ -144,25 +147,26 @@ def _largest(tensor: torch.Tensor) -> float:
 
 
 def _above(value: float) -> str:
-    """A round number that is somewhat larger."""
+    """Return a slightly larger round number."""
     digit = 10.0 ** math.floor(math.log10(value))
     return f"{math.ceil(1.5 * value / digit) * digit:.1g}"
 
 
 Tolerance = float | Mapping[Any, Any] | None
-"""A number; a mapping by device type, by dtype, or by device type and then dtype; None for torch's
-own by dtype."""
+"""A number; a mapping by device type, by dtype, or by device type and then dtype; or `None` for
+torch's defaults by dtype.
+"""
 
 
 def tolerances(
     rtol: Tolerance, atol: Tolerance, tensor: torch.Tensor
 ) -> tuple[float | None, float | None]:
-    """The relative and the absolute tolerance for a tensor, both None for torch's own.
+    """Return the relative and absolute tolerance for a tensor, both `None` for torch's defaults.
 
     Raises:
-        TypeError: for what is no number and no mapping.
-        ValueError: for a mapping by device type without the tensor's, or a number that is negative
-            or infinite.
+        TypeError: if a tolerance is neither a number nor a mapping.
+        ValueError: if a mapping by device type lacks the tensor's, or a number is negative or
+            infinite.
     """
     found = _for(rtol, tensor, "rtol"), _for(atol, tensor, "atol")
     if found.count(None) != 1:
@@ -175,7 +179,7 @@ def tolerances(
 
 
 def absolute(rtol: Tolerance, atol: Tolerance, tensor: torch.Tensor) -> float:
-    """Return the size up to which zero in the place of a value is within the tolerance."""
+    """Return the largest value for which zero is within the tolerance."""
     relative, allowed = tolerances(rtol, atol, tensor)
     if relative is None or allowed is None:
         relative, allowed = torch_private.get("default_tolerances")(tensor.dtype)
@@ -183,7 +187,7 @@ def absolute(rtol: Tolerance, atol: Tolerance, tensor: torch.Tensor) -> float:
 
 
 def is_all_nan(tensor: torch.Tensor) -> bool:
-    """True for a tensor that has values, all of them NaN."""
+    """Return True for a non-empty tensor whose values are all NaN."""
     if tensor.is_nested or tensor.layout is not torch.strided or not tensor.numel():
         return False
     return bool(tensor.isnan().all())

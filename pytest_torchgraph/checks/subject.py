@@ -1,4 +1,4 @@
-"""The protocol by which checks read a capture. `Capture`, which is above them, follows it."""
+"""The protocol that checks use to read a capture. `Capture`, in the layer above, implements it."""
 
 from __future__ import annotations
 
@@ -26,71 +26,71 @@ class StepResult(Protocol):
 
     @property
     def outputs(self) -> Mapping[str, torch.Tensor]:
-        """The tensors of its output, by path."""
+        """Tensors of the output, by path."""
         ...
 
     @property
     def others(self) -> Mapping[str, Any]:
-        """The other leaves of its output, by path."""
+        """Other leaves of the output, by path."""
         ...
 
     @property
     def containers(self) -> Mapping[str, type]:
-        """The types of lists, dicts and other objects with leaves in them, by path."""
+        """Types of lists, dicts and other containers of the output, by path."""
         ...
 
     @property
     def requires_grad(self) -> frozenset[str]:
-        """The paths of the tensors that require grad."""
+        """Paths of the tensors that require grad."""
         ...
 
     @property
     def grads(self) -> Mapping[str, torch.Tensor]:
-        """The gradients, by name."""
+        """Gradients, by name."""
         ...
 
     @property
     def state(self) -> Mapping[str, torch.Tensor]:
-        """Buffers and tensor arguments at the end, by label."""
+        """Final values of buffers and tensor arguments, by label."""
         ...
 
     @property
     def numpy(self) -> Any:
-        """The state of numpy's global generator at the end."""
+        """Final state of numpy's global generator."""
         ...
 
 
 class PythonChange(Protocol):
-    """A value that the target keeps in Python, and that changed; `str` says from what to what."""
+    """A changed Python value of the target; `str` describes the change."""
 
     @property
     def before(self) -> Any:
-        """The value that was there."""
+        """Value before the change."""
         ...
 
     def mark(self) -> Any:
-        """Return something that differs where the value that is there now does."""
+        """Return a marker that changes when the current value does."""
         ...
 
     def value(self) -> Any:
-        """Return the value that is there now."""
+        """Return the current value."""
         ...
 
     def put(self, value: Any) -> None:
-        """Put another value there."""
+        """Replace the current value."""
         ...
 
 
 class PythonValues(Protocol):
-    """What a target kept in Python at one moment."""
+    """A snapshot of the target's Python values."""
 
     def changes(self) -> Sequence[PythonChange]:
-        """List the values that are others now."""
+        """List the values that have changed since."""
         ...
 
 
 class Generators(Protocol):
-    """The state of all random number generators at one moment."""
+    """A snapshot of all random number generators."""
 
     def restore(self) -> None:
         """Set the generators to this state."""
@@ -98,20 +98,20 @@ class Generators(Protocol):
 
 
 class EagerComparison(NamedTuple):
-    """Two runs from the same state, made when they are called for.
+    """Two runs from the same state, executed on demand.
 
     Attributes:
         eager: the target by itself.
-        captured: the captured run, or one like it that draws the same random numbers.
-        in_float64: the target by itself in float64, which judges where the two differ.
+        captured: the captured run, or an equivalent run that draws the same random numbers.
+        in_float64: the target by itself in float64, the reference for rounding.
         inside: the target by itself, inside a context that a function makes.
-        python: gives what the target keeps in Python.
-        before: what it kept there before the capture.
-        generators: gives the state of the random number generators.
-        compiles: True if torch.compile made what ran.
-        traces: True if what ran was traced with the fake implementations of ops.
-        search: finds where a captured run first differs. It takes the outcome of an eager run, what
-            tells an outcome that differs from it, and the seconds; None for no limit.
+        python: returns the target's Python values.
+        before: the target's Python values before the capture.
+        generators: returns the state of the random number generators.
+        compiles: True if torch.compile made the captured run.
+        traces: True if the run was traced with fake implementations of ops.
+        search: finds the first difference of a captured run. Arguments: the outcome of an eager
+            run, a predicate for differing outcomes, and a time limit in seconds or `None`.
     """
 
     eager: Callable[[], StepResult]
@@ -127,26 +127,26 @@ class EagerComparison(NamedTuple):
 
 
 class Subject(Protocol):
-    """A capture, as checks read it; what each of these is, `Capture` says."""
+    """A capture as checks read it. See `Capture` for the members."""
 
     @property
     def via(self) -> str:
-        """The name of the mechanism."""
+        """Name of the mechanism."""
         ...
 
     @property
     def graphs(self) -> tuple[Graph, ...]:
-        """The graphs, at the capture's level."""
+        """Graphs at the capture's level."""
         ...
 
     @property
     def eager(self) -> tuple[Graph, ...]:
-        """The graphs of what ran eagerly; a `CaptureError` where that was not recorded."""
+        """Graphs of eager ops. Raises `CaptureError` if not recorded."""
         ...
 
     @property
     def eager_ops(self) -> Sequence[EagerOp]:
-        """The ops that ran eagerly, in order; a `CaptureError` where they are not known."""
+        """Eager ops in program order. Raises `CaptureError` if unknown."""
         ...
 
     @property
@@ -156,17 +156,17 @@ class Subject(Protocol):
 
     @property
     def _received(self) -> Received:
-        """Which inputs of compiled forward graphs other graphs of the step made."""
+        """Maps compiled-graph inputs to the graph that produced them."""
         ...
 
     @property
     def _split(self) -> tuple[Graph, ...]:
-        """The graphs of the step as autograd or AOTAutograd made them."""
+        """Graphs of the step as autograd or AOTAutograd made them."""
         ...
 
     @property
     def recomputed(self) -> tuple[Recomputed, ...]:
-        """What the backward computes again."""
+        """Forward ops that the backward runs again."""
         ...
 
     def repeated(self, glob: str) -> tuple[BlockKind, ...]:
@@ -175,63 +175,63 @@ class Subject(Protocol):
 
     @property
     def forwards(self) -> tuple[Graph, ...]:
-        """The forward and inference graphs."""
+        """Forward and inference graphs."""
         ...
 
     @property
     def backwards(self) -> tuple[Graph, ...]:
-        """The backward graphs."""
+        """Backward graphs."""
         ...
 
     @property
     def kernels(self) -> Sequence[Kernel]:
-        """The kernels and library calls; a `CaptureError` where no code was generated."""
+        """Kernels and library calls. Raises `CaptureError` if no code was generated."""
         ...
 
     @property
     def breaks(self) -> Sequence[GraphBreak]:
-        """The graph breaks."""
+        """Graph breaks."""
         ...
 
     @property
     def cache_bypasses(self) -> Sequence[CacheBypass]:
-        """The reasons for which graphs are compiled anew in every process."""
+        """Reasons that force graphs to be compiled in every process."""
         ...
 
     @property
     def executions(self) -> Mapping[str, int]:
-        """How often each compiled graph ran."""
+        """Run count per compiled graph."""
         ...
 
     @property
     def syncs(self) -> Sequence[Sync]:
-        """The places at which Python waits for the device."""
+        """Places where Python waits for the device."""
         ...
 
     @property
     def transfers(self) -> Sequence[Transfer]:
-        """The copies between devices."""
+        """Copies between devices."""
         ...
 
     @property
     def device(self) -> str | None:
-        """The type of the device that was asked for, None where none was."""
+        """Type of the requested device, or `None`."""
         ...
 
     @property
     def watched(self) -> WatchRecord | None:
-        """The record of a watch; None where the graphs are of one step."""
+        """Record of a watch, or `None` for a capture of one step."""
         ...
 
     def need_all_ops(self, unknown: str) -> None:
-        """Refuse a watch in which graphs broke; `unknown` says what is not known of it."""
+        """Refuse a watch with graph breaks; `unknown` names the missing information."""
         ...
 
     @property
     def _comparison(self) -> EagerComparison | None:
-        """An eager run to compare with, None where there is none."""
+        """An eager run for comparison, or `None`."""
         ...
 
     def record(self, asked: str) -> WatchRecord:
-        """The record of the compiler; a `CaptureError` that names `asked` where there is none."""
+        """Return the compiler's record. Raises a `CaptureError` about `asked` if there is none."""
         ...

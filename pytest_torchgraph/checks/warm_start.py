@@ -1,4 +1,4 @@
-"""Assertions on torch.compile's caches: no graph is compiled anew at the next start."""
+"""Assertions on torch.compile's caches: the next start compiles no graph."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The judgement of a pair of values: rounding, another formula, another operand, and which input is
-suspect.
-"""
+"""Judgement of value pairs: rounding, another formula, another operand, and the suspect input."""
 
 from __future__ import annotations
 
@@ -19,10 +17,12 @@ from .values import ROUNDED, Budget, distance, is_dense, is_same, jittered, scal
 
 Kind = Literal["formula", "precision", "random", "state", "operand", "rounding"]
 FORMULA = 8.0
-"""The least distance of two formulas, in multiples of eager's own rounding: faultless float32 pairs
-are at most 1.4 times apart."""
+"""Minimum distance of two different formulas, in multiples of eager's own rounding.
+
+Correct float32 pairs are at most 1.4 times apart.
+"""
 _NOISE = 30.0
-"""The same for a region that starts from values which the two steps do not share."""
+"""The same minimum for a region whose inputs the two steps do not share."""
 _LESS_EXACT = 30.0
 _OTHER_NUMBERS = 1e3
 
@@ -33,12 +33,12 @@ class Judgement:
 
     Attributes:
         key, eager: the two nodes.
-        kind: what it is.
-        region, eager_region: the nodes that compute them from values that agree.
-        size: the distance of the two formulas in float64, relative to the largest value.
-        rounding: the distance of eager's own value from float64, likewise.
-        ratio: the first by the second.
-        operands: the values that only one of the two takes: the other step's, and eager's.
+        kind: the judgement.
+        region, eager_region: the nodes that compute the two values from values that agree.
+        size: distance of the two formulas in float64, relative to the largest value.
+        rounding: distance of eager's own value from float64, relative to the largest value.
+        ratio: `size` divided by `rounding`.
+        operands: values that only one of the two uses: the other step's, and eager's.
     """
 
     key: Key
@@ -137,7 +137,7 @@ class Judge:
     def judged(
         self, key: Key, eager: Key, own: Region, theirs: Region, *, shares_cut: bool
     ) -> Judgement | None:
-        """Compute two values from eager's values at the edges; None if that is not possible."""
+        """Compute two values from eager's values at the edges; `None` if that is impossible."""
         left, other = self.eager.step, self.other
         given = {
             k: left.value(self.agreeing[k]) if k in self.agreeing else other.value(k)
@@ -165,6 +165,7 @@ class Judge:
         except Exception:  # an op without float64
             exact = exact_other = None
         draws = self._draws(key, eager)
+        # Integers, bools and values with another dtype have no rounding: compare exactly.
         if not value.is_floating_point() or local.dtype != value.dtype:
             if is_dense(exact) and is_dense(exact_other) and bool(torch.equal(exact, exact_other)):
                 return verdict("rounding", 0.0)
@@ -181,7 +182,7 @@ class Judge:
         floor = max(off, resolution * max(scale(value), 1e-300) * 0.5, 1e-300)
         ratio, least = gap / floor, 1e-9 * size if shares_cut else _NOISE * floor
         if gap > least and ratio > FORMULA:
-            # A sum that cancels magnifies what its inputs were rounded by: that is no formula.
+            # A cancelling sum magnifies the rounding of its inputs: not a different formula.
             for step, at, edge, part, result in (
                 (left, eager, given_eager, theirs, exact),
                 (other, key, given, own, exact_other),
@@ -189,7 +190,7 @@ class Judge:
                 moved = {k: jittered(value) for k, value in edge.items()}
                 again = step.evaluate(at, moved, part.nodes, double=True)
                 floor = max(floor, distance(again, result))
-            # A gradient that cancels throughout is what its operands were rounded by.
+            # A gradient that cancels everywhere consists of its operands' rounding errors.
             edges = [v for v in (*given.values(), *given_eager.values()) if is_dense(v)]
             largest = max((scale(v) for v in edges if v.is_floating_point()), default=0.0)
             floor = max(floor, resolution * largest)
@@ -250,11 +251,11 @@ _MOST_EAGER = 60
 
 
 class Suspects:
-    """The values of a step that agree with none of eager's.
+    """The values of a step that match none of eager's values.
 
     Args:
         judge: compares two values.
-        paired: the nodes that the matcher of `diff` pairs, the eager one by the other.
+        paired: maps nodes to the eager nodes that the matcher of `diff` pairs them with.
         budget: the limits.
     """
 
@@ -312,7 +313,7 @@ class Suspects:
             verdict = judge.judged(key, eager, own, theirs, shares_cut=cut == cut_eager)
             if verdict is None:
                 continue
-            if not verdict.is_strong:  # this is the value: the candidates before it are others
+            if not verdict.is_strong:  # a match: earlier candidates are other values
                 is_returned = strongest and self._returned.get(key) == strongest.eager
                 return strongest if is_returned else None
             if moved:
@@ -323,7 +324,7 @@ class Suspects:
         return strongest
 
     def _may_move(self, key: Key, eager: Key) -> bool:
-        """Return True if the matcher or the position in the output says that two values are one."""
+        """Return True if the matcher or the position in the output identifies the two values."""
         if self._returned.get(key) == eager:
             return True
         same_op = self._eager.node(eager).op == self._other.node(key).op
@@ -348,7 +349,7 @@ class Suspects:
         return self._regions[eager]
 
     def _candidates(self, key: Key) -> Sequence[Key]:
-        """The values of eager's that a value can be, the likeliest first."""
+        """Return the eager values that may correspond to a value, the likeliest first."""
         candidates: list[Key] = []
         if key in self._returned:
             candidates.append(self._returned[key])
@@ -384,7 +385,7 @@ class Suspects:
         )
 
     def _is_another_way(self, key: Key) -> bool:
-        """Return True if all that follows from a value agrees: a formula of another form."""
+        """Return True if all values computed from a value agree: an equivalent formula."""
         valued = self._other.graphs[key[0]]
         todo, seen, met = [self._other.fx(key)], set(), False
         while todo:

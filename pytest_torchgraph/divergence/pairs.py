@@ -1,4 +1,4 @@
-"""Values of two runs that correspond, and the regions of nodes between them."""
+"""Corresponding values of two runs, and the regions of nodes between them."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def partners(left: ValuedStep, right: ValuedStep) -> dict[Key, Key]:
 
 
 class PairedValues:
-    """The values of a step, ready to be looked up by another step's.
+    """The values of a step, indexed for lookups with another step's values.
 
     Args:
         step: the step.
 
     Attributes:
-        step: as given.
+        step: see the arguments.
     """
 
     def __init__(self, step: ValuedStep):
@@ -81,9 +81,9 @@ def _digest(value: torch.Tensor) -> int:
 
 
 def _hands_on(step: ValuedStep, key: Key, value: torch.Tensor) -> bool:
-    """Return True if a node gives the value of an operand, as a product with 1.
+    """Return True if a node returns the value of an operand, such as a product with 1.
 
-    The eager node that has this value is then the operand's, and not the node's own partner.
+    The eager node with this value then corresponds to the operand, not to the node.
     """
     operands = [step.value(operand) for operand in step.operands(key)]
     return any(is_dense(v) and v.dtype == value.dtype and is_close(v, value) for v in operands)
@@ -92,9 +92,9 @@ def _hands_on(step: ValuedStep, key: Key, value: torch.Tensor) -> bool:
 def anchors(
     eager: PairedValues, other: ValuedStep, paired: Mapping[Key, Key], budget: Budget
 ) -> dict[Key, Key]:
-    """Return the nodes of the eager step by those of another step that have the same value.
+    """Map nodes of another step to the eager nodes with the same value.
 
-    Where several have it, that is the partner of the matcher, else one of the same module.
+    Among several eager nodes, the matcher's partner is preferred, then a node of the same module.
     """
     left = eager.step
     named = {key[1]: key for key in left.inputs()}
@@ -131,20 +131,20 @@ def anchors(
 
 
 _MOST = 120
-"""The most nodes of a region: what is larger names nothing."""
+"""Maximum number of nodes in a region. A larger region is too vague to report."""
 
 
 class TooLargeError(Exception):
-    """A region has more nodes than anything can be said of."""
+    """A region has too many nodes to report."""
 
 
 @dataclass(frozen=True)
 class Region:
-    """The nodes that compute a value from others.
+    """The nodes that compute a value from other values.
 
     Attributes:
-        edge: the values that it starts from.
-        nodes: its nodes in order, the last being the value itself.
+        edge: the values at the start of the region.
+        nodes: nodes in order, ending with the value itself.
     """
 
     edge: tuple[Key, ...]
@@ -157,13 +157,13 @@ def region(
     """Return the region of a value.
 
     Args:
-        step: the step that it is of.
+        step: the step that contains the value.
         target: the value.
-        stops: tells a value at which to stop.
-        most: the most nodes.
+        stops: returns True for a value at which to stop.
+        most: maximum number of nodes.
 
     Raises:
-        TooLargeError: if it has more.
+        TooLargeError: if the region has more nodes.
     """
     edge: list[Key] = []
     nodes, seen, todo = [target], {target}, step.operands(target)

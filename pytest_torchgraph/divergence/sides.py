@@ -27,15 +27,15 @@ from .values import Budget, NotFollowedError, copied_value, is_same
 
 
 def eager_side(again: EagerRun, expected: Any, budget: Budget) -> ValuedStep:
-    """Run the target eagerly, and then its ops one by one, with their values.
+    """Run the target eagerly, then its ops one by one, keeping their values.
 
     Args:
         again: runs the target.
-        expected: the outcome of an eager run, which the ops must give again.
+        expected: the outcome of an eager run, which the ops must reproduce.
         budget: the limits.
 
     Raises:
-        NotFollowedError: if the ops cannot be run one by one, or give another outcome.
+        NotFollowedError: if the ops cannot run one by one, or produce another outcome.
     """
     kept: list[tuple[Built, Run]] = []
 
@@ -63,7 +63,7 @@ def eager_side(again: EagerRun, expected: Any, budget: Budget) -> ValuedStep:
             missing = [node.name for node in graph.inputs if node.name not in tensors]
             if missing:
                 raise NotFollowedError(f"the eager run has no value for the input {missing[0]}")
-            # A saved value is no copy: a write to it in the backward must be seen by its views.
+            # A saved value is not a copy: its views must see a write to it in the backward.
             args = [copied_value(tensors[node.name].detach()) for node in graph.inputs]
             outputs = valued.run(args, budget)
             tensors.update(
@@ -88,7 +88,7 @@ def _flat(value: Any) -> Sequence[Any]:
 
 
 def _runnable(graph: Graph) -> ValuedGraph:
-    """A module of a graph that was recorded op by op."""
+    """Return a module for a graph that was recorded op by op."""
     fx, nodes = torch.fx.Graph(), dict[str, torch.fx.Node]()
     for node in graph.nodes:
         if node.kind == "placeholder":
@@ -141,15 +141,15 @@ class CompiledSide:
 
     Args:
         again: runs the target.
-        mechanism: captures at that stage.
+        mechanism: captures at this stage.
         budget: the limits.
 
     Attributes:
-        outcome: the results of the run.
-        step: the graphs with their values.
+        outcome: results of the run.
+        step: graphs with their values.
 
     Raises:
-        NotFollowedError: if they are not one forward and one backward that ran once.
+        NotFollowedError: unless there is one forward and one backward, and each ran once.
     """
 
     def __init__(self, again: EagerRun, mechanism: Mechanism, budget: Budget):

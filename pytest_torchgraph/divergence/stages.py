@@ -1,4 +1,4 @@
-"""The compiler stage that made a difference, by bisection over captures, and the walk there."""
+"""Bisection over captures to the compiler stage with the difference, and the walk within it."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ _DRAWS_AS_EAGER = {"fallback_random": True}
 
 
 def stages_of(mechanism: Mechanism) -> list[tuple[Stage, Mechanism]]:
-    """Return the stages up to a mechanism's own whose graphs can run op by op.
+    """Return the stages up to the mechanism's own whose graphs can run op by op.
 
     Raises:
-        CaptureError: for a mechanism that does not compile in these stages.
+        CaptureError: if the mechanism does not compile in these stages.
     """
     if isinstance(mechanism, Dynamo):
         return [("aot", Aot(dynamic=mechanism.dynamic, fullgraph=mechanism.fullgraph))]
@@ -63,14 +63,14 @@ class Search:
 
     Args:
         again: runs the target from the state of its capture.
-        mechanism: made the capture.
-        expected: the outcome of an eager run.
-        differs: returns True for an outcome that differs from it.
+        mechanism: the mechanism of the capture.
+        expected: outcome of an eager run.
+        differs: returns True for an outcome that differs from the expected one.
         budget: the limits.
 
     Attributes:
-        checked: the last stage that was checked.
-        captures: how many captures were made.
+        checked: the last checked stage.
+        captures: number of captures made.
     """
 
     again: EagerRun
@@ -82,16 +82,16 @@ class Search:
     captures: int = 0
 
     def run(self) -> Divergence:
-        """Return the first difference, or how far it could be followed."""
+        """Return the first difference, or the progress of the search if it ended early."""
         stages = stages_of(self.mechanism)
         try:
             config = torch_private.get("inductor_config")
             with config.patch(**_DRAWS_AS_EAGER):
                 return self._followed(stages)
         except NotFollowedError as error:
-            # An Interpreter of torch.fx appends a traceback to the message of what is raised in it.
+            # torch.fx's Interpreter appends a traceback to the message of an inner exception.
             return Divergence(self.checked, reason=str(error).partition("\n")[0])
-        except Exception as error:  # torch refuses: nothing is named
+        except Exception as error:  # torch refuses: report no node
             text = " ".join(str(error).split())[:300]
             reason = f"{type(error).__name__} was raised: {text}"
             return Divergence(self.checked, reason=reason)
@@ -138,7 +138,7 @@ class Search:
         return CompiledSide(self.again, mechanism, self.budget)
 
     def _agrees_at(self, stage: Stage, eager: ValuedStep) -> None:
-        """End where the last stage that can be followed agrees.
+        """End the search because the last stage that can be followed agrees.
 
         Raises:
             NotFollowedError: always.
@@ -158,7 +158,7 @@ class Search:
         )
 
     def _not_in_low_precision(self, dtype: str) -> None:
-        """End where eager's own rounding is too large for the judge.
+        """End the search because eager's own rounding is too large for the judge.
 
         Raises:
             NotFollowedError: always.
@@ -167,7 +167,7 @@ class Search:
         raise NotFollowedError(f"values of {dtype} are not judged yet{advice}")
 
     def _rounding_as_eager(self) -> str:
-        """Advice, if inductor agrees once it rounds between ops as eager does."""
+        """Return advice if inductor agrees once it rounds between ops like eager."""
         mechanism = self.mechanism
         assert isinstance(mechanism, Inductor)
         options = {**(mechanism.options or {}), **_DRAWS_AS_EAGER, "emulate_precision_casts": True}
@@ -182,7 +182,7 @@ class Search:
         )
 
     def _of_trace(self) -> Stage:
-        """Return "dynamo" if its graph, run with autograd, differs already."""
+        """Return "dynamo" if Dynamo's graph, run with autograd, already differs."""
         self.budget.check()
         if isinstance(self.mechanism, Dynamo):
             return "dynamo"
@@ -197,7 +197,7 @@ class Search:
 
 
 def _low_precision(step: ValuedStep) -> str:
-    """The name of a dtype below float32 that a step computes in, "" if none."""
+    """Return a dtype below float32 in which a step computes, "" if there is none."""
     for key in step.order:
         value = step.value(key)
         if isinstance(value, torch.Tensor) and value.dtype in (torch.float16, torch.bfloat16):
@@ -263,7 +263,7 @@ def _source(nodes: Sequence[Node]) -> Any:
 
 
 def _traced(verdict: Judgement, before: ValuedStep, eager: ValuedStep) -> tuple[Key, ...]:
-    """The eager nodes whose values the nodes of a later stage that agrees have."""
+    """Return the eager nodes with the values of nodes of a later stage that agrees."""
     keys: dict[Key, None] = {}
     for key in verdict.eager_region.nodes:
         value, node = before.value(key), before.node(key)

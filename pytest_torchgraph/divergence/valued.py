@@ -1,4 +1,4 @@
-"""Graphs with the value that each of their nodes had in a run."""
+"""Graphs with the values of their nodes in one run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..graph.model import Graph, Node, SubgraphRef, iter_refs
 from .values import ROUNDED, Budget, copied_value, in_double
 
 Key: TypeAlias = tuple[int, str]
-"""A node of a step: the number of its graph, and its name."""
+"""Identifies a node of a step: number of its graph, name of the node."""
 
 
 @dataclass
@@ -24,11 +24,11 @@ class ValuedGraph:
 
     Attributes:
         graph: the graph.
-        module: runs it.
-        node: the fx node of each node, by our name.
-        args: what it was called with.
-        values: the value of each node, by name.
-        states: the state of the random number generator before each random node, by name.
+        module: module that runs the graph.
+        node: maps our node names to fx nodes.
+        args: arguments of the run.
+        values: maps node names to values.
+        states: maps names of random nodes to the random number generator's state before the node.
     """
 
     graph: Graph
@@ -40,12 +40,12 @@ class ValuedGraph:
 
     @cached_property
     def name(self) -> dict[torch.fx.Node, str]:
-        """Our name of each fx node."""
+        """Maps fx nodes to our node names."""
         return {node: name for name, node in self.node.items()}
 
     @cached_property
     def random(self) -> frozenset[str]:
-        """The nodes that draw random numbers, bodies of higher-order ops included."""
+        """Nodes that draw random numbers, including subgraphs of higher-order ops."""
 
         def draws(graph: Graph) -> bool:
             return any(e.kind == "random" for g in graph.walk() for n in g.nodes for e in n.effects)
@@ -60,7 +60,7 @@ class ValuedGraph:
 
     @contextlib.contextmanager
     def drawing_again(self, name: str) -> Iterator[None]:
-        """Let a random node draw what it drew in the run."""
+        """Let a random node repeat the draw of the recorded run."""
         state = self.states.get(name)
         if state is None:
             yield
@@ -73,14 +73,14 @@ class ValuedGraph:
             torch.set_rng_state(now)
 
     def run(self, args: Sequence[Any], budget: Budget) -> Any:
-        """Run the graph, and keep the value of each node."""
+        """Run the graph and keep the value of each node."""
         self.args = copied_value(list(args))
         with torch.no_grad():
             return _ValueRecorder(self, budget).run(*args)
 
 
 class _ValueRecorder(torch.fx.Interpreter):
-    """Runs a graph and keeps the values of its nodes."""
+    """An interpreter that keeps the values of its nodes."""
 
     def __init__(self, valued: ValuedGraph, budget: Budget):
         super().__init__(valued.module)
@@ -88,7 +88,7 @@ class _ValueRecorder(torch.fx.Interpreter):
         self._budget = budget
 
     def run_node(self, n: torch.fx.Node) -> Any:
-        """Run a node and copy its value: a later op may write to it."""
+        """Run a node and copy its value, because a later op may write to it."""
         valued, name = self._valued, self._valued.name.get(n)
         if name in valued.random:
             valued.states[name] = torch.get_rng_state()
@@ -103,15 +103,15 @@ class _ValueRecorder(torch.fx.Interpreter):
 
 
 class ValuedStep:
-    """The graphs of one step as one dataflow: what a backward was saved is the forward's node.
+    """The graphs of one step as one dataflow. Saved values of a backward are the forward's nodes.
 
     Args:
         graphs: the forward, and the backward if it ran.
 
     Attributes:
-        graphs: as given.
-        order: the keys of all nodes but inputs and outputs, as they ran.
-        place: the position of each key in `order`.
+        graphs: see the arguments.
+        order: keys of all nodes except inputs and outputs, in execution order.
+        place: maps keys to their position in `order`.
     """
 
     def __init__(self, graphs: Sequence[ValuedGraph]):
@@ -135,23 +135,23 @@ class ValuedStep:
         return self.graphs[key[0]].node[key[1]]
 
     def value(self, key: Key) -> Any:
-        """Return the value that a node had, None if it did not run."""
+        """Return the value of a node, `None` if it did not run."""
         return self.graphs[key[0]].values.get(key[1])
 
     def kind(self, key: Key) -> str:
-        """Return the kind of the graph that a node is in, the forward's and inference's as one."""
+        """Return the kind of a node's graph; forward and inference graphs have the same kind."""
         kind = self.graphs[key[0]].graph.kind
         return "forward" if kind == "inference" else kind
 
     def resolve(self, number: int, name: str) -> Key:
-        """Return the key of a name that a graph uses; of a saved value the forward's node."""
+        """Return the key for a name in a graph; for a saved value, the forward's node."""
         node = self.graphs[number].graph.by_name.get(name)
         if node is not None and node.op == "saved" and node.kind == "placeholder":
             return self._home.get(name, (number, name))
         return number, name
 
     def operands(self, key: Key) -> list[Key]:
-        """Return the nodes that a node reads, or runs after because they write to what it reads."""
+        """Return the nodes that a node reads, or must follow because they write to its operands."""
         node = self.node(key)
         refs = [*iter_refs((node.args, node.kwargs)), *node.after]
         return [self.resolve(key[0], ref.name) for ref in refs]
@@ -165,7 +165,7 @@ class ValuedStep:
         return key[1] in self.graphs[key[0]].random
 
     def is_drawn(self, key: Key) -> bool:
-        """Return True for a draw without operands; a draw with operands runs again as it did."""
+        """Return True for a draw without operands. Other draws run again, with their RNG state."""
         node = self.node(key)
         return self.is_random(key) and not any(True for _ in iter_refs((node.args, node.kwargs)))
 
@@ -181,10 +181,10 @@ class ValuedStep:
     def evaluate(
         self, target: Key, given: Mapping[Key, Any], nodes: Sequence[Key], *, double: bool
     ) -> Any:
-        """Run some nodes from given values.
+        """Run some nodes on given values.
 
         Args:
-            target: the node to return the value of.
+            target: the node whose value is returned.
             given: the values at the edge.
             nodes: the nodes to run, in order.
             double: compute in float64.
@@ -215,7 +215,7 @@ class ValuedStep:
         return values[target]
 
     def replayed(self, instead: Mapping[Key, Any], budget: Budget) -> ValuedStep:
-        """Run the whole step again with some values put in place of those of their nodes."""
+        """Run the whole step again, replacing the values of some nodes."""
         graphs = [ValuedGraph(g.graph, g.module, g.node, states=g.states) for g in self.graphs]
         step = ValuedStep(graphs)
         for number, (valued, before) in enumerate(zip(graphs, self.graphs, strict=True)):
@@ -231,7 +231,7 @@ class ValuedStep:
 
 
 class _Replayer(torch.fx.Interpreter):
-    """Runs a graph again, with other values for some nodes and the same random numbers."""
+    """An interpreter that replaces the values of some nodes and repeats the random numbers."""
 
     def __init__(
         self,
@@ -246,7 +246,7 @@ class _Replayer(torch.fx.Interpreter):
         self._instead, self._budget = instead, budget
 
     def run_node(self, n: torch.fx.Node) -> Any:
-        """Run a node, or take what is given for it."""
+        """Run a node, or return its replacement."""
         name = self._valued.name.get(n)
         if name is None or n.op == "output":
             return super().run_node(n)

@@ -1,4 +1,4 @@
-"""The values of a run, within a limit of memory, and the time that a search has left."""
+"""Values of a run, and the limits of a search: memory and time."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import torch
 import torch.utils._pytree as pytree
 
 ROUNDED = (torch.float32, torch.float16, torch.bfloat16)
-"""The dtypes that are computed again in float64."""
+"""Dtypes that are recomputed in float64."""
 
 _CLOSE = {torch.bfloat16: 0.03, torch.float16: 0.005, torch.float32: 2e-4}
-"""The distance of two runs by rounding, relative to the largest value."""
+"""Maximum distance of two runs due to rounding, relative to the largest value."""
 _SAMPLES = 4096
 _WEIGHTS: list[torch.Tensor] = []
 
@@ -35,7 +35,7 @@ def copied_value(value: Any) -> Any:
 
 
 def in_double(value: Any) -> Any:
-    """Cast the tensors in a value to float64, and the dtypes that stand for them."""
+    """Cast the tensors in a value, and dtype arguments, to float64."""
 
     def cast(leaf: Any) -> Any:
         if isinstance(leaf, torch.Tensor) and leaf.dtype in ROUNDED:
@@ -85,12 +85,12 @@ def scale(value: torch.Tensor) -> float:
 
 
 def closeness(dtype: torch.dtype) -> float:
-    """Return how far apart two runs of one formula may be, relative to the largest value."""
+    """Return the maximum distance of two runs of one formula, relative to the largest value."""
     return _CLOSE.get(dtype, 1e-7)
 
 
 def is_close(left: torch.Tensor, right: torch.Tensor) -> bool:
-    """Return True if two tensors are equal up to what a run rounds."""
+    """Return True if two tensors are equal up to rounding."""
     if left.shape != right.shape:
         return False
     if is_same(left, right):
@@ -102,7 +102,7 @@ def is_close(left: torch.Tensor, right: torch.Tensor) -> bool:
 
 
 def is_uniform(value: torch.Tensor) -> bool:
-    """Return True if all elements are equal: two of these may be equal by chance."""
+    """Return True if all elements are equal, so that two tensors may agree by chance."""
     return bool((value == value.reshape(-1)[0]).all())
 
 
@@ -124,18 +124,18 @@ def described(value: torch.Tensor) -> str:
 
 
 MOST_BYTES = 2**31
-"""The most bytes of values that a search keeps, all graphs together."""
+"""Maximum bytes of values that a search keeps, all graphs together."""
 
 
 class NotFollowedError(Exception):
-    """The search cannot go on; the message is the reason, as the end of a sentence."""
+    """The search cannot continue; the message is the reason, worded as the end of a sentence."""
 
 
 class Budget:
-    """What is left of the limits of one search.
+    """The remaining limits of one search.
 
     Args:
-        seconds: the time of the search; None for no limit.
+        seconds: time limit of the search; `None` for no limit.
     """
 
     def __init__(self, seconds: float | None):
@@ -144,10 +144,10 @@ class Budget:
         self._bytes = 0
 
     def check(self) -> None:
-        """Raise if no time is left.
+        """Raise if the time is up.
 
         Raises:
-            NotFollowedError: if the time is over.
+            NotFollowedError: if the time is up.
         """
         if self._end is not None and time.monotonic() > self._end:
             raise NotFollowedError(
@@ -155,7 +155,7 @@ class Budget:
             )
 
     def keep(self, size: int) -> None:
-        """Count bytes of a value that is kept.
+        """Count the bytes of a kept value.
 
         Raises:
             NotFollowedError: if the values are too large.

@@ -1,4 +1,4 @@
-"""The walk over two steps that names what differs: judged, then proven by replays."""
+"""The walk over two steps that finds differing nodes: judged, then proven by replays."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ class Walk:
     """The outcome of a walk.
 
     Attributes:
-        accepted: what differs, in the order of the step: with eager's value there, more agrees.
-        settled: True if with eager's values at all of these the step gives eager's results.
-        rejected: how many candidates did not make more agree.
-        precision: pairs of one formula that is less exact than eager's.
-        agreeing: eager's nodes by those of the other step with the same value, at the start.
-        trials: how many replays were made.
+        accepted: differing nodes, in program order: replacing their values with eager's makes more
+            nodes agree.
+        settled: True if the step reproduces eager's results with eager's values at all of these.
+        rejected: number of candidates that did not make more nodes agree.
+        precision: pairs of one formula with less exact results than eager's.
+        agreeing: maps nodes of the other step to eager nodes with the same value, at the start.
+        trials: number of replays.
     """
 
     accepted: list[Judgement] = field(default_factory=list)
@@ -39,7 +40,7 @@ class Walk:
 
 
 def walk(eager: ValuedStep, other: ValuedStep, budget: Budget) -> Walk:
-    """Find where a step first differs from an eager one.
+    """Find the first nodes where a step differs from an eager step.
 
     Args:
         eager, other: the two steps, with the values of their nodes.
@@ -66,7 +67,7 @@ def walk(eager: ValuedStep, other: ValuedStep, budget: Budget) -> Walk:
             step = now.replayed(trial, budget)
             outcome.trials += 1
             then = anchors(values, step, paired, budget)
-            # The value that was put in agrees by itself, and counts on neither side.
+            # The replaced value agrees trivially, so it counts on neither side.
             gained = _count(then, trial) - _count(agreeing, trial)
             if gained > 0 or _is_returned_only(now, verdict.key):
                 outcome.accepted.append(verdict)
@@ -88,10 +89,10 @@ def _judged(
     instead: Mapping[Key, Any],
     budget: Budget,
 ) -> tuple[Judge, list[Judgement]]:
-    """Judge the anchors; those that are close by chance are none.
+    """Judge the anchors, and discard anchors that are close by chance.
 
-    The variance of values that are normalised already is as close to 1 as its root is. Closeness
-    proposes such a pair, and only the matcher can say that it is one.
+    The variance of already normalised values is as close to 1 as its root is. Closeness proposes
+    this pair; only the matcher can confirm it.
     """
     kept = dict(agreeing)
     while True:
@@ -113,12 +114,12 @@ def _count(agreeing: Mapping[Key, Key], without: Mapping[Key, Any]) -> int:
 
 
 def _is_returned_only(step: ValuedStep, key: Key) -> bool:
-    """Return True if nothing follows from a value: it can only be judged by itself."""
+    """Return True if no node uses a value, so that it can only be judged by itself."""
     return all(user.op == "output" for user in step.fx(key).users)
 
 
 def agrees_at_end(eager: ValuedStep, other: ValuedStep) -> bool:
-    """Return True if all that a step returns is among eager's values."""
+    """Return True if all returned values of a step are among eager's values."""
     compared = 0
     for number, valued in enumerate(other.graphs):
         for node in valued.graph.outputs:

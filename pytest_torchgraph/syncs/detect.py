@@ -34,26 +34,27 @@ METHODS = {
     "__repr__": READS,
     "cpu": COPIES,
 }
-"""The methods, with the kind of the sync where the tensor is on another device; "" for no sync."""
+"""Sync kind of each method if the tensor is on another device; "" if the method does not sync."""
 _REPLACED: list[tuple[type, str, str]] = [
     *((torch.Tensor, name, name) for name in METHODS),
     (threading.Thread, "start", STARTS),
 ]
-"""Owner and name of each method that is replaced, and what `on_method_call` reports for it."""
+"""Owner and name of each replaced method, and the name that `on_method_call` reports."""
 
 
 @contextlib.contextmanager
 def on_method_call(report: Callable[[str, Any], None]) -> Iterator[None]:
-    """Call `report(name, tensor)` when one of `METHODS` is called, but not inside another.
+    """Call `report(name, tensor)` for each call of `METHODS`, except for calls inside another.
 
-    Calls in any thread are reported. For each thread that is started, whose ops a dispatch mode
-    does not see, it is `report(STARTS, thread)`.
+    Calls in all threads are reported. The start of a thread is reported as `report(STARTS,
+    thread)`, because a dispatch mode does not see the thread's ops.
 
-    They are replaced in `torch.Tensor`: a TorchFunctionMode would change what runs, because torch
-    takes other paths where one is active. What somebody else replaces meanwhile stays as it is.
+    The methods are replaced in `torch.Tensor`. A TorchFunctionMode would change what runs, because
+    torch takes different paths while a mode is active. Replacements by other code in the meantime
+    are kept.
     """
     inside = threading.local()
-    if "torch._dynamo" in sys.modules:  # which is offered all that runs below compiled code
+    if "torch._dynamo" in sys.modules:  # Dynamo would trace the wrappers below compiled code
         _leave_alone()
     replaced: list[tuple[type, str, Any, Any]] = []
 
@@ -79,7 +80,7 @@ def on_method_call(report: Callable[[str, Any], None]) -> Iterator[None]:
         yield
     finally:
         for owner, name, own, new in replaced:
-            if vars(owner).get(name) is not new:
+            if vars(owner).get(name) is not new:  # replaced by other code: keep that
                 continue
             if own is not None:
                 setattr(owner, name, own)
@@ -90,14 +91,14 @@ def on_method_call(report: Callable[[str, Any], None]) -> Iterator[None]:
 
 @functools.cache
 def _leave_alone() -> None:
-    """Keep Dynamo from what stands in the place of the methods; looking for modules takes 1 ms."""
+    """Make Dynamo skip the wrappers of the methods. The search through modules takes 1 ms."""
     torch_private.leave_alone(__name__)
 
 
 BREAK = "graph break"
-"""`seen` where a graph break shows it."""
+"""Value of `seen` for a sync at a graph break."""
 CALL = "call"
-"""`seen` where a call shows it that is in no graph."""
+"""Value of `seen` for a call outside every graph."""
 _OPERATOR = re.compile(r"Operator `([^`]+)`")
 _KNOWN = (
     ("Unsupported Tensor.item() call", READS, "Tensor.item"),
@@ -108,23 +109,27 @@ _KNOWN = (
     ("Data-dependent assertion failed", READS, "Tensor.__bool__"),
     ("Attempted to use `torch.nn.functional.one_hot`", SIZES, "torch.nn.functional.one_hot"),
 )
-"""The breaks at which it is known what runs: beginning of their kind, kind of the sync, and its op,
-"" where the reason of the break names it."""
+"""Graph breaks with a known sync: prefix of the break's kind, kind of the sync, and its op.
+
+The op is "" if the reason of the break names it.
+"""
 _BREAKING_AS = {READS: (READS, SIZES), SIZES: (SIZES,), MASKS: (SIZES,)}
-"""The kinds of the syncs at a graph break that an op can be which ran there, by its own kind: one
-that indexes by a mask breaks a graph because of its size, and `one_hot` reads its size back."""
+"""Kinds of syncs at a graph break that can be the same op as a sync that ran, by its kind.
+
+Indexing by a mask breaks a graph because of its size, and `one_hot` reads its size back.
+"""
 _EMPTY = ("Call to `torch._dynamo.graph_break()`",)
-"""Beginnings of the kinds of breaks at which nothing runs."""
+"""Prefixes of the kinds of breaks at which nothing runs."""
 
 
 @dataclass
 class RecordedCalls:
-    """The calls of one step that ran, in order.
+    """The recorded calls of one step, in order.
 
     Attributes:
         calls: calls of ops, each with the name of its graph, its module and its source.
-        methods: names of `METHODS` that were called, and `STARTS` for each thread that was started,
-            with module and source.
+        methods: names of called `METHODS`, and `STARTS` for each started thread, with module and
+            source.
     """
 
     calls: list[tuple[SyncCall, str, str, Source | None]] = field(default_factory=list)
@@ -132,13 +137,13 @@ class RecordedCalls:
 
 
 def eager_calls(graphs: Sequence[Graph], ops: Iterable[EagerOp]) -> RecordedCalls:
-    """The calls of eager ops that may wait or copy, each at the line where it ran.
+    """Return the calls of eager ops that may sync or copy, each with the line where it ran.
 
-    Graphs of equal dataflow are one graph, so that its nodes know the lines of its first run only.
+    Graphs with equal dataflow are merged, so their nodes have only the lines of the first run.
 
     Args:
         graphs: the eager graphs.
-        ops: each run of each of their ops, those of one run of a graph in the order of its nodes.
+        ops: every op call of the graphs; the calls of one run are in the order of the nodes.
     """
     nodes = {}
     for graph in graphs:
@@ -157,7 +162,7 @@ _Found = TypeVar("_Found", Sync, Transfer)
 
 
 def recorded_syncs(recorded: RecordedCalls) -> tuple[Sync, ...]:
-    """The syncs among calls that ran."""
+    """Return the syncs among recorded calls."""
     syncs = [
         Sync(kind, call.op, graph, **_place(source, module))
         for call, graph, module, source in recorded.calls
@@ -178,7 +183,7 @@ def recorded_syncs(recorded: RecordedCalls) -> tuple[Sync, ...]:
 
 
 def recorded_transfers(recorded: RecordedCalls) -> tuple[Transfer, ...]:
-    """The transfers among calls that ran."""
+    """Return the transfers among recorded calls."""
     transfers = [
         Transfer(copy.source, copy.target, call.op, copy.blocking, graph, **_place(source, module))
         for call, graph, module, source in recorded.calls
@@ -200,17 +205,17 @@ def compiled_syncs(
     hooks: PrintedGraphs | None = None,
     eager: RecordedCalls | None = None,
 ) -> tuple[Sync, ...]:
-    """The syncs of compiled code: in its graphs, in what ran eagerly, and at its graph breaks.
+    """Return the syncs of compiled code: in its graphs, in eager ops, and at its graph breaks.
 
-    A sync at a graph break that is also among what ran eagerly is there once, as it ran.
+    A sync at a graph break that is also among the eager ops is reported once, as an eager op.
 
     Args:
-        graphs: the graphs of the capture, at its level.
+        graphs: graphs at the capture's level.
         breaks: the graph breaks.
-        printed: the graphs of the same capture at all levels, None where there are no others.
-        hooks: the graphs that Dynamo traced of a captured backward, as far as its first break: the
-            backward itself calls hooks, and Dynamo traces what they do. None for other captures.
-        eager: what ran eagerly beside the graphs, None where that was not recorded.
+        printed: graphs of the same capture at all levels; `None` if there are no others.
+        hooks: Dynamo's graphs of a captured backward, traced up to its first break: the backward
+            itself calls hooks, and Dynamo traces into them. `None` for other captures.
+        eager: calls that ran eagerly beside the graphs; `None` if not recorded.
     """
     syncs = list(_graph_syncs(graphs))
     if hooks is not None:
@@ -232,7 +237,7 @@ def compiled_transfers(
     hooks: PrintedGraphs | None = None,
     eager: RecordedCalls | None = None,
 ) -> tuple[Transfer, ...]:
-    """The transfers of compiled code; for the arguments see `compiled_syncs`."""
+    """Return the transfers of compiled code; see `compiled_syncs` for the arguments."""
     transfers = list(_graph_transfers(graphs))
     if hooks is not None:
         known = {(each.file, each.line, each.source) for each in transfers}
@@ -267,9 +272,9 @@ def _graph_syncs(graphs: Sequence[Graph]) -> Iterator[Sync]:
 
 
 def _calls(graphs: Iterable[Graph]) -> Iterator[tuple[str, Node, SyncCall]]:
-    """The nodes of graphs and of those inside them, with the name of the outermost graph."""
+    """Yield the nodes of graphs and subgraphs, with the name of the outermost graph."""
     for top in graphs:
-        for graph in reversed(list(top.walk())):  # symbols are known where a body made them
+        for graph in reversed(list(top.walk())):  # subgraphs may create symbols
             results = {node.name: node.result for node in graph.nodes}
             for node in graph.nodes:
                 if node.is_call:
@@ -277,13 +282,13 @@ def _calls(graphs: Iterable[Graph]) -> Iterator[tuple[str, Node, SyncCall]]:
 
 
 def _call(node: Node, results: dict[str, Any]) -> SyncCall:
-    """The call that a node makes, with the results of the nodes that it refers to."""
+    """Return the call of a node, with the results of its operand nodes."""
     args, kwargs = _resolved(node.args, results), _resolved(dict(node.kwargs), results)
     return SyncCall(node.op, args, kwargs, node.result).unwrapped()
 
 
 def _resolved(value: Any, results: dict[str, Any]) -> Any:
-    """An argument, with the results of nodes in the place of references to them."""
+    """Return an argument with node references replaced by the nodes' results."""
     if isinstance(value, Ref):
         return results.get(value.name)
     if isinstance(value, tuple):
@@ -294,11 +299,11 @@ def _resolved(value: Any, results: dict[str, Any]) -> Any:
 
 
 def _break_syncs(each: GraphBreak, only_traced: bool) -> Iterator[Sync]:
-    """The syncs at a graph break: of a known op, none, or one that is not certain.
+    """Return the syncs at a graph break: one of a known op, none, or an uncertain one.
 
     Args:
         each: the break.
-        only_traced: whether captured backwards were traced only as far as their first break.
+        only_traced: True if captured backwards were traced only up to their first break.
     """
     kind = each.kind.removeprefix(SKIPPED)
     behind = kind != each.kind or (only_traced and each.compile_id.startswith("!"))
@@ -333,13 +338,13 @@ def _dynamo_texts(printed: PrintedGraphs) -> Iterator[str]:
 
 
 def _elsewhere(more: Iterable[Sync], found: Iterable[Sync]) -> list[Sync]:
-    """The syncs at lines at which none was found: off the CPU a call of a method is an op too."""
+    """Return the syncs on lines without syncs so far: off the CPU, a method call is also an op."""
     known = {(each.file, each.line) for each in found if each.kind in (READS, COPIES)}
     return [each for each in more if (each.file, each.line) not in known]
 
 
 def _not_among(at_breaks: Iterable[Sync], ran: Iterable[Sync]) -> list[Sync]:
-    """The syncs at graph breaks that are not known from the ops that ran there."""
+    """Return the syncs at graph breaks, without those of ops recorded as run there."""
     known = {
         (each.file, each.line, kind) for each in ran for kind in _BREAKING_AS.get(each.kind, ())
     }
@@ -351,7 +356,7 @@ def _not_among(at_breaks: Iterable[Sync], ran: Iterable[Sync]) -> list[Sync]:
 
 
 def _merged(found: Iterable[_Found]) -> tuple[_Found, ...]:
-    """Each sync or transfer once, with its occurrences added up."""
+    """Merge equal syncs or transfers and add up their occurrences."""
     merged: dict[Any, _Found] = {}
     for each in found:
         key = replace(each, occurrences=1, seen="", code="")

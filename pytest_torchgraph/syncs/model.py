@@ -1,4 +1,4 @@
-"""`Sync` and `Transfer`: a host sync or a copy at one place in the user's code."""
+"""`Sync` and `Transfer`: a host sync or a device copy at one place in the user's code."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ SIZES = "has a size that depends on data"
 MASKS = "indexes by a bool mask"
 COPIES = "copies between host and device"
 BREAKS = "ran eagerly at a graph break"
-"""The kind of code that ran in no graph: whether it waits for the device is not known."""
+"""Kind of the code that ran outside every graph: it may wait for the device."""
 THREADS = "ran in another thread"
-"""The kind of code that a dispatch mode does not see: likewise."""
+"""Kind of the code that a dispatch mode does not see: it may wait for the device."""
 STARTS = "threading.Thread.start"
-"""`op` where a thread was started."""
+"""Value of `op` for the start of a thread."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Located:
-    """A place in the user's code at which a sync or a transfer was seen.
+    """A place in the user's code with a sync or a transfer.
 
     Attributes:
         file, line: the innermost frame outside torch and the standard library, as in `GraphBreak`;
-            "" and 0 where it is not known.
-        code: the line itself.
-        function: name of the function that the line is in.
-        module: path of the module, "" where it is not known.
-        certain: False where code ran unseen, of which it is not known what it did.
-        occurrences: how often it was seen: executed, where each op was seen as it ran; else in how
-            many places of the graphs.
+            "" and 0 if unknown.
+        code: source line.
+        function: name of the function that contains the line.
+        module: path of the module, "" if unknown.
+        certain: False if unrecorded code ran here, which may or may not sync or copy.
+        occurrences: number of executions if ops were recorded as they ran; otherwise number of
+            places in the graphs.
     """
 
     file: str
@@ -47,16 +47,16 @@ class Located:
 class Sync(Located):
     """A place at which Python waits for the device, or would if the tensors were on one.
 
-    On a CPU run nobody waits; the same ops are found.
+    A CPU run does not wait, but reports the same ops.
 
     Attributes:
-        kind: why it waits: "reads a value back", "has a size that depends on data", "indexes by a
-            bool mask", "copies between host and device", "ran eagerly at a graph break", or "ran in
-            another thread".
-        op: the op or method that does it, as `aten.nonzero.default` or `Tensor.tolist`; for a graph
-            break behind which anything may have run, the kind of the break.
-        seen: how it was seen: `forward` for an op in the graph of that name, `call` for a call that
-            reaches no graph, `graph break`.
+        kind: reason for the wait: "reads a value back", "has a size that depends on data", "indexes
+            by a bool mask", "copies between host and device", "ran eagerly at a graph break", or
+            "ran in another thread".
+        op: the op or method, as `aten.nonzero.default` or `Tensor.tolist`; for a graph break with
+            unrecorded code after it, the kind of the break.
+        seen: source of the record: `forward` for an op in the graph of that name, `call` for a call
+            outside every graph, or `graph break`.
         file, line, code, function, module, certain, occurrences: see `Located`.
     """
 
@@ -73,11 +73,11 @@ class Transfer(Located):
     """A place at which a tensor is copied from one device to another.
 
     Attributes:
-        source, target: device types, with a number for the second device of a type: `cpu`, `cuda`,
-            `cuda:1`; "" for both where it is not known whether anything was copied.
-        op: the op that copies; for a graph break behind which anything may have run, its kind.
-        blocking: whether Python waits for it.
-        seen: as in `Sync`.
+        source, target: device types, with an index for the second device of a type: `cpu`, `cuda`,
+            `cuda:1`; both "" if unknown code may have copied.
+        op: the copying op; for a graph break with unrecorded code after it, the kind of the break.
+        blocking: True if Python waits for the copy.
+        seen: see `Sync`.
         file, line, code, function, module, certain, occurrences: see `Located`.
     """
 
@@ -94,10 +94,10 @@ class Transfer(Located):
 
 
 def _behind(each: Sync | Transfer) -> str:
-    """The text for everything behind a break, "" for anything else.
+    """Return the text for all code after a break, "" for anything else.
 
-    `op` begins with `SKIPPED` there. The text has neither the code of the line nor the op that
-    broke: an `allow` for these must not allow what comes behind.
+    `op` starts with `SKIPPED` there. The text contains neither the source line nor the op at the
+    break: an `allow` for these must not allow the code after the break.
     """
     if each.certain or not each.op.startswith(SKIPPED):
         return ""
@@ -105,7 +105,7 @@ def _behind(each: Sync | Transfer) -> str:
 
 
 def place_of(each: Located) -> str:
-    """File, line, function and code, in one line."""
+    """Return file, line, function and code on one line."""
     if not each.file:
         return f"(no line known) module {each.module}" if each.module else "(no line known)"
     return f"{each.file}:{each.line} in {each.function}: {each.code}"

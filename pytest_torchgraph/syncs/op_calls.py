@@ -1,7 +1,6 @@
-"""Whether one call of an op waits for the device, and whether it copies between devices.
+"""Classification of one op call: host sync, device copy, or neither.
 
-Ops are recognized by the tags that torch gives them where there is one, so custom ops with these
-tags are recognized as well.
+Ops are recognized by torch's tags where available, so tagged custom ops are recognized as well.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _WRITTEN_BY_INDEX = (
     "operator.setitem",
 )
 _INDEXING = (*_READ_BY_INDEX, *_WRITTEN_BY_INDEX)
-"""Beginnings of ops whose second argument is a list of indices."""
+"""Prefixes of ops whose second argument is a list of indices."""
 _MASK_DTYPES = ("bool", "uint8")
 _COPYING = {
     "aten._to_copy.default",
@@ -49,11 +48,11 @@ _NON_BLOCKING_THIRD = {
     "Tensor.copy_",
     "prims.device_put.default",
 }
-"""Ops that take `non_blocking` by position, as their third argument."""
+"""Ops whose third positional argument is `non_blocking`."""
 _LIFT_FRESH = "aten.lift_fresh.default"
-"""The last op of torch.tensor: the only one of its copy of Python's numbers that is dispatched."""
+"""The last op of torch.tensor, and the only dispatched op of its copy of Python numbers."""
 _TO_HOST = {"Tensor.cpu"}
-"""Methods that copy to the host; on a CPU run, where they copy nothing, they count as well."""
+"""Methods that copy to the host. They count in a CPU run as well, where they copy nothing."""
 _READING = {"aten.is_nonzero.default", "aten._linalg_check_errors.default", "Tensor.item"}
 _READING |= {"Tensor.tolist", "Tensor.numpy", "Tensor.__array__"}
 _READING |= {
@@ -61,7 +60,7 @@ _READING |= {
     for name in ("linspace", "logspace")
     for ends in ("Scalar_Tensor", "Tensor_Scalar", "Tensor_Tensor")
 }
-"""Ops and methods that read values back, beside those with the tag `data_dependent_output`."""
+"""Ops and methods that read values back, in addition to those tagged `data_dependent_output`."""
 _COUNTING = {
     "aten._coalesce.default",
     "aten._to_sparse.default",
@@ -71,26 +70,26 @@ _COUNTING = {
     "aten._to_sparse_bsr.default",
     "aten._to_sparse_bsc.default",
 }
-"""Untagged ops that count values to make a sparse tensor: no dense size of the result says so."""
+"""Untagged ops that count values to make a sparse tensor. Dense result sizes do not show this."""
 _BRANCHING = {"higher_order.cond", "higher_order.while_loop"}
 """Higher-order ops that read a condition back."""
 _UNTAGGED = {"aten._ctc_loss.default"}
-"""Ops whose tag does not hold: it is for an overload whose lengths are tensors, not Python's."""
+"""Ops with a wrong tag: it is meant for an overload whose lengths are tensors, not Python's."""
 _TORCH_NAMESPACES = ("aten", "prims")
 _WITH_EFFECTS = "higher_order.with_effects"
-"""The op that wraps another one to keep its place among other effects: token, op, arguments."""
+"""The op that wraps another op to keep the order of effects: token, op, arguments."""
 _UNBACKED = re.compile(r"\b(?:u|zuf)\d+\b")
-"""Unbacked symbols: sizes and values that depend on data."""
+"""Unbacked symbols: data-dependent sizes and values."""
 
 
 @dataclass(frozen=True)
 class SyncCall:
-    """A call of an op, tensors replaced by what is known of them.
+    """A call of an op, with metadata instead of tensors.
 
     Attributes:
-        op: its qualified name.
-        args, kwargs: with a `TensorMeta` or `Symbol` for each value.
-        result: its result, likewise.
+        op: qualified name of the op.
+        args, kwargs: arguments, with a `TensorMeta` or `Symbol` for each value.
+        result: the result, likewise.
     """
 
     op: str
@@ -99,7 +98,7 @@ class SyncCall:
     result: Result = None
 
     def unwrapped(self) -> SyncCall:
-        """The call inside, where it is wrapped in `with_effects`; else the same."""
+        """The call inside `with_effects`, otherwise the call itself."""
         if self.op == _WITH_EFFECTS and len(self.args) > 1 and isinstance(self.args[1], Atom):
             return replace(self, op=self.args[1].name, args=self.args[2:])
         return self
@@ -107,7 +106,7 @@ class SyncCall:
 
 @functools.lru_cache(maxsize=8192)
 def may_sync_or_copy(op: str) -> bool:
-    """Whether some call of an op may wait or copy, apart from unbacked symbols in its result."""
+    """Return True if a call of an op may sync or copy, ignoring unbacked symbols in its result."""
     return (
         op.startswith(_INDEXING)
         or op in _COPYING
@@ -121,7 +120,7 @@ def may_sync_or_copy(op: str) -> bool:
 
 
 def sync_kind(call: SyncCall, known: frozenset[str] = frozenset()) -> str:
-    """The kind of the host sync at this call, "" where Python does not wait.
+    """Return the kind of the host sync at this call, "" if Python does not wait.
 
     Args:
         call: the call.
@@ -152,7 +151,7 @@ class Copy(NamedTuple):
 
     Attributes:
         source, target: the devices.
-        blocking: whether Python waits for it.
+        blocking: True if Python waits for the copy.
     """
 
     source: str
@@ -161,9 +160,9 @@ class Copy(NamedTuple):
 
 
 def copied_by(call: SyncCall) -> Copy | None:
-    """The copy between devices that a call makes, None for none; of several the first.
+    """Return the first device copy that a call makes, or `None`.
 
-    Indices are copied to the device of the tensor that they index.
+    Indices are copied to the device of the indexed tensor.
     """
     if call.op in _COPYING_LISTS:
         pairs = zip(_tensors(call.args[:1]), _tensors(call.args[1:2]), strict=False)
@@ -190,7 +189,7 @@ def _copied(source: str | None, target: str | None, call: SyncCall) -> Copy | No
 
 
 def symbols_in(value: Any) -> frozenset[str]:
-    """The unbacked symbols in results: those for sizes and values that depend on data."""
+    """Return the unbacked symbols in results: data-dependent sizes and values."""
     symbols: set[str] = set()
     if isinstance(value, Symbol):
         symbols.update(_UNBACKED.findall(value.expr))
@@ -215,7 +214,7 @@ def _mask(call: SyncCall) -> str:
 
 
 def _fills(call: SyncCall) -> bool:
-    """Whether one value is written wherever the mask is true, which needs no size on the host."""
+    """Return True if a single value is written under a mask, which needs no size on the host."""
     if len(call.args) < 3 or _argument(call, 3, "accumulate"):
         return False
     value = call.args[2]
@@ -247,15 +246,15 @@ def _tensors(value: Any) -> Iterator[TensorMeta]:
 
 @functools.lru_cache(maxsize=8192)
 def _tags(op: str) -> frozenset[str]:
-    """The tags of an op: `reads` where it reads values back, `sizes` where sizes depend on data."""
+    """Return `reads` if an op reads values back, and `sizes` if sizes depend on data."""
     namespace, _, rest = op.partition(".")
     packet, _, overload = rest.partition(".")
-    known = namespace in _TORCH_NAMESPACES or op in registry.registered()  # which takes 2 ms
+    known = namespace in _TORCH_NAMESPACES or op in registry.registered()  # `registered` takes 2 ms
     if op in _UNTAGGED or not known:
         return frozenset()
     try:
         tags = getattr(getattr(getattr(torch.ops, namespace), packet), overload).tags
-    except AttributeError:  # no such op, or one that is registered without a schema
+    except AttributeError:  # unknown op, or an op registered without a schema
         return frozenset()
     reads = {"reads"} if torch.Tag.data_dependent_output in tags else set()
     sizes = {"sizes"} if torch.Tag.dynamic_output_shape in tags else set()
