@@ -330,6 +330,11 @@ def updated(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     return project, done.stdout
 
 
+if pytest.version_tuple < (9,):
+    # pytest 8.0 rewrites an assertion without the position of a call in it: the update is refused.
+    del SHAPES["inside_expression"]
+
+
 @pytest.mark.parametrize("name", SHAPES)
 def test_update_writes_the_literal_and_nothing_else(name: str, updated: tuple[Path, str]) -> None:
     assert file_of(updated[0], name).read_bytes().decode() == SHAPES[name][1]
