@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from textwrap import indent
 from typing import TYPE_CHECKING, Any
 
 from ..convert.source_lines import relative
@@ -98,9 +97,7 @@ def _not_compiled(
     uncalled = [path for path, own in callees.items() if not own]
     if uncalled:
         yield f"  {abridged(uncalled)}: not called as {_compiled_things(uncalled)}"
-        yield from indent("\n".join(_why_uncalled(record, uncalled, blocks, model)), "    ").split(
-            "\n"
-        )
+        yield from (f"    {line}" for line in _why_uncalled(record, uncalled, blocks, model))
     eager: dict[str, list[str]] = {}
     for path, own in callees.items():
         calls = [call for call, cause in eager_calls_of(own, record.recompiles) if cause]

@@ -43,7 +43,7 @@ def assert_warm(
     """See `Restart.assert_warm`."""
     __tracebackhide__ = True
     if isinstance(max_misses, bool) or not isinstance(max_misses, int) or max_misses < 0:
-        raise ValueError(f"max_misses={max_misses!r} is no number of misses")
+        raise ValueError(f"max_misses={max_misses!r} is not a number of misses")
     if not any(one.ops and not one.failure for one in cold.compiled):
         raise AssertionError(f"no graph was compiled:\n{why_no_graph(cold)}")
     if not lookups:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
+from ..errors import CaptureError
 from ..words import listed
 from .census import Homes, bodies_of, operands_of, outputs_of, projects
 from .diff.paths import holds, instances_of, natural
@@ -184,6 +185,7 @@ def kinds_of(
 
     Raises:
         TypeError, ValueError: see `matching`.
+        CaptureError: if a body of a higher-order op runs ops of several blocks.
     """
     from .diff.report import diff_graphs
 
@@ -247,6 +249,7 @@ class _BlockSide:
             for name in node.refs:
                 self.users.setdefault(name, []).append(node.name)
         homes = _homes(graph, glob)
+        _refuse_bodies_of_several(graph, glob, homes)
         saved = {ref.name for ref in graph.saved}
         left = _without_escaping_sums if graph.kind == "backward" else _without_saved
         self.inside = {
@@ -287,6 +290,32 @@ def _homes(graph: Graph, glob: str) -> dict[str, dict[str, Node]]:
             homes.setdefault(home, {})[node.name] = node
             home_of[node.name] = home
     return homes
+
+
+def _refuse_bodies_of_several(
+    graph: Graph, glob: str, homes: Mapping[str, Mapping[str, Node]]
+) -> None:
+    """Refuse a body that runs ops of blocks other than the one that calls it.
+
+    Those ops are in no block's graph, so blocks that differ in them would be alike.
+
+    Raises:
+        CaptureError: for such a body, for example if `torch.cond` runs all blocks in a branch.
+    """
+    bodies = {body.name: body for body in graph.subgraphs}
+    home_of = {name: block for block, inside in homes.items() for name in inside}
+    depth = glob.count(".") + 1
+    for node in graph.nodes if bodies else ():
+        inner = [*nodes_of(bodies[name] for name in body_names(node) if name in bodies)]
+        # torch.export notes no modules in bodies: there the parameters show whose ops they are.
+        paths = [each.module for each in inner if each.is_call] + (list(node.refs) if inner else [])
+        for block in (_prefix(path, depth) for path in paths):
+            if _matches(block, glob) and block != home_of.get(node.name) and node.is_call:
+                raise CaptureError(
+                    f"{node.op} (%{node.name} of {graph.name}) runs ops of {block} in a body that "
+                    f"does not belong to that block alone, so blocks {glob} cannot be compared: "
+                    "capture the blocks outside of it, for example model.layers as a target"
+                )
 
 
 def _prefix(path: str, depth: int) -> str:

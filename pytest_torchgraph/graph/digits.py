@@ -33,8 +33,7 @@ def in_same_digits(a: Graph, b: Graph) -> tuple[Graph, Graph]:
     """Return two graphs with the digits that both have.
 
     The exact graph is rounded to the digits of each in turn, as the other graph was: 0.12497
-    rounds to
-    0.125 and then to 0.13 (or 0.12), but directly to 0.12.
+    rounds to 0.125 and then to 0.13 (or 0.12), but directly to 0.12.
     """
     if a.digits == b.digits:
         return a, b

@@ -274,7 +274,8 @@ class DispatchReplay(Replay):
         backward = section.graph("backward")
         # A checkpoint drops its forward's results. A value that only the backward needs is then
         # dead in the forward: only the forward with its dead ops shows that it is computed twice.
-        graph = replace(graph, whole=forward.whole(graph))
+        if any(self.drafts[i].by in ("checkpoint", "function") for i in self.of_section.get(1, ())):
+            graph = replace(graph, whole=forward.whole(graph))
         known = {i: name for i, name in forward.names.items() if i not in section.known}
         section.known.update(known)
         return [graph, replace(backward, whole=section.whole(backward))]

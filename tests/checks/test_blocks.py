@@ -287,3 +287,40 @@ def test_a_checkpointed_block_is_compared_through_its_body():
     common, other = capture.repeated("layers.*")
     assert common.members == ("layers.0", "layers.2")
     assert other.members == ("layers.1",)
+
+
+class InABranch(nn.Module):
+    """The products of all layers are outside, and what tells the layers apart is in one branch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(2))
+        for number, layer in enumerate(self.layers):
+            layer.register_forward_hook(lambda _layer, _args, y, n=number: y * (n + 1.0))
+
+    def forward(self, x: Tensor) -> Tensor:
+        def all_layers(x: Tensor) -> Tensor:
+            for layer in self.layers:
+                x = layer(x)
+            return x
+
+        x = all_layers(x) if self.outside else x
+        return torch.cond(x.sum() > 0, all_layers, torch.sin, (x,))
+
+
+@pytest.mark.parametrize("outside", [True, False])
+@pytest.mark.parametrize("via", ["dynamo", "aot"])
+def test_a_body_that_runs_several_blocks_is_refused(via, outside):
+    model = InABranch()
+    model.outside = outside
+    capture = tg.capture(model, numbers(2, 4), via=via, backward=False)
+    with pytest.raises(CaptureError, match=r"higher_order\.cond .* runs ops of layers\.0 in a"):
+        capture.assert_repeated("layers.*")
+
+
+def test_a_body_of_export_is_refused_by_its_parameters():
+    model = InABranch()
+    model.outside = True
+    capture = tg.capture(model, numbers(2, 4), via="export")
+    with pytest.raises(CaptureError, match=r"higher_order\.cond .* runs ops of layers\.\d in a"):
+        capture.assert_repeated("layers.*")

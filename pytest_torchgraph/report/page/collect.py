@@ -274,7 +274,10 @@ def blocks_data(graphs: Sequence[Graph]) -> list[Data]:
     forward = [graph for graph in graphs if graph.kind != "backward"]
     listed = []
     for glob in lists_of(forward)[:MOST_LISTS]:
-        kinds = kinds_of(forward, glob, explained=False)
+        try:
+            kinds = kinds_of(forward, glob, explained=False)
+        except CaptureError:  # a body runs ops of several blocks
+            continue
         if len(kinds[0].members) > 1:
             rows = [[len(kind.members), abridged(kind.members)] for kind in kinds[:MOST_MODULES]]
             listed.append({"glob": glob, "count": len(kinds), "kinds": rows})
