@@ -110,6 +110,7 @@ _SEED = "prims.inductor_lookup_seed.default"
 """Op that selects a dropout's seed from the seeds of the whole graph, by a number that increases
 from block to block: an input of the block.
 """
+_OWNED = ("parameter", "buffer")
 _SUMS = ("aten.add.Tensor", "aten.add_.Tensor")
 
 
@@ -308,7 +309,8 @@ def _refuse_bodies_of_several(
     for node in graph.nodes if bodies else ():
         inner = [*nodes_of(bodies[name] for name in body_names(node) if name in bodies)]
         # torch.export notes no modules in bodies: there the parameters show whose ops they are.
-        paths = [each.module for each in inner if each.is_call] + (list(node.refs) if inner else [])
+        paths = [each.module for each in inner if each.is_call]
+        paths += [name for name in node.refs if inner and graph.by_name[name].op in _OWNED]
         for block in (_prefix(path, depth) for path in paths):
             if _matches(block, glob) and block != home_of.get(node.name) and node.is_call:
                 raise CaptureError(
@@ -355,7 +357,7 @@ def _part(side: _BlockSide, block: str, called: str) -> Graph:
         inputs.append(replace(own[name], name=names[name]))
     for number, (name, outer) in enumerate(taken.items()):
         names[name] = f"taken_{number}"
-        if outer.is_call or outer.op in ("parameter", "buffer"):
+        if outer.is_call or outer.op in _OWNED:
             # A shared parameter is an ordinary input: its name does not identify the block.
             inputs.append(Node(names[name], "placeholder", "input", result=outer.result))
         else:

@@ -324,3 +324,17 @@ def test_a_body_of_export_is_refused_by_its_parameters():
     capture = tg.capture(model, numbers(2, 4), via="export")
     with pytest.raises(CaptureError, match=r"higher_order\.cond .* runs ops of layers\.\d in a"):
         capture.assert_repeated("layers.*")
+
+
+def test_a_body_after_the_blocks_is_none_of_theirs():
+    class After(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(2))
+
+        def forward(self, x: Tensor) -> Tensor:
+            for layer in self.layers:
+                x = layer(x)
+            return torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,))
+
+    tg.capture(After(), numbers(2, 4), via="aot", backward=False).assert_repeated("layers.*")
