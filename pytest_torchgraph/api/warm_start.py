@@ -23,7 +23,7 @@ from ..checks.warm_start import assert_warm
 from ..errors import CaptureError
 from ..isolation import CACHES, variables_restored
 from ..mechanisms.step.invocation import Invocation
-from ..mechanisms.step.saved_state import preserve_state
+from ..mechanisms.step.saved_state import compile_marks_restored, preserve_state
 from ..mechanisms.step.step import Step, exclusive
 from ..mechanisms.torch_compile.inductor import Inductor
 from ..torch_release import need_torch
@@ -148,6 +148,15 @@ class CallArguments(NamedTuple):
 
     def run(self) -> Half:
         """Reset Dynamo, compile the target and execute the calls."""
+        args, kwargs = self.arguments[0]
+        # torch.compile marks the module itself, so the marks are restored around it.
+        with compile_marks_restored(self._invocation(self.target, args, kwargs).named):
+            return self._run()
+
+    def _invocation(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Invocation:
+        return Invocation(target, args, kwargs, self.loss_fn, self.backward)
+
+    def _run(self) -> Half:
         target, options = self.target, self.mechanism
         if not torch_private.is_compiled(target):
             target = torch.compile(
@@ -161,7 +170,7 @@ class CallArguments(NamedTuple):
         with torch_private.fresh_dynamo(), HUB.recording(recorder):
             begin = time.perf_counter()
             for args, kwargs in self.arguments:
-                invocation = Invocation(target, args, kwargs, self.loss_fn, self.backward)
+                invocation = self._invocation(target, args, kwargs)
                 with preserve_state(invocation.named) as saved:
                     Step(invocation, saved).run()
             seconds = time.perf_counter() - begin

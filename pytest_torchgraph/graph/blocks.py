@@ -371,6 +371,7 @@ def _part(side: _BlockSide, block: str, called: str) -> Graph:
             args=mapped(node.args, refs),
             kwargs=mapped(node.kwargs, refs),
             module=moved(node.module),
+            target=moved(node.target),  # via fx the path of a module that is called
             effects=tuple(
                 Effect(effect.kind, refs[effect.target.name] if effect.target else None)
                 for effect in node.effects

@@ -5,8 +5,11 @@ The targets call BLAS alone, for which inductor generates no C++ code to compile
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -101,6 +104,27 @@ def test_state_environment_and_directories_are_as_before() -> None:
         restart(raises, (x,))
     assert (x.grad, directories(), dict(os.environ)) == (None, before, environment)
     assert functorch_config.get_config_copy() == settings
+
+
+def test_model_has_no_new_attribute() -> None:
+    model = torch.nn.Linear(4, 4)
+    before = set(vars(model))
+    restart(model, (torch.ones(2, 4),))
+    assert set(vars(model)) == before
+
+
+def test_first_start_from_a_full_cache_is_vacuous(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @contextlib.contextmanager
+    def kept_directory() -> Iterator[None]:
+        monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+        yield
+
+    monkeypatch.setattr("pytest_torchgraph.api.warm_start.own_cache_directory", kept_directory)
+    restart(square, (torch.ones(4, 4),)).assert_warm()
+    with pytest.raises(AssertionError, match="the first start was warm already: 2 lookups hit in"):
+        restart(square, (torch.ones(4, 4),)).assert_warm()
 
 
 def test_dynamic_sizes_hit_with_fresh_gradients() -> None:

@@ -338,3 +338,12 @@ def test_a_body_after_the_blocks_is_none_of_theirs():
             return torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,))
 
     tg.capture(After(), numbers(2, 4), via="aot", backward=False).assert_repeated("layers.*")
+
+
+def test_called_modules_of_fx_are_alike():
+    model = nn.Sequential(*(nn.Linear(4, 4) for _ in range(3)))
+    capture = tg.capture(model, numbers(2, 4), via="fx")
+    capture.assert_repeated("*")
+    model[1] = nn.Linear(4, 4, bias=False)
+    with pytest.raises(AssertionError, match="expected 1 kind, found 2"):
+        tg.capture(model, numbers(2, 4), via="fx").assert_repeated("*")

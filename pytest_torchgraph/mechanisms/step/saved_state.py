@@ -214,6 +214,17 @@ _COMPILED = "_is_torch_compile"
 """The attribute that `torch.compile(module)` sets in the module's `__dict__`; Dynamo reads it."""
 
 
+@contextlib.contextmanager
+def compile_marks_restored(named: NamedTensors) -> Iterator[None]:
+    """Remove the marks that `torch.compile` sets on modules meanwhile."""
+    unmarked = [module for _, module in named.all_modules if _COMPILED not in vars(module)]
+    try:
+        yield
+    finally:
+        for module in unmarked:
+            vars(module).pop(_COMPILED, None)
+
+
 class SavedState:
     """The state that a step may change.
 
