@@ -190,6 +190,7 @@ def test_only_capturing_tests_are_isolated(pytester: pytest.Pytester, run: Run) 
     run("test_net.py").assert_outcomes(passed=5)
 
 
+@pytest.mark.slow("a new interpreter that compiles")
 def test_watch_sees_recompilation_of_what_the_test_compiled(
     pytester: pytest.Pytester, run: Run
 ) -> None:
@@ -210,6 +211,7 @@ def test_watch_sees_recompilation_of_what_the_test_compiled(
     run("test_net.py").assert_outcomes(passed=1)
 
 
+@pytest.mark.slow("a new interpreter that compiles")
 def test_unittest_runs_all_but_assert_graph(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         test_net=HEAD

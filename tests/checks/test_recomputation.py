@@ -410,6 +410,7 @@ def test_a_share_of_no_flops_is_no_limit(graph_capture: GraphCapture) -> None:
     capture.assert_budget(recomputed_flops=0)
 
 
+@pytest.mark.slow("a capture via inductor")
 def test_a_stored_capture_of_inductor_is_of_another_program(tmp_path: Any) -> None:
     file = tmp_path / "step.tgraph"
     file.write_text(captured("every block", "inductor").to_text())
