@@ -34,7 +34,7 @@ from ..graph.module_paths import numbered
 from ..ops.names import LEVELS, Level
 from .compilations import Compilation
 from .kernels import Kernel, kernels_of, schedule_of
-from .observe.executions import BACKWARD, CountedGraph
+from .observe.executions import BACKWARD
 from .output_code import UnreadableCodeError
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ class PrintedGraphs:
     def _compilations(self) -> list[_CompilationGraphs]:
         names = CanonicalNames(self.record.mesh_dimensions)
         result = [
-            _CompilationGraphs(each, self.record.runs, names) for each in self.record.compiled
+            _CompilationGraphs(compiled, self.record, names) for compiled in self.record.compiled
         ]
         self._names = names
         return result
@@ -177,9 +177,7 @@ class _CompilationGraphs:
         levels: graphs by level, up to AOTAutograd.
     """
 
-    def __init__(
-        self, compiled: Compilation, runs: Mapping[CountedGraph, int], names: CanonicalNames
-    ):
+    def __init__(self, compiled: Compilation, record: WatchRecord, names: CanonicalNames):
         self.own: list[Graph] = []
         self.levels: dict[Level, list[Graph]] = {}
         self._printed: _PrintedCompilation | None = None
@@ -188,12 +186,11 @@ class _CompilationGraphs:
         if compiled.failure:
             return
         if compiled.is_capture:
-            if ran := runs.get(CountedGraph(str(compiled.id or ""))):
+            if ran := record.runs_of(compiled):
                 captured = [_counted(graph, ran) for graph in _captured(compiled, names)]
                 self.own = self.levels["compiled_autograd"] = captured
             return
-        ran = runs.get(CountedGraph(str(compiled.id or "")), 0)
-        ran_backward = runs.get(CountedGraph(str(compiled.id or ""), BACKWARD), 0)
+        ran, ran_backward = record.runs_of(compiled), record.runs_of(compiled, BACKWARD)
         self._backward_ran = ran_backward > 0
         self._printed = printed = _PrintedCompilation(compiled, names)
         made: dict[Level, list[Graph]] = {

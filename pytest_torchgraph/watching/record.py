@@ -169,7 +169,31 @@ class WatchRecord:
     @cached_property
     def executions(self) -> dict[str, int]:
         """Run count per compiled graph, keyed by compile id (backward graphs: `"0/0 backward"`)."""
-        return {str(run): count for run, count in sorted(self.runs.items(), key=_by_id) if count}
+        total: Counter[str] = Counter()
+        for run, count in sorted(self.runs.items(), key=_by_id):
+            total[str(run)] += count
+        return dict(+total)
+
+    def runs_of(self, compiled: Compilation, part: str = "") -> int:
+        """Return how often a graph of a compilation ran in the watch.
+
+        After `torch._dynamo.reset()` another compilation may have the same id, so the place of the
+        code decides where it is known.
+
+        Args:
+            compiled: the compilation.
+            part: as `CountedGraph.part`.
+        """
+        place = (compiled.file, compiled.line)
+        runs = self._runs_by_name.get((str(compiled.id or ""), part), ())
+        return sum(n for run, n in runs if not run.file or (run.file, run.line) == place)
+
+    @cached_property
+    def _runs_by_name(self) -> dict[tuple[str, str], list[tuple[CountedGraph, int]]]:
+        runs: dict[tuple[str, str], list[tuple[CountedGraph, int]]] = {}
+        for run, count in self.runs.items():
+            runs.setdefault((run.id, run.part), []).append((run, count))
+        return runs
 
     @property
     def frames(self) -> dict[str, int]:

@@ -10,11 +10,12 @@ from watching.hooks_installed import patched
 
 
 @pytest.fixture(autouse=True)
-def _fresh() -> Iterator[None]:
+def _fresh(request: pytest.FixtureRequest) -> Iterator[None]:
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
     before = patched()
     yield
-    assert patched() == before
+    if not request.config.getoption("--torchgraph-audit"):  # the audit of this suite still watches
+        assert patched() == before
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()

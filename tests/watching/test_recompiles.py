@@ -691,6 +691,18 @@ def test_one_function_can_be_looked_at() -> None:
         seen.only(function="helper").assert_no_graph_breaks()
 
 
+def test_a_run_after_a_reset_belongs_to_the_function_that_has_the_compile_id_now() -> None:
+    with watch() as whole:
+        torch.compile(recompile_cases.scaled, backend="eager")(ones(3), 2)
+        torch._dynamo.reset()  # the next compile id is 0/0 again
+        doubled = torch.compile(recompile_cases.doubled, backend="eager")
+        doubled(ones(3))
+        with watch() as later:
+            doubled(ones(3))
+    later.only(function="doubled").assert_no_recompiles()
+    assert whole.executions == {"0/0": 3}
+
+
 @pytest.mark.slow("further cases; a few are in every run", only=["Net", "forward"])
 @pytest.mark.parametrize("name", ["Net", "forward", "Net.forward", "*.forward", "N*"])
 def test_a_module_can_be_looked_at_by_its_class(name: str) -> None:

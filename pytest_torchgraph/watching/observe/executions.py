@@ -11,7 +11,7 @@ from __future__ import annotations
 import weakref
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain, repeat
 from types import CodeType
@@ -35,14 +35,15 @@ class CountedGraph:
         id: compile id, or the name of the compiled function if Dynamo no longer has the id.
         part: "" for a graph that Dynamo compiled or a compiled-autograd capture, "backward" for the
             backward that AOTAutograd made with it.
-        function, file, line: the compiled code, "" and 0 if unknown.
+        function, file, line: the compiled code, "" and 0 if unknown. They are compared because
+            torch counts compile ids from 0/0 again after `torch._dynamo.reset()`.
     """
 
     id: str
     part: str = ""
-    function: str = field(default="", compare=False)
-    file: str = field(default="", compare=False)
-    line: int = field(default=0, compare=False)
+    function: str = ""
+    file: str = ""
+    line: int = 0
 
     def __str__(self) -> str:
         return f"{self.id} {self.part}".strip()
