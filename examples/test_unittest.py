@@ -6,9 +6,9 @@ text of one. The other tests capture nothing, so they run as they always did.
 """
 
 import copy
+from typing import ClassVar
 
 import torch
-from pytest_torchgraph import GraphTestCase
 from transformers import (
     BertConfig,
     BertModel,
@@ -19,6 +19,8 @@ from transformers import (
     ViTConfig,
     ViTModel,
 )
+
+from pytest_torchgraph import GraphTestCase
 
 TOKENS = {"input_ids": torch.arange(16).reshape(2, 8)}
 SMALL = {
@@ -39,7 +41,7 @@ class ModelTests:
         self.model = self.model_class(self.config).eval()
 
     def test_output_is_finite(self):
-        self.assertTrue(self.model(**self.inputs).last_hidden_state.isfinite().all())
+        assert self.model(**self.inputs).last_hidden_state.isfinite().all()
 
     def test_state_dict_is_loaded(self):
         other = copy.deepcopy(self.model)
@@ -54,7 +56,7 @@ class ModelTests:
             for name, parameter in self.model.named_parameters()
             if parameter.grad is None and "pooler" not in name
         ]
-        self.assertEqual(untrained, [])
+        assert untrained == []
 
     def test_graph(self):
         self.assertGraph(self.graph_capture(self.model, **self.inputs, via="dispatch"))
@@ -82,4 +84,4 @@ class TestLlama(ModelTests, GraphTestCase):
 class TestViT(ModelTests, GraphTestCase):
     model_class = ViTModel
     config = ViTConfig(**SMALL, image_size=32, patch_size=8)
-    inputs = {"pixel_values": torch.ones(2, 3, 32, 32)}
+    inputs: ClassVar = {"pixel_values": torch.ones(2, 3, 32, 32)}
