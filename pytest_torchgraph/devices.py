@@ -16,21 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from .context import CONTEXT
 from .device_types import FIXTURE, KNOWN, MARKER
 
 if TYPE_CHECKING:
     import torch
-
-_expected: str | None = None
-"""See `expected_device`."""
-
-
-def expected_device() -> str | None:
-    """Return the device type that the running test's captures must involve, or `None` for any.
-
-    Set while a test that uses `graph_device` runs, starting with its function-scoped fixtures.
-    """
-    return _expected
 
 
 def expect_during(request: pytest.FixtureRequest) -> None:
@@ -49,14 +39,8 @@ def expect_during(request: pytest.FixtureRequest) -> None:
         for mark in request.node.iter_markers(MARKER):
             if name.partition(":")[0] not in _named_by(mark):
                 pytest.skip(f"@pytest.mark.{MARKER} leaves out device {name!r}")
-        _expect(name.partition(":")[0])
-        request.addfinalizer(lambda: _expect(None))
-
-
-def _expect(name: str | None) -> None:
-    # Not a ContextVar: threads and event loops started by a test must see it as well.
-    global _expected
-    _expected = name
+        CONTEXT.device = name.partition(":")[0]
+        request.addfinalizer(lambda: setattr(CONTEXT, "device", None))
 
 
 def parse_devices(text: str, option: str) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from . import device_types
+from .context import CONTEXT
 from .settings import options
 from .snapshot import RECORD, REPORTED, hide_from_cleanup
 from .snapshot.run import RunRecord
@@ -48,6 +49,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Resolve the options, and keep syrupy's clean-up away from stored graphs."""
+    CONTEXT.root = str(config.rootpath)
     config.stash[ANY_SET] = options.any_set(config)
     config.stash[RUN] = run = _RunRecord(config)
     config.pluginmanager.register(run, "torchgraph-run")
@@ -69,10 +71,7 @@ def _configure_what_is_set(config: pytest.Config) -> None:
         from .report.page import install
 
         install(config, chosen.report)
-    if config.getini("torchgraph_divergence") != options.DEFAULTS["divergence"]:
-        from .graph import divergence
-
-        divergence.automatic = chosen.divergence
+    CONTEXT.divergence = chosen.divergence
     if chosen.limits:
         from .report.causes import LimitedTests
 
@@ -243,9 +242,7 @@ def graph_capture(request: pytest.FixtureRequest) -> GraphCapture:
     """
     _need_torch()
     from .api.capture import GraphCapture
-    from .convert.source_lines import set_root
 
-    set_root(request.config.rootpath)
     return GraphCapture()
 
 
@@ -257,10 +254,8 @@ def graph_ranks(request: pytest.FixtureRequest) -> Callable[..., Ranks]:
     see `pytest_torchgraph.capture_ranks`.
     """
     _need_torch()
-    from .convert.source_lines import set_root
     from .ranks.capture_ranks import capture_ranks
 
-    set_root(request.config.rootpath)
     return capture_ranks
 
 

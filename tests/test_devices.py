@@ -214,33 +214,33 @@ def test_captures_are_told_the_device_only_during_tests_that_use_one(
         import threading
 
         import pytest
-        from pytest_torchgraph.devices import expected_device
+        from pytest_torchgraph.context import CONTEXT
 
         @pytest.fixture(scope="module", autouse=True)
         def wide():
-            assert expected_device() is None
+            assert CONTEXT.device is None
 
         @pytest.fixture
         def narrow():
-            return expected_device()
+            return CONTEXT.device
 
         class TestModel:
             def test_a(self, narrow, graph_device):
-                assert expected_device() == narrow == str(graph_device)
+                assert CONTEXT.device == narrow == str(graph_device)
                 seen = []
-                thread = threading.Thread(target=lambda: seen.append(expected_device()))
+                thread = threading.Thread(target=lambda: seen.append(CONTEXT.device))
                 thread.start()
                 thread.join()
                 assert seen == [str(graph_device)]
 
             def test_b(self, narrow):
-                assert expected_device() is narrow is None
+                assert CONTEXT.device is narrow is None
 
         def test_c(graph_device):
-            assert 0, f"failed on {expected_device()}"
+            assert 0, f"failed on {CONTEXT.device}"
 
         def test_d():
-            assert expected_device() is None
+            assert CONTEXT.device is None
         """
     )
     result = run()

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch.nn.parameter import is_lazy
 
-from .. import devices, torch_private
+from .. import torch_private
 from ..checks.subject import EagerComparison, StepResult
+from ..context import CONTEXT
 from ..convert.canonical_names import CanonicalNames
 from ..convert.process_groups import dimensions_named, dimensions_of_meshes
 from ..errors import CaptureError
@@ -42,7 +43,6 @@ from ..watching.kernels import Kernel
 from ..watching.observe.hub import HUB, EventRecorder
 from ..watching.record import WatchRecord, record_of
 from .contents import Contents, Eager
-from .listeners import notify
 from .result import Capture
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ def capture(
     kind = None if place is None else place.type
     result = Capture(_contents(mechanism, ran, comparison), header, device=kind)
     _check_device(result)
-    notify(result)
+    CONTEXT.notify(result)
     return result
 
 
@@ -473,7 +473,7 @@ def _kernels(captured: Captured, graphs: Sequence[Graph]) -> Callable[[], Sequen
 
 
 def _check_device(result: Capture) -> None:
-    expected = devices.expected_device()
+    expected = CONTEXT.device
     if expected is None:
         return
     found = device_types(result.graphs)

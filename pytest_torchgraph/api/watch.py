@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
+from ..context import CONTEXT
 from ..graph.text.format import Header
 from ..mechanisms.step.invocation import Invocation
 from ..mechanisms.step.saved_state import preserve_state
@@ -17,7 +18,6 @@ from ..watching.graphs import PrintedGraphs
 from ..watching.observe.hub import HUB, EventRecorder
 from ..watching.record import record_of
 from .contents import Contents
-from .listeners import notify
 from .result import Capture
 
 
@@ -46,7 +46,7 @@ class Watch:
     def __exit__(self, *error: object) -> None:
         HUB.close(self._recorder)
         self._last = None
-        notify(self.capture)
+        CONTEXT.notify(self.capture)
 
     if not TYPE_CHECKING:  # otherwise type checkers accept every name
 

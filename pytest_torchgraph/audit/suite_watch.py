@@ -292,10 +292,8 @@ class TestWatcher:
         finally:
             seen = self._watch.end(item.nodeid)
             if seen is not None:
-                from ..convert.source_lines import set_root
                 from .read import facts_of_test
 
-                set_root(item.config.rootpath)
                 facts = facts_of_test(seen)
                 if facts.uses_compile:
                     self._facts = item.nodeid, facts.to_json()

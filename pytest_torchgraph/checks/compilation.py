@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from textwrap import indent
 from typing import TYPE_CHECKING, Any
 
-from .. import devices
+from ..context import CONTEXT
 from ..convert.source_lines import is_user_file, relative
 from ..device_types import FIXTURE
 from ..graph.census import calls
@@ -69,7 +69,7 @@ def need_device(capture: Subject) -> None:
         AssertionError: with the devices of the graphs.
     """
     __tracebackhide__ = True
-    expected, present = devices.expected_device(), device_types(capture.graphs)
+    expected, present = CONTEXT.device, device_types(capture.graphs)
     if capture.graphs and expected is not None and expected not in present:
         raise AssertionError(
             f"this test runs for {FIXTURE}={expected}, but what was compiled has nothing "
@@ -329,7 +329,7 @@ def _limits(capture: Subject, count: Any, most: Any, name: str) -> tuple[int, in
 
 def _device(capture: Subject) -> str:
     """Return the device type that selects counts: the graphs', else the test's."""
-    expected = None if capture.graphs else devices.expected_device()
+    expected = None if capture.graphs else CONTEXT.device
     return device_of(capture.graphs, capture.device or expected)
 
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ..context import CONTEXT
 from ..errors import CaptureError
-from ..graph import divergence as budget
 from ..graph.checks import need_any_graph
 from ..graph.divergence import Divergence, Stage
 from ..graph.failures import UnexpectedOps, failed
@@ -40,7 +40,7 @@ def assert_matches_eager(
         causes = compared.causes()
         rounds = explained(found, compared.comparison, expected) if causes.may_be_rounding else ()
         lines = [found.problem, *sized(found), *causes.lines, *rounds]
-        seconds = budget.automatic
+        seconds = CONTEXT.divergence
         if not seconds or capture.via not in _SEARCHED:
             raise AssertionError("\n".join(lines))
         divergence = compared.divergence(causes, seconds)

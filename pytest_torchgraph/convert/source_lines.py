@@ -14,6 +14,7 @@ from types import FrameType
 
 import torch
 
+from ..context import CONTEXT
 from ..graph.model import Source
 from ..settings.paths import below, is_below
 
@@ -38,14 +39,6 @@ Line = tuple[str, int, str] | tuple[str, int, str, bool]
 Never store a code object instead: code objects made by Dynamo keep the compiled results alive, and
 the garbage collector cannot traverse them.
 """
-
-_root: list[str] = []
-"""Directory passed to `set_root`, if any."""
-
-
-def set_root(path: str | Path | None) -> None:
-    """Set the directory that source paths are relative to; `None` for the working directory."""
-    _root[:] = [] if path is None else [str(path)]
 
 
 @functools.lru_cache(maxsize=8192)
@@ -86,7 +79,8 @@ def relative(file: str) -> str:
     Directories are tried in this order: installed packages, the root, the working directory, the
     import path. Separators are `/` on Windows too: baselines are read on other systems.
     """
-    for base in (*_SITE, *_root, str(Path.cwd()), *sorted(filter(None, sys.path), key=len)[::-1]):
+    here = (CONTEXT.root, str(Path.cwd()), *sorted(sys.path, key=len)[::-1])
+    for base in (*_SITE, *filter(None, here)):
         if rest := below(file, base):
             return rest.replace(os.sep, "/")
     return Path(file).name

@@ -18,11 +18,6 @@ DivergenceKind: TypeAlias = Literal[
     "formula", "precision", "random", "state", "write", "fake", "operand", ""
 ]
 
-automatic = 60.0
-"""Search time in seconds after a failed `assert_matches_eager`; 0 for no search. Set by the
-plugin.
-"""
-
 _STAGES: dict[str, str] = {
     "eager": "in the eager run",
     "dynamo": "in the graph that Dynamo traced",

@@ -12,7 +12,7 @@ import torch
 
 from .. import devices, torch_private
 from ..api.capture import capture
-from ..api.listeners import notify
+from ..context import CONTEXT
 from ..device_types import KNOWN
 from ..errors import CaptureError
 from ..graph.checks import device_types
@@ -87,7 +87,7 @@ def capture_ranks(
         finally:
             random.restore()
     made = Ranks(captures, dimensions)
-    notify(made)
+    CONTEXT.notify(made)
     return made
 
 

@@ -28,11 +28,9 @@ class PytestTestRun:
         """
         if reason := why_unsupported():
             pytest.skip(reason)
-        from ..convert.source_lines import set_root
         from ..isolation import isolated
 
         config = self._request.config
-        set_root(config.rootpath)
         if self._is_isolated or not settings.get(config).isolation:
             return nullcontext()
         worker = getattr(config, "workerinput", {}).get("workerid", "")

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from ...api.listeners import subscribed
 from ...audit.facts import SettingLeft, TestFacts
 from ...audit.verdict import AuditOutcome
+from ...context import CONTEXT
 from ...errors import CaptureError, TorchGraphError
 from ...graph.text.format import format_mesh
 from ...snapshot import RECORD, REPORTED
@@ -52,7 +52,7 @@ class Gatherer:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self) -> Generator[None, object, object]:
         """Collect captures while a test runs, including its class and module fixtures."""
-        with subscribed(self._keep):
+        with CONTEXT.subscribed(self._keep):
             try:
                 return (yield)
             finally:
