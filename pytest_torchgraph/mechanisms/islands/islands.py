@@ -89,9 +89,13 @@ def islands_of(
         results: the values that the step returns: outputs, gradients, buffers.
     """
     runs = [event for event in recorder.events if isinstance(event, CompiledRun)]
+    # The usual case, which pays for no replay: nothing ran eagerly, and no value went from one
+    # compiled forward to another.
     if len(runs) == len(recorder.events) and sum(not run.backward for run in runs) < 2:
         order = [(False, compiled[id(run.made)][0]) for run in runs if not run.formulas]
         return Islands(order=order)
+    # A graph under construction has no garbage, and each collection in between visits the half
+    # million objects of torch.
     with collector_paused():
         return _Builder(recorder, canon, compiled).build(results)
 
@@ -143,6 +147,8 @@ class _IslandReplay(Replay):
             return self._place_of_forward(before)
         number = self.recorder.event_of(event.sequence)
         if number == -1:  # an output that AOTAutograd recreated after the graph ran
+            # Its sequence number is younger than the run's, so the nearest mark at or before it
+            # decides.
             marks = reversed(self.recorder.marks)
             number = next((n for at, n in marks if at <= event.sequence and n >= 0), None)
         if number is None:
@@ -254,6 +260,7 @@ class _Builder:
     def build(self, results: Sequence[Value]) -> Islands:
         """Build the islands, given the values that the step returns."""
         self._make_drafts()
+        # What the step returns counts as used, or the last op of an island would be dead.
         self.needed |= {self.replay.draft_of(value) for value in results}
         drafts = self.replay.drafts
         for draft in drafts:
@@ -274,6 +281,8 @@ class _Builder:
         numbers: list[int] = []
         for at, part in enumerate(self.parts):
             graph, section_of = self._graph(part, made.get(part.section, []))
+            # A break in a loop gives an island per iteration. Equal ones are one graph that ran n
+            # times.
             number = found.setdefault((graph.kind, graph), len(islands))
             if number == len(islands):
                 graph = replace(graph, name=f"eager_{number}", eager=True)
@@ -345,6 +354,8 @@ class _Builder:
             taken, given = [""] * len(event.inputs), [GRADIENT] * len(event.outputs)
         for name, value in zip(taken, event.inputs, strict=False):
             if type(value) is Value:
+                # A value that only a backward reads was saved for it; one that a forward reads is
+                # an output.
                 used = self.saved if event.backward else self.needed
                 number = self.replay.draft_of(value)
                 of = self.replay.view_of.get(number, number)
@@ -359,6 +370,8 @@ class _Builder:
                 draft = Draft("placeholder", _RUN, result=result, wanted=wanted)
                 self.replay.define(value, self.replay.push(draft))
         for value in event.rewritten.values():
+            # The graph wrote into its input: later readers of that memory read what the graph
+            # returned.
             storage = self.recorder.storage_of[value]
             self.replay.storages.owner[storage] = self.replay.current[value]
         return position
@@ -398,6 +411,7 @@ class _Builder:
         """Return the user's lines in which an island began."""
         record = part.records[0]
         lines = record.stack
+        # The engine runs a backward without a frame of the user's: the line is that of its forward.
         if not lines and (forward := self.replay.forward_record(record)) is not None:
             own = () if forward.line is None else (forward.line,)
             lines = (*own, *self.part_of[id(forward)].records[0].stack)
@@ -417,6 +431,7 @@ class _Builder:
             if record.backward and record.line is None and record.path <= 0:
                 forward = replay.forward_record(record)
                 follows = None if forward is None else known.get(id(forward))
+                # An op that AOTAutograd's wrapper runs to hand a gradient over is not the user's.
                 of_aot = record.passes_on and replay.recorder.event_of(record.sequence) == -1
                 by_engine = by_engine or of_aot
             found = EagerOp(draft.op, graph, draft.path, draft.source, by_engine, follows)

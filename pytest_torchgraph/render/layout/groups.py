@@ -73,12 +73,14 @@ def group_text(
         for effect in node.effects
         if effect.kind == "mutates" and effect.target is not None
     )
+    # One name, since a group that updates running statistics mutates dozens of tensors.
     if mutated:
         lines.append(f"mutates {listed((labels.cut(name, MAX_TARGET) for name in mutated), 1)}")
     lines += [f"{count} {fact}" for fact, count in {**effects, **notes}.items()]
     if change_counts:
         counts = change_counts.items()
         lines.append(", ".join(f"{SIGNS[kind]} {count} {kind}" for kind, count in counts))
+    # The tooltip repeats the counts without the label's limit on ops.
     tooltip = [title, lines[1]]
     tooltip += [f"{count} {labels.TIMES} {op}" for op, count in ops.most_common(MAX_LISTED)]
     if len(unit.inside) > 1:
@@ -119,6 +121,7 @@ def _inside(path: str, around: str) -> str:
     """Return a module path relative to the enclosing module. An index keeps the list's name."""
     if not around or not path.startswith(f"{around}."):
         return path
+    # A bare index says nothing: `3` in a cluster `encoder.layers` is shown as `layers.3`.
     name = path.removeprefix(f"{around}.")
     return f"{around.rpartition('.')[2]}.{name}" if name[0].isdigit() else name
 

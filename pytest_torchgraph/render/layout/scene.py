@@ -222,6 +222,7 @@ def css_classes(names: Iterable[str]) -> str:
 
 def common_cluster(clusters: Sequence[ClusterPath]) -> ClusterPath:
     """Return the innermost cluster that contains all `clusters`, which must not be empty."""
+    # Paths sort like words: whatever the smallest and the largest share, all share.
     first = min(clusters)
     last = max(clusters)
     same = 0
@@ -252,6 +253,8 @@ class _Cluster:
         while not cluster.boxes and len(cluster.children) == 1:
             (child,) = cluster.children.values()
             kinds = [each.segment.kind for each in (cluster, child) if each.segment is not None]
+            # Only modules merge: a graph or body with one module keeps the frame that says what it
+            # is.
             if kinds != ["module", "module"]:
                 break
             cluster = child
@@ -402,6 +405,8 @@ class Scene:
             rankdir="TB",
             fontname=FONT,
             fontsize="11",
+            # Ranks across clusters: without it `dot` ranks each cluster alone and edges run
+            # upwards.
             newrank="true",
             nodesep="0.2",
             ranksep="0.25",
@@ -426,12 +431,15 @@ class Scene:
             "edge", fontname=FONT, fontsize="8", color=GREY, fontcolor=GREY, arrowsize="0.6"
         )
         drawn = [(tail, head) for tail, head, _ in self.edges]
+        # Invisible edges only place boxes. `dot` puts a box without edges at the top, whatever its
+        # place in the graph is.
         for tail, head, weight in list(self._invisible(drawn)):
             drawn.append((tail, head))
             drawing.edge(tail, head, style="invis", weight=weight)
         for tail, head in separators(drawn, self._root.levels()):
             drawing.edge(tail, head, style="invis", minlen="2")
         self._write(drawing, self._root, count())
+        # See `LARGE`: 5,000 boxes with labels on edges take `dot` six times as long.
         large = len(self._cluster_of) > LARGE
         for tail, head, attributes in self.edges:
             self.sides.edge(attributes["id"], self.box_id(tail), self.box_id(head))
@@ -479,6 +487,7 @@ class Scene:
                 "class": css_classes([kind]),
                 **CLUSTER_STYLE[kind],
             }
+            # A page links to each cluster but the legend, which stands for no part of a graph.
             if kind != "legend":
                 self.elements[attributes["id"]] = Element(kind, label=label)
             self.sides.label(attributes["id"], [was], [title], MAX_CLUSTER_LABEL)

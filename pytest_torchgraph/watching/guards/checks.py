@@ -80,6 +80,8 @@ def check_of(text: str) -> Check:
     Args:
         text: `GuardText.check`.
     """
+    # From its second value on, Dynamo passes a float argument as a tensor, and its guard reads the
+    # tensor back. The user has a float.
     text = _UNSPECIALIZED.sub(r"\1", text)
     return _first(text, _CHECKS) or _other(text)
 
@@ -141,6 +143,7 @@ def _type(match: re.Match[str]) -> Check:
 
 
 def _identity(match: re.Match[str]) -> Check:
+    # A guard on a function reads its `__code__`, so that a redefined function fails the guard too.
     name, source = match[1], match[1].removesuffix(".__code__")
     what = "object" if source == name else "function"
     was = _class_name(_ADDRESS.sub("", match[2] or "").strip("<>"))
@@ -227,6 +230,7 @@ def _keyed(match: re.Match[str]) -> Check:
 def _missing(match: re.Match[str]) -> Check:
     owner = re.match(r"(.+)\[[^\[\]]*\]\Z", match[1])
     gone = f"{match[1]}: is not there any more"
+    # A key is gone from its container; listing the keys that are left shows a renamed one.
     if owner is None:
         return Check(gone)
     return Check(gone + "; there are {now}", owner[1], reads="keys", unknown=gone)
@@ -248,6 +252,7 @@ def _value(source: str, was: str) -> Check:
 
 
 _CHECKS: tuple[tuple[str, _Make], ...] = (
+    # The first match decides: special forms stand before the general `==` at the end.
     (r"tensor '(.*?)' (.*)", _tensor),
     (r"___check_type_id\((.+?), \d+\)(?:, type=(.+))?", _type),
     (
@@ -295,6 +300,7 @@ _CHECKS: tuple[tuple[str, _Make], ...] = (
         r"([\w.\[\]']+) is ([\w.\[\]']+)\Z",
         lambda m: Check(f"{thing(m[1])} and {thing(m[2])}: were the same object, are two"),
     ),
+    # Guards on sizes may be any expression of several tensors: `_other` words those.
     (r"(?!.*\.(?:size|stride)\(\))(.+?) == (.+)\Z", _equality),
 )
 """Prefixes of failed guards."""
@@ -325,6 +331,7 @@ def thing(name: str) -> str:
     if name.isidentifier():
         return f"argument {name}"
     if name.startswith("G["):
+        # Dynamo reaches a module of Python through a global that it made itself.
         imported = _IMPORTED.match(name)
         if imported is None:
             own = _GLOBAL.match(name)
@@ -337,6 +344,7 @@ def thing(name: str) -> str:
 
 def masked(text: str) -> str:
     """Mask the parts of a guard's text that differ elsewhere: ids, addresses, machine paths."""
+    # The text ends in stored baselines and in messages that are compared between runs.
     text = re.sub(r'file "(.+?)"', lambda file: f'file "{relative(file[1])}"', text)
     return _NUMBER.sub("...", _ADDRESS.sub("", text))
 

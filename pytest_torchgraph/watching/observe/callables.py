@@ -99,7 +99,9 @@ class CompiledCallable:
         name = getattr(target, "__qualname__", type(call).__qualname__)
         is_module = owner is not None and hasattr(owner, "named_modules")
         if is_module:
+            # torch.fx makes a class per graph module, under a qualified name of its own.
             name = type(owner).__qualname__.replace(_GENERATED, type(owner).__name__)
+            # torch.compile of a module compiles `Module.__call__`; users know their own forward.
             code = getattr(getattr(type(owner), "forward", None), "__code__", code)
         elif wrapped is not None:
             code = getattr(wrapped, "__code__", None)
@@ -149,6 +151,7 @@ def code_key(code: CodeType) -> CodeKey:
 
 
 def _last_line(code: CodeType) -> int:
+    # A nested function may end after the last line of its parent's own bytecode.
     inner = [each for each in code.co_consts if isinstance(each, CodeType)]
     lines = [line for *_, line in code.co_lines() if line is not None]
     return max([code.co_firstlineno, *lines, *map(_last_line, inner)])
@@ -298,6 +301,7 @@ class Reasons:
     def compiled(self, key: CodeKey, *, has_graph: bool) -> None:
         """Record that Dynamo compiled a function; a function without tensor ops gives no graph."""
         (self.without_graph.discard if has_graph else self.without_graph.add)(key)
+        # A function that failed for one input may compile for the next.
         self.failures.pop(key, None)
 
     def failed(self, key: CodeKey, failure: str, reason: str) -> EagerCause:
@@ -323,6 +327,8 @@ class Reasons:
         if callee.code is None:
             return EagerCause("skipped", _NEVER_LOOKED_AT, earlier=True)
         key = code_key(callee.code)
+        # The order is from certain to inferred: what was seen in this watch comes first. The record
+        # of earlier compilations and the mark on the code are read only where nothing was seen.
         if key in self.failures:
             return self.failures[key]
         if key in self.without_graph or callee.without_ops:
@@ -347,6 +353,8 @@ def why_partly(stance: str) -> EagerCause:
     """Return why a frame inside a call ran eagerly although Dynamo had compiled its code before."""
     if stance in EAGER_STANCES:
         return under_stance(stance)
+    # Dynamo does not report which frame it left: any code at its limit may be the one, so the
+    # user's are named.
     codes = torch_private.code_at_recompile_limit()
     names = [
         f"{original_name(code.co_name)} ({relative(code.co_filename)}:{code.co_firstlineno})"

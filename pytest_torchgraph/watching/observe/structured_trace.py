@@ -264,6 +264,7 @@ def read(metadata: Mapping[str, Any], payload: str) -> Event | None:
         payload: the accompanying text.
     """
     artifact = metadata.get("artifact")
+    # torch has two forms: a record under its own name, and an `artifact` that carries its name.
     if isinstance(artifact, Mapping):
         name, fields = str(artifact.get("name")), artifact
     else:
@@ -283,6 +284,7 @@ def _id(metadata: Mapping[str, Any]) -> CompileId | None:
         metadata.get("frame_id"),
         metadata.get("frame_compile_id"),
     )
+    # AOTAutograd used without Dynamo writes records without any of the three numbers.
     return None if compile_id == CompileId() else compile_id
 
 
@@ -305,6 +307,8 @@ def _started(record: _TraceRecord) -> Event:
 def _broke(record: _TraceRecord) -> Event | None:
     if record.payload.startswith(REPEATED):
         return None
+    # With compiled autograd on, Dynamo always reports a break at `backward()`, although the
+    # backward is compiled.
     hand_over = _HAND_OVER in record.payload and torch_private.compiled_autograd_is_on()
     return GraphBreakEvent(record.id, record.attempt, record.payload, hand_over)
 
@@ -350,6 +354,7 @@ def _finished(record: _TraceRecord) -> Event:
 
 
 def _backward_finished(record: _TraceRecord) -> Event | None:
+    # The forward's metrics are written before a lazily compiled backward knows its reason.
     reason = record.fields.get("cudagraph_skip_reason")
     return CudagraphsSkipped(record.id, record.attempt, str(reason)) if reason else None
 
