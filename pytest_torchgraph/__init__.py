@@ -5,8 +5,9 @@ Public names are imported on first use, so importing the package imports neither
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING, Any
+
+from .doors import front_door
 
 if TYPE_CHECKING:
     from .api.capture import GraphCapture as GraphCapture
@@ -64,62 +65,58 @@ if TYPE_CHECKING:
 __version__ = "0.2.0"
 
 _NAMES = {
-    "api.capture": ("GraphCapture", "capture"),
-    "api.differences": ("compare", "diff"),
-    "api.existing": ("from_fx",),
-    "api.result": ("Capture",),
-    "api.testcase": ("GraphTestCase",),
-    "api.warm_start": ("Restart", "restart"),
-    "api.watch": ("steady", "watch"),
-    "errors": ("CaptureError", "GraphFormatError", "TorchGraphError"),
-    "graph.blocks": ("BlockKind",),
-    "graph.collectives": ("Collective",),
-    "graph.cost.cost": ("Cost",),
-    "graph.cost.recomputed": ("Recomputed",),
-    "graph.diff.findings": ("Change", "FilesDiff", "Finding", "GraphDiff", "Place"),
-    "graph.divergence": ("Divergence",),
-    "graph.events": ("GraphBreak",),
-    "graph.model": ("Graph", "Node", "Source", "TensorMeta"),
-    "graph.pattern": ("Match",),
-    "mechanisms.compiled_autograd": ("CompiledAutograd",),
-    "mechanisms.dispatch": ("Dispatch",),
-    "mechanisms.export": ("Export",),
-    "mechanisms.fx": ("Fx",),
-    "mechanisms.torch_compile.aot": ("Aot",),
-    "mechanisms.torch_compile.dynamo": ("Dynamo",),
-    "mechanisms.torch_compile.inductor": ("Inductor",),
-    "ops.names": ("OpCounts",),
-    "ranks.capture_ranks": ("capture_ranks",),
-    "ranks.ranks": ("Ranks", "load"),
-    "snapshot.inline": ("assert_graph_text",),
-    "syncs.model": ("Sync", "Transfer"),
-    "watching.cache_lookups": ("CacheBypass", "CacheLookup"),
-    "watching.failed_guards": ("FailedGuard",),
-    "watching.kernels": ("Kernel",),
-    "watching.output_code": ("CudagraphSkip",),
-    "watching.recompiles": ("Recompile",),
-    "watching.record": ("EagerCall",),
+    "api.capture": "GraphCapture capture",
+    "api.differences": "compare diff",
+    "api.existing": "from_fx",
+    "api.result": "Capture",
+    "api.testcase": "GraphTestCase",
+    "api.warm_start": "Restart restart",
+    "api.watch": "steady watch",
+    "errors": "CaptureError GraphFormatError TorchGraphError",
+    "graph.blocks": "BlockKind",
+    "graph.collectives": "Collective",
+    "graph.cost.cost": "Cost",
+    "graph.cost.recomputed": "Recomputed",
+    "graph.diff.findings": "Change FilesDiff Finding GraphDiff Place",
+    "graph.divergence": "Divergence",
+    "graph.events": "GraphBreak",
+    "graph.model": "Graph Node Source TensorMeta",
+    "graph.pattern": "Match",
+    "mechanisms.compiled_autograd": "CompiledAutograd",
+    "mechanisms.dispatch": "Dispatch",
+    "mechanisms.export": "Export",
+    "mechanisms.fx": "Fx",
+    "mechanisms.torch_compile.aot": "Aot",
+    "mechanisms.torch_compile.dynamo": "Dynamo",
+    "mechanisms.torch_compile.inductor": "Inductor",
+    "ops.names": "OpCounts",
+    "ranks.capture_ranks": "capture_ranks",
+    "ranks.ranks": "Ranks load",
+    "snapshot.inline": "assert_graph_text",
+    "syncs.model": "Sync Transfer",
+    "watching.cache_lookups": "CacheBypass CacheLookup",
+    "watching.failed_guards": "FailedGuard",
+    "watching.kernels": "Kernel",
+    "watching.output_code": "CudagraphSkip",
+    "watching.recompiles": "Recompile",
+    "watching.record": "EagerCall",
 }
 """Modules of the public names. `if TYPE_CHECKING` repeats them for type checkers."""
 
-_MODULES = {name: module for module, names in _NAMES.items() for name in names}
+__all__ = sorted(name for names in _NAMES.values() for name in names.split())
 
-__all__ = sorted(_MODULES)
+_import = front_door(__name__, _NAMES)
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        module = importlib.import_module(f"{__name__}.{_MODULES[name]}")
-    except (ImportError, AttributeError):  # torch is missing or too old
-        from .torch_release import need_torch
+        return _import(name)
+    except (ImportError, AttributeError):
+        if name in __all__:  # torch is missing or too old
+            from .torch_release import need_torch
 
-        need_torch()
+            need_torch()
         raise
-    value = getattr(module, name)
-    globals()[name] = value
-    return value
 
 
 def __dir__() -> list[str]:

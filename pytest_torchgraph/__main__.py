@@ -3,7 +3,7 @@
 import io
 import sys
 
-from .cli.main import main
+from .cli import main
 
 for stream in (sys.stdout, sys.stderr):
     if isinstance(stream, io.TextIOWrapper):  # Windows encodings may lack characters of a name

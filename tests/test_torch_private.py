@@ -18,7 +18,7 @@ from packaging.version import Version
 from torch._logging import trace_structured
 
 from pytest_torchgraph import CaptureError, TorchGraphError, capture, torch_private, watch
-from pytest_torchgraph.audit.read import facts_of
+from pytest_torchgraph.audit import facts_of
 from pytest_torchgraph.marker import problems_of
 from pytest_torchgraph.settings.limits import Limits
 from pytest_torchgraph.torch_private import observers

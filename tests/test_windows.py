@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_torchgraph.convert.source_lines import relative
+from pytest_torchgraph.convert import relative
 from pytest_torchgraph.settings.config import rerun_command
 
 

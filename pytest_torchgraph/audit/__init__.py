@@ -15,7 +15,37 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..doors import front_door
 from ..torch_release import why_unsupported
+
+if TYPE_CHECKING:
+    from .baseline import Baseline as Baseline
+    from .baseline import BaselineError as BaselineError
+    from .baseline import Entry as Entry
+    from .baseline import Function as Function
+    from .baseline import ReleaseSection as ReleaseSection
+    from .facts import Cause as Cause
+    from .facts import SettingLeft as SettingLeft
+    from .facts import TestFacts as TestFacts
+    from .judge import Verdict as Verdict
+    from .read import facts_of as facts_of
+    from .suite_watch import SuiteWatch as SuiteWatch
+    from .summary import summary_lines as summary_lines
+    from .verdict import AuditOutcome as AuditOutcome
+    from .verdict import verdict_lines as verdict_lines
+else:
+    __getattr__ = front_door(
+        __name__,
+        {
+            "baseline": "Baseline BaselineError Entry Function ReleaseSection",
+            "facts": "Cause SettingLeft TestFacts",
+            "judge": "Verdict",
+            "read": "facts_of",
+            "suite_watch": "SuiteWatch",
+            "summary": "summary_lines",
+            "verdict": "AuditOutcome verdict_lines",
+        },
+    )
 
 if TYPE_CHECKING:
     import pytest

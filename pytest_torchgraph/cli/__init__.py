@@ -1,1 +1,91 @@
-"""The command line, `python -m pytest_torchgraph`."""
+"""`python -m pytest_torchgraph`: read, compare and draw stored graphs.
+
+    show FILE                print the graphs; as git's textconv
+    diff OLD NEW             print the difference of two files or directories; as git's difftool
+    review [DIR]             review the graphs that differ, by cause, and store them
+    render FILE OUT          draw the graphs, or with --against=OLD the difference
+    export FILE [NEW]        write graphs for model-explorer; for two files, also the mapping
+    merge FILE... -o OUT     combine the pages, or the audit baselines, of several runs
+
+Only `show --cost` and `--heat=flops` of render and export import torch, for its FLOP formulas.
+
+The exit codes follow the `diff` utility: 0 if nothing differs, 1 if something differs, 2 for
+trouble.
+
+Each command is a module of this package. Its `add_command` declares the arguments, and its `run`
+returns the exit code. `run` imports what it needs itself, so that `--help` is fast.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from ..errors import TorchGraphError
+from . import diff, export, merge, render, review, show
+from .formats import SAME, TROUBLE, printable
+
+COMMANDS = (show, diff, review, render, export, merge)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Args:
+        arguments: the words of the command line; `None` (the default) for this process's own.
+
+    Returns:
+        the exit code, see `formats`.
+
+    Raises:
+        SystemExit: with code 2 for arguments that argparse refuses, 0 after `--help`.
+    """
+    words = _today(sys.argv[1:] if arguments is None else arguments)
+    options = _parser().parse_args(words)
+    try:
+        code: int = options.run(options)
+        sys.stdout.flush()
+    except BrokenPipeError:  # the user quit the pager
+        # Python flushes stdout again at exit, which must not fail.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return SAME
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        print("pytest_torchgraph: FLOPs need torch, which is not installed", file=sys.stderr)
+        return TROUBLE
+    except (TorchGraphError, OSError) as error:
+        lines = str(error).splitlines()
+        print(
+            "\n".join(map(printable, [f"pytest_torchgraph: {lines[0]}", *lines[1:]])),
+            file=sys.stderr,
+        )
+        return TROUBLE
+    return code
+
+
+def _today(words: Sequence[str]) -> Sequence[str]:
+    """Translate the commands of release 0.2, which remain valid for one release."""
+    match list(words):
+        case ["compare", *rest]:
+            return ["diff", *rest]
+        case ["accept", *rest]:  # 0.2 took a directory as --from=DIR or --from DIR
+            rest = [word for word in rest if word != "--from"]
+            ours = [word for word in rest if not word.startswith("--from=")]
+            theirs = [word.removeprefix("--from=") for word in rest if word.startswith("--from=")]
+            return ["review", "--accept", *ours, *theirs]
+        case ["audit", "merge", output, *shards]:
+            return ["merge", *shards, "-o", output]
+    return words
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m pytest_torchgraph", description="Stored graphs (.tgraph files)."
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    for command in COMMANDS:
+        command.add_command(commands)
+    return parser

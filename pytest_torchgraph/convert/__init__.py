@@ -8,3 +8,39 @@
 - `refused_nodes`: nodes that torch's caches reject.
 - `to_fx`: `Graph` -> runnable module. `graph_modules`: copies of live modules.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..doors import front_door
+
+if TYPE_CHECKING:
+    from .canonical_names import CanonicalNames as CanonicalNames
+    from .from_fx import Naming as Naming
+    from .from_fx import convert as convert
+    from .printed import Printed as Printed
+    from .printed import PrintedGraphError as PrintedGraphError
+    from .printed import aot_names as aot_names
+    from .printed import convert_printed as convert_printed
+    from .printed import describe_like as describe_like
+    from .printed import dynamo_names as dynamo_names
+    from .printed import parse_printed as parse_printed
+    from .printed import read_printed as read_printed
+    from .source_lines import is_own_file as is_own_file
+    from .source_lines import is_torch_file as is_torch_file
+    from .source_lines import is_user_file as is_user_file
+    from .source_lines import relative as relative
+else:
+    __getattr__ = front_door(
+        __name__,
+        {
+            "canonical_names": "CanonicalNames",
+            "from_fx": "Naming convert",
+            "printed": (
+                "Printed PrintedGraphError aot_names convert_printed describe_like "
+                "dynamo_names parse_printed read_printed"
+            ),
+            "source_lines": "is_own_file is_torch_file is_user_file relative",
+        },
+    )

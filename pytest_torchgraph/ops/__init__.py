@@ -5,3 +5,32 @@
 - `registry`: registered ops. `views`: ops that return views or launch nothing.
 - `patterns`: raise an error for a pattern that cannot match at a level.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..doors import front_door
+
+if TYPE_CHECKING:
+    from .collectives import collective_kinds as collective_kinds
+    from .dtypes import ABBREVIATIONS as ABBREVIATIONS
+    from .dtypes import item_size as item_size
+    from .flop_formulas import formula_of as formula_of
+    from .names import LEVELS as LEVELS
+    from .names import Level as Level
+    from .names import base_name as base_name
+    from .names import matches as matches
+    from .views import is_view as is_view
+    from .views import shared_argument as shared_argument
+else:
+    __getattr__ = front_door(
+        __name__,
+        {
+            "collectives": "collective_kinds",
+            "dtypes": "ABBREVIATIONS item_size",
+            "flop_formulas": "formula_of",
+            "names": "LEVELS Level base_name matches",
+            "views": "is_view shared_argument",
+        },
+    )

@@ -47,3 +47,38 @@ its `digraph` to `draw` and embed the SVG unchanged.
 - SVGs follow the viewer's `prefers-color-scheme`. A page with its own dark-mode switch inserts
   `output.style.dark_rules(under)` for its own selector.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..doors import front_door
+
+if TYPE_CHECKING:
+    from .difference import diff_to_dot as diff_to_dot
+    from .difference import surplus_drawing as surplus_drawing
+    from .layout.scene import Element as Element
+    from .look.changes import CHANGE_PAINTS as CHANGE_PAINTS
+    from .look.colours import CATEGORY_PAINTS as CATEGORY_PAINTS
+    from .look.colours import HEAT_PAINTS as HEAT_PAINTS
+    from .look.colours import op_category as op_category
+    from .output.rendering import RenderResult as RenderResult
+    from .output.rendering import draw as draw
+    from .program import drawing_of_breaks as drawing_of_breaks
+    from .to_file import render as render
+    from .whole import Drawing as Drawing
+    from .whole import to_dot as to_dot
+else:
+    __getattr__ = front_door(
+        __name__,
+        {
+            "difference": "diff_to_dot surplus_drawing",
+            "layout.scene": "Element",
+            "look.changes": "CHANGE_PAINTS",
+            "look.colours": "CATEGORY_PAINTS HEAT_PAINTS op_category",
+            "output.rendering": "RenderResult draw",
+            "program": "drawing_of_breaks",
+            "to_file": "render",
+            "whole": "Drawing to_dot",
+        },
+    )

@@ -18,9 +18,21 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from ..doors import front_door
+
 if TYPE_CHECKING:
-    from .compare import Comparison
+    from .compare import Comparison as Comparison
+    from .compare import read_stored as read_stored
     from .pending import PendingUpdate
+    from .subject import program_of as program_of
+else:
+    __getattr__ = front_door(
+        __name__,
+        {
+            "compare": "Comparison read_stored",
+            "subject": "program_of",
+        },
+    )
 
 
 class Record:

@@ -1,1 +1,24 @@
 """The compiler's actions: torch's structured trace as typed events, runs and entries."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..doors import front_door
+
+if TYPE_CHECKING:
+    from .kernels import Kernel as Kernel
+    from .kernels import Origin as Origin
+    from .kernels import kernels_of as kernels_of
+    from .observe.hub import HUB as HUB
+    from .observe.hub import EventRecorder as EventRecorder
+    from .record import record_of as record_of
+else:
+    __getattr__ = front_door(
+        __name__,
+        {
+            "kernels": "Kernel Origin kernels_of",
+            "observe.hub": "EventRecorder HUB",
+            "record": "record_of",
+        },
+    )

@@ -21,7 +21,7 @@ from pytest_torchgraph import (
     compare,
     diff,
 )
-from pytest_torchgraph.render.to_file import render
+from pytest_torchgraph.render import render
 
 COUNTS = "torchgraph 1\nvia aot, torch 2.13.0, detail ops\n\nforward {\n  1 aten.sin.default\n}\n"
 RANKS = """torchgraph 3

@@ -11,7 +11,7 @@ import pytest
 
 from pytest_torchgraph import Capture, CaptureError, Graph, diff, load
 from pytest_torchgraph.api.contents import Contents, Eager
-from pytest_torchgraph.graph.text.format import Header
+from pytest_torchgraph.graph import Header
 
 
 def graph(op: str, name: str, level: str = "aot", kind: str = "forward") -> Graph:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pytest_torchgraph import CaptureError, steady, watch
-from pytest_torchgraph.api.capture import GraphCapture
-from pytest_torchgraph.watching.observe.hub import HUB
+from pytest_torchgraph import CaptureError, GraphCapture, steady, watch
+from pytest_torchgraph.watching import HUB
 
 
 @pytest.fixture(autouse=True)

@@ -8,17 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_torchgraph.audit.baseline import (
-    Baseline,
-    BaselineError,
-    Entry,
-    Function,
-    ReleaseSection,
-    merge,
-    read,
-    to_text,
-)
-from pytest_torchgraph.cli.main import main
+from pytest_torchgraph.audit import Baseline, BaselineError, Entry, Function, ReleaseSection
+from pytest_torchgraph.audit.baseline import merge, read, to_text
+from pytest_torchgraph.cli import main
 
 ENTRIES = st.builds(
     Entry,

@@ -11,12 +11,16 @@ import pytest
 import torch
 
 from pytest_torchgraph import watch
-from pytest_torchgraph.audit.facts import Cause, SettingLeft, TestFacts
-from pytest_torchgraph.audit.read import NEVER_CALLED, NO_OPS, UNSEEN, facts_of
-from pytest_torchgraph.audit.suite_watch import SuiteWatch
-from pytest_torchgraph.audit.summary import summary_lines
-from pytest_torchgraph.watching.observe.hub import HUB, EventRecorder
-from pytest_torchgraph.watching.record import record_of
+from pytest_torchgraph.audit import (
+    Cause,
+    SettingLeft,
+    SuiteWatch,
+    TestFacts,
+    facts_of,
+    summary_lines,
+)
+from pytest_torchgraph.audit.read import NEVER_CALLED, NO_OPS, UNSEEN
+from pytest_torchgraph.watching import HUB, EventRecorder, record_of
 
 
 def facts(run: Callable[[], object], *, with_graphs: bool = False) -> TestFacts:

@@ -9,10 +9,18 @@ from dataclasses import replace
 import pytest
 from projects import Run
 
-from pytest_torchgraph.audit.baseline import Entry, Function, ReleaseSection, functions_of, merge
-from pytest_torchgraph.audit.facts import Cause, FunctionFacts, TestFacts
-from pytest_torchgraph.audit.judge import Verdict, judge, merged_functions
-from pytest_torchgraph.audit.verdict import verdict_lines
+from pytest_torchgraph.audit import (
+    Cause,
+    Entry,
+    Function,
+    ReleaseSection,
+    TestFacts,
+    Verdict,
+    verdict_lines,
+)
+from pytest_torchgraph.audit.baseline import functions_of, merge
+from pytest_torchgraph.audit.facts import FunctionFacts
+from pytest_torchgraph.audit.judge import judge, merged_functions
 
 FILE = "torchgraph-audit.json"
 COMPILED = FunctionFacts("lib.py | norm", 3, True, (5,), ("inductor",))

@@ -6,10 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_torchgraph.audit.baseline import Entry, ReleaseSection
-from pytest_torchgraph.audit.facts import Cause, TestFacts
-from pytest_torchgraph.audit.judge import Verdict, judge
-from pytest_torchgraph.audit.verdict import verdict_lines
+from pytest_torchgraph.audit import Cause, Entry, ReleaseSection, TestFacts, Verdict, verdict_lines
+from pytest_torchgraph.audit.judge import judge
 
 BREAK = Cause("break", "net.py", "forward", "data-dependent", "if x.sum() > 0:", 7)
 OTHER = replace(BREAK, code="print(x)", line=9)

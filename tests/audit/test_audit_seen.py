@@ -10,12 +10,10 @@ import pytest
 import torch
 
 import pytest_torchgraph
-from pytest_torchgraph.audit.baseline import Entry, ReleaseSection
-from pytest_torchgraph.audit.facts import TestFacts
+from pytest_torchgraph.audit import Entry, ReleaseSection, SuiteWatch, TestFacts
 from pytest_torchgraph.audit.judge import judge
 from pytest_torchgraph.audit.read import NEVER_CALLED, facts_of_test
-from pytest_torchgraph.audit.suite_watch import SuiteWatch
-from pytest_torchgraph.convert.source_lines import is_own_file
+from pytest_torchgraph.convert import is_own_file
 from pytest_torchgraph.torch_private import configs_restored
 
 Test = Callable[[], object]

@@ -9,15 +9,9 @@ import pytest
 from projects import Run
 from sample_suite import FILES
 
-from pytest_torchgraph.audit.baseline import (
-    Baseline,
-    BaselineError,
-    Entry,
-    ReleaseSection,
-    read,
-    to_text,
-)
-from pytest_torchgraph.cli.main import main
+from pytest_torchgraph.audit import Baseline, BaselineError, Entry, ReleaseSection
+from pytest_torchgraph.audit.baseline import read, to_text
+from pytest_torchgraph.cli import main
 
 FILE = "torchgraph-audit.json"
 ISOLATED = ("-o", "torchgraph_audit_isolation=on")

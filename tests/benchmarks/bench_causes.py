@@ -28,12 +28,18 @@ from benchmarks.timing import table
 from graph.edited_layers import Edit, Op, model_of
 
 from pytest_torchgraph import diff
-from pytest_torchgraph.graph import Graph, Node, Ref, TensorMeta
-from pytest_torchgraph.graph.diff.findings import Finding, GraphDiff
-from pytest_torchgraph.graph.diff.joining import join
-from pytest_torchgraph.graph.diff.report import diff_graphs
-from pytest_torchgraph.graph.text.format import format_document
-from pytest_torchgraph.graph.text.parse import parse_document
+from pytest_torchgraph.graph import (
+    Finding,
+    Graph,
+    GraphDiff,
+    Node,
+    Ref,
+    TensorMeta,
+    diff_graphs,
+    format_document,
+    join,
+    parse_document,
+)
 
 MECHANISMS = ("dispatch", "dynamo", "aot", "export")
 

@@ -34,7 +34,7 @@ from transformers import AttentionInterface, BertConfig, BertModel
 
 import pytest_torchgraph
 from pytest_torchgraph import Capture
-from pytest_torchgraph.snapshot.subject import program_of
+from pytest_torchgraph.snapshot import program_of
 
 MECHANISMS = ("dispatch", "dynamo", "aot", "compiled_autograd", "export", "inductor", "fx")
 LAYERS = 12

@@ -15,9 +15,7 @@ from typing import Any
 from timing import medians, table
 
 from pytest_torchgraph import Graph
-from pytest_torchgraph.graph.cost.peak import peak_bytes
-from pytest_torchgraph.graph.cost.step import saved_bytes
-from pytest_torchgraph.graph.cost.table import by_module
+from pytest_torchgraph.graph import by_module, peak_bytes, saved_bytes
 
 BLOCK = 10
 SIZE = 8 * 8 * 4

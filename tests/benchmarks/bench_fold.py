@@ -28,11 +28,10 @@ from benchmarks.timing import medians, table
 from torch import nn
 
 import pytest_torchgraph
+from pytest_torchgraph.graph import format_document, parse_document
 from pytest_torchgraph.graph.text.expand import expand
 from pytest_torchgraph.graph.text.fold import fold
-from pytest_torchgraph.graph.text.format import format_document
-from pytest_torchgraph.graph.text.parse import parse_document
-from pytest_torchgraph.snapshot.subject import program_of
+from pytest_torchgraph.snapshot import program_of
 
 IDS = torch.arange(32).reshape(2, 16)
 IMAGES = torch.ones(2, 3, 64, 64)

@@ -54,11 +54,13 @@ def fuzz(report: str, arguments: list[str]) -> None:
         include=["pytest_torchgraph.graph", "pytest_torchgraph.errors"]
     ):
         from pytest_torchgraph.errors import GraphFormatError
-        from pytest_torchgraph.graph.diff.report import diff_graphs
-        from pytest_torchgraph.graph.model import Graph
-        from pytest_torchgraph.graph.program import Program
-        from pytest_torchgraph.graph.text.format import format_document
-        from pytest_torchgraph.graph.text.parse import parse_document
+        from pytest_torchgraph.graph import (
+            Graph,
+            Program,
+            diff_graphs,
+            format_document,
+            parse_document,
+        )
 
     outcomes: Counter[str] = Counter()
     slowest = [0.0, 0]
@@ -220,10 +222,7 @@ def run_hostile(size: int = 1_000_000) -> None:
     from graph.hostile import REPEATED, everything
 
     from pytest_torchgraph.errors import GraphFormatError
-    from pytest_torchgraph.graph.diff.report import diff_graphs
-    from pytest_torchgraph.graph.program import Program
-    from pytest_torchgraph.graph.text.format import format_document
-    from pytest_torchgraph.graph.text.parse import parse_document
+    from pytest_torchgraph.graph import Program, diff_graphs, format_document, parse_document
 
     def read(text: str) -> Program | GraphFormatError:
         try:

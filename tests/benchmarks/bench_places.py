@@ -28,9 +28,8 @@ from benchmarks.timing import table
 from torch import nn
 
 import pytest_torchgraph
-from pytest_torchgraph.graph.diff.report import diff_graphs, find_changes
+from pytest_torchgraph.graph import diff_graphs, find_changes, parse_document
 from pytest_torchgraph.graph.text.fold import fold
-from pytest_torchgraph.graph.text.parse import parse_document
 
 SIZES = {
     "hidden_size": 32,

@@ -26,8 +26,7 @@ from typing import Any
 
 from timing import table
 
-from pytest_torchgraph.graph import Graph, Node, Ref, Source, TensorMeta
-from pytest_torchgraph.graph.diff.report import diff_graphs
+from pytest_torchgraph.graph import Graph, Node, Ref, Source, TensorMeta, diff_graphs
 
 SIZES = (100, 1000, 3000, 10000, 50000)
 META = TensorMeta("float32", (8, 64))
@@ -148,9 +147,7 @@ SHAPES: dict[str, Callable[[int], Graph]] = {
 
 def measure(graph: Graph) -> dict[str, Any]:
     """Draw a graph in both ways. To be called once in a process: memory is its peak."""
-    from pytest_torchgraph.render import whole
-    from pytest_torchgraph.render.difference import diff_to_dot
-    from pytest_torchgraph.render.output.rendering import draw
+    from pytest_torchgraph.render import diff_to_dot, draw, whole
 
     calls = [number for number, node in enumerate(graph.nodes) if node.is_call]
     number = calls[len(calls) * 2 // 3]

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from pytest_torchgraph import Capture, Graph, capture, from_fx
 from pytest_torchgraph.api.contents import Contents
-from pytest_torchgraph.graph.text.format import Header
+from pytest_torchgraph.graph import Header
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_conte
 
 import pytest_torchgraph as tg
 from pytest_torchgraph import Capture, CaptureError, GraphCapture
-from pytest_torchgraph.ops.views import shared_argument
+from pytest_torchgraph.ops import shared_argument
 
 aten = torch.ops.aten
 ATTENTION = aten._scaled_dot_product_flash_attention_for_cpu.default
@@ -425,7 +425,7 @@ def test_the_table_of_costs_has_a_column_of_recomputed_flops(tmp_path: Any, caps
     assert f" {capture.recomputed_flops:,} " in lines[2]
     assert "recomputed" not in captured("plain", "dispatch").cost_table()
 
-    from pytest_torchgraph.cli.main import main
+    from pytest_torchgraph.cli import main
 
     file = tmp_path / "step.tgraph"
     file.write_text(capture.to_text())

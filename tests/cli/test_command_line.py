@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_torchgraph.cli.main import main
+from pytest_torchgraph.cli import main
 from pytest_torchgraph.graph import Graph
 
 OLD = """torchgraph 1
@@ -179,8 +179,7 @@ def test_a_side_that_is_not_there_has_no_graphs(
 
 
 def test_counts_are_compared_with_graphs(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from pytest_torchgraph.graph.text.format import format_document
-    from pytest_torchgraph.graph.text.parse import parse_document
+    from pytest_torchgraph.graph import format_document, parse_document
 
     document = parse_document(OLD)
     counts = format_document(document.graphs, document.header, "ops")
@@ -238,8 +237,7 @@ def test_what_ran_eagerly_is_shown_compared_and_drawn(
 def test_counts_of_what_ran_eagerly_are_compared_with_the_runs(
     files: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from pytest_torchgraph.graph.text.format import format_document
-    from pytest_torchgraph.graph.text.parse import parse_document
+    from pytest_torchgraph.graph import format_document, parse_document
 
     document = parse_document(EAGER)
     counts = format_document(document.graphs, document.header, "ops")
@@ -361,7 +359,7 @@ def test_a_console_that_lacks_a_character_gets_it_escaped(files: Path) -> None:
 
 def test_torch_is_not_imported(files: Path) -> None:
     code = (
-        "import sys; from pytest_torchgraph.cli.main import main;"
+        "import sys; from pytest_torchgraph.cli import main;"
         "main(['show', 'old.tgraph']); main(['diff', 'old.tgraph', 'new.tgraph']);"
         "main(['render', 'old.tgraph', 'old.dot', '--heat=saved_bytes']);"
         "main(['export', '--model-explorer=out.json', 'old.tgraph', 'new.tgraph']);"

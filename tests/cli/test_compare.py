@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_torchgraph.cli.main import main
+from pytest_torchgraph.cli import main
 
 OLD = """torchgraph 1
 via aot, torch 2.13.0

@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, urlparse
 
 import pytest
 
-from pytest_torchgraph.cli.main import main
+from pytest_torchgraph.cli import main
 from pytest_torchgraph.graph import Graph
 
 OLD = """torchgraph 1

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pytest_torchgraph import Capture, GraphFormatError, Ranks, TorchGraphError, diff, load
-from pytest_torchgraph.cli.main import main
+from pytest_torchgraph.cli import main
 
 GRAPH = """forward {
   %x = input : f32[2, 4]

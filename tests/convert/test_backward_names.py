@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 import pytest_torchgraph
 from pytest_torchgraph import Capture
-from pytest_torchgraph.graph.model import Graph
+from pytest_torchgraph.graph import Graph
 
 
 class Block(nn.Module):

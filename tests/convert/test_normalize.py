@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from pytest_torchgraph import capture, from_fx
 from pytest_torchgraph.ops.qualified import builtin_name
-from pytest_torchgraph.snapshot.subject import program_of
+from pytest_torchgraph.snapshot import program_of
 
 
 class Normed(nn.Module):

@@ -7,7 +7,8 @@ import sympy
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pytest_torchgraph.convert.canonical_names import CanonicalNames, canonical
+from pytest_torchgraph.convert import CanonicalNames
+from pytest_torchgraph.convert.canonical_names import canonical
 
 SAME = [
     ("4*s0", "4 * s0", "s0*4"),

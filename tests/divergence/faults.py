@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pytest_torchgraph import Aot, Inductor
-from pytest_torchgraph.ops.views import is_view
+from pytest_torchgraph.ops import is_view
 from pytest_torchgraph.torch_private import get, replaced
 
 aten = torch.ops.aten

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pytest_torchgraph.graph.divergence import Divergence
+from pytest_torchgraph.graph import Divergence
 
 from .faults import HELD, VISIBLE, Fault
 from .measure import answer

@@ -12,8 +12,7 @@ from torch import Tensor, nn
 
 from pytest_torchgraph import Aot, Capture, CaptureError, capture
 from pytest_torchgraph.divergence import values as budget
-from pytest_torchgraph.graph import divergence
-from pytest_torchgraph.graph.failures import UnexpectedOps, shown_by
+from pytest_torchgraph.graph import UnexpectedOps, divergence, shown_by
 
 
 class Gelu(nn.Module):

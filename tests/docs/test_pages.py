@@ -149,7 +149,7 @@ def test_the_reference_has_every_command(capsys: pytest.CaptureFixture[str]) -> 
 
     text = (DOCS / "reference" / "command_line.md").read_text(encoding="utf-8")
     with pytest.raises(SystemExit):
-        main.main(["--help"])
+        main(["--help"])
     commands = re.findall(r"^    (\w+)  ", capsys.readouterr().out, re.M)
     assert len(commands) > 3
     assert [name for name in commands if f"| `{name} " not in text] == []

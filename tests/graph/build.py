@@ -6,8 +6,7 @@ import textwrap
 from dataclasses import replace
 from typing import Any
 
-from pytest_torchgraph.graph import Graph, GraphDiff, TensorMeta
-from pytest_torchgraph.graph.diff.report import diff_graphs
+from pytest_torchgraph.graph import Graph, GraphDiff, TensorMeta, diff_graphs
 
 INPUTS = """
 %x = input : f32[2, 3]

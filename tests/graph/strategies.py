@@ -11,10 +11,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from pytest_torchgraph.graph import (
+    EAGER_KINDS,
     Atom,
     Device,
     Effect,
+    EffectKind,
     Graph,
+    GraphKind,
     InputRef,
     Node,
     Ref,
@@ -22,9 +25,9 @@ from pytest_torchgraph.graph import (
     Symbol,
     TensorMeta,
 )
-from pytest_torchgraph.graph.model import GRAPH_KINDS, INPUT_OPS, EffectKind, GraphKind
-from pytest_torchgraph.graph.text.format import EAGER_KINDS, EAGER_NAME, LAYOUTS
-from pytest_torchgraph.ops.names import LEVELS, Level
+from pytest_torchgraph.graph.model import GRAPH_KINDS, INPUT_OPS
+from pytest_torchgraph.graph.text.format import EAGER_NAME, LAYOUTS
+from pytest_torchgraph.ops import LEVELS, Level
 
 checked = settings(deadline=None, database=None, max_examples=40)
 """No wall-clock deadline: two busy cores would make it a coin toss."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pytest_torchgraph import Graph
-from pytest_torchgraph.graph.diff.report import diff_graphs
-from pytest_torchgraph.graph.equality.canonical import canonical, canonical_graph
+from pytest_torchgraph.graph import canonical, diff_graphs
+from pytest_torchgraph.graph.equality.canonical import canonical_graph
 
 FORWARD = """torchgraph 1
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from pytest_torchgraph import Capture, capture, diff
-from pytest_torchgraph.snapshot.subject import program_of
+from pytest_torchgraph.snapshot import program_of
 
 MECHANISMS = ("dispatch", "fx", "dynamo", "aot", "export")
 Op = Callable[[Tensor], Tensor]

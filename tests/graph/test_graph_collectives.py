@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from pytest_torchgraph import CaptureError, Collective, Graph
+from pytest_torchgraph.graph import Source, shown_by
 from pytest_torchgraph.graph.collectives import Collectives
-from pytest_torchgraph.graph.failures import shown_by
-from pytest_torchgraph.graph.model import Source
 
 TEXT = """torchgraph 1
 via aot, torch 2.13.0

@@ -10,14 +10,15 @@ import torch
 from graph.build import graph
 
 from pytest_torchgraph import CaptureError, Graph, capture
-from pytest_torchgraph.graph.cost.by_node import flops_by_node, saved_by_node
-from pytest_torchgraph.graph.cost.table import (
-    CostRow,
+from pytest_torchgraph.graph import (
     by_module,
     changed_costs,
     cost_table,
+    flops_by_node,
     format_cost_table,
+    saved_by_node,
 )
+from pytest_torchgraph.graph.cost.table import CostRow
 
 INPUTS = """
 %x = input : f32[2, 4]

@@ -11,11 +11,7 @@ from graph.strategies import checked, graphs, plain_graphs, renamed, shuffled
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_torchgraph.graph import Graph, TensorMeta
-from pytest_torchgraph.graph.model import Detail
-from pytest_torchgraph.graph.program import Program
-from pytest_torchgraph.graph.text.format import Header
-from pytest_torchgraph.graph.text.parse import parse_document
+from pytest_torchgraph.graph import Detail, Graph, Header, Program, TensorMeta, parse_document
 from pytest_torchgraph.snapshot.compare import compare
 
 DETAILS: tuple[Detail, ...] = get_args(Detail)

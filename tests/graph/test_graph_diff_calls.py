@@ -6,8 +6,7 @@ from dataclasses import replace
 
 from graph.build import difference, graph
 
-from pytest_torchgraph.graph import Graph, Source
-from pytest_torchgraph.graph.diff.report import diff_graphs
+from pytest_torchgraph.graph import Graph, Source, diff_graphs
 
 SIAMESE = """
     %enc.fc/mm = aten.mm(%x, %enc.fc.weight)

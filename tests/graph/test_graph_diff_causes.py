@@ -15,10 +15,16 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from pytest_torchgraph import Cost
-from pytest_torchgraph.graph import Graph, GraphDiff, Ref
-from pytest_torchgraph.graph.diff.findings import Finding
-from pytest_torchgraph.graph.diff.joining import MAX_CAUSES, finding_lines, join
-from pytest_torchgraph.graph.model import Source
+from pytest_torchgraph.graph import (
+    MAX_CAUSES,
+    Finding,
+    Graph,
+    GraphDiff,
+    Ref,
+    Source,
+    finding_lines,
+    join,
+)
 
 COUNT = 6
 SOME = st.sets(st.integers(0, COUNT - 1), min_size=1)

@@ -14,12 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_torchgraph import Cost
-from pytest_torchgraph.graph import Graph, Ref, TensorMeta
+from pytest_torchgraph.graph import Graph, Ref, TensorMeta, diff_graphs, need_saved
 from pytest_torchgraph.graph.cost.flops import total
-from pytest_torchgraph.graph.cost.step import need_saved, saved_storages
+from pytest_torchgraph.graph.cost.step import saved_storages
 from pytest_torchgraph.graph.diff import costs as module
 from pytest_torchgraph.graph.diff.findings import one_place
-from pytest_torchgraph.graph.diff.report import diff_graphs
 from pytest_torchgraph.graph.diff.words import cost_text
 from pytest_torchgraph.words import amount
 

@@ -7,9 +7,7 @@ from typing import Any
 
 from graph.build import graph
 
-from pytest_torchgraph.graph import Graph, GraphDiff
-from pytest_torchgraph.graph.diff.report import diff_graphs
-from pytest_torchgraph.graph.events import GraphBreak
+from pytest_torchgraph.graph import Graph, GraphBreak, GraphDiff, diff_graphs
 
 
 def ops(*names: str, title: str = "forward @ dispatch", **changes: Any) -> Graph:

@@ -8,9 +8,7 @@ from graph.edited_layers import Edit, Layer, Op, model_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_torchgraph.graph import Graph
-from pytest_torchgraph.graph.diff.paths import abridged
-from pytest_torchgraph.graph.diff.report import diff_graphs
+from pytest_torchgraph.graph import Graph, abridged, diff_graphs
 from pytest_torchgraph.graph.diff.words import places_text
 
 LAYER: Layer = {

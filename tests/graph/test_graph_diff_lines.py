@@ -11,7 +11,7 @@ from torch import nn
 
 import pytest_torchgraph
 from pytest_torchgraph import Capture, GraphDiff
-from pytest_torchgraph.graph.diff.joining import join
+from pytest_torchgraph.graph import join
 
 pytestmark = pytest.mark.parametrize("via", ["aot", "dispatch"])
 

@@ -11,9 +11,8 @@ from graph.strategies import checked, graphs, plain_graphs
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from pytest_torchgraph.graph import Finding, Graph
+from pytest_torchgraph.graph import Finding, Graph, diff_graphs, find_changes
 from pytest_torchgraph.graph.diff.places import with_places
-from pytest_torchgraph.graph.diff.report import diff_graphs, find_changes
 
 COUNT = 8
 SOME = st.sets(st.integers(0, COUNT - 1), min_size=1)

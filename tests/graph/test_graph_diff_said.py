@@ -7,8 +7,7 @@ from collections.abc import Mapping
 import pytest
 from graph.build import difference, graph
 
-from pytest_torchgraph.graph import Graph
-from pytest_torchgraph.graph.diff.report import diff_graphs
+from pytest_torchgraph.graph import Graph, diff_graphs
 
 # -- ops that replace others
 

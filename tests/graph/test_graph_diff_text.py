@@ -9,8 +9,7 @@ from graph.build import difference, document, graph
 from graph.edits import exchange, insert, layers
 from graph.edits import graph as graph_of
 
-from pytest_torchgraph.graph import Graph, Source
-from pytest_torchgraph.graph.diff.report import diff_graphs
+from pytest_torchgraph.graph import Graph, Source, diff_graphs
 
 FORWARD = graph("%m/a = aten.mul(%x, %y)\n%m/b = aten.sin(%m/a)\nreturn %m/b\nsave %x\nsave %m/a")
 BACKWARD = graph(

@@ -12,13 +12,17 @@ from graph.strategies import checked, graphs_with_facts, plain_graphs, shuffled
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_torchgraph.graph import Graph, InputRef, Ref
-from pytest_torchgraph.graph.cost.step import with_savers
-from pytest_torchgraph.graph.diff.report import diff_graphs
-from pytest_torchgraph.graph.equality.canonical import canonical
-from pytest_torchgraph.graph.equality.numbered_graph import equal_programs
-from pytest_torchgraph.graph.text.format import format_document
-from pytest_torchgraph.graph.text.parse import parse_document
+from pytest_torchgraph.graph import (
+    Graph,
+    InputRef,
+    Ref,
+    canonical,
+    diff_graphs,
+    equal_programs,
+    format_document,
+    parse_document,
+    with_savers,
+)
 
 
 def with_facts(lines: str, title: str = "forward @ aot") -> Graph:

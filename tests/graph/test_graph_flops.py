@@ -9,8 +9,7 @@ from subjects.models import SUBJECTS
 from torch.utils.flop_counter import FlopCounterMode
 
 from pytest_torchgraph import Aot, CaptureError, Graph, capture, load
-from pytest_torchgraph.ops import registry
-from pytest_torchgraph.ops.flop_formulas import formula_of
+from pytest_torchgraph.ops import formula_of, registry
 
 ALIKE = ["transformer_block", "residual_cnn", "mlp_checkpointed", "graph_convolution"]
 """Subjects without attention on the CPU, which torch's counter leaves out."""

@@ -14,13 +14,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pytest_torchgraph
-from pytest_torchgraph.graph import Graph
-from pytest_torchgraph.graph.equality.canonical import canonical
-from pytest_torchgraph.graph.program import Program
+from pytest_torchgraph.graph import (
+    Graph,
+    Header,
+    Program,
+    canonical,
+    format_document,
+    parse_document,
+)
 from pytest_torchgraph.graph.text.expand import expand
 from pytest_torchgraph.graph.text.fold import fold, folded_unchecked
-from pytest_torchgraph.graph.text.format import Header, format_document
-from pytest_torchgraph.graph.text.parse import parse_document
 from pytest_torchgraph.snapshot.compare import compare
 
 ROOT = Path(__file__).parents[2]

@@ -13,11 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_torchgraph import GraphFormatError
-from pytest_torchgraph.graph import Graph
+from pytest_torchgraph.graph import Graph, parse_document
 from pytest_torchgraph.graph.text import expand as expanding
 from pytest_torchgraph.graph.text.expand import expand
 from pytest_torchgraph.graph.text.fold import fold
-from pytest_torchgraph.graph.text.parse import parse_document
 
 MARK = "¦"
 BLOCK = """each m.* {

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pytest_torchgraph import Graph, GraphFormatError
-from pytest_torchgraph.graph.diff.paths import abridged, natural
+from pytest_torchgraph.graph import abridged
+from pytest_torchgraph.graph.diff.paths import natural
 
 
 def text_of(name: str, op: str = "gelu", changed: range = range(0)) -> str:

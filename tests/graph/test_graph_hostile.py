@@ -14,11 +14,16 @@ from graph.hostile import FILES, READABLE, REPEATED, Text
 from graph.test_graph_diff_hard import calls
 
 from pytest_torchgraph import GraphFormatError
-from pytest_torchgraph.graph import Atom, Graph, Node, Ref
-from pytest_torchgraph.graph.diff.report import diff_graphs
-from pytest_torchgraph.graph.program import Program
-from pytest_torchgraph.graph.text.format import format_document
-from pytest_torchgraph.graph.text.parse import parse_document
+from pytest_torchgraph.graph import (
+    Atom,
+    Graph,
+    Node,
+    Program,
+    Ref,
+    diff_graphs,
+    format_document,
+    parse_document,
+)
 
 REFUSED = {"equal_hashes", "complex_hashes", "nan_keys", "reference_keys", "equal_names"}
 """What looks like a graph and is none."""

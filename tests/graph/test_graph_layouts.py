@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pytest_torchgraph.errors import GraphFormatError
-from pytest_torchgraph.graph import Graph, TensorMeta
-from pytest_torchgraph.graph.diff.report import diff_graphs
+from pytest_torchgraph.graph import Graph, TensorMeta, diff_graphs
 from pytest_torchgraph.graph.text.format import LAYOUTS
 
 TEXT = """\

@@ -8,9 +8,10 @@ import pickle
 import pytest
 from graph.build import document, graph
 
-from pytest_torchgraph.graph import Graph, OpCounts
+from pytest_torchgraph import OpCounts
+from pytest_torchgraph.graph import Graph
 from pytest_torchgraph.graph.census import count_ops
-from pytest_torchgraph.ops.names import base_name, matches
+from pytest_torchgraph.ops import base_name, matches
 
 SAMPLE = graph(
     """

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_torchgraph import OpCounts
-from pytest_torchgraph.ops.names import base_name
+from pytest_torchgraph.ops import base_name
 
 
 def test_counts_with_different_ops_are_compared_without_an_error() -> None:

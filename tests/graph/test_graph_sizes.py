@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pytest_torchgraph import Aot, CaptureError, Graph, capture
 from pytest_torchgraph.convert.canonical_names import canonical
-from pytest_torchgraph.graph.model import Symbol
+from pytest_torchgraph.graph import Symbol
 from pytest_torchgraph.graph.sizes import UnknownExpression, value_of
 
 VALUES = {"s0": 6, "s1": 4, "u0": 9}

@@ -10,9 +10,18 @@ from graph.strategies import checked, eager_graphs, graphs, renamed
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_torchgraph.graph import Atom, Device, Graph, Node, Ref, Symbol, TensorMeta
-from pytest_torchgraph.graph.text.format import Header, format_document
-from pytest_torchgraph.graph.text.parse import parse_document
+from pytest_torchgraph.graph import (
+    Atom,
+    Device,
+    Graph,
+    Header,
+    Node,
+    Ref,
+    Symbol,
+    TensorMeta,
+    format_document,
+    parse_document,
+)
 
 SAMPLE = document(
     """

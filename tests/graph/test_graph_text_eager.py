@@ -8,9 +8,7 @@ from typing import Any
 import pytest
 from graph.build import graph
 
-from pytest_torchgraph.graph import Graph
-from pytest_torchgraph.graph.text.format import Header, format_document
-from pytest_torchgraph.graph.text.parse import parse_document
+from pytest_torchgraph.graph import Graph, Header, format_document, parse_document
 
 TEXT = """\
 torchgraph 2

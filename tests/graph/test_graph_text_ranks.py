@@ -14,11 +14,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_torchgraph import GraphFormatError
-from pytest_torchgraph.graph import Graph
-from pytest_torchgraph.graph.program import Program
-from pytest_torchgraph.graph.text.format import Header, format_document, format_sections
-from pytest_torchgraph.graph.text.parse import parse_document
-from pytest_torchgraph.graph.text.ranks import parse_ranks, parse_text
+from pytest_torchgraph.graph import (
+    Graph,
+    Header,
+    Program,
+    format_document,
+    format_sections,
+    parse_document,
+    parse_text,
+)
+from pytest_torchgraph.graph.text.ranks import parse_ranks
 from pytest_torchgraph.words import format_ranks
 
 HEADER = Header(via="aot", torch="2.13.0")

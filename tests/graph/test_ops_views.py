@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pytest_torchgraph.ops.dtypes import _OTHERS, ABBREVIATIONS, item_size
+from pytest_torchgraph.ops import ABBREVIATIONS, item_size, shared_argument
+from pytest_torchgraph.ops.dtypes import _OTHERS
 from pytest_torchgraph.ops.registry import registered
-from pytest_torchgraph.ops.views import UNDECLARED_VIEWS, VIEWS, shared_argument
+from pytest_torchgraph.ops.views import UNDECLARED_VIEWS, VIEWS
 
 
 def schema_of(op: str) -> torch._C.FunctionSchema | None:

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from pytest_torchgraph import CaptureError, Graph
-from pytest_torchgraph.graph.events import ScheduledCall, in_schedule
-from pytest_torchgraph.graph.failures import shown_by
+from pytest_torchgraph.graph import ScheduledCall, in_schedule, shown_by
 
 MM = "%up/mm = aten.mm.default(%x, %w) : bf16[4, 8]"
 VIEW = "%up/t = aten.t.default(%w) : bf16[8, 8]"

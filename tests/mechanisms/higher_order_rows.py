@@ -27,7 +27,7 @@ from torch._library.effects import EffectType
 from torch.nn.attention.flex_attention import flex_attention
 
 from pytest_torchgraph import Graph, capture
-from pytest_torchgraph.convert.from_fx import convert
+from pytest_torchgraph.convert import convert
 
 HOP = torch.ops.higher_order
 aten = torch.ops.aten

@@ -25,8 +25,8 @@ from torch._higher_order_ops.while_loop import while_loop
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 from pytest_torchgraph import Capture, CaptureError, Graph, capture, diff
-from pytest_torchgraph.ops.names import Level
-from pytest_torchgraph.render.difference import diff_to_dot
+from pytest_torchgraph.ops import Level
+from pytest_torchgraph.render import diff_to_dot
 
 Edit = Literal["", "changed", "inserted"]
 SINE: dict[Level, str] = {

@@ -17,7 +17,7 @@ import torch._higher_order_ops
 from mechanisms.higher_order_rows import ROWS, without
 
 from pytest_torchgraph import CaptureError, Graph
-from pytest_torchgraph.graph.cost.peak import peak_bytes
+from pytest_torchgraph.graph import peak_bytes
 from pytest_torchgraph.graph.higher_order import WRAPPERS
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "higher_order_ops.md"

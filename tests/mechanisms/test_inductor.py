@@ -11,7 +11,7 @@ from mechanisms.models import example, mlp
 from torch import Tensor, nn
 
 from pytest_torchgraph import Capture, CaptureError, Graph, Inductor, capture, torch_private
-from pytest_torchgraph.convert.printed import convert_printed, read_printed
+from pytest_torchgraph.convert import convert_printed, read_printed
 from pytest_torchgraph.watching.kernels import fused_ops
 
 

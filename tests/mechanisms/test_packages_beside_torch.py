@@ -17,7 +17,7 @@ from subjects.subject_results import miscounted
 
 import pytest_torchgraph
 from pytest_torchgraph import capture
-from pytest_torchgraph.convert.source_lines import is_torch_file, is_user_file
+from pytest_torchgraph.convert import is_torch_file, is_user_file
 
 TORCH = Path(torch.__file__).parent
 OURS = Path(pytest_torchgraph.__file__).parent

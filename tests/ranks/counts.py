@@ -15,7 +15,7 @@ from torch.distributed.tensor.debug import CommDebugMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pytest_torchgraph import Capture
-from pytest_torchgraph.ops.collectives import collective_kinds
+from pytest_torchgraph.ops import collective_kinds
 from pytest_torchgraph.ranks.fake_group import fake_rank
 
 Counts = tuple[Counter[str], Counter[str]]

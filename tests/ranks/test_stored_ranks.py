@@ -11,8 +11,8 @@ from ranks.parallel_models import MODELS
 from torch.distributed.device_mesh import DeviceMesh
 
 from pytest_torchgraph import Ranks, capture_ranks
-from pytest_torchgraph.snapshot.compare import compare, read_stored
-from pytest_torchgraph.snapshot.subject import program_of
+from pytest_torchgraph.snapshot import program_of, read_stored
+from pytest_torchgraph.snapshot.compare import compare
 
 
 def odd_one(mesh: DeviceMesh) -> tuple[Any, ...]:

@@ -7,11 +7,8 @@ from typing import Any
 
 import pytest
 
-from pytest_torchgraph.graph import Graph, Node, Ref, TensorMeta
-from pytest_torchgraph.graph.events import GraphBreak
-from pytest_torchgraph.render import difference, program, whole
-from pytest_torchgraph.render.layout.scene import Element
-from pytest_torchgraph.render.whole import Drawing
+from pytest_torchgraph.graph import Graph, GraphBreak, Node, Ref, TensorMeta
+from pytest_torchgraph.render import Drawing, Element, difference, program, whole
 
 META = TensorMeta("float32", (2,))
 RED = "#C24E00"

@@ -6,9 +6,7 @@ import pytest
 
 from pytest_torchgraph import Graph
 from pytest_torchgraph.graph import Node, Ref
-from pytest_torchgraph.render.difference import surplus_drawing
-from pytest_torchgraph.render.look.colours import op_category
-from pytest_torchgraph.render.whole import to_dot
+from pytest_torchgraph.render import op_category, surplus_drawing, to_dot
 
 TEXT = """torchgraph 1
 

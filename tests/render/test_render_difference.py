@@ -7,12 +7,22 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_torchgraph.graph import Finding, Graph, GraphDiff, Node, Ref, Source, TensorMeta
-from pytest_torchgraph.graph.diff.findings import Change, GraphPair, Place, one_place
-from pytest_torchgraph.graph.diff.report import diff_graphs
-from pytest_torchgraph.graph.text.parse import parse_document
-from pytest_torchgraph.render.difference import diff_to_dot
-from pytest_torchgraph.render.look.changes import CHANGE_PAINTS
+from pytest_torchgraph.graph import (
+    Change,
+    Finding,
+    Graph,
+    GraphDiff,
+    GraphPair,
+    Node,
+    Place,
+    Ref,
+    Source,
+    TensorMeta,
+    diff_graphs,
+    parse_document,
+)
+from pytest_torchgraph.graph.diff.findings import one_place
+from pytest_torchgraph.render import CHANGE_PAINTS, diff_to_dot
 
 GREEN, RED, ORANGE, BLUE = (
     CHANGE_PAINTS[kind].border for kind in ("added", "removed", "changed", "rewired")

@@ -10,15 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from pytest_torchgraph.graph import Graph, Node, Ref, TensorMeta
-from pytest_torchgraph.graph.diff.report import diff_graphs
-from pytest_torchgraph.render import difference, whole
-from pytest_torchgraph.render.layout.scene import Element
-from pytest_torchgraph.render.look.changes import CHANGE_PAINTS
-from pytest_torchgraph.render.look.colours import CATEGORY_PAINTS, HEAT_PAINTS
+from pytest_torchgraph.graph import Graph, Node, Ref, TensorMeta, diff_graphs
+from pytest_torchgraph.render import (
+    CATEGORY_PAINTS,
+    CHANGE_PAINTS,
+    HEAT_PAINTS,
+    Drawing,
+    Element,
+    difference,
+    render,
+    to_dot,
+    whole,
+)
 from pytest_torchgraph.render.output.style import BACKGROUND, TEXT, dark, dark_rules
-from pytest_torchgraph.render.to_file import render
-from pytest_torchgraph.render.whole import Drawing, to_dot
 
 pytestmark = pytest.mark.usefixtures("in_this_process")
 

@@ -9,12 +9,8 @@ import pytest
 from graph.build import document
 
 from pytest_torchgraph import CaptureError
-from pytest_torchgraph.graph import Graph
-from pytest_torchgraph.graph.diff.report import diff_graphs
-from pytest_torchgraph.render import program
-from pytest_torchgraph.render.look.colours import HEAT_PAINTS
-from pytest_torchgraph.render.to_file import render
-from pytest_torchgraph.render.whole import to_dot
+from pytest_torchgraph.graph import Graph, diff_graphs
+from pytest_torchgraph.render import HEAT_PAINTS, program, render, to_dot
 
 
 def graph(body: str, title: str = "forward @ aot") -> Graph:

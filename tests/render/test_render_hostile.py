@@ -10,13 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_torchgraph.graph import Graph, Node, Ref, Source, TensorMeta
-from pytest_torchgraph.graph.diff.report import diff_graphs
-from pytest_torchgraph.graph.events import GraphBreak
-from pytest_torchgraph.render import difference, whole
-from pytest_torchgraph.render.output.rendering import draw
-from pytest_torchgraph.render.program import drawing_of_breaks
-from pytest_torchgraph.render.whole import Drawing
+from pytest_torchgraph.graph import Graph, GraphBreak, Node, Ref, Source, TensorMeta, diff_graphs
+from pytest_torchgraph.render import Drawing, difference, draw, drawing_of_breaks, whole
 
 pytestmark = pytest.mark.usefixtures("in_this_process")
 

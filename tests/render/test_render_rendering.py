@@ -14,8 +14,7 @@ import pytest
 
 from pytest_torchgraph.errors import TorchGraphError
 from pytest_torchgraph.graph import Graph, GraphDiff
-from pytest_torchgraph.render.output.rendering import RenderResult, draw
-from pytest_torchgraph.render.to_file import render
+from pytest_torchgraph.render import RenderResult, draw, render
 
 GRAPH = Graph.from_text("""torchgraph 1
 

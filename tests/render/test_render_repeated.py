@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from graph.build import graph
 
-from pytest_torchgraph.graph import Graph
-from pytest_torchgraph.graph.diff.report import diff_graphs
-from pytest_torchgraph.render.difference import diff_to_dot, drawing
+from pytest_torchgraph.graph import Graph, diff_graphs
+from pytest_torchgraph.render import diff_to_dot
+from pytest_torchgraph.render.difference import drawing
 from pytest_torchgraph.report.page.collect import comparison_data
 
 LAYERS = 12

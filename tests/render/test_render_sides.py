@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from pytest_torchgraph.graph import Graph
-from pytest_torchgraph.graph.diff.report import diff_graphs
+from pytest_torchgraph.graph import Graph, diff_graphs
+from pytest_torchgraph.render import Drawing
 from pytest_torchgraph.render.difference import drawing as drawing_of
 from pytest_torchgraph.render.layout.scene import Side
-from pytest_torchgraph.render.whole import Drawing
 
 HEAD = "torchgraph 2\n\nforward @ aot {\n  %x = input : f32[2, 4]\n"
 

@@ -10,8 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pytest_torchgraph.graph import Atom, Effect, Graph, Node, Ref, Source, TensorMeta
-from pytest_torchgraph.render.look.colours import CATEGORY_PAINTS, op_category
-from pytest_torchgraph.render.whole import to_dot
+from pytest_torchgraph.render import CATEGORY_PAINTS, op_category, to_dot
 
 MLP = Graph.from_text("""torchgraph 1
 

@@ -7,10 +7,8 @@ from typing import Any
 
 import pytest
 
-from pytest_torchgraph.audit.baseline import Entry, ReleaseSection
-from pytest_torchgraph.audit.facts import Cause, TestFacts
+from pytest_torchgraph.audit import AuditOutcome, Cause, Entry, ReleaseSection, TestFacts
 from pytest_torchgraph.audit.judge import judge
-from pytest_torchgraph.audit.verdict import AuditOutcome
 
 Made = Callable[..., AuditOutcome]
 

@@ -8,12 +8,10 @@ import pytest
 from graph.build import graph
 from projects import Run
 
-from pytest_torchgraph.graph.program import Program
-from pytest_torchgraph.graph.text.format import Header
+from pytest_torchgraph.graph import Header, Program
 from pytest_torchgraph.report.causes import FailedComparisons
 from pytest_torchgraph.report.comparisons import MAX_FINDINGS, data_of
-from pytest_torchgraph.snapshot import REPORTED
-from pytest_torchgraph.snapshot.compare import Comparison
+from pytest_torchgraph.snapshot import REPORTED, Comparison
 
 TESTS = """
     import os

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from projects import Run, files
 
-from pytest_torchgraph.cli.main import main
+from pytest_torchgraph.cli import main
 
 TESTS = """
     import os

@@ -8,10 +8,9 @@ import pytest
 from projects import GRAPHS
 
 from pytest_torchgraph.errors import GraphFormatError
-from pytest_torchgraph.graph.model import Detail, Graph
-from pytest_torchgraph.graph.text.parse import parse_document
+from pytest_torchgraph.graph import Detail, Graph, parse_document
+from pytest_torchgraph.snapshot import program_of
 from pytest_torchgraph.snapshot.compare import compare, parse_stored, same_text
-from pytest_torchgraph.snapshot.subject import program_of
 
 graphs: dict[str, Any] = {}
 exec(GRAPHS, graphs)

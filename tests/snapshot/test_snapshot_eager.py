@@ -8,13 +8,11 @@ from typing import Any
 import pytest
 from projects import GRAPHS, Run, section
 
+from pytest_torchgraph import Capture
 from pytest_torchgraph.api.contents import Contents
-from pytest_torchgraph.api.result import Capture
-from pytest_torchgraph.graph.model import Detail, Graph
-from pytest_torchgraph.graph.text.format import Header
-from pytest_torchgraph.graph.text.parse import parse_document
-from pytest_torchgraph.snapshot.compare import Comparison, compare, same_text
-from pytest_torchgraph.snapshot.subject import program_of
+from pytest_torchgraph.graph import Detail, Graph, Header, parse_document
+from pytest_torchgraph.snapshot import Comparison, program_of
+from pytest_torchgraph.snapshot.compare import compare, same_text
 
 graphs: dict[str, Any] = {}
 exec(GRAPHS, graphs)

@@ -7,12 +7,17 @@ from dataclasses import replace
 import pytest
 from projects import GRAPHS, Run, files
 
-from pytest_torchgraph.graph import Graph, Ref
-from pytest_torchgraph.graph.model import Detail
-from pytest_torchgraph.graph.program import Program
-from pytest_torchgraph.graph.text.format import Header, format_document, format_sections
-from pytest_torchgraph.graph.text.parse import parse_document
-from pytest_torchgraph.graph.text.ranks import parse_text
+from pytest_torchgraph.graph import (
+    Detail,
+    Graph,
+    Header,
+    Program,
+    Ref,
+    format_document,
+    format_sections,
+    parse_document,
+    parse_text,
+)
 from pytest_torchgraph.snapshot.compare import compare
 
 graphs: dict[str, object] = {}

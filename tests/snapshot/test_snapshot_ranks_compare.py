@@ -7,17 +7,9 @@ from graph.strategies import checked
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_torchgraph.graph import Graph
-from pytest_torchgraph.graph.model import Detail
-from pytest_torchgraph.graph.program import Program
-from pytest_torchgraph.graph.text.format import Header
-from pytest_torchgraph.snapshot.compare import (
-    compare,
-    is_stored,
-    read_stored,
-    same_text,
-)
-from pytest_torchgraph.snapshot.subject import program_of
+from pytest_torchgraph.graph import Detail, Graph, Header, Program
+from pytest_torchgraph.snapshot import program_of, read_stored
+from pytest_torchgraph.snapshot.compare import compare, is_stored, same_text
 from pytest_torchgraph.words import format_ranks
 
 MESH = {"dp": 2, "tp": 4}

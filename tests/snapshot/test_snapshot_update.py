@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from projects import Run, files
 
-from pytest_torchgraph.graph.text.format import format_document
-from pytest_torchgraph.graph.text.parse import parse_document
+from pytest_torchgraph.graph import format_document, parse_document
 
 SUITE = """
 import pytest

@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
 
-from pytest_torchgraph.ops.views import shared_argument
+from pytest_torchgraph.ops import shared_argument
 
 aten = torch.ops.aten
 KEPT = [

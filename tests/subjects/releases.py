@@ -29,7 +29,7 @@ def store(directory: Path, names: list[str]) -> None:
     from subjects.subject_results import reason
 
     from pytest_torchgraph import CaptureError, capture
-    from pytest_torchgraph.snapshot.subject import program_of
+    from pytest_torchgraph.snapshot import program_of
 
     directory.mkdir(parents=True, exist_ok=True)
     for name in names or SUBJECTS:

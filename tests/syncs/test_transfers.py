@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from pytest_torchgraph import Capture, Transfer, capture, watch
-from pytest_torchgraph.graph.model import TensorMeta
+from pytest_torchgraph.graph import TensorMeta
 from pytest_torchgraph.syncs.op_calls import SyncCall, copied_by, may_sync_or_copy, sync_kind
 
 

@@ -23,7 +23,7 @@ from watching import eager_cases
 from watching.eager_cases import WAYS, beside, wavy
 
 from pytest_torchgraph import Capture, CaptureError, EagerCall, capture, steady, watch
-from pytest_torchgraph.audit.read import facts_of
+from pytest_torchgraph.audit import facts_of
 from pytest_torchgraph.marker import problems_of
 from pytest_torchgraph.settings.limits import Limits
 

@@ -29,7 +29,7 @@ from watching.uncompiled_cases import SINCE_2_15
 
 import pytest_torchgraph
 from pytest_torchgraph import Capture, watch
-from pytest_torchgraph.watching.observe.hub import HUB
+from pytest_torchgraph.watching import HUB
 
 pytestmark = pytest.mark.filterwarnings("ignore:::torch", "ignore:The .grad attribute")
 

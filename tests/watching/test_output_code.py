@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_torchgraph.watching.kernels import Kernel, Origin, kernels_of
+from pytest_torchgraph.watching import Kernel, Origin, kernels_of
 from pytest_torchgraph.watching.output_code import UnreadableCodeError
 
 HEAD = """

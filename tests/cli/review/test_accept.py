@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from cli.review.left import COUNTS, FIRST, HOME, NEW, SECOND, Left
 
-from pytest_torchgraph.cli.main import main
+from pytest_torchgraph.cli import main
 
 Output = Callable[..., str]
 

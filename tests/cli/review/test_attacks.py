@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from projects import GRAPHS
 
-from pytest_torchgraph.cli.main import main
+from pytest_torchgraph.cli import main
 from pytest_torchgraph.cli.review import prompt
 from pytest_torchgraph.cli.review.waiting import read_waiting
-from pytest_torchgraph.graph.diff.joining import problem_found
+from pytest_torchgraph.graph import problem_found
 from pytest_torchgraph.snapshot import files
 from pytest_torchgraph.snapshot.pending import place_key
 

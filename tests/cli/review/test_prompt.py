@@ -13,9 +13,8 @@ import graphviz
 import pytest
 from cli.review.left import FIRST, HOME, Left
 
-from pytest_torchgraph.cli import review
-from pytest_torchgraph.cli.main import main
-from pytest_torchgraph.render.output.rendering import RenderResult
+from pytest_torchgraph.cli import main, review
+from pytest_torchgraph.render import RenderResult
 
 OTHERS = [f"{HOME}/test_other[{k}][last].tgraph" for k in range(2)]
 BOTH = [f"{HOME}/test_net[{k}].tgraph" for k in (36, 37)]

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pytest_torchgraph import Graph, Node, TensorMeta
-from pytest_torchgraph.graph.model import Ref, Result, SubgraphRef, Symbol
+from pytest_torchgraph.graph import Ref, Result, SubgraphRef, Symbol
 
 
 def differences(live: Graph, text: Graph, where: str = "") -> list[str]:

@@ -17,10 +17,9 @@ import torch.fx.graph_module
 from convert.printed.subjects import Subject
 
 from pytest_torchgraph import Graph, torch_private
-from pytest_torchgraph.convert.from_fx import convert
-from pytest_torchgraph.convert.printed import Printed, convert_printed, describe_like, read_printed
-from pytest_torchgraph.graph.model import GraphKind
-from pytest_torchgraph.ops.names import Level
+from pytest_torchgraph.convert import Printed, convert, convert_printed, describe_like, read_printed
+from pytest_torchgraph.graph import GraphKind
+from pytest_torchgraph.ops import Level
 
 LEVELS: dict[str, tuple[Level, GraphKind]] = {
     "dynamo_output_graph": ("dynamo", "forward"),

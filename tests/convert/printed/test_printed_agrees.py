@@ -14,8 +14,8 @@ from convert.printed.live_and_printed import Seen, compiled, post_grad, read_all
 from convert.printed.subjects import SUBJECTS, in_place, nested_cond, several_outputs
 
 from pytest_torchgraph import Graph, Node, Source, TensorMeta
-from pytest_torchgraph.convert.printed import parse_printed
-from pytest_torchgraph.graph.model import Effect, Ref, Symbol
+from pytest_torchgraph.convert import parse_printed
+from pytest_torchgraph.graph import Effect, Ref, Symbol
 
 
 @pytest.fixture(autouse=True)

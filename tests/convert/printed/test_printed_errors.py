@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pytest_torchgraph import CaptureError
-from pytest_torchgraph.convert.printed import PrintedGraphError, parse_printed
+from pytest_torchgraph.convert import PrintedGraphError, parse_printed
 
 BROKEN = {
     "empty": ("", 1, "expected one printed module"),

@@ -12,9 +12,9 @@ from convert.printed.texts import lines, module, parsed
 from mechanisms.models import Norm, example, mlp
 
 from pytest_torchgraph import Aot, capture, torch_private
-from pytest_torchgraph.convert.canonical_names import CanonicalNames
-from pytest_torchgraph.convert.from_fx import Naming
-from pytest_torchgraph.convert.printed import (
+from pytest_torchgraph.convert import (
+    CanonicalNames,
+    Naming,
     aot_names,
     convert_printed,
     dynamo_names,

@@ -14,13 +14,8 @@ from convert.printed.texts import BODY, JOINT, lines, module, parsed
 from torch import Tensor
 
 from pytest_torchgraph import TensorMeta
-from pytest_torchgraph.convert.printed import (
-    PrintedGraphError,
-    describe_like,
-    parse_printed,
-    read_printed,
-)
-from pytest_torchgraph.graph.model import Atom, Device, Source, Symbol
+from pytest_torchgraph.convert import PrintedGraphError, describe_like, parse_printed, read_printed
+from pytest_torchgraph.graph import Atom, Device, Source, Symbol
 
 Point = namedtuple("Point", ["x", "y"])
 

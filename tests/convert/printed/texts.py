@@ -5,8 +5,8 @@ from __future__ import annotations
 import textwrap
 
 from pytest_torchgraph import Graph
-from pytest_torchgraph.convert.printed import parse_printed
-from pytest_torchgraph.ops.names import Level
+from pytest_torchgraph.convert import parse_printed
+from pytest_torchgraph.ops import Level
 
 X = 'x: "f32[2, 3][3, 1]cpu"'
 

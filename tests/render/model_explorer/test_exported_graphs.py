@@ -12,8 +12,7 @@ from graph.strategies import checked, graphs, plain_graphs, renamed, shuffled
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_torchgraph.graph import Graph
-from pytest_torchgraph.graph.equality.canonical import canonical
+from pytest_torchgraph.graph import Graph, canonical
 from pytest_torchgraph.render.model_explorer.collection import collection
 from pytest_torchgraph.render.model_explorer.comparison import ExportedComparison, compare
 

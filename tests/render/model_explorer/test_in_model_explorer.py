@@ -22,7 +22,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from pytest_torchgraph.cli.main import main
+from pytest_torchgraph.cli import main
 
 COMMAND = shutil.which("model-explorer")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")

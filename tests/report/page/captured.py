@@ -22,6 +22,6 @@ class Captured:
         return tuple(each for graph in self.program for each in graph.collectives)
 
     def by_module(self, depth: int | None = None) -> dict[str, Cost]:
-        from pytest_torchgraph.graph.cost.table import by_module
+        from pytest_torchgraph.graph import by_module
 
         return by_module(self.program, depth)

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from pytest_torchgraph import Graph
-from pytest_torchgraph.graph.diff.report import diff_graphs
+from pytest_torchgraph.graph import diff_graphs
+from pytest_torchgraph.render import draw
 from pytest_torchgraph.render.difference import drawing as drawing_of
-from pytest_torchgraph.render.output.rendering import draw
 from pytest_torchgraph.report.page import collect
 from pytest_torchgraph.report.page.html import DETAILS, FORMAT, Parts, summary, words
 from pytest_torchgraph.report.page.html import page as html_of
-from pytest_torchgraph.snapshot.subject import program_of
+from pytest_torchgraph.snapshot import program_of
 
 LAYER = """\
   %layers.{n}.weight = parameter : f32[8, 8]

@@ -13,7 +13,7 @@ from report.page.captured import Captured
 from report.page.pages import written
 
 from pytest_torchgraph import Graph
-from pytest_torchgraph.graph.diff.report import diff_graphs
+from pytest_torchgraph.graph import diff_graphs
 from pytest_torchgraph.report.page import collect
 
 BLOCK = """\

@@ -12,7 +12,7 @@ from report.page.captured import Captured
 from report.page.pages import difference, network, one_test, settled, view_box, written
 
 from pytest_torchgraph import Graph
-from pytest_torchgraph.graph.events import GraphBreak
+from pytest_torchgraph.graph import GraphBreak
 from pytest_torchgraph.report.page import collect
 from pytest_torchgraph.report.page.gather import read_page
 

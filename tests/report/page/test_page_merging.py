@@ -10,7 +10,7 @@ import pytest
 from projects import Run
 from report.page.pages import settled
 
-from pytest_torchgraph.cli.main import main
+from pytest_torchgraph.cli import main
 from pytest_torchgraph.report.page.gather import read_page
 from pytest_torchgraph.report.page.html import FORMAT, Parts
 from pytest_torchgraph.report.page.html import page as html_of

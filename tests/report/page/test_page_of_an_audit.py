@@ -13,8 +13,7 @@ from projects import Run
 from report.page.pages import settled
 from report.page.pages import written as page_of
 
-from pytest_torchgraph.audit.facts import Cause, SettingLeft, TestFacts
-from pytest_torchgraph.audit.verdict import AuditOutcome
+from pytest_torchgraph.audit import AuditOutcome, Cause, SettingLeft, TestFacts
 from pytest_torchgraph.report.page.gather import read_page
 from pytest_torchgraph.report.surfaces.document import audit_document
 

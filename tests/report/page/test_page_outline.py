@@ -11,7 +11,7 @@ from report.page.captured import Captured
 from report.page.pages import difference, one_test, trained, written
 
 from pytest_torchgraph import Graph
-from pytest_torchgraph.graph.diff.report import diff_graphs
+from pytest_torchgraph.graph import diff_graphs
 from pytest_torchgraph.report.page import collect
 from pytest_torchgraph.report.page.html import Parts
 from pytest_torchgraph.report.page.nodes import compared_data, graph_data

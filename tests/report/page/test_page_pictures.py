@@ -10,7 +10,7 @@ import torch  # noqa: F401  # its formulas count FLOPs
 from report.page.pages import difference, network, one_test, settled, trained, written
 
 from pytest_torchgraph import Graph
-from pytest_torchgraph.render.look.colours import HEAT_PAINTS
+from pytest_torchgraph.render import HEAT_PAINTS
 
 TEXTS = """(pane) => [...pane.shadowRoot.querySelectorAll('g.node:not(.absent) text')]
   .map((text) => text.textContent)"""

@@ -13,9 +13,7 @@ from typing import Any
 import pytest
 from projects import Run
 
-from pytest_torchgraph.audit.facts import Cause, SettingLeft, TestFacts
-from pytest_torchgraph.audit.judge import Verdict
-from pytest_torchgraph.audit.verdict import AuditOutcome
+from pytest_torchgraph.audit import AuditOutcome, Cause, SettingLeft, TestFacts, Verdict
 from pytest_torchgraph.report.surfaces.document import CodePlace
 from pytest_torchgraph.report.surfaces.github import (
     MOST,

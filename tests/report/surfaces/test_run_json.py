@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 from projects import Run
 
-from pytest_torchgraph.audit.facts import Cause, SettingLeft, TestFacts
-from pytest_torchgraph.audit.verdict import AuditOutcome
+from pytest_torchgraph.audit import AuditOutcome, Cause, SettingLeft, TestFacts
 from pytest_torchgraph.report.surfaces import document
 from pytest_torchgraph.report.surfaces.document import audit_document
 
