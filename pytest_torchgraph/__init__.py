@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from .errors import TorchGraphError as TorchGraphError
     from .graph.blocks import BlockKind as BlockKind
     from .graph.collectives import Collective as Collective
-    from .graph.cost.cost import Cost as Cost
-    from .graph.cost.recomputed import Recomputed as Recomputed
-    from .graph.diff.findings import Change as Change
-    from .graph.diff.findings import FilesDiff as FilesDiff
-    from .graph.diff.findings import Finding as Finding
-    from .graph.diff.findings import GraphDiff as GraphDiff
-    from .graph.diff.findings import Place as Place
+    from .graph.cost import Cost as Cost
+    from .graph.cost import Recomputed as Recomputed
+    from .graph.diff import Change as Change
+    from .graph.diff import FilesDiff as FilesDiff
+    from .graph.diff import Finding as Finding
+    from .graph.diff import GraphDiff as GraphDiff
+    from .graph.diff import Place as Place
     from .graph.divergence import Divergence as Divergence
     from .graph.events import GraphBreak as GraphBreak
     from .graph.model import Graph as Graph
@@ -44,9 +44,9 @@ if TYPE_CHECKING:
     from .mechanisms.dispatch import Dispatch as Dispatch
     from .mechanisms.export import Export as Export
     from .mechanisms.fx import Fx as Fx
-    from .mechanisms.torch_compile.aot import Aot as Aot
-    from .mechanisms.torch_compile.dynamo import Dynamo as Dynamo
-    from .mechanisms.torch_compile.inductor import Inductor as Inductor
+    from .mechanisms.torch_compile import Aot as Aot
+    from .mechanisms.torch_compile import Dynamo as Dynamo
+    from .mechanisms.torch_compile import Inductor as Inductor
     from .ops.names import OpCounts as OpCounts
     from .ranks.capture_ranks import capture_ranks as capture_ranks
     from .ranks.ranks import Ranks as Ranks
@@ -75,9 +75,8 @@ _NAMES = {
     "errors": "CaptureError GraphFormatError TorchGraphError",
     "graph.blocks": "BlockKind",
     "graph.collectives": "Collective",
-    "graph.cost.cost": "Cost",
-    "graph.cost.recomputed": "Recomputed",
-    "graph.diff.findings": "Change FilesDiff Finding GraphDiff Place",
+    "graph.cost": "Cost Recomputed",
+    "graph.diff": "Change FilesDiff Finding GraphDiff Place",
     "graph.divergence": "Divergence",
     "graph.events": "GraphBreak",
     "graph.model": "Graph Node Source TensorMeta",
@@ -86,9 +85,7 @@ _NAMES = {
     "mechanisms.dispatch": "Dispatch",
     "mechanisms.export": "Export",
     "mechanisms.fx": "Fx",
-    "mechanisms.torch_compile.aot": "Aot",
-    "mechanisms.torch_compile.dynamo": "Dynamo",
-    "mechanisms.torch_compile.inductor": "Inductor",
+    "mechanisms.torch_compile": "Aot Dynamo Inductor",
     "ops.names": "OpCounts",
     "ranks.capture_ranks": "capture_ranks",
     "ranks.ranks": "Ranks load",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import re
 from pathlib import Path
 
 import pytest
@@ -68,7 +69,20 @@ def test_front_door_names_what_type_checkers_see(package: str) -> None:
         defined = importlib.import_module(f"{package}.{module}")
         assert getattr(door, name) is getattr(defined, name)
     # Importing a module of the package would replace a name of the door.
-    assert seen.keys() & {path.stem for path in init.parent.iterdir()} == set()
+    modules = {path.stem for path in init.parent.iterdir() if path.suffix in ("", ".py")}
+    assert seen.keys() & modules == set()
+
+
+def test_each_subfolder_of_a_room_has_a_contract() -> None:
+    pyproject = TESTS.parent / "pyproject.toml"
+    protected = re.findall(
+        r'^protected_modules = \["(.+)\.\*"\]$', pyproject.read_text("utf-8"), re.M
+    )
+    subfolders = [
+        path.parent.relative_to(PACKAGE.parent).as_posix().replace("/", ".")
+        for path in PACKAGE.glob("*/*/__init__.py")
+    ]
+    assert sorted(protected) == sorted(subfolders)
 
 
 def test_front_door_refuses_an_unknown_name() -> None:

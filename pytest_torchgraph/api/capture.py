@@ -21,26 +21,35 @@ from ..errors import CaptureError
 from ..graph.checks import device_types
 from ..graph.model import Graph
 from ..graph.module_paths import OwnModule, numbered
-from ..graph.text.format import Header
+from ..graph.text import Header
 from ..mechanisms.compiled_autograd import CompiledAutograd
 from ..mechanisms.dispatch import Dispatch
 from ..mechanisms.export import Export
 from ..mechanisms.fx import Fx
-from ..mechanisms.islands.islands import Islands
+from ..mechanisms.islands import Islands
 from ..mechanisms.protocol import COMPILING, Built, Captured, Mechanism, with_output
-from ..mechanisms.step.eager import EagerRun, Outcome, in_float64, outcome_of
-from ..mechanisms.step.invocation import Invocation, note_meta_device, to_device, with_fake_tensors
-from ..mechanisms.step.named_tensors import NamedTensors, callable_of
-from ..mechanisms.step.saved_state import RandomState, note_all, preserve_state
-from ..mechanisms.step.step import Step, exclusive
-from ..mechanisms.torch_compile.aot import Aot
-from ..mechanisms.torch_compile.dynamo import Dynamo
-from ..mechanisms.torch_compile.inductor import Inductor
-from ..mechanisms.torch_compile.run import tell_whose
+from ..mechanisms.step import (
+    EagerRun,
+    Invocation,
+    NamedTensors,
+    Outcome,
+    RandomState,
+    Step,
+    callable_of,
+    exclusive,
+    in_float64,
+    note_all,
+    note_meta_device,
+    outcome_of,
+    preserve_state,
+    to_device,
+    with_fake_tensors,
+)
+from ..mechanisms.torch_compile import Aot, Dynamo, Inductor, tell_whose
 from ..torch_release import need_torch
 from ..watching.breaks import cause_of
 from ..watching.kernels import Kernel
-from ..watching.observe.hub import HUB, EventRecorder
+from ..watching.observe import HUB, EventRecorder
 from ..watching.record import WatchRecord, record_of
 from .contents import Contents, Eager
 from .result import Capture

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from ..convert.from_fx import Converted
 from ..errors import CaptureError
 from ..graph.census import calls
-from ..graph.cost.step import Received, with_savers
+from ..graph.cost import Received, with_savers
 from ..graph.events import EagerOp, ScheduledCall
 from ..graph.model import Graph
 from ..ops.names import Level

@@ -11,14 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import GraphFormatError, TorchGraphError
-from ..graph.diff.findings import FilesDiff, GraphDiff
-from ..graph.diff.joining import join
-from ..graph.diff.report import diff_graphs, diff_programs
-from ..graph.equality.numbered_graph import as_captured
+from ..graph.diff import FilesDiff, GraphDiff, diff_graphs, diff_programs, join
+from ..graph.equality import as_captured
 from ..graph.model import Graph, Result
 from ..graph.program import Program
-from ..graph.text.format import Header
-from ..graph.text.ranks import parse_file, read_text
+from ..graph.text import Header, parse_file, read_text
 from .many_ranks import are_ranks
 
 if TYPE_CHECKING:

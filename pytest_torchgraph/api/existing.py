@@ -15,7 +15,7 @@ from ..convert.to_fx import convert_again, origin_of
 from ..errors import GraphFormatError
 from ..graph.model import Graph, GraphKind
 from ..graph.program import Program
-from ..graph.text.format import Header
+from ..graph.text import Header
 from ..mechanisms.export import signature_names, with_outputs_of_program
 from ..mechanisms.protocol import COMPILING
 from ..ops.names import Level

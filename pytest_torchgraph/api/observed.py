@@ -16,9 +16,7 @@ from .contents import Contents
 
 if TYPE_CHECKING:
     from ..graph.blocks import BlockKind
-    from ..graph.cost.cost import Cost
-    from ..graph.cost.recomputed import Recomputed
-    from ..graph.cost.step import Received
+    from ..graph.cost import Cost, Received, Recomputed
     from ..graph.events import GraphBreak
     from ..graph.model import Graph
     from ..syncs.model import Sync, Transfer
@@ -251,10 +249,10 @@ class Observed:
             CaptureError: see `Graph.flops`; also for a watch with graph breaks, because the ops
                 between its graphs are not recorded.
         """
-        from ..graph.cost.flops import total
+        from ..graph.cost import total_flops
 
         self._need_whole()
-        return total(self.program, times_run=True)
+        return total_flops(self.program, times_run=True)
 
     @property
     def saved_bytes(self) -> int:
@@ -272,7 +270,7 @@ class Observed:
             CaptureError: if saved values are unknown (via "dynamo"), ops between graphs are unknown
                 (see `flops`), or a size is symbolic.
         """
-        from ..graph.cost.step import saved_bytes
+        from ..graph.cost import saved_bytes
 
         self._need_whole()
         return saved_bytes(self.program, self._received)
@@ -287,7 +285,7 @@ class Observed:
         Raises:
             CaptureError: see `saved_bytes`.
         """
-        from ..graph.cost.peak import peak_bytes
+        from ..graph.cost import peak_bytes
 
         self._need_whole()
         return peak_bytes(self.program, self._received)
@@ -309,10 +307,10 @@ class Observed:
                 no backward graphs; for a stored capture via "inductor"; if the backward runs
                 subgraphs of higher-order ops, for example of `torch.cond`; and see `flops`.
         """
-        from ..graph.cost.recomputed import recomputed
+        from ..graph.cost import recomputed_ops
 
         self._need_whole()
-        return recomputed(self._split, self._received)
+        return recomputed_ops(self._split, self._received)
 
     @property
     def recomputed_flops(self) -> int:
@@ -339,8 +337,7 @@ class Observed:
             CaptureError: see `Graph.flops`.
             ValueError: if the depth is invalid.
         """
-        from ..graph.cost.recomputed import recomputed_if_known
-        from ..graph.cost.table import format_cost_table
+        from ..graph.cost import format_cost_table, recomputed_if_known
 
         again = recomputed_if_known(self._split, self._received)
         return format_cost_table(self.program, self.by_module(depth), depth, again)
@@ -357,7 +354,7 @@ class Observed:
             CaptureError: see `Graph.flops`; ops without a formula are left out.
             ValueError: if the depth is invalid.
         """
-        from ..graph.cost.table import by_module
+        from ..graph.cost import by_module
 
         self._need_whole()
         return by_module(self.program, depth, received=self._received)

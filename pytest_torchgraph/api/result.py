@@ -10,10 +10,10 @@ from ..checks.compilation import need_graphs
 from ..errors import CaptureError
 from ..graph.census import count_ops
 from ..graph.collectives import Collective, collectives_of
-from ..graph.equality.numbered_graph import equal_programs
+from ..graph.equality import equal_programs
 from ..graph.events import in_schedule
 from ..graph.model import Detail, Graph, GraphKind
-from ..graph.text.format import Header, format_document, shown_runs, with_runs
+from ..graph.text import Header, format_document, shown_runs, with_runs
 from ..ops.names import Level, OpCounts
 from ..watching.output_code import UnreadableCodeError
 from .observed import Observed

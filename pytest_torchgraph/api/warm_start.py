@@ -22,13 +22,11 @@ from .. import torch_private
 from ..checks.warm_start import assert_warm
 from ..errors import CaptureError
 from ..isolation import CACHES, variables_restored
-from ..mechanisms.step.invocation import Invocation
-from ..mechanisms.step.saved_state import compile_marks_restored, preserve_state
-from ..mechanisms.step.step import Step, exclusive
-from ..mechanisms.torch_compile.inductor import Inductor
+from ..mechanisms.step import Invocation, Step, compile_marks_restored, exclusive, preserve_state
+from ..mechanisms.torch_compile import Inductor
 from ..torch_release import need_torch
 from ..watching.cache_lookups import CacheLookup, lookups_of
-from ..watching.observe.hub import HUB, EventRecorder
+from ..watching.observe import HUB, EventRecorder
 from ..watching.record import WatchRecord, record_of
 from .watch import arguments_of
 

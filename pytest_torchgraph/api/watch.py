@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 
 from ..context import CONTEXT
-from ..graph.text.format import Header
-from ..mechanisms.step.invocation import Invocation
-from ..mechanisms.step.saved_state import preserve_state
-from ..mechanisms.step.step import Step
+from ..graph.text import Header
+from ..mechanisms.step import Invocation, Step, preserve_state
 from ..torch_release import need_torch
 from ..watching.graphs import PrintedGraphs
-from ..watching.observe.hub import HUB, EventRecorder
+from ..watching.observe import HUB, EventRecorder
 from ..watching.record import record_of
 from .contents import Contents
 from .result import Capture

@@ -11,8 +11,7 @@ from typing import Any
 from ..convert.source_lines import relative
 from ..watching.breaks import SKIPPED
 from ..watching.cache_lookups import SWITCHED_OFF, CacheBypass
-from ..watching.observe.executions import BACKWARD
-from ..watching.observe.structured_trace import CompileId
+from ..watching.observe import BACKWARD, CompileId
 from ..watching.recompiles import FIRST_DYNAMIC, Recompile
 from ..watching.record import WatchRecord
 from .compile_calls import CompileCall

@@ -20,7 +20,7 @@ import pytest
 from ..watching.dynamo_import import DynamoFinder, is_imported
 
 if TYPE_CHECKING:
-    from ..watching.observe.hub import EventRecorder
+    from ..watching.observe import EventRecorder
     from ..watching.record import WatchRecord
     from .compile_calls import CompileCall, SettingsLeft
     from .facts import SettingLeft
@@ -86,7 +86,7 @@ class SuiteWatch:
         recorder, self._recorder = self._recorder, None
         if recorder is None:
             return None
-        from ..watching.observe.hub import HUB
+        from ..watching.observe import HUB
 
         HUB.close(recorder)
         # The keeper's counters would keep the compiled code of this test alive.
@@ -140,7 +140,7 @@ class SuiteWatch:
         self.end("")
         self._stack.close()
         if self._keeper is not None:
-            from ..watching.observe.hub import HUB
+            from ..watching.observe import HUB
 
             HUB.close(self._keeper)
             self._keeper = None
@@ -155,7 +155,7 @@ class SuiteWatch:
         if self.broken is not None:
             return
         try:
-            from ..watching.observe.hub import HUB, EventRecorder, IdleRecorder
+            from ..watching.observe import HUB, EventRecorder, IdleRecorder
 
             if self._settings is None:
                 self._observe()

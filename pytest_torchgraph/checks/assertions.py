@@ -144,8 +144,7 @@ class Assertions(OpChecks):
         __tracebackhide__ = True
         if unknown not in ("fail", "ignore"):
             raise ValueError(f'unknown={unknown!r} is neither "fail" nor "ignore"')
-        from ..graph.cost import flops as flops_of
-        from ..graph.cost import peak, step
+        from ..graph import cost
         from . import budget, recomputation
 
         compilation.need_graphs(self)
@@ -161,9 +160,9 @@ class Assertions(OpChecks):
                 "recomputed_flops": recomputation.limit_in_flops(recomputed_flops, self._split),
             },
             {
-                "flops": lambda: flops_of.total(graphs, times_run=True, unknown=unknown),
-                "saved_bytes": lambda: step.saved_bytes(graphs, self._received),
-                "peak_bytes": lambda: peak.peak_bytes(graphs, self._received),
+                "flops": lambda: cost.total_flops(graphs, times_run=True, unknown=unknown),
+                "saved_bytes": lambda: cost.saved_bytes(graphs, self._received),
+                "peak_bytes": lambda: cost.peak_bytes(graphs, self._received),
                 "recomputed_flops": lambda: recomputation.flops_of(recomputed),
             },
             device_of(graphs, self.device),

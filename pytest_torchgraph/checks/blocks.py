@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 from ..errors import CaptureError
 from ..graph.blocks import INVOKE, BlockKind, kinds_of, matching
 from ..graph.census import calls
-from ..graph.diff.findings import Finding
-from ..graph.diff.paths import abridged, holds, natural
+from ..graph.diff import Finding, abridged, holds, natural
 from ..graph.higher_order import body_names
 from ..graph.model import Graph
 from ..graph.select import ancestors
-from ..graph.text.format import format_node
+from ..graph.text import format_node
 from ..words import counted, first_lines
 
 if TYPE_CHECKING:

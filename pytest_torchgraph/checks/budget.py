@@ -8,12 +8,18 @@ from typing import Any, Literal, TypeVar
 
 from ..errors import CaptureError
 from ..graph.checks import bounds, format_bounds
-from ..graph.cost.by_node import flops_by_node
-from ..graph.cost.flops import why_none_counted
-from ..graph.cost.recomputed import Recomputed
-from ..graph.cost.step import Kept, Received, kept, producer_of, saved_bytes
-from ..graph.cost.table import by_module
-from ..graph.diff.paths import abridged, is_index
+from ..graph.cost import (
+    Kept,
+    Received,
+    Recomputed,
+    by_module,
+    flops_by_node,
+    kept,
+    producer_of,
+    saved_bytes,
+    why_none_counted,
+)
+from ..graph.diff import abridged, is_index
 from ..graph.model import Graph, Node, Source
 from ..words import counted
 

@@ -14,8 +14,8 @@ from ..graph.census import calls
 from ..graph.checks import bounds, device_of, device_types, format_bounds, need_a_limit
 from ..graph.failures import Failure, failed
 from ..settings.paths import allows, is_within, patterns
-from ..watching.guards.read import IN_TORCH
-from ..watching.observe.callables import first_line
+from ..watching.guards import IN_TORCH
+from ..watching.observe import first_line
 from ..words import listed
 from .eager import switched_off, what_ran_uncompiled, why_no_graph, why_no_recompile_possible
 

@@ -9,10 +9,17 @@ from typing import Any
 from ..errors import CaptureError
 from ..graph.census import OpCall
 from ..graph.checks import bounds, format_bounds, need_a_limit
-from ..graph.cost.flops import total
-from ..graph.cost.recomputed import Recomputed, need_backward
-from ..graph.cost.step import Kept, Received, StepStorages, kept, producer_of
-from ..graph.diff.paths import abridged
+from ..graph.cost import (
+    Kept,
+    Received,
+    Recomputed,
+    StepStorages,
+    kept,
+    need_backward,
+    producer_of,
+    total_flops,
+)
+from ..graph.diff import abridged
 from ..graph.find import find_calls
 from ..graph.higher_order import executed
 from ..graph.model import Graph, Node
@@ -217,7 +224,7 @@ def _forwards(graphs: Sequence[Graph]) -> list[Graph]:
 
 
 def _of_forward(graphs: Sequence[Graph]) -> int:
-    return total(_forwards(graphs), times_run=True, unknown="ignore")
+    return total_flops(_forwards(graphs), times_run=True, unknown="ignore")
 
 
 def _chosen(

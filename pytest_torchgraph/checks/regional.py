@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..convert.source_lines import relative
 from ..errors import CaptureError
 from ..graph.blocks import matching
-from ..graph.diff.paths import abridged
+from ..graph.diff import abridged
 from ..watching.failed_guards import details, reasons
 from ..watching.record import eager_calls_of
 from ..words import counted, listed
@@ -19,7 +19,7 @@ from .blocks import MOST, need_count
 from .eager import why_no_graph
 
 if TYPE_CHECKING:
-    from ..watching.observe.callables import CompiledCallable
+    from ..watching.observe import CompiledCallable
     from ..watching.recompiles import Recompile
     from ..watching.record import WatchRecord
     from .subject import Subject

@@ -7,8 +7,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ..graph.blocks import BlockKind
-from ..graph.cost.recomputed import Recomputed
-from ..graph.cost.step import Received
+from ..graph.cost import Received, Recomputed
 from ..graph.divergence import Divergence
 from ..graph.events import EagerOp, GraphBreak
 from ..graph.model import Graph

@@ -23,7 +23,7 @@ from .formats import (
 )
 
 if TYPE_CHECKING:
-    from ..graph.diff.findings import GraphDiff
+    from ..graph.diff import GraphDiff
     from ..graph.program import Program
 
 
@@ -90,8 +90,7 @@ def _directories(options: argparse.Namespace) -> int:
 
 def _files(options: argparse.Namespace) -> int:
     """Print the difference of the graphs, or of op counts if a file holds only counts."""
-    from ..graph.diff.joining import of_ranks
-    from ..graph.diff.report import diff_programs
+    from ..graph.diff import diff_programs, of_ranks
 
     old = read_any_document(options.old, may_be_missing=True)
     new = read_any_document(options.new, may_be_missing=True)
@@ -132,7 +131,7 @@ def _pairs(
     old: Program, new: Program, options: argparse.Namespace
 ) -> Sequence[tuple[tuple[int, ...], Program, Program]]:
     """Return the graphs to compare with their ranks; the ranks are empty for a single capture."""
-    from ..graph.diff.report import same_ranks
+    from ..graph.diff import same_ranks
 
     if options.rank is None:
         if old.sections and new.sections:

@@ -14,7 +14,7 @@ from .formats import SAME, read_document
 
 if TYPE_CHECKING:
     from ..graph.model import Graph
-    from ..render.model_explorer.collection import Pane
+    from ..render.model_explorer import Pane
 
 ADDRESS = "http://localhost:8080/"
 """Default address of model-explorer."""
@@ -83,11 +83,11 @@ def run(options: argparse.Namespace) -> int:
 
 def _one(options: argparse.Namespace) -> tuple[dict[Path, Any], str]:
     """Return the files to write for one input file, and the address that opens them."""
-    from ..render.model_explorer.collection import Pane, collection, node_data
+    from ..render.model_explorer import Pane, graph_collection, node_data
 
     out: Path = options.out
     graphs, label = _graphs(options.file), options.file.name
-    files: dict[Path, Any] = {out: [collection(graphs, label)]}
+    files: dict[Path, Any] = {out: [graph_collection(graphs, label)]}
     if options.heat:
         files[out.with_suffix(f".{options.heat}.json")] = node_data(graphs, options.heat)
     return files, _address([*files], (label, Pane(graphs[0].name)))
@@ -95,7 +95,7 @@ def _one(options: argparse.Namespace) -> tuple[dict[Path, Any], str]:
 
 def _two(options: argparse.Namespace) -> tuple[dict[Path, Any], str]:
     """Return the files to write for two inputs, and the address that opens them side by side."""
-    from ..render.model_explorer.comparison import compare
+    from ..render.model_explorer import compare
 
     out: Path = options.out
     labels = _labels(options.file, options.new)

@@ -12,7 +12,7 @@ from ..errors import TorchGraphError
 from ..words import markdown_code
 
 if TYPE_CHECKING:
-    from ..graph.diff.findings import Finding
+    from ..graph.diff import Finding
     from ..graph.model import Graph
     from ..graph.program import Program
 
@@ -43,8 +43,7 @@ def markdown_table(causes: Sequence[Finding], noun: str = "file") -> list[str]:
     """Return a table with one row per finding, including the files, or ranks, that have it."""
     if not causes:
         return []
-    from ..graph.diff.joining import some
-    from ..graph.diff.words import cost_text
+    from ..graph.diff import cost_text, some
 
     costs = [cost_text(cause.cost) for cause in causes]
     head, rule = ("cost | ", "---|") if any(costs) else ("", "")
@@ -96,8 +95,7 @@ def read_document(file: Path, *, rank: int | None = None, may_be_missing: bool =
 def read_any_document(file: Path, *, may_be_missing: bool = False) -> Program:
     """Read a `.tgraph` file, which may have the graphs of several ranks."""
     from ..graph.program import Program
-    from ..graph.text.format import Header
-    from ..graph.text.ranks import parse_file, read_text
+    from ..graph.text import Header, parse_file, read_text
 
     text = read_text(file)
     if may_be_missing and not text:

@@ -58,9 +58,7 @@ def _is_page(path: Path) -> bool:
 
 
 def _merge_pages(pages: Sequence[Path], output: Path) -> str:
-    from ..report.page.gather import merged
-    from ..report.page.html import page
-    from ..report.page.run_data import RED
+    from ..report.page import RED, merged, page
     from ..snapshot.files import write_text
 
     data, parts = merged(pages)

@@ -39,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
         TorchGraphError: if there is no graph or no difference to draw, and for a heat map of a
             difference or of unknown costs.
     """
-    from ..graph.diff.report import diff_graphs
+    from ..graph.diff import diff_graphs
     from ..render.to_file import render
 
     document = read_document(options.file, rank=options.rank)

@@ -62,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
             file with only op counts; if requested costs are unknown; and for an invalid size of a
             symbol.
     """
-    from ..graph.text.format import format_document, with_runs
+    from ..graph.text import format_document, with_runs
 
     if options.cost and (options.ops or options.flat or options.collectives):
         raise TorchGraphError("--cost is of modules, or with --table of nodes: leave the rest out")
@@ -102,8 +102,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _text_of_ranks(document: Program, file: Path, *, flat: bool) -> str:
     """Return the text of all ranks' graphs, as in the file, or with one line per node."""
-    from ..graph.text.format import format_sections
-    from ..graph.text.ranks import read_text
+    from ..graph.text import format_sections, read_text
 
     if not document.graphs:
         return read_text(file)
@@ -138,9 +137,7 @@ def _cost_table(graphs: Sequence[Graph]) -> str:
     Raises:
         CaptureError: if the costs are unknown.
     """
-    from ..graph.cost.recomputed import recomputed_if_known
-    from ..graph.cost.step import with_savers
-    from ..graph.cost.table import by_module, format_cost_table
+    from ..graph.cost import by_module, format_cost_table, recomputed_if_known, with_savers
 
     again = recomputed_if_known(with_savers(graphs), {})
     return format_cost_table(graphs, by_module(graphs), None, again)
@@ -176,7 +173,7 @@ def _collectives_of_ranks(document: Program, file: Path) -> str:
 
 def _heading(graph: Graph) -> str:
     """Return the name of a graph, with its run count if it ran eagerly."""
-    from ..graph.text.format import with_runs
+    from ..graph.text import with_runs
 
     return with_runs(graph.name, graph.runs if graph.eager else 1)
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ..graph.equality.canonical import canonical_op
+from ..graph.equality import canonical_op
 from ..graph.model import Arg, Atom, Device, Result, Symbol, TensorMeta
 from ..ops.names import base_name
 from ..ops.qualified import op_name

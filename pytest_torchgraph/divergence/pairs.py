@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ..graph.diff.report import find_changes
+from ..graph.diff import find_changes
 from .valued import Key, ValuedStep
 from .values import Budget, closeness, distance, is_close, is_dense, is_same, is_uniform, sketch
 

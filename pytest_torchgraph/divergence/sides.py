@@ -16,12 +16,11 @@ from ..convert.graph_modules import copied, runnable
 from ..graph.model import Atom, Device, Graph, Ref, SubgraphRef, Symbol
 from ..graph.module_paths import numbered
 from ..mechanisms.dispatch import Dispatch
-from ..mechanisms.islands.capture import run_instead
+from ..mechanisms.islands import run_instead
 from ..mechanisms.protocol import Built, Captured, Mechanism
-from ..mechanisms.step.eager import EagerRun, Outcome
-from ..mechanisms.step.saved_state import RandomState
-from ..mechanisms.step.step import Step as Run
-from ..mechanisms.torch_compile.inductor import draw_by_seeds
+from ..mechanisms.step import EagerRun, Outcome, RandomState
+from ..mechanisms.step import Step as Run
+from ..mechanisms.torch_compile import draw_by_seeds
 from .valued import ValuedGraph, ValuedStep
 from .values import Budget, NotFollowedError, copied_value, is_same
 

@@ -14,10 +14,8 @@ from ..errors import CaptureError
 from ..graph.divergence import Divergence, Stage
 from ..graph.model import Node
 from ..mechanisms.protocol import Mechanism
-from ..mechanisms.step.eager import EagerRun
-from ..mechanisms.torch_compile.aot import Aot
-from ..mechanisms.torch_compile.dynamo import Dynamo
-from ..mechanisms.torch_compile.inductor import Inductor
+from ..mechanisms.step import EagerRun
+from ..mechanisms.torch_compile import Aot, Dynamo, Inductor
 from .judge import Judgement, original_op
 from .sides import CompiledSide, eager_side
 from .valued import Key, ValuedStep

@@ -18,32 +18,32 @@ from typing import TYPE_CHECKING
 from ..doors import front_door
 
 if TYPE_CHECKING:
-    from .cost.by_node import flops_by_node as flops_by_node
-    from .cost.by_node import saved_by_node as saved_by_node
-    from .cost.peak import peak_bytes as peak_bytes
-    from .cost.step import need_saved as need_saved
-    from .cost.step import saved_bytes as saved_bytes
-    from .cost.step import with_savers as with_savers
-    from .cost.table import by_module as by_module
-    from .cost.table import changed_costs as changed_costs
-    from .cost.table import cost_table as cost_table
-    from .cost.table import format_cost_table as format_cost_table
-    from .diff.findings import Change as Change
-    from .diff.findings import Finding as Finding
-    from .diff.findings import GraphDiff as GraphDiff
-    from .diff.findings import GraphPair as GraphPair
-    from .diff.findings import Place as Place
-    from .diff.joining import MAX_CAUSES as MAX_CAUSES
-    from .diff.joining import finding_lines as finding_lines
-    from .diff.joining import join as join
-    from .diff.joining import problem_found as problem_found
-    from .diff.paths import abridged as abridged
-    from .diff.paths import holds as holds
-    from .diff.report import diff_graphs as diff_graphs
-    from .diff.report import find_changes as find_changes
+    from .cost import by_module as by_module
+    from .cost import changed_costs as changed_costs
+    from .cost import cost_table as cost_table
+    from .cost import flops_by_node as flops_by_node
+    from .cost import format_cost_table as format_cost_table
+    from .cost import need_saved as need_saved
+    from .cost import peak_bytes as peak_bytes
+    from .cost import saved_by_node as saved_by_node
+    from .cost import saved_bytes as saved_bytes
+    from .cost import with_savers as with_savers
+    from .diff import MAX_CAUSES as MAX_CAUSES
+    from .diff import Change as Change
+    from .diff import Finding as Finding
+    from .diff import GraphDiff as GraphDiff
+    from .diff import GraphPair as GraphPair
+    from .diff import Place as Place
+    from .diff import abridged as abridged
+    from .diff import diff_graphs as diff_graphs
+    from .diff import find_changes as find_changes
+    from .diff import finding_lines as finding_lines
+    from .diff import holds as holds
+    from .diff import join as join
+    from .diff import problem_found as problem_found
     from .divergence import Divergence as Divergence
-    from .equality.canonical import canonical as canonical
-    from .equality.numbered_graph import equal_programs as equal_programs
+    from .equality import canonical as canonical
+    from .equality import equal_programs as equal_programs
     from .events import GraphBreak as GraphBreak
     from .events import ScheduledCall as ScheduledCall
     from .events import in_schedule as in_schedule
@@ -66,36 +66,33 @@ if TYPE_CHECKING:
     from .model import Symbol as Symbol
     from .model import TensorMeta as TensorMeta
     from .program import Program as Program
-    from .text.format import EAGER_KINDS as EAGER_KINDS
-    from .text.format import Header as Header
-    from .text.format import format_document as format_document
-    from .text.format import format_sections as format_sections
-    from .text.parse import parse_document as parse_document
-    from .text.ranks import parse_text as parse_text
+    from .text import EAGER_KINDS as EAGER_KINDS
+    from .text import Header as Header
+    from .text import format_document as format_document
+    from .text import format_sections as format_sections
+    from .text import parse_document as parse_document
+    from .text import parse_text as parse_text
 else:
     __getattr__ = front_door(
         __name__,
         {
-            "cost.by_node": "flops_by_node saved_by_node",
-            "cost.peak": "peak_bytes",
-            "cost.step": "need_saved saved_bytes with_savers",
-            "cost.table": "by_module changed_costs cost_table format_cost_table",
-            "diff.findings": "Change Finding GraphDiff GraphPair Place",
-            "diff.joining": "MAX_CAUSES finding_lines join problem_found",
-            "diff.paths": "abridged holds",
-            "diff.report": "diff_graphs find_changes",
+            "cost": (
+                "by_module changed_costs cost_table flops_by_node format_cost_table "
+                "need_saved peak_bytes saved_by_node saved_bytes with_savers"
+            ),
+            "diff": (
+                "Change Finding GraphDiff GraphPair MAX_CAUSES Place abridged diff_graphs "
+                "find_changes finding_lines holds join problem_found"
+            ),
             "divergence": "Divergence",
-            "equality.canonical": "canonical",
-            "equality.numbered_graph": "equal_programs",
+            "equality": "canonical equal_programs",
             "events": "GraphBreak ScheduledCall in_schedule",
             "failures": "UnexpectedOps shown_by",
             "model": (
-                "Arg Atom Detail Device Effect EffectKind Graph GraphKind InputRef Node Ref "
-                "Result Source SubgraphRef Symbol TensorMeta"
+                "Arg Atom Detail Device Effect EffectKind Graph GraphKind InputRef Node "
+                "Ref Result Source SubgraphRef Symbol TensorMeta"
             ),
             "program": "Program",
-            "text.format": "EAGER_KINDS Header format_document format_sections",
-            "text.parse": "parse_document",
-            "text.ranks": "parse_text",
+            "text": "EAGER_KINDS Header format_document format_sections parse_document parse_text",
         },
     )

@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING
 from ..errors import CaptureError
 from ..words import listed
 from .census import Homes, bodies_of, operands_of, outputs_of, projects
-from .diff.paths import holds, instances_of, natural
+from .diff import holds, instances_of, natural
 from .higher_order import body_names
 from .model import Arg, Effect, Graph, Node, Ref
 from .module_paths import common_path
 from .select import ancestors, nodes_of
 
 if TYPE_CHECKING:
-    from .diff.findings import GraphDiff
+    from .diff import GraphDiff
 
 
 INVOKE = "higher_order.invoke_subgraph"
@@ -188,7 +188,7 @@ def kinds_of(
         TypeError, ValueError: see `matching`.
         CaptureError: if a body of a higher-order op runs ops of several blocks.
     """
-    from .diff.report import diff_graphs
+    from .diff import diff_graphs
 
     graphs = [inlined(graph) for graph in graphs]
     members = matching(_paths(graphs), glob)

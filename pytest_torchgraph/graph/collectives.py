@@ -24,12 +24,11 @@ from ..ops.names import ATEN_LEVELS
 from ..ops.views import NO_WORK
 from ..words import counted
 from .census import runs
-from .cost.step import producer_of, viewed_by
+from .cost import producer_of, viewed_by
 from .higher_order import executed
 from .model import Graph, Node, Ref, Source, TensorMeta, is_projection
 from .select import tensors
-from .text.format import format_shape
-from .text.table import aligned, right_aligned
+from .text import aligned, format_shape, right_aligned
 
 NONE = "no collectives"
 """Table text if there are no collectives."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from ..ops.names import OpCounts
     from .census import OwnCalls
-    from .cost.cost import Cost
+    from .cost import Cost
     from .events import GraphBreak
     from .module_paths import OwnModule
 
@@ -220,7 +220,7 @@ class Node:
         return self.kind.startswith("call_")
 
     def __repr__(self) -> str:
-        from .text.format import format_node
+        from .text import format_node
 
         return f"<Node {format_node(self)}>"
 
@@ -369,9 +369,9 @@ class Graph(OpChecks):
                 for ops that do
                 work and have no formula; names the ops.
         """
-        from .cost.flops import total
+        from .cost import total_flops
 
-        return total((self,), times_run=False)
+        return total_flops((self,), times_run=False)
 
     def by_module(self, depth: int | None = None) -> Mapping[str, Cost]:
         """Return the cost of one run by module path.
@@ -383,7 +383,7 @@ class Graph(OpChecks):
         Raises:
             CaptureError, ValueError: see `Capture.by_module`.
         """
-        from .cost.table import by_module
+        from .cost import by_module
 
         return by_module((self,), depth, times_run=False)
 
@@ -404,13 +404,12 @@ class Graph(OpChecks):
             return NotImplemented
         if self is other:
             return True
-        from .equality.equal import isomorphic
+        from .equality import isomorphic
 
         return isomorphic(self, other)
 
     def __hash__(self) -> int:
-        from .equality.canonical import canonical_graph
-        from .equality.numbered_graph import as_captured
+        from .equality import as_captured, canonical_graph
 
         nodes = canonical_graph(as_captured(self)).nodes
         counts = Counter(node.op for node in nodes if node.is_call)
@@ -440,7 +439,7 @@ class Graph(OpChecks):
         Raises:
             ValueError: for any other number of digits.
         """
-        from .text.format import format_document
+        from .text import format_document
 
         return format_document((self,), detail=detail, fold=fold, digits=digits)
 
@@ -452,7 +451,7 @@ class Graph(OpChecks):
             GraphFormatError: with line and column, for any text that `to_text` does not write.
         """
         from ..errors import GraphFormatError
-        from .text.parse import parse_document
+        from .text import parse_document
 
         graphs = parse_document(text).graphs
         if len(graphs) != 1:
@@ -476,7 +475,7 @@ class Graph(OpChecks):
         Raises:
             CaptureError: for costs of a graph of torch functions; see `flops`.
         """
-        from .text.table import format_table
+        from .text import format_table
 
         return format_table(self, cost)
 

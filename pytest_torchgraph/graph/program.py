@@ -7,10 +7,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from .digits import fewest, with_digits
-from .equality.canonical import canonical
-from .equality.equal import strict
+from .equality import canonical, strict
 from .model import Detail, Graph
-from .text.format import VERSION, Header, format_document, format_op, format_sections
+from .text import VERSION, Header, format_document, format_op, format_sections
 
 Counts = tuple[tuple[str, dict[str, int]], ...]
 """Name and op counts of each graph."""

@@ -30,14 +30,12 @@ from ..convert.compiled_autograd import RunFacts, fold
 from ..convert.from_fx import Converted, Naming, convert
 from ..graph.model import GraphKind
 from ..ops.names import Level
-from ..watching.observe.structured_trace import ONLY_TRACED
-from .islands.capture import Made, recorded_islands
-from .islands.island_recorder import IslandRecorder
+from ..watching.observe import ONLY_TRACED
+from .islands import IslandRecorder, Made, recorded_islands
 from .protocol import Captured
-from .recording.mode import LEAF
-from .step.named_tensors import NamedTensors
-from .step.step import Step
-from .torch_compile.run import Frame, run_compiled, switched_off
+from .recording import LEAF
+from .step import NamedTensors, Step
+from .torch_compile import Frame, run_compiled, switched_off
 
 
 class ForwardRecorder:

@@ -26,13 +26,23 @@ from ..syncs.detect import RecordedCalls, on_method_call
 from ..syncs.model import STARTS
 from ..syncs.op_calls import SyncCall, may_sync_or_copy
 from .protocol import UNKNOWN_TENSOR, Built, Captured, Leaf, leaves_of, numbers_are_exact, output_of
-from .recording.mode import HANDS_OVER, LEAF, LIFT, OpRecord, RecordingMode, Value, collector_paused
-from .recording.replay import Replay
-from .recording.section import Section, Unfilled, refuse_unfilled
-from .recording.unseen import precompiled_noted, refuse_unseen, threads_started
-from .step.named_tensors import NamedTensors
-from .step.saved_state import SavedState
-from .step.step import Step, output_leaves
+from .recording import (
+    HANDS_OVER,
+    LEAF,
+    LIFT,
+    OpRecord,
+    RecordingMode,
+    Replay,
+    Section,
+    Unfilled,
+    Value,
+    collector_paused,
+    precompiled_noted,
+    refuse_unfilled,
+    refuse_unseen,
+    threads_started,
+)
+from .step import NamedTensors, SavedState, Step, output_leaves
 
 _inference_mode_is_on = torch.is_inference_mode_enabled
 _NONE: dict[str, Any] = {}

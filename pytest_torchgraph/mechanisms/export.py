@@ -20,8 +20,7 @@ from ..errors import CaptureError
 from ..graph.model import Graph, Ref
 from ..ops.names import Level
 from .protocol import Captured, NamedValue, leaves_of, output_of
-from .step.named_tensors import NamedTensors
-from .step.step import Step
+from .step import NamedTensors, Step
 
 
 @dataclass(frozen=True)

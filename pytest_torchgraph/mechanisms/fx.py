@@ -25,9 +25,7 @@ from ..errors import CaptureError
 from ..graph.model import GraphKind
 from ..ops.names import Level
 from .protocol import Captured
-from .step.invocation import Invocation
-from .step.named_tensors import callable_of
-from .step.step import Step
+from .step import Invocation, Step, callable_of
 
 
 @dataclass(frozen=True)

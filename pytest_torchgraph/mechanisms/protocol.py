@@ -15,16 +15,15 @@ from ..convert.from_fx import Converted
 from ..convert.normalize import rounded
 from ..convert.placeholders import output_index
 from ..convert.rng_states import descriptions_of
-from ..graph.cost.step import with_savers
+from ..graph.cost import with_savers
 from ..graph.events import ScheduledCall
 from ..graph.model import Arg, Atom, Device, Graph, InputRef, Ref, Symbol, TensorMeta
 from ..ops.names import Level
 from ..syncs.detect import RecordedCalls
 from ..watching.cache_lookups import CacheBypass
 from ..watching.kernels import Kernel
-from .islands.islands import Islands
-from .step.named_tensors import NamedTensors
-from .step.step import DEPTH, Step, held_by
+from .islands import Islands
+from .step import DEPTH, NamedTensors, Step, held_by
 
 COMPILING = frozenset({"dynamo", "aot", "inductor", "compiled_autograd"})
 """Mechanisms that run torch.compile: what it compiled and what ran eagerly are both recorded."""

@@ -16,9 +16,8 @@ from ..context import CONTEXT
 from ..device_types import KNOWN
 from ..errors import CaptureError
 from ..graph.checks import device_types
-from ..graph.text.format import format_mesh
-from ..mechanisms.step.saved_state import RandomState
-from ..mechanisms.step.step import output_leaves
+from ..graph.text import format_mesh
+from ..mechanisms.step import RandomState, output_leaves
 from ..torch_release import need_torch
 from .fake_group import coordinates, fake_rank, refuse_other_group
 from .ranks import Ranks

@@ -8,15 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from ..graph.failures import UnexpectedOps, failed, shown_by
-from ..graph.text.format import format_mesh
-from ..graph.text.ranks import parse_file, read_text
+from ..graph.text import format_mesh, parse_file, read_text
 from ..words import format_ranks
 from .agreement import Stuck, channels, meeting, orders, place, sent, stuck, unpaired
 from .fake_group import coordinates
 
 if TYPE_CHECKING:
     from ..api.result import Capture
-    from ..graph.diff.findings import GraphDiff
+    from ..graph.diff import GraphDiff
     from ..graph.model import Node
 
 MOST = 3

@@ -57,13 +57,13 @@ from ..doors import front_door
 if TYPE_CHECKING:
     from .difference import diff_to_dot as diff_to_dot
     from .difference import surplus_drawing as surplus_drawing
-    from .layout.scene import Element as Element
-    from .look.changes import CHANGE_PAINTS as CHANGE_PAINTS
-    from .look.colours import CATEGORY_PAINTS as CATEGORY_PAINTS
-    from .look.colours import HEAT_PAINTS as HEAT_PAINTS
-    from .look.colours import op_category as op_category
-    from .output.rendering import RenderResult as RenderResult
-    from .output.rendering import draw as draw
+    from .layout import Element as Element
+    from .look import CATEGORY_PAINTS as CATEGORY_PAINTS
+    from .look import CHANGE_PAINTS as CHANGE_PAINTS
+    from .look import HEAT_PAINTS as HEAT_PAINTS
+    from .look import op_category as op_category
+    from .output import RenderResult as RenderResult
+    from .output import draw as draw
     from .program import drawing_of_breaks as drawing_of_breaks
     from .to_file import render as render
     from .whole import Drawing as Drawing
@@ -73,10 +73,9 @@ else:
         __name__,
         {
             "difference": "diff_to_dot surplus_drawing",
-            "layout.scene": "Element",
-            "look.changes": "CHANGE_PAINTS",
-            "look.colours": "CATEGORY_PAINTS HEAT_PAINTS op_category",
-            "output.rendering": "RenderResult draw",
+            "layout": "Element",
+            "look": "CATEGORY_PAINTS CHANGE_PAINTS HEAT_PAINTS op_category",
+            "output": "RenderResult draw",
             "program": "drawing_of_breaks",
             "to_file": "render",
             "whole": "Drawing to_dot",

@@ -5,25 +5,38 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..graph.diff.findings import Change, GraphDiff
+from ..graph.diff import Change, GraphDiff
 from ..graph.model import Graph, Node
 from ..words import counted
-from .layout.canvas import Canvas
-from .layout.drawables import Drawable, Edge, Look
-from .layout.placed_graph import MAX_RETURNED, add_graph
-from .layout.scene import Element, OnlySide, Scene, graph_cluster, module_cluster
-from .look import labels
-from .look.changes import (
+from .layout import (
+    MAX_RETURNED,
+    Canvas,
+    Drawable,
+    Edge,
+    Element,
+    Look,
+    OnlySide,
+    Scene,
+    add_graph,
+    graph_cluster,
+    module_cluster,
+)
+from .look import (
     ARROW,
     CHANGE_PAINTS,
+    MAX_LINES,
     SIGNS,
+    TIMES,
     ChangeMark,
     ChangeMarkKind,
     ComparedLine,
+    Paint,
     change_lines,
+    eager_label,
+    folded_label,
+    node_lines,
     source_line,
 )
-from .look.colours import Paint
 from .overlay import OverlaidNode, Overlay
 from .whole import Drawing
 
@@ -108,7 +121,7 @@ def drawing(diff: GraphDiff, hops: int = 2, prefix: str = "") -> Drawing:
     if folded:
         scene.title.append(
             f"{folded:,} more changed nodes are counted in the boxes that they are folded into"
-            + (f"; {labels.TIMES}: drawn in the first of so many places" if focus.times else "")
+            + (f"; {TIMES}: drawn in the first of so many places" if focus.times else "")
         )
     return Drawing.of(scene)
 
@@ -214,7 +227,7 @@ def _whole_graph(scene: Scene, graph: Graph | None, overlay: Overlay) -> None:
     if graph.eager:
         runs = overlay.pair.runs
         kind = kind if runs is None else "changed"
-        about = labels.eager_label(graph, None if runs is None else runs[0]).split(", ", 1)
+        about = eager_label(graph, None if runs is None else runs[0]).split(", ", 1)
         if graph.cause is not None:
             about += [f"{graph.cause.file}:{graph.cause.line}", graph.cause.code.strip()]
     only: dict[ChangeMarkKind, OnlySide] = {"removed": "before", "added": "after"}
@@ -330,14 +343,14 @@ def change_look(drawable: Drawable, named: bool) -> Look:
     more = []
     if mark is None or not mark.lines:
         folded = drawable.folded.folded_inputs[:MAX_FOLDED]
-        more += [labels.folded_label(each, node) for each in folded]
+        more += [folded_label(each, node) for each in folded]
     if named and node.kind != "placeholder":
         more.append(f"= {node.name}")
     more += drawable.lines
     if mark is None:
-        return Look([*labels.node_lines(node), *more][: labels.MAX_LINES], CONTEXT, ("context",))
+        return Look([*node_lines(node), *more][:MAX_LINES], CONTEXT, ("context",))
     same = map(ComparedLine.same, [*more, *source_line(node)])
-    lines = [*change_lines(mark, node), *same][: labels.MAX_LINES]
+    lines = [*change_lines(mark, node), *same][:MAX_LINES]
     drawn, before, after = ([line[n] for line in lines] for n in range(len(ComparedLine._fields)))
     style, classes = _style(CHANGE_PAINTS[mark.kind], mark.kind, mark.follows)
     return Look(drawn, style, classes, (before, after))

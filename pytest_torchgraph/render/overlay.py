@@ -11,12 +11,10 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import NamedTuple
 
-from ..graph.diff.findings import Change, ChangeKind, GraphPair
+from ..graph.diff import Change, ChangeKind, GraphPair
 from ..graph.model import Graph, Node
-from .layout.drawables import DrawnValue, FoldedGraph, FoldedNode
-from .layout.scene import OnlySide
-from .look.changes import SIGNS, ChangeMark, ComparedLine
-from .look.labels import value_label
+from .layout import DrawnValue, FoldedGraph, FoldedNode, OnlySide
+from .look import SIGNS, ChangeMark, ComparedLine, value_label
 
 EMPTY = Graph(())
 CORRESPONDENCE: tuple[Callable[[Node], Hashable], ...] = (

@@ -14,13 +14,16 @@ from itertools import zip_longest
 from ..graph.events import GraphBreak
 from ..graph.model import Graph
 from ..words import counted
-from .layout.canvas import EDGE_STYLES, Canvas
-from .layout.drawables import Edge
-from .layout.placed_graph import PlacedGraph, add_graph
-from .layout.scene import Element, Scene, Segment
-from .look import labels
-from .look.changes import BREAK_SIGN, CHANGE_PAINTS
-from .look.colours import Heat, HeatFigure
+from .layout import EDGE_STYLES, Canvas, Edge, Element, PlacedGraph, Scene, Segment, add_graph
+from .look import (
+    BREAK_SIGN,
+    CHANGE_PAINTS,
+    MAX_TOOLTIP_LINE,
+    Heat,
+    HeatFigure,
+    dot_text,
+    eager_label,
+)
 from .whole import Drawing, category_look, category_paint, legend
 
 Part = Graph | GraphBreak
@@ -210,7 +213,7 @@ def _segment(graph: Graph, number: int) -> Segment:
     """Return the cluster of a graph. `number` keeps graphs with the same name apart."""
     nodes = counted(len(graph.nodes), "node")
     if graph.eager:
-        return Segment("eager", f"{labels.eager_label(graph)}, {nodes}", str(number))
+        return Segment("eager", f"{eager_label(graph)}, {nodes}", str(number))
     return Segment("graph", f"{graph.name}: {nodes}", str(number))
 
 
@@ -318,10 +321,10 @@ class _Breaks:
         return self.scene.add_box(
             (),
             (),
-            labels.dot_text(tooltip, labels.MAX_TOOLTIP_LINE),
+            dot_text(tooltip, MAX_TOOLTIP_LINE),
             ["break"],
             Element("break", label=f"{each.file}:{each.line} {each.kind}"),
-            label=labels.dot_text(lines, MAX_WIDTH),
+            label=dot_text(lines, MAX_WIDTH),
             color=border,
             fillcolor=fill,
             style="filled,bold",

@@ -7,17 +7,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import TorchGraphError
-from ..graph.diff.findings import GraphDiff
+from ..graph.diff import GraphDiff
 from ..graph.model import Graph
 from . import program
 from .difference import diff_to_dot
-from .output.rendering import INSTALL, PATIENCE, SUFFIXES, format_of, write
+from .output import INSTALL, PATIENCE, SUFFIXES, format_of, write
 from .whole import to_dot
 
 if TYPE_CHECKING:
     import graphviz
 
-    from .look.colours import HeatFigure
+    from .look import HeatFigure
 
 
 def render(

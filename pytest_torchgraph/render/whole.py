@@ -14,12 +14,33 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ..graph.model import Graph
-from .layout.canvas import Canvas
-from .layout.drawables import Drawable, Look
-from .layout.placed_graph import NOT_OVERLAPPED, RETURNED, SAVED, PlacedGraph, add_graph
-from .layout.scene import Element, Scene, Segment, Sides
-from .look import labels
-from .look.colours import CATEGORY_PAINTS, HEAT_PAINTS, WORDS, Heat, HeatFigure, Paint, op_category
+from .layout import (
+    NOT_OVERLAPPED,
+    RETURNED,
+    SAVED,
+    Canvas,
+    Drawable,
+    Element,
+    Look,
+    PlacedGraph,
+    Scene,
+    Segment,
+    Sides,
+    add_graph,
+)
+from .look import (
+    CATEGORY_PAINTS,
+    HEAT_PAINTS,
+    MAX_LINES,
+    WORDS,
+    Heat,
+    HeatFigure,
+    Paint,
+    eager_label,
+    folded_label,
+    node_lines,
+    op_category,
+)
 
 if TYPE_CHECKING:
     import graphviz
@@ -132,7 +153,7 @@ def drawing(
     """
     count = sum(len(each.nodes) for each in graph.walk())
     about = f"{graph.name}: {graph.kind} graph at level {graph.level}"
-    title = [f"{labels.eager_label(graph) if graph.eager else about}, {count:,} nodes"]
+    title = [f"{eager_label(graph) if graph.eager else about}, {count:,} nodes"]
     found = None if heat is None else Heat.of([graph], heat, times_run=False)
     scene = Scene(graph.name, title, prefix, found)
     canvas = Canvas(scene, category_look, category_paint)
@@ -169,12 +190,12 @@ def category_look(drawable: Drawable, named: bool) -> Look:
         named: True if a port refers to the node: the box then shows the node's name.
     """
     node = drawable.node
-    lines = labels.node_lines(node)
+    lines = node_lines(node)
     if named and node.kind != "placeholder":
         lines.append(f"= {node.name}")
-    lines += [labels.folded_label(param, node) for param in drawable.folded.folded_inputs]
-    if len(lines) + len(drawable.lines) > labels.MAX_LINES:
-        kept = max(1, labels.MAX_LINES - len(drawable.lines) - 1)
+    lines += [folded_label(param, node) for param in drawable.folded.folded_inputs]
+    if len(lines) + len(drawable.lines) > MAX_LINES:
+        kept = max(1, MAX_LINES - len(drawable.lines) - 1)
         lines[kept:] = [f"... and {len(lines) - kept} more"]
     lines += drawable.lines
     category = "other" if node.kind == "output" else op_category(node)

@@ -74,7 +74,7 @@ class FailedComparisons(Comparisons):
         """Yield the lines of the section, none unless at least two comparisons failed."""
         if not self.causes:
             return
-        from ..graph.diff.joining import finding_lines
+        from ..graph.diff import finding_lines
 
         yield from (f"torch {pair}" for pair in self.releases())
         yield from finding_lines(self.causes, "test")
@@ -99,8 +99,7 @@ def report_causes(reporter: pytest.TerminalReporter, run: RunRecord) -> None:
 
 
 def _lines(run: RunRecord) -> Iterator[str]:
-    from ..graph.diff.joining import MAX_CAUSES, finding_head, join
-    from ..graph.diff.words import cost_text
+    from ..graph.diff import MAX_CAUSES, cost_text, finding_head, join
 
     every = [(path, data) for path, tests in sorted(run.replaced.items()) for _, data in tests]
     causes = join(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ..errors import OutsideRootError
-from ..graph.diff.joining import source_text
+from ..graph.diff import source_text
 from ..settings import config as settings
 from ..settings.paths import inside
 from ..snapshot.pending import OUTSIDE, PENDING_SUFFIX, SavedUpdate, place_key
@@ -20,7 +20,7 @@ from . import artifacts
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ..graph.diff.findings import Finding
+    from ..graph.diff import Finding
     from ..snapshot import Record
     from ..snapshot.compare import Comparison
     from ..snapshot.pending import PendingUpdate
@@ -64,8 +64,7 @@ def headline(failed: Comparison) -> str:
 
 def findings_of(data: Mapping[str, Any]) -> Iterator[Finding]:
     """Yield the findings in the data from `data_of`, or the problem if the data have none."""
-    from ..graph.diff.findings import Finding
-    from ..graph.diff.joining import problem_found
+    from ..graph.diff import Finding, problem_found
 
     if data["difference"] is None:
         yield problem_found(data["problem"])
@@ -98,7 +97,7 @@ class Comparisons:
     def every_cause(self) -> Sequence[Finding]:
         """Causes that affect most tests first, also for a single failed comparison."""
         if self._every_cause is None:
-            from ..graph.diff.joining import join
+            from ..graph.diff import join
 
             upgraded = [
                 test for test, every in self.tests.items() if any(e["releases"] for e in every)

@@ -53,7 +53,7 @@ def add_picture(item: pytest.Item, report: pytest.TestReport, error: BaseExcepti
     failure = shown_by(error)
     if failure is None:
         return
-    from ..render.output.rendering import draw
+    from ..render.output import draw
 
     try:
         title, graphs, drawing = _drawing(failure)
@@ -72,8 +72,7 @@ def add_picture(item: pytest.Item, report: pytest.TestReport, error: BaseExcepti
         svg = rendered.path.read_text(encoding="utf-8")
         artifacts.attach(item, report, rendered.path, title)
     if settings.get(item.config).report is not None:
-        from .page.collect import picture_data
-        from .page.gather import PICTURES
+        from .page import PICTURES, picture_data
 
         try:
             data = picture_data(title, graphs, drawing, svg, rendered.note)
@@ -88,7 +87,7 @@ def add_differences(report: pytest.TestReport, error: BaseException) -> None:
     """Add the full text of each difference in a failed assertion like `assert not diff(a, b)`."""
     if DIFFERENCES not in sys.modules or not isinstance(error, AssertionError):
         return
-    from ..graph.diff.findings import GraphDiff
+    from ..graph.diff import GraphDiff
 
     # pytest's rewritten assertion keeps intermediate values among the locals of the frame.
     found: dict[int, GraphDiff] = {}
@@ -166,7 +165,7 @@ def _steps(step: TracebackType | None) -> Iterator[TracebackType]:
 def _calls_a_target(step: TracebackType) -> bool:
     if "pytest_torchgraph.mechanisms.step.invocation" not in sys.modules:
         return False
-    from ..mechanisms.step.invocation import Invocation
+    from ..mechanisms.step import Invocation
 
     return step.tb_frame.f_code is Invocation.call.__code__
 

@@ -214,7 +214,7 @@ def _add_to_page(
     drawn: DrawnDifference | None,
 ) -> None:
     """Add a difference to the page: of the graphs, or of one class of ranks."""
-    from .page.collect import comparison_data
+    from .page import comparison_data
 
     data = comparison_data(
         file=failed.path,
@@ -276,7 +276,7 @@ def _draw(
     )
     text.write_text(f"{item.nodeid}\n{headline}\n{findings}\n", encoding="utf-8")
     from ..render.difference import drawing as drawing_of
-    from ..render.output.rendering import draw
+    from ..render.output import draw
 
     drawing = drawing_of(diff)
     rendered = draw(drawing.digraph, text.with_suffix(".svg"))

@@ -19,17 +19,17 @@ from typing import get_args
 from ..errors import GraphFormatError
 from ..graph import Graph, GraphDiff
 from ..graph.digits import only_floats_differ
-from ..graph.equality.equal import strict
+from ..graph.equality import strict
 from ..graph.model import Detail
 from ..graph.program import Program, count_lines
-from ..graph.text.format import (
+from ..graph.text import (
     EAGER_KINDS,
     EAGER_VERSION,
     format_document,
     format_mesh,
+    parse_text,
     ran,
 )
-from ..graph.text.ranks import parse_text
 from ..words import format_ranks
 
 DETAILS: tuple[Detail, ...] = get_args(Detail)
@@ -120,8 +120,7 @@ class Comparison:
     @cached_property
     def diff(self) -> GraphDiff:
         """Difference of the graphs; empty if only counts, or nothing at all, is stored."""
-        from ..graph.diff.joining import of_ranks
-        from ..graph.diff.report import diff_graphs
+        from ..graph.diff import diff_graphs, of_ranks
 
         if self.parts:
             return of_ranks((part.ranks, part.diff) for part in self.parts)

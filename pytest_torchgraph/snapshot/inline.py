@@ -87,7 +87,7 @@ def assert_graph_text(capture_or_graph: object, text: str, detail: Detail = "dat
 
 def _compare(text: str, now: Program, detail: Detail) -> Comparison | None:
     __tracebackhide__ = True
-    from ..graph.text.ranks import parse_text
+    from ..graph.text import parse_text
     from .compare import compare
 
     lines = [*nested(text)]
@@ -121,7 +121,7 @@ def nested(text: str) -> Iterator[str]:
 
 def _with_via(now: Program) -> Program:
     """Return the program with a mechanism in its header, so a graph has its capture's text."""
-    from ..graph.text.format import VIA_LEVELS
+    from ..graph.text import VIA_LEVELS
 
     level = now.graphs[0].level
     via = now.header.via or next(via for via, own in VIA_LEVELS.items() if own == level)
@@ -129,7 +129,7 @@ def _with_via(now: Program) -> Program:
 
 
 def _head(now: Program, detail: Detail) -> str:
-    from ..graph.text.format import FACTS_VERSION
+    from ..graph.text import FACTS_VERSION
 
     head = now.to_text(detail).partition("\n\n")[0]
     return re.sub(r"\Atorchgraph \d+", f"torchgraph {FACTS_VERSION}", head)

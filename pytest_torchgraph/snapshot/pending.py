@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
 from ..errors import GraphFormatError, TorchGraphError
-from ..graph.diff.findings import Place
-from ..graph.text.format import format_node
+from ..graph.diff import Place
+from ..graph.text import format_node
 from . import SUFFIX
 from .compare import read_stored
 from .file_names import ReleaseFiles

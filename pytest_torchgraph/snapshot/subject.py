@@ -15,9 +15,9 @@ import pytest
 
 from ..api.many_ranks import ManyRanks, are_ranks
 from ..graph import Graph
-from ..graph.equality.canonical import canonical
+from ..graph.equality import canonical
 from ..graph.program import Program
-from ..graph.text.format import Header
+from ..graph.text import Header
 
 
 def program_of(value: object) -> Program:

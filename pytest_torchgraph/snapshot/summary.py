@@ -161,7 +161,7 @@ def describe(failed: Comparison, detail: Detail = "dataflow") -> str:
         lines = [line for line in lines if line and not line.startswith(("+", "-"))]
         first = listed((" ".join(line.split()) for line in lines), MOST_CHANGES, between="; ")
         return f"{failed.problem}: {first}" if first else failed.problem
-    from ..graph.diff.words import heading
+    from ..graph.diff import heading
 
     who = f"{_who(failed.parts)}: " if failed.parts else ""
     graphs = [finding.summary for finding in findings if finding.of_graph]
@@ -180,7 +180,7 @@ def renamed(stored: str, now: Program, detail: Detail) -> str:
     A text whose names are current is not rewritten for its format: updates would change every file
     of a project at once, and hide the real changes.
     """
-    from ..graph.equality.equal import renamed_values
+    from ..graph.equality import renamed_values
     from .compare import read_stored, same_ranks
 
     old = read_stored(stored)
@@ -202,7 +202,7 @@ def extended(stored: str, text: str) -> str:
 
     A file without these facts matches any value of them, so an update must add them.
     """
-    from ..graph.text.format import FACTS_VERSION, GIVEN, TIMES
+    from ..graph.text import FACTS_VERSION, GIVEN, TIMES
 
     first = f"torchgraph {FACTS_VERSION}\n"
     if not text.startswith(first) or stored.startswith(first):

@@ -10,15 +10,15 @@ if TYPE_CHECKING:
     from .kernels import Kernel as Kernel
     from .kernels import Origin as Origin
     from .kernels import kernels_of as kernels_of
-    from .observe.hub import HUB as HUB
-    from .observe.hub import EventRecorder as EventRecorder
+    from .observe import HUB as HUB
+    from .observe import EventRecorder as EventRecorder
     from .record import record_of as record_of
 else:
     __getattr__ = front_door(
         __name__,
         {
             "kernels": "Kernel Origin kernels_of",
-            "observe.hub": "EventRecorder HUB",
+            "observe": "EventRecorder HUB",
             "record": "record_of",
         },
     )

@@ -23,8 +23,8 @@ from ..graph.events import GraphBreak, StackFrame
 from ..graph.model import Source
 from ..settings.paths import is_below
 from .compilations import Compilation
-from .guards.read import IN_TORCH
-from .observe.structured_trace import GraphBreakEvent
+from .guards import IN_TORCH
+from .observe import GraphBreakEvent
 
 SKIPPED = "frame skipped: "
 """Prefix of the kind of a break after which Dynamo cannot resume: the function was not compiled at

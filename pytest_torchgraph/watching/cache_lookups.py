@@ -10,8 +10,7 @@ from ..convert.refused_nodes import RefusedOp
 from ..convert.source_lines import from_line
 from ..graph.model import Source
 from .compilations import Compilation
-from .observe.executions import BACKWARD
-from .observe.structured_trace import CacheEvent
+from .observe import BACKWARD, CacheEvent
 
 NO_OP = "a graph without an op is never saved"
 """Bypass reason of a forward or backward without any op."""

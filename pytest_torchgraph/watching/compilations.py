@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ..convert.source_lines import original_name
-from .guards.look import Sight
-from .observe.structured_trace import (
+from .guards import Sight
+from .observe import (
     ONLY_TRACED,
     CacheEvent,
     CacheMissEvent,

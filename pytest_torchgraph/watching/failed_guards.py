@@ -10,9 +10,7 @@ from ..convert.placeholders import STACK_VALUE
 from ..convert.source_lines import is_user_file, original_name, relative
 from ..graph.events import StackFrame
 from ..graph.model import Source
-from .guards.checks import masked, readable, sizes_in
-from .guards.look import Sight
-from .guards.read import IN_TORCH, GuardLine
+from .guards import IN_TORCH, GuardLine, Sight, masked, readable, sizes_in
 
 _SIZE = re.compile(r"size of dim (\d+)")
 _FLOAT = re.compile(r"-?(?:\d+\.\d*(?:e[-+]?\d+)?|\d+e[-+]?\d+|inf|nan)")

@@ -17,6 +17,7 @@ from ..convert.compiled_autograd import RunFacts, fold
 from ..convert.from_fx import Naming
 from ..convert.printed import (
     Printed,
+    PrintedNames,
     aot_names,
     convert_printed,
     describe_by_joint,
@@ -25,7 +26,6 @@ from ..convert.printed import (
     is_size,
     read_printed,
 )
-from ..convert.printed.values import PrintedNames
 from ..convert.source_lines import relative
 from ..graph.census import calls
 from ..graph.events import ScheduledCall
@@ -34,7 +34,7 @@ from ..graph.module_paths import numbered
 from ..ops.names import LEVELS, Level
 from .compilations import Compilation
 from .kernels import Kernel, kernels_of, schedule_of
-from .observe.executions import BACKWARD
+from .observe import BACKWARD
 from .output_code import UnreadableCodeError
 
 if TYPE_CHECKING:

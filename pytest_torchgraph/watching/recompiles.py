@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from ..convert.source_lines import is_torch_file, relative
 from .compilations import Compilation
 from .failed_guards import FailedGuard, details, failed_guard, reasons
-from .guards.look import look
+from .guards import sight_of
 
 FIRST_DYNAMIC = "; the size is dynamic from "
 """Suffix of a recompile reason for a size that became dynamic."""
@@ -145,7 +145,7 @@ def _recompile(compiled: Compilation, earlier: Sequence[Compilation]) -> Recompi
     since = f"{FIRST_DYNAMIC}{compiled.id} on" if first_dynamic else ""
     in_backward = compiled.id.autograd is not None
     graphs = compiled.texts("dynamo")
-    sights = compiled.sights or tuple(look(each, None) for each in compiled.failed_guards)
+    sights = compiled.sights or tuple(sight_of(each, None) for each in compiled.failed_guards)
     guards = tuple(
         replace(each, words=each.words + (since if " of dim " in each.words else ""))
         for each in (

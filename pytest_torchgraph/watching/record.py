@@ -16,9 +16,17 @@ from ..settings.paths import is_within
 from .breaks import breaks_of
 from .cache_lookups import CacheBypass, bypasses_of
 from .compilations import Compilation, compilations
-from .observe.callables import PRECOMPILED, CallKind, CompiledCallable, EagerCause
-from .observe.executions import BACKWARD, CountedGraph, Counts
-from .observe.hub import HUB, EventRecorder
+from .observe import (
+    BACKWARD,
+    HUB,
+    PRECOMPILED,
+    CallKind,
+    CompiledCallable,
+    CountedGraph,
+    Counts,
+    EagerCause,
+    EventRecorder,
+)
 from .output_code import CudagraphSkip, skips_of
 from .recompiles import Recompile, recompiles_of
 

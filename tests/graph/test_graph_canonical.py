@@ -6,7 +6,7 @@ import pytest
 
 from pytest_torchgraph import Graph
 from pytest_torchgraph.graph import canonical, diff_graphs
-from pytest_torchgraph.graph.equality.canonical import canonical_graph
+from pytest_torchgraph.graph.equality.canonical_form import canonical_graph
 
 FORWARD = """torchgraph 1
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from pytest_torchgraph import Cost
 from pytest_torchgraph.graph import Graph, Ref, TensorMeta, diff_graphs, need_saved
-from pytest_torchgraph.graph.cost.flops import total
+from pytest_torchgraph.graph.cost.flops import total_flops
 from pytest_torchgraph.graph.cost.step import saved_storages
 from pytest_torchgraph.graph.diff import costs as module
 from pytest_torchgraph.graph.diff.findings import one_place
@@ -76,7 +76,7 @@ def models(length: int, seed: int) -> Nodes:
 
 
 def differ(before: Graph, after: Graph) -> tuple[int, int]:
-    pairs = [(total((g,), times_run=True), saved_bytes((g,))) for g in (before, after)]
+    pairs = [(total_flops((g,), times_run=True), saved_bytes((g,))) for g in (before, after)]
     return pairs[1][0] - pairs[0][0], pairs[1][1] - pairs[0][1]
 
 
@@ -150,7 +150,7 @@ def test_any_two_programs_have_costs_that_sum_up_if_they_are_known(
     if more:
         after = [*before, *after]
     found = costs(before, after)
-    for number, figure in enumerate((lambda g: total(g, times_run=True), saved_bytes)):
+    for number, figure in enumerate((lambda g: total_flops(g, times_run=True), saved_bytes)):
         known = [each[number] for each in found]
         sums = total_of(figure, before), total_of(figure, after)
         if None not in (*known, *sums):

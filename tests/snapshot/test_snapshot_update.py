@@ -401,12 +401,12 @@ def test_a_difference_that_cannot_be_found_out_does_not_keep_it_from_being_store
 ) -> None:
     pytester.makeconftest(
         """
-        import pytest_torchgraph.graph.diff.report
+        import pytest_torchgraph.graph.diff
 
         def broken(*args):
             raise RecursionError("too deep")
 
-        pytest_torchgraph.graph.diff.report.diff_graphs = broken
+        pytest_torchgraph.graph.diff.diff_graphs = broken
         """
     )
     result = project("--torchgraph-update", OP="gelu")

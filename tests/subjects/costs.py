@@ -16,7 +16,7 @@ from subjects.models import SUBJECTS, Subject
 from subjects.subject_results import reason
 
 from pytest_torchgraph import Aot, Capture, CaptureError, capture
-from pytest_torchgraph.graph.cost.flops import total
+from pytest_torchgraph.graph.cost.flops import total_flops
 
 PEAK_TOLERANCE = 0.1
 """The share by which the estimate of a peak may be wrong. What a local variable of the program
@@ -78,7 +78,7 @@ def _flops(found: Capture, torchs: tuple[int, int], with_attention: tuple[int, i
         [graph for graph in found.program if graph.kind != "backward"],
         [graph for graph in found.program if graph.kind == "backward"],
     )
-    forward, backward = (total(each, times_run=True, unknown="ignore") for each in graphs)
+    forward, backward = (total_flops(each, times_run=True, unknown="ignore") for each in graphs)
     ours = forward, backward
     try:
         _ = found.flops

@@ -7,8 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from ...graph.diff.findings import Finding
-from ...graph.diff.joining import finding_lines, joined
+from ...graph.diff import Finding, finding_lines, joined
 from ...words import counted, markdown_code
 from ..formats import markdown_table
 from .waiting import NumberedCause, State, Waiting

@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...errors import OutsideRootError, TorchGraphError
-from ...graph.diff.joining import some
-from ...graph.diff.words import cost_text
+from ...graph.diff import cost_text, some
 from ...snapshot.files import read_text, remove_file, write_text
 from ...words import counted, first_lines
 from ..formats import printable
@@ -245,7 +244,7 @@ def _draw(update: Update) -> Path:
         TorchGraphError: if the update has no difference of graphs, or no renderer is available.
     """
     from ...render.difference import drawing
-    from ...render.output.rendering import draw
+    from ...render.output import draw
 
     comparison = update.difference.comparison
     parts = () if comparison is None else comparison.parts or (comparison,)

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from ...errors import GraphFormatError, OutsideRootError, TorchGraphError
-from ...graph.diff.findings import Finding
-from ...graph.diff.joining import joined, problem_found, same_edits, shortened
+from ...graph.diff import Finding, joined, problem_found, same_edits, shortened
 from ...report.comparisons import NOT_STORED, headline
 from ...settings.paths import inside
 from ...snapshot.compare import Comparison, compare, read_stored

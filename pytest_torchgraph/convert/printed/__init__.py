@@ -7,6 +7,9 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from ...doors import front_door
 from .reading import (
     Printed,
     aot_names,
@@ -19,6 +22,16 @@ from .reading import (
     read_printed,
 )
 from .syntax import PrintedGraphError
+
+if TYPE_CHECKING:
+    from .values import PrintedNames as PrintedNames
+else:
+    __getattr__ = front_door(
+        __name__,
+        {
+            "values": "PrintedNames",
+        },
+    )
 
 __all__ = [
     "Printed",

@@ -188,7 +188,7 @@ def _number(node: Node, size: int | Symbol) -> int:
     return size
 
 
-def total(graphs: Sequence[Graph], *, times_run: bool, unknown: str = "fail") -> int:
+def total_flops(graphs: Sequence[Graph], *, times_run: bool, unknown: str = "fail") -> int:
     """Return the floating-point operations of graphs.
 
     Args:

@@ -21,7 +21,7 @@ from ...errors import CaptureError
 from ...ops.names import Level
 from ...ops.views import shared_argument
 from ..census import runs
-from ..equality.canonical import ALIAS_OP, canonical_op
+from ..equality import ALIAS_OP, canonical_op
 from ..higher_order import KINDS, PREFIX, SAVING_STATE, executed
 from ..model import (
     Arg,
@@ -81,7 +81,7 @@ class Recomputed:
         return self.by != "formula"
 
 
-def recomputed(graphs: Sequence[Graph], received: Received) -> tuple[Recomputed, ...]:
+def recomputed_ops(graphs: Sequence[Graph], received: Received) -> tuple[Recomputed, ...]:
     """Return the ops that backward graphs recompute, in the order of their first recomputation.
 
     Views are omitted because they compute nothing. Values that depend only on constants are omitted
@@ -121,7 +121,7 @@ def recomputed(graphs: Sequence[Graph], received: Received) -> tuple[Recomputed,
 def recomputed_if_known(graphs: Sequence[Graph], received: Received) -> tuple[Recomputed, ...]:
     """Return the result of `recomputed`, or nothing if it raises."""
     try:
-        return recomputed(graphs, received)
+        return recomputed_ops(graphs, received)
     except CaptureError:
         return ()
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from ...ops.names import SAVING_LEVELS
 from ..model import Graph, GraphKind
-from ..text.table import aligned, right_aligned
+from ..text import aligned, right_aligned
 from .cost import Cost
 from .flops import flops_of
 from .recomputed import Recomputed

@@ -15,3 +15,62 @@
 - `joining`: merges the findings of one edit over many comparisons, by the tokens that `identify`
   computes.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...doors import front_door
+
+if TYPE_CHECKING:
+    from .align import align_items as align_items
+    from .findings import SIGNS as SIGNS
+    from .findings import Change as Change
+    from .findings import ChangeKind as ChangeKind
+    from .findings import FilesDiff as FilesDiff
+    from .findings import Finding as Finding
+    from .findings import GraphDiff as GraphDiff
+    from .findings import GraphPair as GraphPair
+    from .findings import Place as Place
+    from .group import subgraph_names as subgraph_names
+    from .joining import MAX_CAUSES as MAX_CAUSES
+    from .joining import finding_head as finding_head
+    from .joining import finding_lines as finding_lines
+    from .joining import join as join
+    from .joining import joined as joined
+    from .joining import of_ranks as of_ranks
+    from .joining import problem_found as problem_found
+    from .joining import same_edits as same_edits
+    from .joining import shortened as shortened
+    from .joining import some as some
+    from .joining import source_text as source_text
+    from .origins import Matched as Matched
+    from .origins import Pair as Pair
+    from .paths import abridged as abridged
+    from .paths import holds as holds
+    from .paths import instances_of as instances_of
+    from .paths import is_index as is_index
+    from .paths import natural as natural
+    from .report import diff_graphs as diff_graphs
+    from .report import diff_programs as diff_programs
+    from .report import find_changes as find_changes
+    from .report import same_ranks as same_ranks
+    from .words import cost_text as cost_text
+    from .words import heading as heading
+else:
+    __getattr__ = front_door(
+        __name__,
+        {
+            "align": "align_items",
+            "findings": "Change ChangeKind FilesDiff Finding GraphDiff GraphPair Place SIGNS",
+            "group": "subgraph_names",
+            "joining": (
+                "MAX_CAUSES finding_head finding_lines join joined of_ranks problem_found "
+                "same_edits shortened some source_text"
+            ),
+            "origins": "Matched Pair",
+            "paths": "abridged holds instances_of is_index natural",
+            "report": "diff_graphs diff_programs find_changes same_ranks",
+            "words": "cost_text heading",
+        },
+    )

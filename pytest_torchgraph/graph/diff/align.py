@@ -13,7 +13,7 @@ MAX_EDITS = 1000
 """Beyond this many edits in one gap its elements are paired by token instead, in order."""
 
 
-def align(a: Sequence[Hashable], b: Sequence[Hashable]) -> Iterator[tuple[int, int]]:
+def align_items(a: Sequence[Hashable], b: Sequence[Hashable]) -> Iterator[tuple[int, int]]:
     """Yield pairs of positions with equal tokens, increasing in both sequences."""
     todo = [(0, len(a), 0, len(b))]
     while todo:

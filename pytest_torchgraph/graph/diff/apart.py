@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Set
 
-from ..equality.numbered_graph import NumberedGraph
+from ..equality import NumberedGraph
 from .correspondence import REACH, Correspondence
 from .moves import GIVEN
 from .paths import instances_of, path_of

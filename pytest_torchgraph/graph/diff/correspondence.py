@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
 
-from ..equality.numbered_graph import NumberedGraph
+from ..equality import NumberedGraph
 
 REACH = 200
 """Maximum number of unmatched nodes to traverse from an edge to its matched sources."""

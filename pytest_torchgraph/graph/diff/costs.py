@@ -16,9 +16,8 @@ from functools import cached_property, partial
 
 from ...errors import CaptureError
 from ...ops.names import FLOP_LEVELS, SAVING_LEVELS, Level
-from ..cost.cost import Cost
-from ..cost.step import base, owners_of_saved, storage_bytes
-from ..equality.numbered_graph import runs_differ
+from ..cost import Cost, base, owners_of_saved, storage_bytes
+from ..equality import runs_differ
 from ..model import Graph, Node, Ref, is_projection
 from .correspondence import Correspondence
 from .findings import Finding

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from ..cost.cost import UNKNOWN, Cost
-from ..equality.numbered_graph import runs_differ
+from ..cost import UNKNOWN, Cost
+from ..equality import runs_differ
 from ..model import Graph, Node, Source
 from ..module_paths import common_path
-from ..text.format import format_node
+from ..text import format_node
 
 if TYPE_CHECKING:
     from .origins import Origins

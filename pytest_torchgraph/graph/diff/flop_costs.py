@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterator
 
 from ..census import bodies_of
-from ..cost.flops import Flops, flops_of, flops_of_call
-from ..equality.numbered_graph import runs_differ
+from ..cost import Flops, flops_of, flops_of_call
+from ..equality import runs_differ
 from ..higher_order import KINDS, executed
 from ..model import Graph, Node
 from .correspondence import Correspondence

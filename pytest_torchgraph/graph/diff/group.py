@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ..equality.numbered_graph import NumberedGraph
+from ..equality import NumberedGraph
 from ..model import Arg, Graph, Node, SubgraphRef
-from ..text.format import format_result
+from ..text import format_result
 from .align import increasing
 from .correspondence import Correspondence
 from .match import match, output_pairs

@@ -11,7 +11,7 @@ from functools import cached_property
 from ..census import calls
 from ..model import Graph, Node
 from ..module_paths import OwnModule, common_path
-from ..text.format import format_node
+from ..text import format_node
 from .findings import Change, Finding, Identity, Place, ops_of
 from .keys import METHODS, EditKeys, without_derived
 from .origins import Origins

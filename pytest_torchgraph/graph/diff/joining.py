@@ -13,9 +13,9 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from ...words import counted
-from ..cost.cost import sum_of
+from ..cost import sum_of
 from ..model import Node
-from ..text.format import format_node
+from ..text import format_node
 from .findings import Finding, GraphDiff, Identity
 from .paths import abridged
 from .words import cost_text, edit_name, sides, sign_of

@@ -24,9 +24,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 
-from ..equality.numbered_graph import NumberedGraph
+from ..equality import NumberedGraph
 from ..model import Node, Result, TensorMeta
-from ..text.format import format_result, quote
+from ..text import format_result, quote
 from .findings import Change, Finding, ops_of
 from .match import DERIVED
 from .origins import Key, Occurrence, Origins

@@ -18,8 +18,8 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cached_property
 
-from ..equality.numbered_graph import NumberedGraph
-from .align import align, increasing
+from ..equality import NumberedGraph
+from .align import align_items, increasing
 from .apart import exchanged, set_apart
 from .correspondence import MANY_USERS, Correspondence, improve
 from .paths import by_layer
@@ -136,7 +136,7 @@ class _Matcher:
             # Inputs with different labels are matched only if no input was added or removed.
             if token is _by_role and len(rest_a) != len(rest_b):
                 break
-            pairs = align([token(a, i) for i in rest_a], [token(b, j) for j in rest_b])
+            pairs = align_items([token(a, i) for i in rest_a], [token(b, j) for j in rest_b])
             for x, y in list(pairs):
                 if token is _by_label or self.may_be_one(rest_a[x], rest_b[y]):
                     self.m.pair(rest_a[x], rest_b[y])
@@ -162,7 +162,7 @@ class _Matcher:
             of_a = [i for i in layers[0][layer] if self.m.is_open(0, i)]
             of_b = [j for j in layers[1][layer] if self.m.is_open(1, j)]
             labels_a = [_by_label(self.a, i) for i in of_a]
-            for x, y in align(labels_a, [_by_label(self.b, j) for j in of_b]):
+            for x, y in align_items(labels_a, [_by_label(self.b, j) for j in of_b]):
                 self.m.pair(of_a[x], of_b[y])
 
     # -- certain matches -------------------------------------------------------------------------
@@ -293,7 +293,9 @@ class _Matcher:
                 continue
             gap_a = [i for i in self.order_a[x0 + 1 : x1] if self.is_open(0, i)]
             gap_b = [j for j in self.order_b[y0 + 1 : y1] if self.is_open(1, j)]
-            pairs = align([token(self.a, i) for i in gap_a], [token(self.b, j) for j in gap_b])
+            pairs = align_items(
+                [token(self.a, i) for i in gap_a], [token(self.b, j) for j in gap_b]
+            )
             for x, y in sorted(pairs):
                 i, j = gap_a[x], gap_b[y]
                 if accept is None or accept(i, j):
@@ -390,7 +392,7 @@ def output_pairs(a: NumberedGraph, b: NumberedGraph) -> tuple[list[int], list[in
     last_a, last_b = a.operands[-1], b.operands[-1]
     slots_a = [-1 - 2 * slot for slot in range(len(last_a))]
     slots_b = [-2 - 2 * slot for slot in range(len(last_b))]
-    pairs = align([token(a, i) for i in last_a], [token(b, j) for j in last_b])
+    pairs = align_items([token(a, i) for i in last_a], [token(b, j) for j in last_b])
     for x, y in pairs:
         slots_a[x] = slots_b[y] = x
     return slots_a, slots_b

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from ...ops.views import is_view
-from ..equality.numbered_graph import NumberedGraph
+from ..equality import NumberedGraph
 from ..model import Arg, Node, Ref, TensorMeta
 from ..module_paths import common_path
 from .correspondence import REACH, Correspondence

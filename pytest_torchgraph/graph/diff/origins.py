@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from ..equality.equal import EquivalenceClasses, pairing
-from ..equality.numbered_graph import NumberedGraph
+from ..equality import EquivalenceClasses, NumberedGraph, pairing
 from ..model import Graph
-from .align import align
+from .align import align_items
 from .correspondence import Correspondence
 from .findings import Change
 from .group import NodeChange, matched_bodies
@@ -79,7 +78,7 @@ def _aligned(
     rest: Callable[[Sequence[Graph], Sequence[Graph]], Iterator[Pair]],
 ) -> Iterator[Pair]:
     """Pair graphs with equal tokens, in order, and pair the graphs in between by `rest`."""
-    anchors = sorted(align([token(graph) for graph in old], [token(graph) for graph in new]))
+    anchors = sorted(align_items([token(graph) for graph in old], [token(graph) for graph in new]))
     ends = (len(old), len(new))
     for (x0, y0), (x1, y1) in zip([(-1, -1), *anchors], [*anchors, ends], strict=True):
         yield from rest(old[x0 + 1 : x1], new[y0 + 1 : y1])

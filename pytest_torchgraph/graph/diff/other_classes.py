@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from ...words import counted
 from ..model import Graph, Node
-from ..text.format import format_arg
+from ..text import format_arg
 from .findings import Change, Finding, Place, one_place, ops_of
 from .moves import constants
 from .origins import Origins

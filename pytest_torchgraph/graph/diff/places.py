@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from ..equality.numbered_graph import NumberedGraph
+from ..equality import NumberedGraph
 from ..model import Graph, Node
 from .findings import Change, Finding, Place, ops_of
 from .identify import MAX_EDITS, digest, ops_of_edit, where

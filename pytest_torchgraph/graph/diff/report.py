@@ -8,12 +8,10 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from ...errors import TorchGraphError
 from ...words import counted, format_ranks, listed
 from ..digits import fewest, with_digits
-from ..equality.canonical import canonical
-from ..equality.equal import EquivalenceClasses, pairing
-from ..equality.numbered_graph import as_captured, common
+from ..equality import EquivalenceClasses, as_captured, canonical, common, pairing
 from ..model import Arg, Graph, InputRef, Node, Ref, is_projection
 from ..program import Program, count_lines
-from ..text.format import format_arg, format_mesh, format_name, format_node, ran
+from ..text import format_arg, format_mesh, format_name, format_node, ran
 from .consequences import with_consequences
 from .costs import with_costs
 from .findings import SIGNS, Change, ChangeKind, Finding, GraphDiff, GraphPair, one_place

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from ...words import amount, counted, format_ranks, listed
-from ..cost.cost import Cost
+from ..cost import Cost
 from ..model import Node
 from ..module_paths import common_path
-from ..text.format import format_name, format_node, format_op
+from ..text import format_name, format_node, format_op
 from .findings import SIGNS, Change, FilesDiff, Finding, GraphDiff, Place, ops_of
 from .paths import abridged, holds, instances_of, path_of
 

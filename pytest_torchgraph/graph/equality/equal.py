@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from ..model import Arg, Atom, Device, Graph, Node, Result, TensorMeta
-from .canonical import aliases_of, canonical, canonical_graph
+from .canonical_form import aliases_of, canonical, canonical_graph
 from .numbered_graph import NumberedGraph, OrderFree, common
 
 COLOR_ROUNDS = 3

@@ -30,8 +30,8 @@ from functools import cached_property
 
 from ..digits import in_same_digits
 from ..model import Arg, Device, Graph, InputRef, Node, Ref, Result, SubgraphRef, Symbol, TensorMeta
-from ..text.format import format_arg, format_key, format_result, quote
-from .canonical import aliases_of, canonical, canonical_graph
+from ..text import format_arg, format_key, format_result, quote
+from .canonical_form import aliases_of, canonical, canonical_graph
 
 
 class NumberedGraph:

@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from ...errors import GraphFormatError
-from ..diff.align import align
+from ..diff import align_items
 from ..model import INPUT_OPS
 from .expand import expand
 from .format import EAGER_VERSION, FACTS_VERSION, VERSION
@@ -96,7 +96,7 @@ class SeriesPattern:
         """Return the names and exceptions of a run in another cluster."""
         given: dict[int, str] = {}
         same: dict[int, int] = {}
-        for k, j in sorted(align(self.first.skeleton, run.skeleton)):
+        for k, j in sorted(align_items(self.first.skeleton, run.skeleton)):
             new = dict(given)
             for slot, name in zip(self.slots[k], run.others[j], strict=True):
                 if isinstance(slot, str):
@@ -130,7 +130,7 @@ def _differing(run: LineRun, others: Sequence[LineRun]) -> set[str]:
     best = max(others, key=lambda other: _common(bag, Counter(other.skeleton)))
     return {
         mine
-        for k, j in align(run.skeleton, best.skeleton)
+        for k, j in align_items(run.skeleton, best.skeleton)
         for mine, theirs in zip(run.others[k], best.others[j], strict=True)
         if mine != theirs
     }

@@ -52,7 +52,7 @@ def right_aligned(cells: list[str]) -> list[str]:
 
 def _cost_columns(graph: Graph) -> list[list[str]]:
     """Return the columns of the figures available at the graph's level, with their titles."""
-    from ..cost.by_node import flops_by_node, saved_by_node
+    from ..cost import flops_by_node, saved_by_node
 
     figures = {"FLOPs": flops_by_node(graph), "saved bytes": saved_by_node(graph)}
     return [

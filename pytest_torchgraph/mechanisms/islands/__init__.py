@@ -1,1 +1,24 @@
 """Eager islands: the graphs of the ops that run eagerly between compiled graphs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...doors import front_door
+
+if TYPE_CHECKING:
+    from .capture import Made as Made
+    from .capture import recorded_islands as recorded_islands
+    from .capture import run_instead as run_instead
+    from .capture import run_recorded as run_recorded
+    from .island_recorder import IslandRecorder as IslandRecorder
+    from .islands import Islands as Islands
+else:
+    __getattr__ = front_door(
+        __name__,
+        {
+            "capture": "Made recorded_islands run_instead run_recorded",
+            "island_recorder": "IslandRecorder",
+            "islands": "Islands",
+        },
+    )

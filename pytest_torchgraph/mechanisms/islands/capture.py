@@ -16,10 +16,15 @@ from ...convert.from_fx import Converted
 from ...errors import CaptureError
 from ...graph.module_paths import numbered
 from ...syncs.detect import on_method_call
-from ..recording.mode import Value
-from ..recording.section import Unfilled, refuse_unfilled
-from ..recording.unseen import precompiled_noted, refuse_unseen, threads_started
-from ..step.step import Step, output_leaves
+from ..recording import (
+    Unfilled,
+    Value,
+    precompiled_noted,
+    refuse_unfilled,
+    refuse_unseen,
+    threads_started,
+)
+from ..step import Step, output_leaves
 from .island_recorder import EagerRecord, IslandRecorder
 from .islands import Islands, islands_of
 

@@ -10,7 +10,7 @@ import torch
 
 from ... import torch_private
 from ...convert.source_lines import Line, is_torch_file, is_user_file, line_of
-from ..step.step import Step
+from ..step import Step
 
 _UNKNOWN, _USER, _AOT, _GENERATED, _OTHER = range(5)
 """The owner of a file's code. `_GENERATED` is a torch.fx graph or saved-tensor hooks: their ops are

@@ -24,9 +24,8 @@ from ... import torch_private
 from ...convert import effects
 from ...convert.source_lines import Line
 from ...ops.qualified import op_name
-from ..recording.mode import LEAF, LIFT, OpRecord, RecordingMode, Value
-from ..recording.unseen import tensors_in
-from ..step.named_tensors import NamedTensors
+from ..recording import LEAF, LIFT, OpRecord, RecordingMode, Value, tensors_in
+from ..step import NamedTensors
 from .frames import Frames
 
 _inference_mode_is_on = torch.is_inference_mode_enabled

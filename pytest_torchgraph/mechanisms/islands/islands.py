@@ -11,9 +11,7 @@ from ...convert.canonical_names import CanonicalNames
 from ...convert.from_fx import Converted
 from ...graph.events import EagerOp
 from ...graph.model import Graph, GraphKind, Source
-from ..recording.mode import LEAF, OpRecord, Value, collector_paused
-from ..recording.replay import Draft, Replay
-from ..recording.section import Section
+from ..recording import LEAF, Draft, OpRecord, Replay, Section, Value, collector_paused
 from .island_recorder import CompiledRun, EagerRecord, IslandRecorder
 
 

@@ -1,1 +1,35 @@
 """The recording of ops under a TorchDispatchMode, and the graphs built from the records."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...doors import front_door
+
+if TYPE_CHECKING:
+    from .mode import HANDS_OVER as HANDS_OVER
+    from .mode import LEAF as LEAF
+    from .mode import LIFT as LIFT
+    from .mode import OpRecord as OpRecord
+    from .mode import RecordingMode as RecordingMode
+    from .mode import Value as Value
+    from .mode import collector_paused as collector_paused
+    from .replay import Draft as Draft
+    from .replay import Replay as Replay
+    from .section import Section as Section
+    from .section import Unfilled as Unfilled
+    from .section import refuse_unfilled as refuse_unfilled
+    from .unseen import precompiled_noted as precompiled_noted
+    from .unseen import refuse_unseen as refuse_unseen
+    from .unseen import tensors_in as tensors_in
+    from .unseen import threads_started as threads_started
+else:
+    __getattr__ = front_door(
+        __name__,
+        {
+            "mode": "HANDS_OVER LEAF LIFT OpRecord RecordingMode Value collector_paused",
+            "replay": "Draft Replay",
+            "section": "Section Unfilled refuse_unfilled",
+            "unseen": "precompiled_noted refuse_unseen tensors_in threads_started",
+        },
+    )

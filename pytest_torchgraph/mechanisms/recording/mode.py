@@ -23,8 +23,7 @@ from ... import torch_private
 from ...convert.normalize import value_of_constant
 from ...convert.source_lines import Line, is_user_file, line_of
 from ...graph.model import RecomputedBy
-from ..step.named_tensors import NamedTensors
-from ..step.step import Step
+from ..step import NamedTensors, Step
 from .constants import read, tensors_inside
 
 if TYPE_CHECKING:

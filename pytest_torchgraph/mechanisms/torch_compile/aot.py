@@ -17,11 +17,9 @@ from ... import torch_private
 from ...convert.canonical_names import CanonicalNames
 from ...graph.model import Graph, GraphKind
 from ...ops.names import Level
-from ..islands.capture import Made, recorded_islands
-from ..islands.island_recorder import IslandRecorder
+from ..islands import IslandRecorder, Made, recorded_islands
 from ..protocol import Captured
-from ..step.named_tensors import NamedTensors
-from ..step.step import Step
+from ..step import NamedTensors, Step
 from .cacheable import CacheQuestions
 from .run import Frame, run_compiled, switched_off
 

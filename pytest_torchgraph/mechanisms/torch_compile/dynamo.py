@@ -14,10 +14,9 @@ from ...convert.canonical_names import CanonicalNames
 from ...convert.graph_modules import runnable
 from ...graph.model import GraphKind
 from ...ops.names import Level
-from ..islands.capture import Made, recorded_islands
-from ..islands.island_recorder import IslandRecorder
+from ..islands import IslandRecorder, Made, recorded_islands
 from ..protocol import Captured
-from ..step.step import Step
+from ..step import Step
 from .cacheable import CacheQuestions
 from .run import Frame, run_compiled, switched_off
 

@@ -25,11 +25,9 @@ from ...ops.names import Level
 from ...ops.qualified import op_name
 from ...watching.kernels import Kernel, Origin, kernels_of, placed_by_op, schedule_of
 from ...watching.output_code import UnreadableCodeError
-from ..islands.capture import Made, recorded_islands
-from ..islands.island_recorder import IslandRecorder
+from ..islands import IslandRecorder, Made, recorded_islands
 from ..protocol import Captured
-from ..step.named_tensors import NamedTensors
-from ..step.step import Step
+from ..step import NamedTensors, Step
 from .cacheable import CacheQuestions
 from .run import Frame, run_compiled, switched_off
 

@@ -24,13 +24,9 @@ from ...errors import CaptureError, TorchGraphError, add_note
 from ...graph.model import GraphKind
 from ...ops.names import Level
 from ...watching.breaks import BreakReport, read_report
-from ...watching.observe.structured_trace import REPEATED
-from ..islands.capture import run_recorded
-from ..islands.island_recorder import IslandRecorder
-from ..step.invocation import Invocation
-from ..step.named_tensors import NamedTensors
-from ..step.saved_state import SavedState, preserve_state
-from ..step.step import Step
+from ...watching.observe import REPEATED
+from ..islands import IslandRecorder, run_recorded
+from ..step import Invocation, NamedTensors, SavedState, Step, preserve_state
 
 
 class Frame:

@@ -18,9 +18,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, S
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ..look import labels
-from ..look.changes import CHANGE_PAINTS
-from ..look.colours import HEAT_PAINTS, Paint
+from ..look import CHANGE_PAINTS, HEAT_PAINTS, MAX_TOOLTIP_LINE, Paint, dot_text, tooltip_of
 from .clustering import Clustering, Unit, break_cycles
 from .drawables import Drawable, Edge, Look
 from .groups import group_text
@@ -270,7 +268,7 @@ class Canvas:
         key = self.scene.add_box(
             look.lines,
             unit.cluster,
-            labels.tooltip(drawable.node),
+            tooltip_of(drawable.node),
             look.classes,
             element,
             **look.attributes,
@@ -313,7 +311,7 @@ class Canvas:
         key = self.scene.add_box(
             look.lines,
             unit.cluster,
-            labels.dot_text(tooltip, labels.MAX_TOOLTIP_LINE),
+            dot_text(tooltip, MAX_TOOLTIP_LINE),
             look.classes,
             Element("group", drawables[0].graph, _names(drawables), title, kind),
             **look.attributes,
@@ -341,7 +339,7 @@ class Canvas:
         key = self.scene.add_box(
             [name],
             head.cluster,
-            labels.tooltip(drawable.node),
+            tooltip_of(drawable.node),
             ("port", kind),
             Element("port", drawable.graph, names),
             color=border,

@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ...graph.model import Arg, Graph, Node, Ref, is_projection, iter_refs
-from ..look.changes import ChangeMark
-from ..look.labels import value_label
+from ..look import ChangeMark, value_label
 from .scene import ClusterPath, OnlySide
 
 FOLDED_INPUTS = frozenset({"parameter", "buffer", "constant"})

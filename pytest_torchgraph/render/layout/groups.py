@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 from ...graph.model import Node
 from ...words import counted, listed
-from ..look import labels
-from ..look.changes import SIGNS
+from ..look import MAX_LINE, SIGNS, TIMES, cut, op_label
 from .clustering import Unit
 
 ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"
@@ -54,10 +53,10 @@ def group_text(
         notes: further facts, each with its number of nodes.
         change_counts: number of nodes per kind of change mark.
     """
-    ops = Counter(labels.op_label(node.op) for node in nodes if node.is_call)
+    ops = Counter(op_label(node.op) for node in nodes if node.is_call)
     title = _title(nodes, unit)
     lines = [title, _size(nodes, unit, ops.total())]
-    named = [f"{count} {labels.TIMES} {op}" for op, count in ops.most_common(MAX_OPS)]
+    named = [f"{count} {TIMES} {op}" for op, count in ops.most_common(MAX_OPS)]
     if len(ops) > MAX_OPS:
         named[-1] += f", {ELLIPSIS}"
     lines += _packed(named)
@@ -75,14 +74,14 @@ def group_text(
     )
     # One name, since a group that updates running statistics mutates dozens of tensors.
     if mutated:
-        lines.append(f"mutates {listed((labels.cut(name, MAX_TARGET) for name in mutated), 1)}")
+        lines.append(f"mutates {listed((cut(name, MAX_TARGET) for name in mutated), 1)}")
     lines += [f"{count} {fact}" for fact, count in {**effects, **notes}.items()]
     if change_counts:
         counts = change_counts.items()
         lines.append(", ".join(f"{SIGNS[kind]} {count} {kind}" for kind, count in counts))
     # The tooltip repeats the counts without the label's limit on ops.
     tooltip = [title, lines[1]]
-    tooltip += [f"{count} {labels.TIMES} {op}" for op, count in ops.most_common(MAX_LISTED)]
+    tooltip += [f"{count} {TIMES} {op}" for op, count in ops.most_common(MAX_LISTED)]
     if len(unit.inside) > 1:
         tooltip += [segment.label for segment in unit.inside[:MAX_LISTED]]
         if len(unit.inside) > MAX_LISTED:
@@ -94,7 +93,7 @@ def _packed(words: Sequence[str]) -> Iterator[str]:
     """Yield comma-separated words in as few lines as possible."""
     line = ""
     for word in words:
-        if line and len(line) + len(word) + 2 > labels.MAX_LINE:
+        if line and len(line) + len(word) + 2 > MAX_LINE:
             yield line
             line = ""
         line = f"{line}, {word}" if line else word
@@ -128,9 +127,9 @@ def _inside(path: str, around: str) -> str:
 
 def _range(first: str, last: str) -> str:
     """Return the first and the last of several names, in one line."""
-    most = (labels.MAX_LINE - 3) // 2
-    if len(first) + len(last) + 3 > labels.MAX_LINE:
-        first, last = labels.cut(first, most), labels.cut(last, most)
+    most = (MAX_LINE - 3) // 2
+    if len(first) + len(last) + 3 > MAX_LINE:
+        first, last = cut(first, most), cut(last, most)
     return f"{first} {ELLIPSIS} {last}"
 
 

@@ -9,7 +9,7 @@ from ...errors import CaptureError
 from ...graph.collectives import Collective, awaited, collectives_of, format_bytes
 from ...graph.model import Graph, Node, SubgraphRef
 from ...words import counted
-from ..look import labels
+from ..look import op_label
 from .canvas import Canvas
 from .drawables import Drawable, Edge, FoldedGraph, FoldedNode
 from .scene import ClusterPath, Segment, common_cluster, module_cluster
@@ -172,7 +172,7 @@ class _GraphPlacer:
             cluster = self.base if caller is None else self._cluster(caller.node)
             label = f"@{body.name}"
             if caller is not None:
-                label += f" of {labels.op_label(caller.node.op)}"
+                label += f" of {op_label(caller.node.op)}"
             segment = Segment("body", label, str(number))
             module = "" if caller is None else caller.node.module
             placed = add_graph(self.canvas, body, (*cluster, segment), module)

@@ -17,7 +17,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from ...graph.model import Node
-from ..look.labels import (
+from ..look import (
     MAX_LINE,
     MAX_TOOLTIP_LINE,
     clean,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import graphviz
 
     from ...graph.model import Graph
-    from ..look.colours import Heat
+    from ..look import Heat
 
 
 OnlySide = Literal["", "before", "after"]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from ...graph.model import Node
-from ...graph.text.format import format_node
+from ...graph.text import format_node
 from . import labels
 from .colours import Paint
 

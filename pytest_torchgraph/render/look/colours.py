@@ -18,8 +18,7 @@ from functools import lru_cache
 from typing import Literal, NamedTuple, get_args
 
 from ...graph.census import runs
-from ...graph.cost.by_node import flops_by_node, saved_by_node
-from ...graph.cost.step import need_saved
+from ...graph.cost import flops_by_node, need_saved, saved_by_node
 from ...graph.model import Atom, Graph, Node
 from ...ops.collectives import WAITS, collective_kinds
 from ...words import amount, counted

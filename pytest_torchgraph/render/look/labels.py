@@ -13,7 +13,7 @@ from typing import Any
 
 from ...errors import TorchGraphError
 from ...graph.model import Arg, Atom, Device, Graph, Node, Ref
-from ...graph.text.format import format_arg, format_key, format_node, format_result, ran
+from ...graph.text import format_arg, format_key, format_node, format_result, ran
 
 TIMES = "\N{MULTIPLICATION SIGN}"
 """Multiplication sign between a count and the counted thing."""
@@ -183,7 +183,7 @@ def _open(value: Arg) -> str:
     return format_arg(value)
 
 
-def tooltip(node: Node) -> str:
+def tooltip_of(node: Node) -> str:
     """Return the node's line in a stored file, its module and the user's code, as a DOT string."""
     lines = [format_node(node)]
     if node.module:

@@ -8,14 +8,24 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...graph.diff.findings import GraphDiff
-from ...graph.diff.group import subgraph_names
-from ...graph.diff.origins import Pair
+from ...graph.diff import GraphDiff, Pair, subgraph_names
 from ...graph.model import Graph, Node, Result, TensorMeta
-from ...graph.text.format import format_arg, format_node, format_result
-from ..look.changes import CHANGE_PAINTS, SIGNS
-from ..look.colours import CATEGORY_PAINTS, HEAT_PAINTS, UNITS, Heat, HeatFigure, Paint, op_category
-from ..look.labels import clean, node_lines, op_label, value_label
+from ...graph.text import format_arg, format_node, format_result
+from ..look import (
+    CATEGORY_PAINTS,
+    CHANGE_PAINTS,
+    HEAT_PAINTS,
+    SIGNS,
+    UNITS,
+    Heat,
+    HeatFigure,
+    Paint,
+    clean,
+    node_lines,
+    op_category,
+    op_label,
+    value_label,
+)
 
 Json = dict[str, Any]
 GROUP = "___group___"
@@ -181,7 +191,7 @@ def _style(paint: Paint | None, saved: bool) -> Json:
     return style
 
 
-def collection(
+def graph_collection(
     graphs: Sequence[Graph],
     label: str,
     side: ExplorerSide | None = None,

@@ -6,13 +6,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ...graph.diff.findings import GraphDiff
-from ...graph.diff.origins import Matched
-from ...graph.diff.report import diff_graphs
-from ...graph.diff.words import heading
+from ...graph.diff import GraphDiff, Matched, diff_graphs, heading
 from ...graph.model import Graph, Node
-from ..look.changes import CHANGE_PAINTS
-from ..look.colours import Paint
+from ..look import CHANGE_PAINTS, Paint
 from .collection import (
     GROUP,
     NEW,
@@ -21,9 +17,9 @@ from .collection import (
     Json,
     Marked,
     Pane,
-    collection,
     enclosing,
     first_panes,
+    graph_collection,
     namespace,
 )
 
@@ -73,8 +69,8 @@ def compare(
     news = [each for _, each in origins.pairs if each is not None]
     return ExportedComparison(
         (
-            collection(_in_order(olds, before), labels[0], old, about),
-            collection(_in_order(news, after), labels[1], new, about),
+            graph_collection(_in_order(olds, before), labels[0], old, about),
+            graph_collection(_in_order(news, after), labels[1], new, about),
         ),
         _mapping(matched, ids),
         first_panes(diff, origins.pairs, ids),

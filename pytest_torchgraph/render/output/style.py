@@ -10,9 +10,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..layout.scene import css_classes
-from ..look.changes import CHANGE_PAINTS
-from ..look.colours import CATEGORY_PAINTS, HEAT_PAINTS, Paint
+from ..layout import css_classes
+from ..look import CATEGORY_PAINTS, CHANGE_PAINTS, HEAT_PAINTS, Paint
 
 BACKGROUND = "#1B1D21"
 TEXT = "#F2F2F2"

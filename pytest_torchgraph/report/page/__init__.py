@@ -20,6 +20,26 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...doors import front_door
+
+if TYPE_CHECKING:
+    from .collect import comparison_data as comparison_data
+    from .collect import picture_data as picture_data
+    from .gather import PICTURES as PICTURES
+    from .gather import merged as merged
+    from .html import page as page
+    from .run_data import RED as RED
+else:
+    __getattr__ = front_door(
+        __name__,
+        {
+            "collect": "comparison_data picture_data",
+            "gather": "PICTURES merged",
+            "html": "page",
+            "run_data": "RED",
+        },
+    )
+
 if TYPE_CHECKING:
     import pytest
 

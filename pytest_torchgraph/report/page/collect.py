@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import CaptureError
 from ...graph.collectives import format_bytes, format_tensor, format_wait
-from ...graph.cost.cost import Cost
-from ...graph.diff.findings import Change, Finding, GraphDiff
-from ...graph.diff.paths import abridged
+from ...graph.cost import Cost
+from ...graph.diff import Change, Finding, GraphDiff, abridged
 from ...graph.model import Graph
 from ...words import amount, counted
 from .html import Data
@@ -23,8 +22,8 @@ from .nodes import bodies_data, changed_nodes_data, compared_data, costs_before,
 if TYPE_CHECKING:
     from ...api.result import Capture
     from ...graph.collectives import Collective
-    from ...graph.cost.recomputed import Recomputed
-    from ...render.layout.scene import Element, Sides
+    from ...graph.cost import Recomputed
+    from ...render.layout import Element, Sides
     from ...render.whole import Drawing
     from .html import Parts
 
@@ -190,8 +189,8 @@ def picture_data(
 
 def _sign(element: Element) -> str:
     """Return the sign of a graph break or a surplus op, "" for any other element."""
-    from ...render.look.changes import BREAK_SIGN
-    from ...render.look.changes import SIGNS as MARK_SIGNS
+    from ...render.look import BREAK_SIGN
+    from ...render.look import SIGNS as MARK_SIGNS
 
     if element.kind == "break":
         return BREAK_SIGN
@@ -302,7 +301,7 @@ def cost_data(
     """
     if not graphs or "torch" not in sys.modules:
         return None
-    from ...graph.cost.table import cost_table
+    from ...graph.cost import cost_table
 
     try:
         table = cost_table(graphs, by_module(None), None, recomputed)
@@ -333,7 +332,7 @@ def changed_cost_data(before: Sequence[Graph], after: Sequence[Graph]) -> Data |
     """Return the old and new cost of modules whose cost changed, `None` as in `cost_data`."""
     if "torch" not in sys.modules:
         return None
-    from ...graph.cost.table import changed_costs
+    from ...graph.cost import changed_costs
 
     try:
         pairs, note = changed_costs(before, after)

@@ -16,12 +16,12 @@ from ...audit.facts import SettingLeft, TestFacts
 from ...audit.verdict import AuditOutcome
 from ...context import CONTEXT
 from ...errors import CaptureError, TorchGraphError
-from ...graph.text.format import format_mesh
+from ...graph.text import format_mesh
 from ...snapshot import RECORD, REPORTED
 from ...snapshot.summary import brief
 from ...words import format_ranks
 from ..comparisons import Comparisons
-from ..surfaces.document import audit_document
+from ..surfaces import audit_document
 from .collect import capture_data
 from .html import FORMAT, Data, Parts
 from .run_data import ATTRIBUTE, RunData

@@ -98,8 +98,8 @@ def embedded(data: object) -> str:
 
 def _constants() -> str:
     """Return the script's copy of the drawings' heat scale and units."""
-    from ...render.look.colours import BORDER, HEAT_PAINTS, SHARES, UNITS, WORDS
-    from ...render.output.style import dark
+    from ...render.look import BORDER, HEAT_PAINTS, SHARES, UNITS, WORDS
+    from ...render.output import dark
 
     steps = [
         {

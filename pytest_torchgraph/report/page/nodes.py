@@ -11,15 +11,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...errors import CaptureError
-from ...graph.cost.by_node import flops_by_node, saved_by_node
-from ...graph.diff.findings import SIGNS, GraphDiff
-from ...graph.diff.origins import Matched
+from ...graph.cost import flops_by_node, saved_by_node
+from ...graph.diff import SIGNS, GraphDiff, Matched
 from ...graph.model import Graph, Node, Source, TensorMeta
-from ...graph.text.format import format_arg, format_op, format_result
+from ...graph.text import format_arg, format_op, format_result
 from .html import Data
 
 if TYPE_CHECKING:
-    from ...render.layout.scene import Sides
+    from ...render.layout import Sides
     from ...render.whole import Drawing
 
 

@@ -22,7 +22,7 @@ from ...torch_release import torch_version
 from ...words import counted
 from ..causes import PLUGIN, FailedComparisons
 from ..comparisons import Comparisons
-from ..surfaces.document import audit_document
+from ..surfaces import audit_document
 from .html import DETAILS, FORMAT, Data, Parts, summary, words
 
 RED = ("failed", "error", "crashed")
@@ -114,7 +114,7 @@ class RunData:
 
     def _causes(self) -> Data | None:
         """Return the causes of the failed comparisons, or `None` if at most one failed."""
-        from ...graph.diff.words import cost_text
+        from ...graph.diff import cost_text
 
         try:
             found = self.comparisons.causes

@@ -15,10 +15,22 @@ All of it runs in the reporting process; under pytest-xdist that is the controll
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 import pytest
 
+from ...doors import front_door
 from ...settings import config as settings
+
+if TYPE_CHECKING:
+    from .document import audit_document as audit_document
+else:
+    __getattr__ = front_door(
+        __name__,
+        {
+            "document": "audit_document",
+        },
+    )
 
 
 def install(config: pytest.Config) -> None:

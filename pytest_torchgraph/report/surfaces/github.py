@@ -16,7 +16,7 @@ from ...audit.facts import CauseKind
 from ...audit.report import outcome_of
 from ...audit.summary import CauseOverTests, causes_over_tests, summary_lines
 from ...audit.verdict import AuditOutcome
-from ...graph.diff.joining import some
+from ...graph.diff import some
 from ...snapshot.summary import brief
 from ...words import counted, markdown_code, markdown_text
 from .document import (

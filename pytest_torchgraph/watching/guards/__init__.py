@@ -4,3 +4,27 @@ checks  what a guard checks: the subject, its old value, the words for it
 read    torch's text of a guard, parsed; reads of variables that run no code of the user's
 look    details observed while torch reports why it recompiles; values as messages show them
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...doors import front_door
+
+if TYPE_CHECKING:
+    from .checks import masked as masked
+    from .checks import readable as readable
+    from .checks import sizes_in as sizes_in
+    from .look import Sight as Sight
+    from .look import sight_of as sight_of
+    from .read import IN_TORCH as IN_TORCH
+    from .read import GuardLine as GuardLine
+else:
+    __getattr__ = front_door(
+        __name__,
+        {
+            "checks": "masked readable sizes_in",
+            "look": "Sight sight_of",
+            "read": "GuardLine IN_TORCH",
+        },
+    )

@@ -72,7 +72,7 @@ class Sight(NamedTuple):
         return self.check.in_words(self.now)
 
 
-def look(reason: str, miss: torch_private.CacheMiss | None) -> Sight:
+def sight_of(reason: str, miss: torch_private.CacheMiss | None) -> Sight:
     """Observe all details of a failed guard.
 
     Args:

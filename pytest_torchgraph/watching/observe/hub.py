@@ -28,7 +28,7 @@ from ... import torch_private
 from ...convert.process_groups import mesh_dimensions
 from ...convert.refused_nodes import described
 from ...errors import TorchGraphError
-from ..guards.look import look
+from ..guards import sight_of
 from .callables import PRECOMPILED, CallableTable
 from .entries import CompiledCallables
 from .executions import Counts, Executions
@@ -335,7 +335,7 @@ class Hub:
             event = replace(event, files=torch_private.traced_files())
         elif isinstance(event, GuardsFailed):
             miss = torch_private.cache_miss()
-            event = replace(event, sights=tuple(look(each, miss) for each in event.reasons))
+            event = replace(event, sights=tuple(sight_of(each, miss) for each in event.reasons))
         elif isinstance(event, CompilationStarted):
             code = torch_private.code_being_compiled()
             event = replace(

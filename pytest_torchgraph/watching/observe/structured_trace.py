@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 
 from ... import torch_private
 from ...convert.refused_nodes import RefusedOp
-from ..guards.look import Sight
+from ..guards import Sight
 
 ONLY_TRACED = "pytest-torchgraph only had this traced"
 """Text of the exception with which our backends end a compilation after Dynamo's tracing."""

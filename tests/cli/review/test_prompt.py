@@ -120,7 +120,7 @@ def test_picture_is_drawn_from_the_texts_and_not_the_file_of_the_run(
         drawn[path] = digraph.source
         return RenderResult(path, "dot", "")
 
-    monkeypatch.setattr("pytest_torchgraph.render.output.rendering.draw", draw)
+    monkeypatch.setattr("pytest_torchgraph.render.output.draw", draw)
     monkeypatch.setattr("webbrowser.open", lambda address: not opened.append(address))
     monkeypatch.setenv("BROWSER", "true")
     told = answer(few, "o")

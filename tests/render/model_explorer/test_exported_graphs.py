@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_torchgraph.graph import Graph, canonical
-from pytest_torchgraph.render.model_explorer.collection import collection
+from pytest_torchgraph.render.model_explorer.collection import graph_collection
 from pytest_torchgraph.render.model_explorer.comparison import ExportedComparison, compare
 
 Json = dict[str, Any]
@@ -62,7 +62,7 @@ def attributes(node: Json) -> dict[str, str]:
 
 
 def test_modules_are_namespaces_and_ops_are_labels() -> None:
-    (graph,) = collection([Graph.from_text(FORWARD)], "f")["subgraphs"]
+    (graph,) = graph_collection([Graph.from_text(FORWARD)], "f")["subgraphs"]
     found = {name: (node["namespace"], node["label"]) for name, node in nodes(graph).items()}
     assert found["layers.0/mm"] == ("layers/0", "aten.mm")
     assert found["layers.0.act/relu"] == ("layers/0/act", "aten.relu")
@@ -72,7 +72,7 @@ def test_modules_are_namespaces_and_ops_are_labels() -> None:
 
 
 def test_an_edge_leads_from_each_operand_in_its_place() -> None:
-    (graph,) = collection([Graph.from_text(FORWARD)], "f")["subgraphs"]
+    (graph,) = graph_collection([Graph.from_text(FORWARD)], "f")["subgraphs"]
     edges = nodes(graph)["layers.0/mm"]["incomingEdges"]
     assert [(e["sourceNodeId"], e["targetNodeInputId"]) for e in edges] == [
         ("x", "0"),
@@ -87,7 +87,7 @@ def test_an_edge_leads_from_each_operand_in_its_place() -> None:
 
 
 def test_saved_values_and_effects_are_said() -> None:
-    (graph,) = collection([Graph.from_text(FORWARD)], "f")["subgraphs"]
+    (graph,) = graph_collection([Graph.from_text(FORWARD)], "f")["subgraphs"]
     found = nodes(graph)
     assert attributes(found["layers.0/mm"])["saved for the backward"] == "yes"
     assert "saved for the backward" not in attributes(found["layers.0.act/relu"])
@@ -97,7 +97,7 @@ def test_saved_values_and_effects_are_said() -> None:
 
 
 def test_a_higher_order_op_opens_its_bodies() -> None:
-    exported = collection([Graph.from_text(COND)], "f")["subgraphs"]
+    exported = graph_collection([Graph.from_text(COND)], "f")["subgraphs"]
     assert [each["id"] for each in exported] == ["main", "main/yes", "main/no"]
     assert nodes(exported[0])["c"]["subgraphIds"] == ["main/yes", "main/no"]
     assert "subgraphIds" not in nodes(exported[0])["out"]
@@ -108,7 +108,7 @@ def test_a_higher_order_op_opens_its_bodies() -> None:
 @given(st.lists(graphs(), min_size=1, max_size=3))
 def test_any_graph_has_unique_ids_and_edges_between_its_own_nodes(found: list[Graph]) -> None:
     named = [graph.renamed(f"g{k}") for k, graph in enumerate(found)]
-    exported = collection(named, "f")["subgraphs"]
+    exported = graph_collection(named, "f")["subgraphs"]
     ids = {each["id"] for each in exported}
     assert len(ids) == len(exported) == sum(1 for graph in named for _ in graph.walk())
     for each in exported:
@@ -304,7 +304,7 @@ def test_no_two_layers_are_mapped_to_one() -> None:
 def test_a_slash_in_a_path_is_no_layer() -> None:
     found = Graph.from_text(FORWARD)
     paths = [replace(n, module="a/b.c") if n.name == "layers.0/mm" else n for n in found.nodes]
-    (exported,) = collection([replace(found, nodes=tuple(paths))], "f")["subgraphs"]
+    (exported,) = graph_collection([replace(found, nodes=tuple(paths))], "f")["subgraphs"]
     assert nodes(exported)["layers.0/mm"]["namespace"] == r"a\/b/c"
 
 

@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ...ops.names import ATEN_LEVELS
-from ..cost.step import with_savers
+from ..cost import with_savers
 from ..model import Arg, Effect, Graph, Node, Ref, iter_refs
 
 BELOW_AUTOGRAD = ATEN_LEVELS
