@@ -1,4 +1,7 @@
-"""Measure how well planted faults are found: `python -m divergence.measure visible` in `tests`."""
+"""Measure how well planted faults are found.
+
+`PYTHONPATH=tests python -m divergence.measure visible`.
+"""
 
 from __future__ import annotations
 
@@ -98,9 +101,10 @@ def walked(case: Any) -> tuple[list[str], str]:
 
 def controls(part: str = "") -> None:
     """Print what is found in models without a fault."""
+    from subjects.models import SUBJECTS
+
     import corpus.models.text  # noqa: F401
     from corpus.case import CORPUS
-    from subjects.models import SUBJECTS
 
     made: dict[str, Any] = dict(SUBJECTS)
     names = [name for name in CORPUS if name.startswith("hf_")]

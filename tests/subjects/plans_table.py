@@ -17,8 +17,9 @@ ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT)]
 
 import torch  # noqa: E402
-from corpus.forks import forked  # noqa: E402
 from subjects import kept_tables, plans  # noqa: E402
+
+from corpus.forks import forked  # noqa: E402
 
 KEPT = "plans.md"
 HEAD = """\

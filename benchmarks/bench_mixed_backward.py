@@ -1,6 +1,6 @@
 """Two different edits of a real model, captured with its backward: findings that mix them.
 
-`python tests/benchmarks/bench_mixed_backward.py [PAIRS] [MODEL ...]`, PAIRS for each model of
+`python benchmarks/bench_mixed_backward.py [PAIRS] [MODEL ...]`, PAIRS for each model of
 `bench_places.py`, via dispatch; about half a second for each. An edit is an op before or behind a
 module, or in the place of an activation, in some of the layers. A change belongs to the edit whose
 op it has; one of the backward strays where it is listed in another layer than its own. Target: none
@@ -20,11 +20,11 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
-from benchmarks.bench_places import MODELS, Model
-from benchmarks.timing import table
 from torch import nn
 
 import pytest_torchgraph
+from benchmarks.bench_places import MODELS, Model
+from benchmarks.timing import table
 from pytest_torchgraph import Finding
 from pytest_torchgraph.graph import holds
 from pytest_torchgraph.graph.diff.paths import instances_of

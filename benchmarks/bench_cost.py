@@ -1,6 +1,6 @@
 """Patterns and costs of a graph of 50,000 nodes: seconds, and the ratio to one pass over the nodes.
 
-    PYTHONPATH=. python tests/benchmarks/bench_cost.py [NODES]
+    PYTHONPATH=. python benchmarks/bench_cost.py [NODES]
 
 The target is half a second for each. `Graph.from_text` of the same graph is there for comparison.
 What is found is checked against what was built, so that nothing is fast because it found nothing.

@@ -20,6 +20,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import psutil
+
 from benchmarks.timing import paired, table
 
 LAYERS = 4

@@ -1,6 +1,6 @@
 """What a capture costs, against the same step by the cheapest means that give the same graphs.
 
-`python tests/benchmarks/bench_capture.py [--profile]`. The subject: a BERT of 12 layers, forward
+`python benchmarks/bench_capture.py [--profile]`. The subject: a BERT of 12 layers, forward
 and backward, one thread. Targets: aot at most 1.10 times a hand-written backend, dispatch at most 3
 times a mode that only calls through. `--profile` shows where the time goes in each.
 """
@@ -19,7 +19,6 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import graphviz
 import torch
 import torch.utils._pytree as pytree
-from benchmarks.timing import medians, table
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.aot_autograd import make_boxed_func
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -27,6 +26,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 from transformers import BertConfig, BertModel
 
 import pytest_torchgraph
+from benchmarks.timing import medians, table
 
 
 class CallsThrough(TorchDispatchMode):

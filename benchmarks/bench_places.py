@@ -1,6 +1,6 @@
 """Findings, places, seconds and changed lines of an edit made in the layers of real models.
 
-`python tests/benchmarks/bench_places.py [FOLDER] [MODEL ...] [VIA ...]`, by default all models, via
+`python benchmarks/bench_places.py [FOLDER] [MODEL ...] [VIA ...]`, by default all models, via
 aot and via dispatch; a few seconds for each capture. Captures are kept in FOLDER, as `.tgraph`
 files, and read from there the next time. Changed lines are those that a diff removes and adds, in
 the flat text and in the folded one. Target: one finding for one edit, with a place for each layer;
@@ -24,10 +24,10 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
-from benchmarks.timing import table
 from torch import nn
 
 import pytest_torchgraph
+from benchmarks.timing import table
 from pytest_torchgraph.graph import diff_graphs, find_changes, parse_document
 from pytest_torchgraph.graph.text.fold import fold
 

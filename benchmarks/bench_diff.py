@@ -1,6 +1,6 @@
 """How long a diff takes, by size of the graph: it grows in proportion.
 
-`python tests/benchmarks/bench_diff.py`. Targets: at 10,000 nodes one insert under 0.4 s and an edit
+`python benchmarks/bench_diff.py`. Targets: at 10,000 nodes one insert under 0.4 s and an edit
 of the class of all 200 layers under 1.5 s; at 50,000 five times as long. The yardsticks are the
 comparison with an equal graph in another order, and reading the text. `costs` is the figures of
 all findings take, where half of the ops save something: no more than a fifth of the diff.
@@ -15,12 +15,13 @@ from dataclasses import replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from benchmarks.timing import medians, table
 from graph.build import difference
 from graph.edited_layers import BINARY, INPUT, PARTS, UNARY, Edit, Op, model_of
 from graph.edits import graph, insert, layers, scattered, topologically_shuffled
 
+from benchmarks.timing import medians, table
 from pytest_torchgraph.graph import Graph, Ref
 
 

@@ -1,4 +1,4 @@
 """A corpus of models that are tried with the package, and an account of what ran in each.
 
-`python -m tests.corpus` runs it; pytest collects nothing here.
+`python -m corpus` runs it; pytest collects nothing here.
 """

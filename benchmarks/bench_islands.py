@@ -1,6 +1,6 @@
 """What recording the eager ops costs: captures via aot with and without it, in turns.
 
-`python tests/benchmarks/bench_islands.py [PAIRS]`. Targets: at most 1.02 times on BERT and GPT-2 of
+`python benchmarks/bench_islands.py [PAIRS]`. Targets: at most 1.02 times on BERT and GPT-2 of
 12 layers, where little or nothing runs eagerly, and 1.2 where nearly all does.
 """
 
@@ -12,14 +12,15 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 import torch
-from benchmarks.timing import paired, table
 from mechanisms.islands.unrecorded import unrecorded
 from torch import Tensor, nn
 from transformers import BertConfig, BertModel, GPT2Config, GPT2Model
 
 import pytest_torchgraph
+from benchmarks.timing import paired, table
 
 
 class Recurrent(nn.Module):

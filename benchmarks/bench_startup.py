@@ -1,6 +1,6 @@
 """What the plugin costs a project that does not use it: `pytest --collect-only` on one test.
 
-`python tests/benchmarks/bench_startup.py`. Target: a few milliseconds over syrupy alone, and torch
+`python benchmarks/bench_startup.py`. Target: a few milliseconds over syrupy alone, and torch
 not imported.
 """
 
@@ -25,7 +25,7 @@ def pytest_unconfigure():
 """
 ENVIRONMENT = {
     **os.environ,
-    "PYTHONPATH": str(Path(__file__).parents[2]),
+    "PYTHONPATH": str(Path(__file__).parents[1]),
     "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
 }
 

@@ -1,6 +1,6 @@
 """Two different edits at random places of captured models: findings that mix them, or split one.
 
-`python tests/benchmarks/bench_mixed.py FOLDER [PAIRS]`, with the captures that `bench_places.py`
+`python benchmarks/bench_mixed.py FOLDER [PAIRS]`, with the captures that `bench_places.py`
 keeps in FOLDER. Each pair is two edits, each made in some instances of a module: another op in the
 place of one, or a new op behind it, in the forward. Target: none mixed.
 """
@@ -18,7 +18,6 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.timing import table
-
 from pytest_torchgraph.graph import Graph, Node, Ref, diff_graphs, holds, parse_document
 from pytest_torchgraph.graph.diff.paths import instances_of
 

@@ -1,6 +1,6 @@
 """Kills `pytest --torchgraph-update` with SIGKILL at random moments, and looks at what is stored.
 
-`python tests/benchmarks/kill_updates.py 200`. Every second run has two workers of pytest-xdist,
+`python benchmarks/kill_updates.py 200`. Every second run has two workers of pytest-xdist,
 which are killed with it. Updates change all files between two contents; whatever is neither of
 them, or is missing, is an error. The moments are drawn from the time in which the update writes:
 from shortly before the first file that it changes to its end, as measured before.
@@ -56,7 +56,7 @@ class Project:
         environment = {
             **os.environ,
             "OP": op,
-            "PYTHONPATH": str(Path(__file__).parents[2]),
+            "PYTHONPATH": str(Path(__file__).parents[1]),
             "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
         }
         plugins = ["-p", "pytest_torchgraph.plugin", "-p", "no:cacheprovider"]

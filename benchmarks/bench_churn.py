@@ -1,6 +1,6 @@
 """How much of a stored text changes when one op of a 12-layer model is edited.
 
-`python tests/benchmarks/bench_churn.py [mechanism ...] [--detail=full] [--class] [--show]`. The
+`python benchmarks/bench_churn.py [mechanism ...] [--detail=full] [--class] [--show]`. The
 subject: a BERT of 12 layers, and for fx, which cannot trace that, an encoder of 12 layers written
 by hand. At ten places, in ten layers, an op is inserted; with `--class` at the same place of all
 layers, where it is in one. Counted are the lines that `diff` shows as removed and as added, in the
@@ -28,11 +28,11 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
-from benchmarks.timing import table
 from torch import Tensor, nn
 from transformers import AttentionInterface, BertConfig, BertModel
 
 import pytest_torchgraph
+from benchmarks.timing import table
 from pytest_torchgraph import Capture
 from pytest_torchgraph.snapshot import program_of
 

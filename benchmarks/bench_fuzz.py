@@ -1,6 +1,6 @@
 """Malformed files: a coverage-guided fuzzer on the reader, and texts made to be slow.
 
-`python tests/benchmarks/bench_fuzz.py [executions]`, by default 100,000, about ten minutes; needs
+`python benchmarks/bench_fuzz.py [executions]`, by default 100,000, about ten minutes; needs
 `pip install atheris`. The fuzzer starts from the snapshots of the examples, whole and in pieces,
 and from random graphs. A text is a graph or a `GraphFormatError`; Python's audit hook sees no file
 opened, no module imported and no code compiled meanwhile; what was read prints, reads back, and is
@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
 MEASURED = 5_000
@@ -218,9 +218,9 @@ def timed(work: Callable[[], Any]) -> tuple[float, Any]:
 
 def run_hostile(size: int = 1_000_000) -> None:
     """Print the slowest texts to read, and what is done with those that can be read."""
-    from benchmarks.timing import table
     from graph.hostile import REPEATED, everything
 
+    from benchmarks.timing import table
     from pytest_torchgraph.errors import GraphFormatError
     from pytest_torchgraph.graph import Program, diff_graphs, format_document, parse_document
 

@@ -1,6 +1,6 @@
 """Stored graphs against the same texts in a plain single-file extension of syrupy.
 
-`python tests/benchmarks/bench_snapshots.py [--profile]`. Both sides compare the same graphs, which
+`python benchmarks/bench_snapshots.py [--profile]`. Both sides compare the same graphs, which
 are there before the first test, in pytest runs of their own, in turns; torch is not imported. The
 plain extension serializes with `to_text()`. Targets: for 1,000 tests at most 1.1 times the time and
 the peak memory of it; for 100 graphs of 1 MB less.
@@ -114,7 +114,7 @@ class Project:
         """Seconds, seconds of processor time, and peak memory in MB."""
         environment = {
             **os.environ,
-            "PYTHONPATH": str(Path(__file__).parents[2]),
+            "PYTHONPATH": str(Path(__file__).parents[1]),
             "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
             "FIGURES": str(self.folder / "figures"),
         }

@@ -22,11 +22,12 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from graph.edited_layers import Edit, Op, model_of
 
 from benchmarks.bench_mixed import edited, sites
 from benchmarks.timing import table
-from graph.edited_layers import Edit, Op, model_of
-
 from pytest_torchgraph import diff
 from pytest_torchgraph.graph import (
     Finding,

@@ -1,6 +1,6 @@
 """A capture via inductor with and without compiling its code, each in a new process and cache.
 
-`python tests/benchmarks/bench_codegen.py 2`: a stack of that many transformer blocks, forward and
+`python benchmarks/bench_codegen.py 2`: a stack of that many transformer blocks, forward and
 backward. Both print the same kernels.
 """
 
@@ -39,7 +39,7 @@ def measured(layers: int, how: str) -> list[str]:
     with tempfile.TemporaryDirectory() as folder:
         environment = {
             **os.environ,
-            "PYTHONPATH": str(Path(__file__).parents[2]),
+            "PYTHONPATH": str(Path(__file__).parents[1]),
             "TORCHINDUCTOR_CACHE_DIR": folder,
         }
         command = [sys.executable, "-W", "ignore", "-c", STEP, str(layers), how]

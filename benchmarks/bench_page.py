@@ -1,6 +1,6 @@
 """The page of a run in Chromium, with many tests.
 
-    PYTHONPATH=tests python tests/benchmarks/bench_page.py
+    PYTHONPATH=.:tests python benchmarks/bench_page.py
 
 Pages of 200 and of 2,000 tests, each with a graph of its own; every fiftieth failed with a
 difference. Size of the file, elements in the browser, and milliseconds until the list is there, a
@@ -22,8 +22,8 @@ from typing import Any
 
 from report.page import pages
 from report.page.captured import Captured
-from timing import table
 
+from benchmarks.timing import table
 from pytest_torchgraph import Graph
 from pytest_torchgraph.report.page import collect
 from pytest_torchgraph.report.page.html import Parts

@@ -1,6 +1,6 @@
 """What each mechanism costs over doing the same by hand with torch's own functions.
 
-`python tests/benchmarks/bench_overhead.py [mechanism ...] [--width=64] [--repeat=7] [--profile]`.
+`python benchmarks/bench_overhead.py [mechanism ...] [--width=64] [--repeat=7] [--profile]`.
 The subject: a BERT of 12 layers, forward and backward, one thread; for fx, which cannot trace that
 model, an encoder of 12 layers written by hand. Target: at most 1.10 times for each.
 
@@ -24,7 +24,6 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import torch
 import torch._dynamo.compiled_autograd as engine
 import torch.utils._pytree as pytree
-from benchmarks.timing import paired, table
 from torch import Tensor, nn
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.aot_autograd import make_boxed_func
@@ -35,6 +34,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 from transformers import BertConfig, BertModel
 
 import pytest_torchgraph
+from benchmarks.timing import paired, table
 
 
 class Records(TorchDispatchMode):

@@ -1,6 +1,6 @@
 """Time and memory of pictures, of graphs of any size and shape.
 
-    python tests/benchmarks/bench_render.py [--sizes=100,1000] [--shapes=layers,wide] [--bert]
+    python benchmarks/bench_render.py [--sizes=100,1000] [--shapes=layers,wide] [--bert]
 
 Each row is one graph, drawn in a process of its own by `dot`: the whole graph with one node in
 focus, and the difference that changing this node makes. Targets: under 5 s up to 10,000 nodes and

@@ -1,6 +1,6 @@
 """`--torchgraph-audit` on suites that other people wrote: outcomes, false alarms, bytes.
 
-    python tests/benchmarks/audit_comparisons.py FOLDER [--work DIR] [--what ...] -- ARGS
+    python benchmarks/audit_comparisons.py FOLDER [--work DIR] [--what ...] -- ARGS
 
 FOLDER is an unpacked source distribution with its tests, of which nothing is changed; ARGS choose
 tests. It is copied, so that lines can be inserted. Everything runs one after the other.

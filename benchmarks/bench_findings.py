@@ -1,6 +1,6 @@
 """Every single edit at every position of a model without modules: how many are one finding.
 
-`python tests/benchmarks/bench_findings.py [models] [cases]`, about 20 seconds for each model of 300
+`python benchmarks/bench_findings.py [models] [cases]`, about 20 seconds for each model of 300
 ops. The tests take a sample of these positions. Then several edits at once, by default 500 cases of
 each kind: findings for each edit, where nodes have module paths and where they have none, the edits
 in different layers, at some distance or side by side.
@@ -15,10 +15,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from benchmarks.timing import table
 from graph.build import difference
 from graph.edits import EDITS, Nodes, chain, exchange, graph, layers, topologically_shuffled
+
+from benchmarks.timing import table
 
 
 def main() -> None:

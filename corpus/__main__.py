@@ -1,4 +1,4 @@
-"""Try the package with every model of the corpus: `python -m tests.corpus [options]`.
+"""Try the package with every model of the corpus: `python -m corpus [options]`.
 
 Each measurement runs in a process of its own, forked from one that has imported the libraries, and
 each starts from the same state. Results are kept as they come, in `.corpus/results.jsonl`; what is
@@ -22,7 +22,7 @@ import torch
 from . import case, measure, table
 from .forks import forked
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 IMPORTED = (
     "numpy",
     "torch._dynamo",
@@ -82,7 +82,7 @@ def brief(found: dict[str, Any]) -> str:
 
 def arguments() -> argparse.Namespace:
     """The options of the command."""
-    parser = argparse.ArgumentParser(prog="python -m tests.corpus", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m corpus", description=__doc__)
     parser.add_argument("--part", default="1/1", help="the second of six parts: 2/6")
     parser.add_argument("--only", action="append", default=[], help="a name, or a glob")
     parser.add_argument("--group", action="append", default=[], help="a library")
@@ -99,7 +99,7 @@ def arguments() -> argparse.Namespace:
 def main() -> None:
     options = arguments()
     for module in MODELS:
-        importlib.import_module(f"tests.corpus.models.{module}")
+        importlib.import_module(f"corpus.models.{module}")
     if options.list:
         print("\n".join(f"{entry.group}\t{entry.name}" for entry in case.CORPUS.values()))
         return

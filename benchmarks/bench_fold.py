@@ -1,6 +1,6 @@
 """How long a folded text is, how much of it an edit changes, and what folding costs.
 
-`python tests/benchmarks/bench_fold.py [model ...]`, by default all. Small models of transformers
+`python benchmarks/bench_fold.py [model ...]`, by default all. Small models of transformers
 via aot, forward and backward, as they are stored; a few minutes. Edits: another activation in the
 class of all layers, an op before the activation of all layers and of one in the middle, one more
 layer, another name for a module. Counted are the lines that a diff shows as removed and as added,
@@ -24,10 +24,10 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
 import transformers
-from benchmarks.timing import medians, table
 from torch import nn
 
 import pytest_torchgraph
+from benchmarks.timing import medians, table
 from pytest_torchgraph.graph import format_document, parse_document
 from pytest_torchgraph.graph.text.expand import expand
 from pytest_torchgraph.graph.text.fold import fold

@@ -1,4 +1,4 @@
-"""Suites for trying `--torchgraph-audit`: `python tests/benchmarks/audit_suites.py KIND FOLDER`.
+"""Suites for trying `--torchgraph-audit`: `python benchmarks/audit_suites.py KIND FOLDER`.
 
 trivial   500 tests that do nothing
 eager     300 tests of about 20 small ops of torch, none compiled

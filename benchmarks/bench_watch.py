@@ -1,6 +1,6 @@
 """What a watch costs: the time of compiling, and of a warm step.
 
-`python tests/benchmarks/bench_watch.py [--profile]`. The subject: a training step of a BERT of 12
+`python benchmarks/bench_watch.py [--profile]`. The subject: a training step of a BERT of 12
 layers, one thread, with aot_eager. Targets: at most 1.05 times for a step that compiles, at most
 1.02 times for a warm one. The yardstick is the same step without a watch.
 """
@@ -16,11 +16,11 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
-from benchmarks.timing import paired, table
 from torch import nn
 from transformers import BertConfig, BertModel
 
 import pytest_torchgraph
+from benchmarks.timing import paired, table
 
 COLD, WARM = 1.05, 1.02
 STEPS = 10

@@ -1,6 +1,6 @@
 """What `--torchgraph-audit=show` costs a whole run of pytest: time on the processor.
 
-`python tests/benchmarks/bench_audit.py [--pairs N] [--suite FOLDER [ARGUMENTS]]`. Pairs of runs
+`python benchmarks/bench_audit.py [--pairs N] [--suite FOLDER [ARGUMENTS]]`. Pairs of runs
 with and without it follow each other, the one that goes first alternates, and caches are warm. The
 suites are those of `audit_suites.py`, or any other: `--suite ../kornia tests/test_compile.py -x`.
 Targets: at most 1.02 for 500 trivial and 300 eager tests, at most 1.05 for a suite that compiles.
@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks.audit_suites import write
 from benchmarks.timing import table
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 OPTION = "--torchgraph-audit=show"
 TARGETS = {"trivial": 1.02, "eager": 1.02, "causes": 1.05}
 

@@ -1,6 +1,6 @@
 """Whether captures leave anything behind: memory of one process over many of them.
 
-`python tests/benchmarks/bench_memory.py [aot captures] [dispatch captures]`, by default 300 and
+`python benchmarks/bench_memory.py [aot captures] [dispatch captures]`, by default 300 and
 1000. Target: less than 10 MB between the 100th capture and the last, and no more than the same step
 without us, under torch.compile with a backend that keeps nothing, or eagerly.
 
@@ -21,6 +21,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import psutil
+
 from benchmarks.timing import table
 
 FIRST = 100
