@@ -43,14 +43,14 @@ def limits_of(item: pytest.Item, defaults: Mapping[str, Any]) -> Limits | None:
     for mark in marks:
         if mark.args:
             raise pytest.UsageError(
-                f"{item.nodeid}: @pytest.mark.{MARKER} takes named arguments only, as in "
-                f"{SIGNATURE}: got {mark.args!r}"
+                f"{item.nodeid}: @pytest.mark.{MARKER} takes keyword arguments only, got "
+                f"{mark.args!r}: write {SIGNATURE}"
             )
         for name, value in mark.kwargs.items():
             if name not in NAMES:
                 raise pytest.UsageError(
                     f"{item.nodeid}: @pytest.mark.{MARKER} has no argument "
-                    f"{name!r}{_meant(name)}: {SIGNATURE}"
+                    f"{name!r}{_meant(name)}: write {SIGNATURE}"
                 )
             where = f"{item.nodeid}: @pytest.mark.{MARKER}"
             known = checked(name, value, where, item.config.rootpath)
@@ -125,7 +125,7 @@ def watched(item: pytest.Item, limits: Limits) -> Iterator[None]:
 
         errors = [error for _, error in problems]
         asked = dict.fromkeys(limits.asked_by[name] for name, _ in problems)
-        message = "\n".join([*map(str, errors), f"asked for by {' and '.join(asked)}"])
+        message = "\n".join([*map(str, errors), f"required by {' and '.join(asked)}"])
         shows = next((each for each in map(shown_by, errors) if each is not None), None)
         raise with_picture(pytest.fail.Exception(message, pytrace=False), shows)
 

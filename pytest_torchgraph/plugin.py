@@ -196,7 +196,7 @@ def pytest_terminal_summary(
     run = config.stash[RUN]
     if run.passed and _ini_limits(config) and (reason := _why_unsupported()):
         terminalreporter.section("torchgraph", sep="-")
-        terminalreporter.line(f"the limits of the ini file were not checked: {reason}")
+        terminalreporter.line(f"limits of the ini file not checked: {reason}")
     asked = config.option.torchgraph_update or config.option.torchgraph_prune
     if not hasattr(config, "workerinput") and (asked or run.has_stored()):
         from .snapshot.stale import judge
@@ -234,11 +234,11 @@ def pytest_assertrepr_compare(
 def graph_capture(request: pytest.FixtureRequest) -> GraphCapture:
     """Capture the graphs of a model or function.
 
-    `graph_capture(target, *args, via="aot", ...)` runs `target(*args)` and, where an output
-    requires grad, its backward pass, and returns a `Capture`. `via` chooses how: "aot" (the
+    `graph_capture(target, *args, via="aot", ...)` runs `target(*args)`, and its backward pass if
+    an output requires grad, and returns a `Capture`. `via` selects the mechanism: "aot" (the
     default), "dispatch", "fx", "dynamo", "export", "inductor" or "compiled_autograd".
 
-    Session-scoped and without state, so that fixtures of any scope and hypothesis can use it.
+    Session-scoped and stateless: fixtures of any scope, and hypothesis tests, can use it.
     """
     _need_torch()
     from .api.capture import GraphCapture
@@ -248,10 +248,10 @@ def graph_capture(request: pytest.FixtureRequest) -> GraphCapture:
 
 @pytest.fixture(scope="session")
 def graph_ranks(request: pytest.FixtureRequest) -> Callable[..., Ranks]:
-    """Capture a model as several ranks see it, in one process: `graph_ranks(build, dp=2, tp=4)`.
+    """Capture the graphs of several ranks in one process: `graph_ranks(build, dp=2, tp=4)`.
 
-    `build(mesh)` makes what a rank runs and returns `(target, args)` or `(target, args, kwargs)`;
-    see `pytest_torchgraph.capture_ranks`.
+    `build(mesh)` runs once per rank and returns `(target, args)` or `(target, args, kwargs)`; see
+    `pytest_torchgraph.capture_ranks`.
     """
     _need_torch()
     from .ranks.capture_ranks import capture_ranks
@@ -261,15 +261,15 @@ def graph_ranks(request: pytest.FixtureRequest) -> Callable[..., Ranks]:
 
 @pytest.fixture
 def graph_snapshot(request: pytest.FixtureRequest) -> GraphSnapshot:
-    """Compare graphs with the stored ones: `assert capture == graph_snapshot`.
+    """Compare captured graphs with stored graphs: `assert capture == graph_snapshot`.
 
-    Takes a capture, a graph, or a torch.fx graph. `graph_snapshot(name="forward")` tells several
-    comparisons of one test apart; `graph_snapshot(detail="ops")` stores and compares less,
-    `detail="full"` more than the default "dataflow".
+    Accepts a capture, a graph, or a torch.fx graph. If a test compares several graphs, name them:
+    `graph_snapshot(name="forward")`. `detail="ops"` stores and compares less than the default
+    "dataflow", `detail="full"` more.
 
-    The graphs are in `__snapshots__/<test file>/<test>.tgraph` beside the test file, for code
-    review and version control. A missing or different one fails the test; `--torchgraph-update`
-    stores what the tests captured.
+    Graphs are stored in `__snapshots__/<test file>/<test>.tgraph` next to the test file, to be
+    reviewed and committed. A missing or different graph fails the test; `--torchgraph-update`
+    stores the captured graphs.
     """
     if "torch" in sys.modules:  # stored graphs can be compared without torch
         _need_torch()
@@ -284,10 +284,10 @@ def graph_snapshot(request: pytest.FixtureRequest) -> GraphSnapshot:
 
 @pytest.fixture(scope="class")
 def graph_device(request: pytest.FixtureRequest) -> torch.device:
-    """The `torch.device` to run on; the test runs once for each, with ids `cpu` and `cuda`.
+    """The `torch.device` to run on; the test runs once per device, with ids `cpu` and `cuda`.
 
-    A device that is not there is skipped with the reason, or is an error if it was asked for with
-    `--torchgraph-devices`. Every capture that the test makes must have something on the device.
+    A missing device is skipped with the reason, or is an error if `--torchgraph-devices` names it.
+    Every capture of the test must use the device.
     """
     _need_torch()
     from . import devices

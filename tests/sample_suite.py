@@ -397,7 +397,7 @@ REGRESSIONS = (
         'torch.compile(net.pipeline, backend="eager")',
         'torch.compile(net.pipeline, backend="aot_eager")',
         "def pipeline(x):",
-        "another backend: eager -> aot_eager",
+        "backend changed: eager -> aot_eager",
     ),
     Edit(
         "no_grad",
@@ -520,7 +520,7 @@ REGRESSIONS = (
         '@torch.compile(backend="eager", dynamic=True)\ndef pool',
         '@torch.compile(backend="aot_eager", dynamic=True)\ndef pool',
         'backend="aot_eager", dynamic=True',
-        "another backend: eager -> aot_eager",
+        "backend changed: eager -> aot_eager",
     ),
     Edit(
         "shared code that compiles nothing",

@@ -497,7 +497,7 @@ def test_isolation_is_neither_on_nor_off(pytester: pytest.Pytester, run: Run) ->
     pytester.makeini("[pytest]\ntorchgraph_isolation = maybe\n")
     result = run()
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["ERROR: torchgraph_isolation: 'maybe' is neither on nor off"])
+    result.stderr.fnmatch_lines(["ERROR: torchgraph_isolation: must be on or off, got 'maybe'"])
 
 
 LIMIT = """

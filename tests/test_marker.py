@@ -157,11 +157,11 @@ def test_each_argument_passes_and_fails(net: Run, pytester: pytest.Pytester) -> 
         "test_nothing": [
             "no graph was compiled:",
             "  no compiled function or module was called inside the watch: *",
-            "asked for by @pytest.mark.torchgraph()",
+            "required by @pytest.mark.torchgraph()",
         ],
         "test_one_of_two": [
             "graphs: expected at least 2, found 1",
-            "asked for by @pytest.mark.torchgraph(min_graphs=2)",
+            "required by @pytest.mark.torchgraph(min_graphs=2)",
         ],
         "test_two_of_one": ["graphs: expected at most 1, found 2: *"],
         "test_a_break": [
@@ -194,12 +194,12 @@ def test_each_argument_passes_and_fails(net: Run, pytester: pytest.Pytester) -> 
             "graphs: expected at most 1, found *",
             "graph breaks: expected 0, found 2",
             "recompilations: expected 0, found *",
-            "asked for by @pytest.mark.torchgraph(max_graphs=1)",
+            "required by @pytest.mark.torchgraph(max_graphs=1)",
         ],
         "test_nowhere": [
             "no code within=('json',) was compiled, so nothing is known about it; compiled was "
             "code of net.py",
-            "asked for by @pytest.mark.torchgraph(within='json')",
+            "required by @pytest.mark.torchgraph(within='json')",
         ],
         "test_nowhere_without_a_limit": ["no code within=('json',) was compiled, so nothing *"],
     }
@@ -271,7 +271,7 @@ def test_the_closest_marker_counts_for_each_argument(net: Run, pytester: pytest.
     result.assert_outcomes(passed=9, failed=6)
     told = failures(result)["test_of_both_fails"]
     assert told.startswith("graphs: expected at most 1, found 2: ")
-    assert told.endswith("asked for by @pytest.mark.torchgraph(max_graph_breaks=1, max_graphs=1)")
+    assert told.endswith("required by @pytest.mark.torchgraph(max_graph_breaks=1, max_graphs=1)")
 
 
 @pytest.mark.slow("runs pytest several times")
@@ -341,7 +341,7 @@ def test_a_test_that_has_an_outcome_of_its_own_keeps_it(
     assert "XPASS(strict)" in told["test_unexpected"]
     assert told["Unit.test_nothing"].startswith("no graph was compiled:")
     owns = ["test_own", "Unit.test_own", "Unit.test_error"]
-    assert not any("asked for by" in told[name] for name in owns)
+    assert not any("required by" in told[name] for name in owns)
 
 
 # -- the ini file ----------------------------------------------------------------------------------
@@ -388,8 +388,8 @@ def test_ini_files_have_the_limits_of_every_test(
     result.assert_outcomes(passed=8 - len(failed), failed=len(failed))
     if "max_graphs" in ini:
         told = failures(result)
-        assert told["test_two"].endswith("asked for by torchgraph_max_graphs=1")
-        assert told["test_marked"].endswith("asked for by @pytest.mark.torchgraph()")
+        assert told["test_two"].endswith("required by torchgraph_max_graphs=1")
+        assert told["test_marked"].endswith("required by @pytest.mark.torchgraph()")
 
 
 @pytest.mark.slow("runs pytest in a new process")
@@ -410,7 +410,7 @@ def test_a_run_in_which_the_ini_files_limits_had_nothing_to_check_says_so(
         """
     )
     said = (
-        "none of 2 tests ran anything compiled, so torchgraph_max_graph_breaks=0 in the ini file "
+        "no compiled code ran in 2 tests: torchgraph_max_graph_breaks=0 in the ini file "
         "checked nothing"
     )
     words = (*workers, "--deselect", "test_net.py::test_double")
@@ -418,14 +418,14 @@ def test_a_run_in_which_the_ini_files_limits_had_nothing_to_check_says_so(
     result.assert_outcomes(passed=2)
     assert said in result.outlines
     one = net(*workers, "-k", "eager")
-    assert any(line.startswith("the only test ran nothing compiled, so ") for line in one.outlines)
+    assert any(line.startswith("no compiled code ran in 1 test: ") for line in one.outlines)
     for silent in (net(*workers), net(*words, "-o", "torchgraph_max_graph_breaks=none")):
         assert "compiled, so" not in silent.stdout.str()
 
 
 @pytest.mark.slow(
     "further cases; a few are in every run",
-    unless=["max_graphs = 'many'-'many' is neither a number nor none"],
+    unless=["max_graphs = 'many'-must be a number or none, got 'many'"],
 )
 @pytest.mark.parametrize(
     ("toml", "why"),
@@ -433,10 +433,10 @@ def test_a_run_in_which_the_ini_files_limits_had_nothing_to_check_says_so(
         ("max_graphs = 1", ""),
         ("allow = ['a list', 'of several']", ""),
         ("within = ['json', 'test_net.py']", ""),
-        ("max_graphs = 'many'", "'many' is neither a number nor none"),
+        ("max_graphs = 'many'", "must be a number or none, got 'many'"),
         ("max_graphs = -1", "max_graphs=-1 must be an int of at least 0, or None"),
-        ("allow = ['(']", "allow='(' is no regular expression: *"),
-        ("within = 'jsno'", "within='jsno' is neither a path that exists nor a package"),
+        ("allow = ['(']", "allow='(' is not a valid regular expression: *"),
+        ("within = 'jsno'", "within='jsno' is neither an existing path nor an importable package"),
     ],
 )
 def test_an_ini_value_that_cannot_be_meant_is_a_usage_error(
@@ -471,7 +471,7 @@ def test_paths_are_relative_to_the_project_wherever_pytest_and_the_test_run(
     result = net("--rootdir", pytester.path, pytester.path / "test_net.py")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["graph breaks: expected 0, found 1"])
-    result.stdout.fnmatch_lines(["asked for by @pytest.mark.torchgraph(within='net.py')"])
+    result.stdout.fnmatch_lines(["required by @pytest.mark.torchgraph(within='net.py')"])
     pytester.makeini("[pytest]\npythonpath = .\n")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(pytester.path / "sub")
@@ -519,7 +519,7 @@ ALONE = {
 
 def asked(text: str) -> str:
     """Who asked for a limit, as a failure says it; a picture may be named behind it."""
-    (line,) = re.findall(r"^asked for by (.+)$", text, re.MULTILINE)
+    (line,) = re.findall(r"^required by (.+)$", text, re.MULTILINE)
     return str(line)
 
 
@@ -617,24 +617,24 @@ def test_a_marker_has_its_defaults_and_what_the_ini_file_says_where_it_is_silent
 # -- arguments that mean nothing -------------------------------------------------------------------
 
 WRONG = {
-    "3": "takes named arguments only, as in torchgraph(min_graphs=1, *): got (3,)",
+    "3": "takes keyword arguments only, got (3,): write torchgraph(min_graphs=1, *)",
     "max_breaks=1": "has no argument 'max_breaks' (did you mean 'max_graph_breaks'?): "
-    "torchgraph(min_graphs=1, *)",
-    "reset=True": "has no argument 'reset': torchgraph(min_graphs=1, *)",
+    "write torchgraph(min_graphs=1, *)",
+    "reset=True": "has no argument 'reset': write torchgraph(min_graphs=1, *)",
     "max_graphs='1'": "max_graphs='1' must be an int of at least 0, or None",
     "max_recompiles=True": "max_recompiles=True must be an int of at least 0, or None",
     "max_graph_breaks=-1": "max_graph_breaks=-1 must be an int of at least 0, or None",
     "max_graph_breaks=1.0": "max_graph_breaks=1.0 must be an int of at least 0, or None",
     "min_graphs=None": "min_graphs=None must be an int of at least 0",
-    "allow='('": "allow='(' is no regular expression: *",
+    "allow='('": "allow='(' is not a valid regular expression: *",
     "allow=''": "allow='' matches everything, so nothing would be checked",
     "allow='.*'": "allow='.[*]' matches everything, so nothing would be checked",
-    "allow=3": "allow=3 must be regular expressions",
-    "allow=[3]": "allow=[[]3[]] must be regular expressions",
-    "within='jsno'": "within='jsno' is neither a path that exists nor a package",
-    "within=[]": "within=[[][]] names no place",
-    "within=''": "within='' names no place",
-    "within=['json', 'jsno']": "within='jsno' is neither a path that exists nor a package",
+    "allow=3": "allow=3 must be a regular expression, or several, as strings",
+    "allow=[3]": "allow=[[]3[]] must be a regular expression, or several, as strings",
+    "within='jsno'": "within='jsno' is neither an existing path nor an importable package",
+    "within=[]": "within=[[][]] is empty: give a path or a package",
+    "within=''": "within='' is empty: give a path or a package",
+    "within=['json', 'jsno']": "within='jsno' is neither an existing path nor *",
     "min_graphs=2, max_graphs=1": "max_graphs=1 is less than min_graphs=2",
     "min_graphs=0, max_graph_breaks=None, max_recompiles=None": "(min_graphs=0, "
     "max_graph_breaks=None, max_recompiles=None) checks nothing: give a limit, as in *",
@@ -711,7 +711,7 @@ def test_markers_that_are_added_later_count_and_are_checked_too(
     told = failures(result)
     assert told["test_late"].startswith("no graph was compiled:")
     assert told["test_by_fixture"].startswith("graph breaks: expected at most 1, found 2")
-    assert "test_wrong: @pytest.mark.torchgraph takes named arguments only" in told["test_wrong"]
+    assert "test_wrong: @pytest.mark.torchgraph takes keyword arguments only" in told["test_wrong"]
     assert "marker.py" not in told["test_wrong"]
 
 

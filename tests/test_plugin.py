@@ -96,7 +96,7 @@ def test_the_fixtures_are_documented(pytester: pytest.Pytester, run: Run) -> Non
         ["graph_capture [[]session scope[]]*", "    Capture the graphs of a model or function."]
     )
     result.stdout.fnmatch_lines(
-        ["graph_snapshot -- *", "    Compare graphs with the stored ones: *"]
+        ["graph_snapshot -- *", "    Compare captured graphs with stored graphs: *"]
     )
     result.stdout.fnmatch_lines(
         ["graph_device [[]class scope[]]*", "    The `torch.device` to run on; *"]
@@ -121,19 +121,22 @@ def test_without_syrupy_the_tests_that_need_it_say_so_and_others_run(
     )
     result = run("-p", "no:syrupy")
     result.assert_outcomes(passed=1, errors=1)
-    result.stdout.fnmatch_lines(["*switched off in this run: remove '-p no:syrupy'*"])
+    result.stdout.fnmatch_lines(["*disabled in this run: remove '-p no:syrupy'*"])
     assert "AttributeError" not in result.stdout.str()
 
 
-@pytest.mark.parametrize("option", ["--torchgraph-artifacts=file", "--torchgraph-artifacts="])
+@pytest.mark.parametrize(
+    ("directory", "problem"),
+    [("file", "'*file' is not a directory"), ("", "empty path, expected a directory")],
+)
 def test_an_artifact_directory_that_cannot_be_one_is_a_usage_error(
-    pytester: pytest.Pytester, run: Run, option: str
+    pytester: pytest.Pytester, run: Run, directory: str, problem: str
 ) -> None:
     pytester.makefile("", file="x")
     (pytester.path / "file").touch()
-    result = run(option)
+    result = run(f"--torchgraph-artifacts={directory}")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["ERROR: --torchgraph-artifacts: '*' is not a directory"])
+    result.stderr.fnmatch_lines([f"ERROR: --torchgraph-artifacts: {problem}"])
 
 
 def test_graph_capture_can_be_used_by_fixtures_of_every_scope(

@@ -181,7 +181,7 @@ def test_limits_of_the_ini_file_skip_no_test_and_say_that_they_were_not_checked(
     pytester.makepyfile("def test_plain(): pass\ndef test_other(): pass")
     result = run_old("-W", "error")
     result.assert_outcomes(passed=2)
-    result.stdout.fnmatch_lines([f"the limits of the ini file were not checked: {OLD}"])
+    result.stdout.fnmatch_lines([f"limits of the ini file not checked: {OLD}"])
 
 
 @pytest.mark.slow("runs pytest several times")
@@ -201,7 +201,7 @@ def test_an_audit_that_shows_says_that_nothing_was_watched(
     pytester.makepyfile("def test_plain(): pass")
     result = run_old("--torchgraph-audit=show", "-W", "error")
     assert result.ret == 0
-    result.stdout.fnmatch_lines(["*= torchgraph audit =*", f"nothing was watched: {OLD}"])
+    result.stdout.fnmatch_lines(["*= torchgraph audit =*", f"no test was watched: {OLD}"])
 
 
 @pytest.mark.slow("runs pytest several times")
@@ -287,7 +287,7 @@ def test_graph_snapshot_says_what_to_install(
     result.assert_outcomes(passed=1, errors=1)
     result.stdout.fnmatch_lines(
         [
-            "graph_snapshot stores graphs with the plugin syrupy 5.3 or newer, which is not "
+            "graph_snapshot requires the plugin syrupy 5.3 or newer, which is not "
             "installed: pip install 'pytest-torchgraph[[]snapshot[]]'"
         ]
     )

@@ -279,7 +279,7 @@ def test_a_summary_that_github_would_not_show_is_a_file(tmp_path: Path) -> None:
 def test_without_artifacts_nothing_is_added(tmp_path: Path) -> None:
     text, printed = summarise(tmp_path)
     assert text == ""
-    assert "there is no directory 'torchgraph'" in printed
+    assert "no directory 'torchgraph'" in printed
 
 
 @pytest.mark.slow("runs pytest in a new process")

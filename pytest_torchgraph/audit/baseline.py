@@ -202,26 +202,26 @@ def read(path: Path, *, pytest: str = "pytest") -> Baseline:
         text = read_bytes(path).decode("utf-8")
     except FileNotFoundError:
         raise BaselineError(
-            f"{path}: there is no baseline; {pytest} --torchgraph-audit=record makes one"
+            f"{path}: no baseline; {pytest} --torchgraph-audit=record creates one"
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise BaselineError(f"{path}: {error}") from error
+    again = f"record it again: {pytest} --torchgraph-audit=record"
     if conflict := _conflict(text):
-        raise BaselineError(f"{path}:{conflict}: a merge conflict; resolve it, or record anew")
+        raise BaselineError(f"{path}:{conflict}: merge conflict; resolve it, or {again}")
     try:
         document = json.loads(text, object_pairs_hook=_without_repetition)
     except (ValueError, RecursionError) as error:
-        raise BaselineError(f"{path}: {error}; record it anew") from error
+        raise BaselineError(f"{path}: {error}; {again}") from error
     if not isinstance(document, dict) or _MARK not in document:
         raise BaselineError(f"{path}: not a baseline of --torchgraph-audit")
     if document[_MARK] == 1:
         raise OldBaselineError(
-            f"{path}: recorded by pytest-torchgraph 0.2, which compared no functions; record it "
-            f"again: {pytest} --torchgraph-audit=record"
+            f"{path}: recorded by pytest-torchgraph 0.2, which compared no functions; {again}"
         )
     if document[_MARK] != VERSION:
         raise BaselineError(
-            f"{path}: version {document[_MARK]!r}, and this pytest-torchgraph reads {VERSION}"
+            f"{path}: version {document[_MARK]!r}, but this pytest-torchgraph reads {VERSION}"
         )
     try:
         return {
@@ -232,7 +232,7 @@ def read(path: Path, *, pytest: str = "pytest") -> Baseline:
             for release, section in document["torch"].items()
         }
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise BaselineError(f"{path}: {error!r}; record it anew") from error
+        raise BaselineError(f"{path}: {error!r}; {again}") from error
 
 
 def _entries(values: Mapping[str, Any], read_entry: Callable[[Any], _E]) -> dict[str, _E]:
@@ -251,7 +251,7 @@ def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         keys = [key for key, _ in pairs]
         twice = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"{twice} is there twice")
+        raise ValueError(f"{twice} occurs twice")
     return found
 
 

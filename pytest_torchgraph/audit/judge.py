@@ -213,7 +213,7 @@ def _in_functions(
     return result
 
 
-NO_BACKWARD = "no backward graph ran any more"
+NO_BACKWARD = "the backward graph no longer runs"
 
 
 def _function_changes(old: Function, now: Function, *, all_ran: bool) -> tuple[str, str]:
@@ -225,7 +225,7 @@ def _function_changes(old: Function, now: Function, *, all_ran: bool) -> tuple[s
         all_ran: True if every test that calls it in the baseline ran.
     """
     if old.backends and now.backends and not set(old.backends) & set(now.backends):
-        return f"another backend: {_names(old.backends)} -> {_names(now.backends)}", ""
+        return f"backend changed: {_names(old.backends)} -> {_names(now.backends)}", ""
     # Another `nested_graph_breaks` setting changes op counts.
     if old.nested != now.nested or not now.ops:
         return "", ""
@@ -332,7 +332,7 @@ def _worse(
                 yield AuditChange(test, "compiles nothing", place)
         return
     if now.backends != old.backends:
-        text = f"another backend: {_names(old.backends)} -> {_names(now.backends)}"
+        text = f"backend changed: {_names(old.backends)} -> {_names(now.backends)}"
         found.append(AuditChange(test, text, place))
         yield found[-1]
     for cause in facts.causes:

@@ -127,7 +127,7 @@ class AuditReport:
             return
         done = exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
         if not done or self._left or session.shouldfail or session.shouldstop:
-            self._said = [f"{self._shown}: not {self._mode}ed: the run did not come to its end"]
+            self._said = [f"{self._shown}: not {self._mode}ed: the run stopped early"]
         elif self._broken:
             self._said = [f"{self._shown}: not {self._mode}ed"]
             _fail(session, exitstatus, self._mode == "check")
@@ -162,8 +162,8 @@ class AuditReport:
         terminalreporter.section("torchgraph audit")
         if self._broken:
             terminalreporter.line(
-                "this run could not be watched, a mistake of pytest-torchgraph's, and what follows "
-                f"is not all of it: {self._broken}"
+                "incomplete audit, because of an internal error of pytest-torchgraph (please "
+                f"report it): {self._broken}"
             )
         if not self._mode:
             return
@@ -298,9 +298,9 @@ def _baseline(config: pytest.Config, path: Path, mode: str) -> Baseline:
     release = running_release()
     if mode == "check" and release not in baseline:
         raise pytest.UsageError(
-            f"--torchgraph-audit=check: {path} has nothing about torch {release}, only about "
+            f"--torchgraph-audit=check: {path} has no entries for torch {release}, only for "
             f"{', '.join(baseline) or 'no release'}; {pytest_of_all} --torchgraph-audit=record "
-            "adds it"
+            "adds them"
         )
     return baseline
 
@@ -358,4 +358,4 @@ class _NothingWatched:
         if not self._mode:
             return
         terminalreporter.section("torchgraph audit")
-        terminalreporter.line(f"nothing was watched: {self._reason}")
+        terminalreporter.line(f"no test was watched: {self._reason}")

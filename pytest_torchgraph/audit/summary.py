@@ -30,16 +30,16 @@ MOST_SETTINGS = 3
 REMOVED = "gone"
 """Value of a deleted setting: torch raises AttributeError when it reads the setting."""
 
-GONE_WHY = "monkeypatch.setattr removes it when it undoes; use torch._dynamo.config.patch"
+GONE_WHY = "monkeypatch.setattr removes the setting on undo; use torch._dynamo.config.patch"
 
 _PLACE = re.compile(r"\S+:\d+\b")
 """A file and a line, which terminals turn into a link."""
 
 _HAPPENED: dict[CauseKind, str] = {
     "break": "graph break at {place}: {code}",
-    "recompile": "compiled again: {place}",
-    "limit": "runs eagerly from the recompile limit on: {place}",
-    "bypass": "compiled anew in every process: {place}{text}{line}",
+    "recompile": "recompiled: {place}",
+    "limit": "recompile limit reached, later calls run eagerly: {place}",
+    "bypass": "cache bypass, compiled in every process: {place}{text}{line}",
     "eager": "ran eagerly: {place}{text}",
     "nothing": "compile nothing: {place}{text}",
 }
@@ -114,7 +114,7 @@ def summary_lines(
     if not facts:
         none = f"none of {counted(tests, 'test')} uses torch.compile"
         off = os.environ.get(SWITCH) == "1"
-        yield f"{none} as far as can be seen: {SWITCH}=1 switches it off" if off else none
+        yield f"{none}: it is disabled by {SWITCH}=1" if off else none
     else:
         yield from textwrap.wrap(totals(facts, tests), width, subsequent_indent="  ")
         causes = causes_over_tests(facts)

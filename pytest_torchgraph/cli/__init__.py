@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
-        print("pytest_torchgraph: FLOPs need torch, which is not installed", file=sys.stderr)
+        print("pytest_torchgraph: FLOPs require torch, which is not installed", file=sys.stderr)
         return TROUBLE
     except (TorchGraphError, OSError) as error:
         lines = str(error).splitlines()
@@ -83,7 +83,8 @@ def _today(words: Sequence[str]) -> Sequence[str]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m pytest_torchgraph", description="Stored graphs (.tgraph files)."
+        prog="python -m pytest_torchgraph",
+        description="Commands for stored graphs (.tgraph files).",
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for command in COMMANDS:

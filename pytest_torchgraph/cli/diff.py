@@ -35,20 +35,20 @@ def add_command(commands: Any) -> None:
     """
     parser = commands.add_parser(
         "diff",
-        help="print what distinguishes two files, or two directories by cause",
-        description="Compare two .tgraph files, or the files of two directories and of those below "
-        "them, by their relative paths, and print each edit once with the files that it is found "
-        "in. Exit codes: 0 if nothing differs, 1 if something does, 2 for trouble.",
+        help="print the differences of two files, or of two directories by cause",
+        description="Compare two .tgraph files, or all .tgraph files of two directory trees by "
+        "relative path. Print every edit once, with the files that contain it. Exit codes: 0 if "
+        "nothing differs, 1 if something differs, 2 on an error.",
     )
-    parser.add_argument("old", type=Path, help="a file, or a directory")
+    parser.add_argument("old", type=Path, help="a .tgraph file or a directory")
     parser.add_argument(
         "new",
         type=Path,
         nargs="?",
-        help="likewise; without it, OLD is a directory that --torchgraph-artifacts wrote, and what "
-        "was stored is compared with what was captured",
+        help="a .tgraph file or a directory; if omitted, OLD is a directory written by "
+        "--torchgraph-artifacts, and its stored graphs are compared with its captured graphs",
     )
-    parser.add_argument("--all", action="store_true", help="every finding and file in full")
+    parser.add_argument("--all", action="store_true", help="print all findings and files in full")
     add_rank(parser)
     add_format(parser)
     parser.set_defaults(run=run)
@@ -72,7 +72,7 @@ def _directories(options: argparse.Namespace) -> int:
     from ..api.differences import diff
 
     if options.rank is not None:
-        raise TorchGraphError("--rank is of two files, not of directories: leave it out")
+        raise TorchGraphError("--rank applies to files, not to directories: leave it out")
     try:
         found = diff(options.old, options.new)
     except TypeError as error:
@@ -95,7 +95,7 @@ def _files(options: argparse.Namespace) -> int:
     old = read_any_document(options.old, may_be_missing=True)
     new = read_any_document(options.new, may_be_missing=True)
     if _is_empty(old) and _is_empty(new):
-        raise TorchGraphError(f"neither {options.old} nor {options.new} holds a graph")
+        raise TorchGraphError(f"nothing to compare: {options.old} and {options.new} are empty")
     pairs = _pairs(old, new, options)
     torch = (old.header.torch, new.header.torch)
     upgrade = f"torch {torch[0]} -> {torch[1]}" if all(torch) and torch[0] != torch[1] else ""
@@ -157,7 +157,7 @@ def _counts_alone(
         before, after = documents
         if (before.graphs and after.counts) or (before.counts and after.graphs):
             file = options.old if before.counts else options.new
-            return f"op counts alone are compared: {file} holds no graphs (detail ops)"
+            return f"only op counts are compared: {file} stores no graphs (detail ops)"
     return ""
 
 
@@ -205,7 +205,7 @@ def _markdown_of_directories(found: GraphDiff) -> list[str]:
         ),
         ("added", files.added),
         ("removed", files.removed),
-        ("other names, strides or devices alone", files.renamed),
+        ("only names, strides or devices differ", files.renamed),
         ("cannot be read", files.unreadable.values()),
     ]
     items = [f"- {word}: {', '.join(map(markdown_code, names))}" for word, names in listed if names]

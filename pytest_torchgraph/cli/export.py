@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from ..errors import TorchGraphError
-from .formats import SAME, read_document
+from .formats import SAME, only_counts, read_document
 
 if TYPE_CHECKING:
     from ..graph.model import Graph
@@ -28,10 +28,10 @@ def add_command(commands: Any) -> None:
     """
     parser = commands.add_parser(
         "export",
-        help="write graphs for model-explorer, of two files with what corresponds in them",
-        description="Write the graphs of FILE for Google's model-explorer. With NEW, write those "
-        "of both files side by side, and beside OUT.json a file OUT.mapping.json that says which "
-        "nodes and layers correspond. Print the files, and the address that opens them while "
+        help="write graphs for model-explorer; of two files also which nodes correspond",
+        description="Write the graphs of FILE for Google's model-explorer. With NEW, write the "
+        "graphs of both files side by side, and the corresponding nodes and layers to "
+        "OUT.mapping.json. Print the paths of the files, and the URL that opens them while "
         "model-explorer runs.",
     )
     parser.add_argument(
@@ -40,17 +40,17 @@ def add_command(commands: Any) -> None:
         dest="out",
         type=Path,
         required=True,
-        help="the file to write",
+        help="output file",
     )
     parser.add_argument("file", metavar="FILE", type=Path)
     parser.add_argument(
-        "new", metavar="NEW", type=Path, nargs="?", help="what FILE is compared with"
+        "new", metavar="NEW", type=Path, nargs="?", help="file to compare with FILE"
     )
     parser.add_argument(
         "--heat",
         choices=("flops", "saved_bytes"),
-        help="of one file: what each node costs, as node data; flops imports torch, whose formulas "
-        "count",
+        help="for one file: also write the cost of every node as node data; flops imports torch "
+        "for its FLOP formulas",
     )
     parser.set_defaults(run=run)
 
@@ -67,14 +67,18 @@ def run(options: argparse.Namespace) -> int:
 
     out: Path = options.out
     if out.suffix != ".json":
-        raise TorchGraphError(f"{out}: model-explorer reads files named .json alone")
+        raise TorchGraphError(
+            f"{out}: model-explorer reads only .json files: choose a name that ends in .json"
+        )
     if options.new is not None and options.heat:
-        raise TorchGraphError("--heat is of one file, not of a difference: leave out one of both")
+        raise TorchGraphError(
+            "--heat applies to one file, not to a difference: leave out --heat or NEW"
+        )
     files, address = _one(options) if options.new is None else _two(options)
     read = {file.resolve() for file in (options.file, options.new) if file is not None}
     for path in files:
         if path.resolve() in read:
-            raise TorchGraphError(f"{path} is the file to read: give another one to write")
+            raise TorchGraphError(f"{path} is an input file: choose another output file")
     for path, data in files.items():
         write_text(path, json.dumps(data, indent=1) + "\n")
     print(*files, address, sep="\n")
@@ -107,7 +111,7 @@ def _two(options: argparse.Namespace) -> tuple[dict[Path, Any], str]:
 def _graphs(file: Path) -> tuple[Graph, ...]:
     graphs = read_document(file).graphs
     if not graphs:
-        raise TorchGraphError(f"{file} holds counts of ops alone, no graph to export")
+        raise only_counts(file)
     return graphs
 
 

@@ -30,7 +30,7 @@ def add_format(parser: argparse.ArgumentParser) -> None:
         "--format",
         choices=FORMATS,
         default="text",
-        help="text (the default), a table in Markdown, or JSON, which has everything",
+        help="text (default), a Markdown table, or JSON with all details",
     )
 
 
@@ -69,7 +69,7 @@ def printable(text: str) -> str:
 def add_rank(parser: argparse.ArgumentParser) -> None:
     """Declare `--rank` for a command that reads one program."""
     parser.add_argument(
-        "--rank", metavar="N", type=int, help="the graphs of this rank, of a file with several"
+        "--rank", metavar="N", type=int, help="rank to read, if the file stores several"
     )
 
 
@@ -109,11 +109,13 @@ def of_rank(document: Program, rank: int | None, file: Path) -> Program:
 
     if not document.sections:
         if rank is not None and document.graphs + document.counts:
-            raise TorchGraphError(f"{file} holds one capture, no ranks: leave out --rank")
+            raise TorchGraphError(f"{file} stores a single capture, no ranks: leave out --rank")
         return document
     known = format_ranks(document.ranks)
     if rank is None:
-        raise TorchGraphError(f"{file} holds the graphs of {known}: choose one with --rank")
+        raise TorchGraphError(
+            f"{file} stores {known}: choose one, as in --rank={min(document.of_rank)}"
+        )
     if rank not in document.of_rank:
         raise TorchGraphError(f"{file} has no rank {rank}: it has {known}")
     return document.of_rank[rank]
@@ -130,6 +132,14 @@ def select_graphs(graphs: Sequence[Graph], name: str | None, file: Path) -> tupl
         names = ", ".join(graph.name for graph in graphs)
         raise TorchGraphError(f"{file} has no graph {name!r}: it has {names}")
     return selected
+
+
+def only_counts(file: Path) -> TorchGraphError:
+    """Return the error for a command that needs the nodes of a file with only op counts."""
+    return TorchGraphError(
+        f'{file} stores only op counts, no nodes: use graph_snapshot(detail="dataflow") in the '
+        "test, and store it again with --torchgraph-update"
+    )
 
 
 SAME = 0

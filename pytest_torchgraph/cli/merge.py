@@ -20,17 +20,18 @@ def add_command(commands: Any) -> None:
     """
     parser = commands.add_parser(
         "merge",
-        help="put together the pages, or the audit baselines, of several runs",
-        description="Write one page with the tests of several pages, which pytest wrote with "
-        "--torchgraph-report=FILE: the shards of a CI run, or runs on several releases of torch. "
-        "The same edit in several of them is one cause. A test that is in several pages is there "
-        "as often, named by its page. Or write one baseline of several, which pytest "
-        "--torchgraph-audit=record wrote: OUT is then the baseline that all runs began with, or "
-        "does not exist if they had none.",
+        help="merge the pages, or the audit baselines, of several runs",
+        description="Merge pages written by pytest --torchgraph-report=FILE: the shards of a CI "
+        "run, or runs on several torch releases. An edit that occurs in several pages is one "
+        "cause. A test that occurs in several pages is listed once per page, with the page's "
+        "name. Or merge baselines written by pytest --torchgraph-audit=record; OUT must then be "
+        "the baseline from which all runs started, or not exist if there was none.",
     )
-    parser.add_argument("files", metavar="FILE", type=Path, nargs="+", help="what a run wrote")
     parser.add_argument(
-        "-o", "--output", metavar="OUT", type=Path, required=True, help="the file to write"
+        "files", metavar="FILE", type=Path, nargs="+", help="page or baseline of a run"
+    )
+    parser.add_argument(
+        "-o", "--output", metavar="OUT", type=Path, required=True, help="output file"
     )
     parser.set_defaults(run=run)
 
@@ -45,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
     """
     pages = [_is_page(path) for path in options.files]
     if len({*pages}) > 1:
-        raise TorchGraphError("pages and audit baselines are merged apart: give files of one kind")
+        raise TorchGraphError("cannot merge pages with audit baselines: give files of one kind")
     merge = _merge_pages if pages[0] else _merge_baselines
     print(f"{options.output}: {merge(options.files, options.output)}")
     return SAME
@@ -64,7 +65,7 @@ def _merge_pages(pages: Sequence[Path], output: Path) -> str:
     data, parts = merged(pages)
     write_text(output, page(data, parts.texts))
     red = sum(test["outcome"] in RED for test in data["tests"])
-    return f"{counted(len(data['tests']), 'test')} of {counted(len(pages), 'page')}, {red} failed"
+    return f"{counted(len(data['tests']), 'test')} from {counted(len(pages), 'page')}, {red} failed"
 
 
 def _merge_baselines(shards: Sequence[Path], output: Path) -> str:

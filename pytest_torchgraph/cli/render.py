@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import TorchGraphError
-from .formats import SAME, add_rank, read_document, select_graphs
+from .formats import SAME, add_rank, only_counts, read_document, select_graphs
 
 
 def add_command(commands: Any) -> None:
@@ -16,17 +16,17 @@ def add_command(commands: Any) -> None:
     Args:
         commands: the subparsers of argparse.
     """
-    parser = commands.add_parser("render", help="draw the graphs: .svg, .png, .pdf or .dot")
+    parser = commands.add_parser("render", help="draw graphs to a .svg, .png, .pdf or .dot file")
     parser.add_argument("file", type=Path)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--graph", metavar="NAME", help="only this one, of several")
+    parser.add_argument("--graph", metavar="NAME", help="draw only this graph")
     parser.add_argument(
-        "--against", metavar="OLD", type=Path, help="draw what distinguishes the file from this one"
+        "--against", metavar="OLD", type=Path, help="draw the differences from this file"
     )
     parser.add_argument(
         "--heat",
         choices=("flops", "saved_bytes"),
-        help="colour boxes by their share of the cost; flops imports torch, whose formulas count",
+        help="colour boxes by their share of the cost; flops imports torch for its FLOP formulas",
     )
     add_rank(parser)
     parser.set_defaults(run=run)
@@ -45,16 +45,20 @@ def run(options: argparse.Namespace) -> int:
     document = read_document(options.file, rank=options.rank)
     if options.against is not None:
         if options.heat:
-            raise TorchGraphError("--heat colours graphs, not a difference: leave out one of both")
+            raise TorchGraphError(
+                "--heat applies to graphs, not to a difference: leave out --heat or --against"
+            )
         old = read_document(options.against, rank=options.rank)
         difference = diff_graphs(old.graphs, document.graphs)
         if not difference:
-            raise TorchGraphError("nothing differs, so there is nothing to draw")
+            raise TorchGraphError(
+                f"nothing to draw: {options.against} and {options.file} have equal graphs"
+            )
         print(render(difference, options.out))
         return SAME
     graphs = select_graphs(document.graphs, options.graph, options.file)
     if not graphs:
-        raise TorchGraphError(f"{options.file} holds counts of ops alone, no graph to draw")
+        raise only_counts(options.file)
     what = graphs[0] if len(graphs) == 1 else graphs
     print(render(what, options.out, heat=options.heat))
     return SAME

@@ -8,7 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import TorchGraphError
-from .formats import SAME, add_rank, of_rank, read_any_document, select_graphs
+from .formats import (
+    SAME,
+    add_rank,
+    of_rank,
+    only_counts,
+    read_any_document,
+    select_graphs,
+)
 
 if TYPE_CHECKING:
     from ..graph.model import Graph
@@ -23,32 +30,34 @@ def add_command(commands: Any) -> None:
     """
     parser = commands.add_parser("show", help="print the graphs of a file")
     parser.add_argument("file", type=Path)
-    parser.add_argument("--graph", metavar="NAME", help="only this one")
+    parser.add_argument("--graph", metavar="NAME", help="print only this graph")
     form = parser.add_mutually_exclusive_group()
-    form.add_argument("--table", action="store_true", help="as a table of nodes, as torch.fx does")
-    form.add_argument("--ops", action="store_true", help="how often which op occurs")
+    form.add_argument(
+        "--table", action="store_true", help="print a table of nodes, as torch.fx does"
+    )
+    form.add_argument("--ops", action="store_true", help="print op counts")
     form.add_argument(
         "--flat",
         action="store_true",
-        help="one line a node, also where the file has repeated modules once",
+        help="print one line per node, with repeated modules unfolded",
     )
     form.add_argument(
         "--collectives",
         action="store_true",
-        help="what is sent between ranks, in order: kind, group, bytes, module",
+        help="print the collectives in order: kind, group, bytes, module",
     )
     parser.add_argument(
         "--cost",
         action="store_true",
-        help="FLOPs and bytes kept for the backward of each module, with --table of each node; "
-        "imports torch, whose formulas count FLOPs",
+        help="print FLOPs and bytes kept for the backward per module, or with --table per node; "
+        "imports torch for its FLOP formulas",
     )
     parser.add_argument(
         "--size",
         metavar="SYMBOL=N",
         action="append",
         default=[],
-        help="a value for a symbolic size, as s0=8, so that its cost can be said; can be repeated",
+        help="value of a symbolic size for --cost, such as s0=8; repeatable",
     )
     add_rank(parser)
     parser.set_defaults(run=run)
@@ -65,7 +74,9 @@ def run(options: argparse.Namespace) -> int:
     from ..graph.text import format_document, with_runs
 
     if options.cost and (options.ops or options.flat or options.collectives):
-        raise TorchGraphError("--cost is of modules, or with --table of nodes: leave the rest out")
+        raise TorchGraphError(
+            "--cost accepts only --table: leave out --ops, --flat and --collectives"
+        )
     whole = read_any_document(options.file)
     as_text = not (options.table or options.cost or options.ops or options.graph or options.size)
     if options.rank is None and as_text and whole.sections:
@@ -77,7 +88,7 @@ def run(options: argparse.Namespace) -> int:
     document = of_rank(whole, options.rank, options.file)
     if document.counts and not document.graphs:
         if options.table or options.cost or options.collectives:
-            raise TorchGraphError(f"{options.file} holds counts of ops alone, no nodes")
+            raise only_counts(options.file)
         counted = [each for each in document.counts if options.graph in (None, each[0])]
         _print_counts([(with_runs(name, document.runs.get(name, 1)), c) for name, c in counted])
         return SAME
@@ -123,7 +134,7 @@ def _with_sizes(graphs: Sequence[Graph], given: Sequence[str]) -> tuple[Graph, .
     for each in given:
         name, _, number = each.partition("=")
         if not number.isdecimal():
-            raise TorchGraphError(f"--size={each} is no size: write it as s0=8")
+            raise TorchGraphError(f"--size={each}: expected SYMBOL=N, such as --size=s0=8")
         sizes[name] = int(number)
     try:
         return with_sizes(graphs, sizes)
@@ -165,7 +176,7 @@ def _collectives_of_ranks(document: Program, file: Path) -> str:
     from ..words import format_ranks
 
     if not document.graphs:
-        raise TorchGraphError(f"{file} holds counts of ops alone, no nodes")
+        raise only_counts(file)
     return "\n\n".join(
         f"{format_ranks(ranks)}\n{_collectives(own.graphs)}" for ranks, own in document.sections
     )

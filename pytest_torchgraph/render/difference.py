@@ -120,8 +120,8 @@ def drawing(diff: GraphDiff, hops: int = 2, prefix: str = "") -> Drawing:
     folded = canvas.count_marks_in_groups()
     if folded:
         scene.title.append(
-            f"{folded:,} more changed nodes are counted in the boxes that they are folded into"
-            + (f"; {TIMES}: drawn in the first of so many places" if focus.times else "")
+            f"{folded:,} more changed nodes are counted in folded boxes"
+            + (f"; {TIMES}: number of places, only the first is drawn" if focus.times else "")
         )
     return Drawing.of(scene)
 
@@ -406,5 +406,5 @@ def surplus_drawing(
     canvas.draw(MAX_BOXES, canvas.with_neighbours(surplus), compact=True)
     folded = canvas.count_marks_in_groups()
     if folded:
-        scene.title.append(f"{folded:,} of them are counted in the boxes of their groups")
+        scene.title.append(f"{folded:,} of them are counted in folded boxes")
     return Drawing.of(scene)

@@ -103,11 +103,11 @@ def drawing_of_breaks(
     if len(compile_ids) == len(graphs):
         order, left_out = _by_id(graphs, breaks, compile_ids)
         if left_out:
-            title.append(f"not drawn: {counted(left_out, 'graph')}, compiled again")
+            title.append(f"not drawn: {counted(left_out, 'graph')} of recompiles")
     else:
         pairs = zip_longest(graphs, breaks)
         order = [part for pair in pairs for part in pair if part is not None]
-        title.append("which graph ended at which break is not known: they are in their order")
+        title.append("graphs and breaks in their order: which break ended which graph is unknown")
     scene = Scene("breaks", title, prefix)
     _draw_parts(scene, _with_eager(order, program), MAX_BOXES_OF_BREAKS)
     return Drawing.of(scene)
@@ -304,7 +304,7 @@ class _Breaks:
                 self.scene.add_edge(tail, head, "", [kind], **EDGE_STYLES[kind])
 
     def _box(self, each: GraphBreak, number: int) -> str:
-        times = f", met {each.occurrences} times" if each.occurrences > 1 else ""
+        times = f", {each.occurrences} times" if each.occurrences > 1 else ""
         where = f"{each.file}:{each.line} in {each.function}{times}"
         reason = textwrap.wrap(each.reason, WIDTH)
         lines = [

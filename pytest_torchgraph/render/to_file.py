@@ -52,8 +52,8 @@ def render(
     renderer, problems = write(source, path, kind, PATIENCE)
     if kind != "dot" and renderer is None:
         raise TorchGraphError(
-            f"could not draw {path}: {'; '.join(problems)}. To get a picture {INSTALL}. "
-            "The suffix .dot works without either."
+            f"cannot draw {path}: {'; '.join(problems)}. To draw pictures, {INSTALL}. "
+            "The suffix .dot needs neither."
         )
     return path
 
@@ -66,9 +66,11 @@ def _digraph(
     if isinstance(what, Sequence):
         return program.drawing(what, heat=heat).digraph
     if heat is not None:
-        raise ValueError(f"heat={heat!r} colours graphs, and this is none: leave it out")
+        raise ValueError(f"heat={heat!r} applies to graphs, not to a difference: leave it out")
     if not isinstance(what, GraphDiff):
         return what
     if what.files is not None and what.files.of_directories:
-        raise TorchGraphError("the files of directories have no common picture: draw two of them")
+        raise TorchGraphError(
+            "cannot draw the difference of directories: draw the difference of two files"
+        )
     return diff_to_dot(what)

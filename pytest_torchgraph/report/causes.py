@@ -63,7 +63,7 @@ class FailedComparisons(Comparisons):
             what = "not stored" if self.are_new else "differ"
             heading = f"graphs {what}: {self.heading()}" if lines else ""
         except Exception as error:  # the sections of the tests have every finding
-            terminalreporter.line(f"torchgraph: the causes are not known: {brief(error)}")
+            terminalreporter.line(f"torchgraph: cannot list the causes: {brief(error)}")
             return
         if lines:
             terminalreporter.section(heading)
@@ -91,7 +91,7 @@ def report_causes(reporter: pytest.TerminalReporter, run: RunRecord) -> None:
     try:
         heading, *lines = _lines(run)
     except Exception as error:  # the graphs are already stored
-        reporter.line(f"torchgraph: the causes of this update are not known: {brief(error)}")
+        reporter.line(f"torchgraph: cannot list the causes of this update: {brief(error)}")
         return
     reporter.section(heading, yellow=True)
     for line in lines:
@@ -161,10 +161,9 @@ class LimitedTests:
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Warn if no test ran compiled code and the limits checked nothing."""
         if self._tests and not self._compiled:
-            tests = "the only test" if self._tests == 1 else f"none of {self._tests} tests"
-            verb = "ran nothing" if self._tests == 1 else "ran anything"
+            tests = counted(self._tests, "test")
             terminalreporter.section("torchgraph limits")
             terminalreporter.line(
-                f"{tests} {verb} compiled, so {self._options} in the ini file checked nothing",
+                f"no compiled code ran in {tests}: {self._options} in the ini file checked nothing",
                 yellow=True,
             )

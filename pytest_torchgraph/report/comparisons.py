@@ -45,7 +45,7 @@ def data_of(failed: Comparison) -> Data:
     try:
         difference = failed.diff.to_json(MAX_FINDINGS) if failed.diff else None
     except Exception:  # the section of the report has the reason
-        problem = failed.problem or "what differs could not be found out"
+        problem = failed.problem or "cannot describe the difference"
     return {"problem": problem, "releases": failed.releases, "difference": difference}
 
 
@@ -58,7 +58,7 @@ def headline(failed: Comparison) -> str:
     try:
         said = [*([failed.diff.heading()] if failed.diff else []), *problems]
     except Exception as error:
-        said = [f"the graphs differ (finding out how failed: {brief(error)})"]
+        said = [f"the graphs differ (cannot describe the difference: {brief(error)})"]
     return who + ("; ".join(said) or "the graphs differ")
 
 

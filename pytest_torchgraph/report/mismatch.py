@@ -86,10 +86,10 @@ def fail_ignored_mismatches(item: pytest.Item) -> None:
     """
     failed = item.stash[RECORD].failed.values()
     files = [f"  {each.path}: {headline(each)}" for each in failed]
-    message = "a comparison with a stored graph failed, and the test passed all the same:"
+    message = "the test ignored a failed comparison with a stored graph:"
     advice = (
-        "write `assert capture == graph_snapshot`, with nothing around it that swallows the "
-        "failure; that graphs differ is said by `assert capture != graph_snapshot`"
+        "write `assert capture == graph_snapshot`, and do not catch its failure; to assert that "
+        "graphs differ, write `assert capture != graph_snapshot`"
     )
     pytest.fail("\n".join([message, *files, advice]), pytrace=False)
 
@@ -107,9 +107,9 @@ def fail_unused(item: pytest.Item) -> None:
     if "graph_snapshot" not in parameters or "subtests" in parameters or expected:
         return
     message = (
-        "graph_snapshot was requested, and nothing was compared with it\n"
-        "write `assert capture == graph_snapshot`, or remove the argument; where there is nothing "
-        "to compare, say why with pytest.skip(...)"
+        "graph_snapshot was requested, but nothing was compared with it\n"
+        "write `assert capture == graph_snapshot`, or remove the argument; if there is nothing to "
+        "compare, give the reason with pytest.skip(...)"
     )
     pytest.fail(message, pytrace=False)
 
@@ -129,7 +129,7 @@ def assertion_lines(op: str, snapshot: GraphSnapshot) -> list[str]:
         lines += failed.details
     lines += _accept_lines(snapshot.item, failed)
     if not failed.is_new:
-        lines.append("what differs is in the section 'torchgraph' of this report")
+        lines.append("differences: see the section 'torchgraph' of this report")
     return lines
 
 
@@ -163,7 +163,7 @@ def _section(
     try:
         lines += _findings(failed)
     except Exception as error:
-        lines.append(f"what differs could not be found out: {brief(error)}")
+        lines.append(f"cannot describe the difference: {brief(error)}")
     yield from first_lines(lines, MAX_LINES)
     yield f"file:    {failed.path}"
     yield from _accept_lines(item, failed)
@@ -285,7 +285,7 @@ def _draw(
         return DrawnDifference(drawing, "", f"no picture: {rendered.note}")
     path = rendered.path
     longer = not rank and len(findings.splitlines()) > len(_findings(failed))
-    note = " (and all of the text beside it, .txt)" if longer else ""
+    note = " (full text in the .txt file next to it)" if longer else ""
     yield f"picture: {settings.shown(item.config, path)}{of}{note}"
     artifacts.attach(item, report, path, failed.name)
     return DrawnDifference(drawing, path.read_text(encoding="utf-8"), "")

@@ -192,7 +192,7 @@ def _choice(config: pytest.Config, name: str, values: tuple[str, str]) -> str:
     """
     text: str = config.getini(f"torchgraph_{name}").strip().lower()
     if text not in values:
-        raise pytest.UsageError(f"torchgraph_{name}: {text!r} is neither {' nor '.join(values)}")
+        raise pytest.UsageError(f"torchgraph_{name}: must be {' or '.join(values)}, got {text!r}")
     return text
 
 
@@ -223,7 +223,9 @@ def _seconds(config: pytest.Config, name: str) -> float:
     except ValueError:
         value = -1.0
     if not 0 <= value < float("inf"):
-        raise pytest.UsageError(f"torchgraph_{name}: {text!r} is no number of seconds")
+        raise pytest.UsageError(
+            f"torchgraph_{name}: must be a number of seconds, at least 0, got {text!r}"
+        )
     return value
 
 
@@ -251,7 +253,7 @@ def _json(config: pytest.Config) -> Path | None:
     # Check now that the file can be written, because a program waits for it.
     if path is not None and (problem := unwritable(path)):
         option = "torchgraph_json" if config.option.torchgraph_json is None else "--torchgraph-json"
-        raise pytest.UsageError(f"{option}: {str(path)!r} cannot be written: {problem}")
+        raise pytest.UsageError(f"{option}: cannot write {str(path)!r}: {problem}")
     return path
 
 
@@ -267,7 +269,7 @@ def _resolve_path(config: pytest.Config, name: str, kind: str) -> tuple[str, Pat
         return f"torchgraph_{name}", _ini_directory(config) / ini if ini else None
     option = f"--torchgraph-{name}"
     if not path:
-        raise pytest.UsageError(f"{option}: '' is not a {kind}")
+        raise pytest.UsageError(f"{option}: empty path, expected a {kind}")
     return option, config.invocation_params.dir / path
 
 

@@ -124,7 +124,7 @@ def from_ini(name: str, lines: list[str], base: Path) -> Any:
     try:
         value = int(text)
     except ValueError:
-        raise pytest.UsageError(f"{where}: {text!r} is neither a number nor none") from None
+        raise pytest.UsageError(f"{where}: must be a number or none, got {text!r}") from None
     return checked(name, value, where, base)
 
 
@@ -174,7 +174,7 @@ def parse_releases(words: Sequence[str]) -> Releases:
     for number, word in enumerate(words):
         if not re.match(_RELEASE, word):
             raise pytest.UsageError(
-                f"{INI}: {word!r} is not a release of torch, as in {INI} = 2.13 2.15"
+                f"{INI}: {word!r} is not a torch release: write `{INI} = 2.13 2.15`"
             )
         if word in words[:number]:
             raise pytest.UsageError(f"{INI}: {word} is listed twice")
@@ -196,8 +196,8 @@ def why_no_update(releases: Releases, running: str) -> str:
     """Return why a run on a release that is not listed stores nothing, and the remedy."""
     listed = f"{INI} = {' '.join(releases.listed)}"
     if not running:
-        return f"torch is not installed, and {listed} says which releases of it store graphs"
-    return f"torch {running} is not in {listed}: add it there, or update with one that is"
+        return f"torch is not installed: {listed} allows updates only on these torch releases"
+    return f"torch {running} is not in {listed}: add it, or update with a listed release"
 
 
 def _key(release: str) -> tuple[int, ...]:

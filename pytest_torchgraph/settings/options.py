@@ -24,8 +24,8 @@ SIGNATURE = (
     "allow=())"
 )
 DESCRIPTION = (
-    f"{SIGNATURE}: watch what the test compiles, and fail it where there are fewer or more graphs, "
-    "graph breaks or recompilations; None is no limit"
+    f"{SIGNATURE}: watch what the test compiles, and fail the test if its graphs, graph breaks or "
+    "recompiles exceed a limit, or if it has fewer than min_graphs graphs; None means no limit"
 )
 
 AUDIT_MODES = ("show", "record", "check")
@@ -36,42 +36,42 @@ AUDIT_FILE = "torchgraph-audit.json"
 RELEASES = "torchgraph_releases"
 """Ini value that lists the torch releases with stored graphs of their own."""
 
-_DEVICES = "devices that graph_device gives, separated by commas"
+_DEVICES = "comma-separated device types for the fixture graph_device"
 _ARTIFACTS = "directory for the pictures and texts of failed graph comparisons"
-_REPORT = "HTML file for a page with what tests captured and what differs"
-_JSON = "JSON file for what the tests compiled and which comparisons of graphs failed"
+_REPORT = "HTML page of the captured graphs and their differences"
+_JSON = "JSON file of what the tests compiled and of failed graph comparisons"
 
 OPTIONS = {
-    "update": "store the graphs of the tests that run anew, and touch no other plugin's snapshots",
-    "prune": "remove stored graphs that no test compares, after a complete and green run",
-    "devices": f"{_DEVICES} (default: {','.join(DEFAULT)}); one that is absent is an error",
+    "update": "rewrite the stored graphs of the tests that run, and no snapshots of other plugins",
+    "prune": "remove stored graphs that no test compares any more, after a complete and green run",
+    "devices": f"{_DEVICES} (default: {','.join(DEFAULT)}); a missing device is an error",
     "artifacts": f"{_ARTIFACTS} (default: in pytest's cache directory)",
     "report": f"{_REPORT} (default: none)",
     "json": f"{_JSON} (default: none)",
-    "audit": "show: say what torch.compile did in the tests, whatever they are; record: store it; "
-    "check: fail the run where it became worse. Outcomes of tests do not change",
+    "audit": "show: report what torch.compile does in all tests; record: store it as the baseline; "
+    "check: fail the run if it is worse than the baseline. Test outcomes do not change",
 }
 """Help texts of the options, by name without `--torchgraph-`."""
 
 METAVARS = {"devices": "NAMES", "artifacts": "DIR", "report": "FILE", "json": "FILE"}
 
 INI_VALUES = {
-    "audit_file": f"the file that --torchgraph-audit records and checks, relative to this file "
+    "audit_file": f"baseline file of --torchgraph-audit, relative to the ini file "
     f"(default: {AUDIT_FILE})",
-    "audit_isolation": "on: --torchgraph-audit resets Dynamo before each test, so that what a test "
-    "compiles does not depend on the tests before it; off (the default): it resets nothing",
-    "report": f"{_REPORT}, relative to this file",
-    "json": f"{_JSON}, relative to this file",
-    "github": "auto (the default): an audit on GitHub Actions ends with annotations and a step "
-    "summary; off: it does not",
-    "devices": f"{_DEVICES}; one that is absent is skipped",
-    "artifacts": f"{_ARTIFACTS}, relative to this file",
-    "digits": "how many significant digits of float constants stored graphs have, 0 to 17: 0 for "
-    "none; not set: all",
-    "divergence": "seconds (default: 60) that a failed assert_matches_eager may take to find the "
-    "first op that differs; 0: it does not look for it",
-    "isolation": "on (the default): tests that use graphs begin with a fresh compiler, and its "
-    "settings are put back after them; off: they do not",
+    "audit_isolation": "on: --torchgraph-audit resets Dynamo before each test, so that the result "
+    "does not depend on the test order; off (default): no reset",
+    "report": f"{_REPORT}, relative to the ini file",
+    "json": f"{_JSON}, relative to the ini file",
+    "github": "auto (default): on GitHub Actions, an audit writes annotations and a step summary; "
+    "off: it writes neither",
+    "devices": f"{_DEVICES}; a missing device is skipped",
+    "artifacts": f"{_ARTIFACTS}, relative to the ini file",
+    "digits": "significant digits of float constants in stored graphs, from 0 (no values) to 17 "
+    "(default: all digits)",
+    "divergence": "time limit in seconds (default: 60) for a failed assert_matches_eager to search "
+    "for the first op that differs; 0: no search",
+    "isolation": "on (default): tests that use graphs start with a fresh compiler, and its "
+    "settings are restored after each test; off: no isolation",
 }
 """Help texts of the string ini values, by name without `torchgraph_`."""
 
@@ -100,15 +100,15 @@ def add_options(parser: pytest.Parser) -> None:
         parser.addini(f"torchgraph_{name}", text, default=DEFAULTS.get(name, ""))
     parser.addini(
         RELEASES,
-        "releases of torch with stored graphs of their own, as in 2.13 2.15: the first owns "
-        "NAME.tgraph, another one has NAME@torch-2.15.tgraph where its graph differs",
+        "torch releases with stored graphs of their own, as in 2.13 2.15: the first owns "
+        "NAME.tgraph, any other gets NAME@torch-2.15.tgraph only if its graph differs",
         type="args",
         default=[],
     )
     for name in INI:
         parser.addini(
             f"torchgraph_{name}",
-            f"{name} for every test, and what a marker torchgraph does not say itself",
+            f"{name} for every test, unless a torchgraph marker sets it",
             type="linelist",
             default=[],
         )

@@ -66,9 +66,9 @@ def inside(path: Path, root: Path) -> Path:
         raise OutsideRootError(f"{real} is outside the root directory {home}")
     below_root = real.relative_to(home)
     if any(_is_repository(part) for part in below_root.parts):
-        raise OutsideRootError(f"{below_root} belongs to version control")
+        raise OutsideRootError(f"{below_root} is inside a version control directory")
     if real.suffix != path.suffix:
-        raise OutsideRootError(f"it leads to {below_root}, which is no {path.suffix} file")
+        raise OutsideRootError(f"it is a link to {below_root}, which is not a {path.suffix} file")
     return real
 
 
@@ -103,7 +103,7 @@ def places(within: Any) -> list[Any]:
     """
     found = list(within) if _several(within) else [within]
     if not found or any(place in ("", None) for place in found):
-        raise ValueError(f"within={within!r} names no place")
+        raise ValueError(f"within={within!r} is empty: give a path or a package")
     return found
 
 
@@ -116,13 +116,13 @@ def patterns(allow: Any) -> list[re.Pattern[str]]:
     """
     texts = list(allow) if _several(allow) else [allow]
     if not all(isinstance(text, str) for text in texts):
-        raise TypeError(f"allow={allow!r} must be regular expressions")
+        raise TypeError(f"allow={allow!r} must be a regular expression, or several, as strings")
     found = []
     for text in texts:
         try:
             found.append(re.compile(text))
         except re.error as error:
-            raise ValueError(f"allow={text!r} is no regular expression: {error}") from None
+            raise ValueError(f"allow={text!r} is not a valid regular expression: {error}") from None
         if found[-1].search(""):
             raise ValueError(f"allow={text!r} matches everything, so nothing would be checked")
     return found
@@ -162,7 +162,7 @@ def roots(place: Any) -> list[str]:
     except (ImportError, ValueError):
         spec = None
     if spec is None:
-        raise ValueError(f"within={name!r} is neither a path that exists nor a package")
+        raise ValueError(f"within={name!r} is neither an existing path nor an importable package")
     if spec.submodule_search_locations:
         return list(spec.submodule_search_locations)
     return [spec.origin] if spec.origin else []

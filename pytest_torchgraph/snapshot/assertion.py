@@ -144,9 +144,7 @@ class GraphSnapshot(SnapshotAssertion):
         if detail is not None and detail not in DETAILS:
             raise ValueError(f"detail must be one of {', '.join(DETAILS)}, not {detail!r}")
         if name is not None and (not isinstance(name, str) or not name):
-            raise ValueError(
-                f"the name of a stored graph is a text that is not empty, not {name!r}"
-            )
+            raise ValueError(f"name must be a non-empty str, not {name!r}")
         # Return a copy, because a test may bind two snapshots before comparing the first. The
         # copies share the results: syrupy counts them together and only knows the original.
         bound = copy.copy(self)
@@ -311,7 +309,7 @@ class GraphSnapshot(SnapshotAssertion):
         with self._noting_refusal(os.path.abspath(files.own)):
             removed = remove_file(files.own, root=self._root)
         if removed:
-            equal = f"equal to that of torch {release}"
+            equal = f"equal to the stored graph of torch {release}"
             self._note("removed", os.path.abspath(files.own), equal)
         else:
             self._note("unchanged", os.path.abspath(file))
@@ -405,7 +403,7 @@ class GraphSnapshot(SnapshotAssertion):
                 program = read_stored(stored)
             except GraphFormatError as error:
                 place = f"{error.line}:{error.column}"
-                problem = f"the old file could not be read ({place}: {error.problem})"
+                problem = f"cannot read the stored graph ({place}: {error.problem})"
                 return Comparison(self._current, None, problem, **known)
             if program.header.detail != self._detail:
                 problem = f"detail {self._detail!r}, was {program.header.detail!r}"
@@ -426,7 +424,7 @@ class GraphSnapshot(SnapshotAssertion):
         if found is None:
             return None
         if lookup.key in self._settled:
-            again = "this very test stored another graph there: give each a name="
+            again = "this test already stored another graph there: pass graph_snapshot(name=...)"
             known["details"] = (again, *found.details)
         return replace(found, **known)
 
@@ -434,7 +432,7 @@ class GraphSnapshot(SnapshotAssertion):
         from .stale import under_old_name
 
         rank = settings.get(self.item.config).rank
-        process = f"this process is {rank} (RANK, WORLD_SIZE): each has a file of its own"
+        process = f"this process is {rank} (RANK, WORLD_SIZE), with its own file"
         found = under_old_name(self.item, files, self._current, self._detail)
         return (process, *found) if rank else found
 

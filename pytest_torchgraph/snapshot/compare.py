@@ -36,8 +36,8 @@ DETAILS: tuple[Detail, ...] = get_args(Detail)
 """Levels of detail, from the coarsest to the finest."""
 
 WITHOUT_EAGER = (
-    "stored without eager graphs: by a release that did not record them, or when nothing ran "
-    "eagerly"
+    "no eager graphs in the stored file: stored before eager ops were recorded, or when nothing "
+    "ran eagerly"
 )
 """Problem of a version 1 file if the capture has eager graphs."""
 MOST_EAGER = 6
@@ -54,8 +54,8 @@ _HEADER = re.compile(
 """Header of a document: version, origin (via, torch release), detail, digits, and the mesh of
 ranks."""
 ONLY_FLOATS = (
-    "float constants are all that differs: if random numbers decide them, set a seed before the "
-    "model is made (torch.manual_seed(0)), or compare fewer digits: graph_snapshot(digits=3)"
+    "only float constants differ: if they are random, set a seed before the model is created "
+    "(torch.manual_seed(0)), or compare fewer digits: graph_snapshot(digits=3)"
 )
 
 
@@ -219,15 +219,15 @@ def compare(stored: Program, now: Program, detail: Detail) -> Comparison | None:
         the failed comparison; `None` for a match.
     """
     if bool(stored.sections) != bool(now.sections):
-        problem = "the graphs of one capture and those of ranks are not compared"
+        problem = "cannot compare a single capture with ranks"
         return Comparison(now, stored, problem, _kinds(stored, now))
     if DETAILS.index(stored.header.detail) < DETAILS.index(detail):
         own = stored.header.detail
         return Comparison(
             now,
             stored,
-            f"the stored file has detail {own!r}, which is too little to compare at {detail!r}",
-            (f"compare with graph_snapshot(detail={own!r}), or store it again",),
+            f"the stored file has only detail {own!r}, the comparison needs {detail!r}",
+            (f"compare with graph_snapshot(detail={own!r}), or store the graph again",),
         )
     if now.sections:
         return _compare_ranks(stored, now, detail)
@@ -239,7 +239,7 @@ def _kinds(stored: Program, now: Program) -> tuple[str, str]:
     old, new = (
         f"{format_ranks(each.ranks)} of {format_mesh(each.mesh)}"
         if each.sections
-        else "one capture"
+        else "single capture"
         for each in (stored, now)
     )
     return f"stored:  {old}", f"now:     {new}"
@@ -251,10 +251,10 @@ def _compare_ranks(stored: Program, now: Program, detail: Detail) -> Comparison 
     If one of eight equal ranks changes, that rank is a part of its own.
     """
     if [*stored.mesh.items()] != [*now.mesh.items()]:
-        problem = "the mesh is not that of the stored ranks"
+        problem = "the captured mesh differs from the stored mesh"
         return Comparison(now, stored, problem, _kinds(stored, now))
     if stored.ranks != now.ranks:
-        problem = "the captured ranks are not those that are stored"
+        problem = "captured ranks differ from the stored ranks"
         return Comparison(now, stored, problem, _kinds(stored, now))
     parts = tuple(
         Comparison(own, before, *found, ranks=ranks)
@@ -266,8 +266,8 @@ def _compare_ranks(stored: Program, now: Program, detail: Detail) -> Comparison 
     differ = [rank for part in parts for rank in part.ranks]
     verb = "differs" if len(differ) == 1 else "differ"
     same = sorted({*stored.ranks} - {*differ})
-    rest = f", {format_ranks(same)} as stored" if same else ""
-    problem = f"{format_ranks(differ)} {verb} from what is stored{rest}"
+    rest = f" ({format_ranks(same)} equal)" if same else ""
+    problem = f"{format_ranks(differ)} {verb} from the stored graphs{rest}"
     return Comparison(now, stored, problem, parts=parts)
 
 
@@ -296,7 +296,7 @@ def _compare(stored: Program, now: Program, detail: Detail) -> tuple[str, tuple[
     before, after = stored.canonical().graphs, now.graphs
     if _titles(before) != _titles(after):
         return (
-            "the captured graphs are not those that are stored",
+            "captured graphs differ from the stored graphs",
             (f"stored:  {_listing(before)}", f"now:     {_listing(after)}"),
         )
     # `Graph.__eq__` compares the dataflow; `strict` adds strides and devices.
@@ -305,7 +305,7 @@ def _compare(stored: Program, now: Program, detail: Detail) -> tuple[str, tuple[
     if detail == "full" and any(
         strict(old) != strict(new) for old, new in zip(before, after, strict=True)
     ):
-        return "strides or devices differ, the dataflow is the same", _full_lines(before, after)
+        return "only strides or devices differ", _full_lines(before, after)
     return _compare_runs(stored, now)
 
 
@@ -345,7 +345,7 @@ def _compare_runs(stored: Program, now: Program) -> tuple[str, tuple[str, ...]] 
     if len(lines) < 2:
         return (lines[0], ()) if lines else None
     noun = "eager graphs" if all(graph.eager for graph in differ) else "graphs"
-    return f"{len(lines)} {noun} ran another number of times", tuple(lines)
+    return f"{len(lines)} {noun} changed their run count", tuple(lines)
 
 
 def _titles(graphs: tuple[Graph, ...]) -> list[tuple[str, str, bool]]:
@@ -365,7 +365,7 @@ def _compare_counts(stored: Program, now: Program) -> tuple[str, tuple[str, ...]
     names, new_names = [name for name, _ in before], [name for name, _ in after]
     if names != new_names:
         return (
-            "the captured graphs are not those that are stored",
+            "captured graphs differ from the stored graphs",
             (f"stored:  {', '.join(names)}", f"now:     {', '.join(new_names)}"),
         )
     lines = count_lines(before, after)

@@ -236,7 +236,7 @@ class ReleaseFiles:
             return ""
         listed = self.running in self.releases.listed
         why = "has no file of its own" if listed else "is not in torchgraph_releases"
-        running = f"torch {self.running}" if self.running else "the torch at hand"
+        running = f"torch {self.running}" if self.running else "the installed torch"
         return f"compared with the graph of torch {release}: {running} {why}"
 
     def why_not_written(self) -> str:

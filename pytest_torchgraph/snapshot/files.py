@@ -101,12 +101,12 @@ def write_text(path: Path, text: str, *, root: Path | None = None) -> None:
         with _written_beside(target, text) as temporary:
             # A link may have been created since `_real`; check before moving the file into place.
             if _real(path, root) != target:
-                raise OSError(errno.EBUSY, "a link on its way changed meanwhile")
+                raise OSError(errno.EBUSY, "a symbolic link in the path changed during the write")
             os.replace(temporary, target)
     except OutsideRootError as error:
-        raise OutsideRootError(error.reason, f"cannot store the graph in {path}") from None
+        raise OutsideRootError(error.reason, f"cannot write {path}") from None
     except OSError as error:
-        raise TorchGraphError(f"cannot store the graph in {path}: {_reason(error)}") from None
+        raise TorchGraphError(f"cannot write {path}: {_reason(error)}") from None
 
 
 def remove_file(path: Path, *, root: Path) -> bool:
@@ -186,9 +186,9 @@ def refuse_hypothesis(item: pytest.Item) -> None:
     __tracebackhide__ = True
     if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
         raise TorchGraphError(
-            "hypothesis calls this test for many examples, and graphs without a name would be "
-            "numbered by the order of these: write graph_snapshot(name=...), with the same name "
-            "where all examples have the same graph"
+            "comparison without a name in a hypothesis test: the graphs would be numbered in the "
+            "order of the examples. Write graph_snapshot(name=...), with one name for all examples "
+            "that have equal graphs"
         )
 
 
@@ -208,9 +208,9 @@ def refuse_again(places: set[Place], item: pytest.Item, frame: FrameType) -> Non
     if place in places:
         file = settings.shown(item.config, Path(frame.f_code.co_filename))
         raise TorchGraphError(
-            f"{file}:{frame.f_lineno} compares a graph without a name for the "
-            "second time in this test, in a loop as it seems: the graphs would be numbered by its "
-            "rounds. Write graph_snapshot(name=...), with a name for each of them"
+            f"{file}:{frame.f_lineno}: second comparison without a name, probably in a loop: the "
+            "graphs would be numbered by iteration. Write graph_snapshot(name=...), with a "
+            "different name in every iteration"
         )
     places.add(place)
 

@@ -67,7 +67,7 @@ def assert_graph_text(capture_or_graph: object, text: str, detail: Detail = "dat
         raise TypeError(f"the text must be a str, not {type(text).__name__}")
     if are_ranks(capture_or_graph):
         raise TypeError(
-            "assert_graph_text compares one capture: pass ranks[0], or one of its graphs"
+            "assert_graph_text cannot compare ranks: pass ranks[0], or one of its graphs"
         )
     now = _with_via(program_of(capture_or_graph))
     updates = UPDATES[-1] if UPDATES else None
@@ -104,7 +104,7 @@ def _compare(text: str, now: Program, detail: Detail) -> Comparison | None:
         stored = parse_text(f"{head}\n\n{body}\n")
     except GraphFormatError as error:
         line, column = _position(text, lines, error, head.count("\n") + 2)
-        problem = f"{error.problem}: write the text anew with {UPDATE}"
+        problem = f"{error.problem}: rewrite the text with {UPDATE}"
         raise GraphFormatError(problem, line, column) from None
     return compare(stored, now, detail)
 
@@ -157,9 +157,9 @@ def _lines(now: Program, detail: Detail) -> list[str]:
 
 def _message(different: Comparison) -> str:
     lines = [f"graphs differ from the text: {_headline(different)}", *different.details]
-    told = str(different.diff).splitlines() if different.diff else []
-    more = [f"... and {len(told) - MAX_LINES} more lines"] * (len(told) > MAX_LINES)
-    return "\n".join([*lines, *told[:MAX_LINES], *more, f"accept:  {_accept()}"])
+    found = str(different.diff).splitlines() if different.diff else []
+    more = [f"... and {len(found) - MAX_LINES} more lines"] * (len(found) > MAX_LINES)
+    return "\n".join([*lines, *found[:MAX_LINES], *more, f"accept:  {_accept()}"])
 
 
 def _headline(different: Comparison) -> str:
@@ -201,16 +201,16 @@ def _note(
         call = call_in(source, frame, assert_graph_text.__name__)
         literal = literal_of(call, 1, "text")
         if literal.value != text:
-            raise TorchGraphError("the file changed since it was imported: run again")
+            raise TorchGraphError("the file changed after it was imported: run the test again")
         edit = edit_of(source, call, literal, lines or ())
     except (OSError, UnicodeDecodeError) as error:
-        refused = f"the source cannot be read as UTF-8: {error}"
+        refused = f"cannot read the source as UTF-8: {error}"
     except TorchGraphError as error:
         refused = str(error)
     if refused:
         if lines is None:
             return
-        raise TorchGraphError(f"{place}: the text cannot be updated: {refused}")
+        raise TorchGraphError(f"{place}: cannot update the text: {refused}")
     updates.append(
         {
             "path": str(file),
@@ -240,11 +240,11 @@ def joined(noted: list[dict[str, Any]]) -> Iterator[tuple[Path, list[dict[str, A
         for (line, _), every in sorted(changing.items()):
             if any(note["lines"] != every[0]["lines"] for note in every):
                 refused = (
-                    f"the call in line {line} got two different graphs: give each its own call, "
+                    f"the call on line {line} got two different graphs: give each its own call, "
                     "or compare with graph_snapshot"
                 )
         if len({note["digest"] for every in calls.values() for note in every}) > 1:
-            refused = "the file changed while the tests ran: run again"
+            refused = "the file changed while the tests ran: run the tests again"
         yield Path(path), [every[0] for _, every in sorted(changing.items())], refused
 
 
@@ -289,7 +289,7 @@ class TextUpdates:
             else:
                 where = ", ".join(str(note["line"]) for note in notes)
                 lines = "line" if len(notes) == 1 else "lines"
-                what = f"{counted(len(notes), 'text')} in {lines} {where}"
+                what = f"{counted(len(notes), 'text')} on {lines} {where}"
             run.stored.append((how, str(path), what))
 
     def _written(self, path: Path, notes: list[dict[str, Any]]) -> str:
@@ -297,7 +297,7 @@ class TextUpdates:
         try:
             data = read_bytes(path)
             if any(note["digest"] != hashlib.sha256(data).hexdigest() for note in notes):
-                return "the file changed while the tests ran: run again"
+                return "the file changed while the tests ran: run the tests again"
             text = applied(data.decode(), (Edit(*note["edit"]) for note in notes))
             # Compile first: writing invalid Python would destroy the user's file.
             compile(text.removeprefix("\ufeff"), str(path), "exec", dont_inherit=True)

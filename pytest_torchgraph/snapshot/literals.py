@@ -45,7 +45,7 @@ class SourceFile:
         try:
             self.tree = ast.parse(text.removeprefix("\ufeff"))
         except (SyntaxError, ValueError) as error:
-            raise TorchGraphError(f"its source cannot be parsed: {error}") from None
+            raise TorchGraphError(f"cannot parse the source: {error}") from None
 
     def offset(self, line: int, column: int) -> int:
         """Return the index in `text` of a position from `ast`."""
@@ -96,8 +96,8 @@ def call_in(source: SourceFile, frame: FrameType, name: str) -> ast.Call:
             and call.lineno <= frame.f_lineno <= (call.end_lineno or 0)
         ]
     if len(here) != 1:
-        several = "several calls stand in this line" if here else "the call is not in the file"
-        raise TorchGraphError(f"{several}: write the call in lines of its own, and run again")
+        several = "several calls on this line" if here else "call not found in the file"
+        raise TorchGraphError(f"{several}: put the call on its own line, and run the test again")
     return here[0]
 
 
@@ -115,7 +115,7 @@ def literal_of(call: ast.Call, position: int, keyword: str) -> ast.Constant:
         argument = None if any(isinstance(arg, ast.Starred) for arg in plain) else plain[position]
     if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
         return argument
-    shown = "an f-string" if isinstance(argument, ast.JoinedStr) else "no literal"
+    shown = "an f-string" if isinstance(argument, ast.JoinedStr) else "not a literal"
     raise TorchGraphError(f'the text is {shown}: write """...""" in the call itself')
 
 
@@ -134,7 +134,7 @@ def edit_of(
     old = source.text[start:end]
     opening = _OPENING.match(old)
     if opening is None or len(_strings(old)) != 1:
-        raise TorchGraphError("the text is in several literals: write it as one")
+        raise TorchGraphError("the text consists of several literals: write a single one")
     prefix, quotes = opening[1], opening[2]
     triple = quotes * 3 if len(quotes) == 1 else quotes
     # Python also accepts a lone "\r" as a line end.
@@ -177,7 +177,7 @@ def applied(text: str, edits: Iterable[Edit]) -> str:
     before = len(text)
     for edit in sorted(edits, key=lambda edit: edit.start, reverse=True):
         if edit.end > before:
-            raise TorchGraphError("two calls to update stand inside each other")
+            raise TorchGraphError("two calls to update overlap: write them as separate statements")
         text = text[: edit.start] + edit.text + text[edit.end :]
         before = edit.start
     return text
@@ -203,7 +203,7 @@ def _literal(
     body = newline.join(inner + line for line in lines)
     if "r" in prefix.lower():
         if quotes in body:
-            raise TorchGraphError(f"a raw literal cannot hold {quotes}: remove the prefix 'r'")
+            raise TorchGraphError(f"a raw string cannot contain {quotes}: remove the prefix 'r'")
     else:
         body = body.replace("\\", "\\\\").replace(quotes, f"\\{quotes[0]}" * 3)
     return f"{prefix}{quotes}{newline}{body}{newline}{closing}{quotes}"

@@ -32,10 +32,10 @@ UNREAD = ("headline", "details", "accept", "difference")
 """Keys for human readers only: a review computes its description from the texts."""
 
 SEVERAL = (
-    "this test compares several graphs with this file, and an update stores one of them: give "
-    "each comparison a name="
+    "several comparisons of this test use this file: give every comparison its own "
+    "graph_snapshot(name=...)"
 )
-OUTSIDE = "the stored file is outside of pytest's root directory"
+OUTSIDE = "the stored file is outside pytest's root directory"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +111,8 @@ class SavedUpdate:
             version = data.pop("torchgraph_update")
             if version not in (1, VERSION):
                 raise TorchGraphError(
-                    f"{path} is of version {version}, and this release reads 1 to {VERSION}: use "
-                    "the release of pytest-torchgraph that the run had"
+                    f"{path} has version {version}, and this release reads 1 to {VERSION}: use "
+                    "the release of pytest-torchgraph that wrote it"
                 )
             saved = cls(**{key: value for key, value in data.items() if key not in UNREAD})
             saved._check()
@@ -120,12 +120,12 @@ class SavedUpdate:
             raise TorchGraphError(f"cannot read {path}: {error.strerror or error}") from None
         except GraphFormatError as error:
             where = f"line {error.line} of its text"
-            raise TorchGraphError(
-                f"{path}: {where} is not one of graphs: {error.problem}"
-            ) from None
+            raise TorchGraphError(f"{path}: {where} is not a graph: {error.problem}") from None
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             reason = f"{type(error).__name__}: {error}"
-            raise TorchGraphError(f"{path} is not a whole file of a run: {reason}") from None
+            raise TorchGraphError(
+                f"{path} is incomplete, or was not written by a run: {reason}"
+            ) from None
         return saved
 
     def _check(self) -> None:
@@ -136,9 +136,9 @@ class SavedUpdate:
         """
         texts = (self.test, self.target, self.refused)
         if not all(isinstance(text, str) for text in texts):
-            raise ValueError("a text is missing")
+            raise ValueError("a text field is missing")
         if any("\0" in text for text in (*texts, *self.digests)):
-            raise ValueError("a text has a null character")
+            raise ValueError("a text field has a null character")
         for text in (*texts, *self.digests):
             text.encode()  # json.loads accepts a lone surrogate, which no file name can contain
         if not all(isinstance(text, str | None) for text in (self.text, self.stored)):
@@ -153,14 +153,16 @@ class SavedUpdate:
         if self.refused:
             return
         if self.target not in self.digests:
-            raise ValueError(f"nothing is known of {self.target!r}")
+            raise ValueError(f"target {self.target!r} has no digest")
         for name in (self.target, *self.digests):
             if not _is_stored_graph(name):
-                raise ValueError(f"{name!r} is no path of a stored graph below the root directory")
+                raise ValueError(
+                    f"{name!r} is not the path of a stored graph below the root directory"
+                )
         if self.text is not None:
             read_stored(self.text)
         elif self.successor is None:
-            raise ValueError("it removes a stored graph, and no other one takes its place")
+            raise ValueError("it removes a stored graph without a replacement")
 
     @property
     def compared(self) -> str | None:

@@ -68,7 +68,7 @@ class RunRecord:
         if report.failed:
             self.left_out(f"{report.nodeid} failed")
         elif report.skipped:
-            what = "did not pass, as expected" if hasattr(report, "wasxfail") else "was skipped"
+            what = "failed as expected" if hasattr(report, "wasxfail") else "was skipped"
             self.unjudged.setdefault(report.nodeid, what)
         elif report.passed and report.when == "call":
             self.passed.add(report.nodeid)
@@ -79,7 +79,7 @@ class RunRecord:
             self.left_out(f"{report.nodeid} could not be collected")
         elif report.skipped:
             file = file_of(report.nodeid)
-            self.kept.setdefault(file, f"{file} was skipped when it was imported")
+            self.kept.setdefault(file, f"{file} was skipped at import")
 
     def pytest_itemcollected(self, item: pytest.Item) -> None:
         """Record a collected test, which other plugins may still remove."""
@@ -96,7 +96,7 @@ class RunRecord:
         self.expected.update(item.nodeid for item in session.items)
         for item in self._collected:
             if id(item) not in staying and item.nodeid not in self.expected:
-                self.left_out(f"{item.nodeid} was left out")
+                self.left_out(f"{item.nodeid} was removed by a plugin")
         self._collected.clear()
 
     @pytest.hookimpl(optionalhook=True)
@@ -113,7 +113,7 @@ class RunRecord:
         """Record the problem of a pytest-xdist worker, or its loss."""
         output = getattr(node, "workeroutput", None)
         if output is None:
-            self.left_out("a worker of pytest-xdist was lost")
+            self.left_out("a pytest-xdist worker crashed")
         elif output.get(_LEFT_OUT):
             self.left_out(output[_LEFT_OUT])
 

@@ -177,7 +177,7 @@ def _reason(run: RunRecord, exitstatus: int) -> str:
     if config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
         for argument in config.args:
             if "::" in argument or (config.invocation_params.dir / argument).is_file():
-                return f"only {argument} was run"
+                return f"only {argument} ran"
     if run.problem:
         return run.problem
     if exitstatus != pytest.ExitCode.OK:

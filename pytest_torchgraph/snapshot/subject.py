@@ -41,9 +41,7 @@ def program_of(value: object) -> Program:
 def _of_ranks(value: ManyRanks) -> Program:
     __tracebackhide__ = True
     if not len(value):
-        raise AssertionError(
-            "these ranks hold no capture, so that there is nothing to compare: choose at least one"
-        )
+        raise AssertionError("nothing to compare: no rank was captured, choose at least one")
     captures = dict(sorted(zip(value.ranks, value, strict=True)))
     sections = [((rank,), _of_capture(made)) for rank, made in captures.items()]
     return Program.of_ranks(dict(value.mesh), sections)
@@ -71,8 +69,7 @@ def _of_capture(value: object) -> Program:
         need_graphs(value)  # type: ignore[arg-type]
     if not graphs:
         raise AssertionError(
-            "the capture holds no graph, so that there is nothing to compare: nothing was compiled "
-            "while it watched"
+            "nothing to compare: the capture has no graph, nothing was compiled in the watch"
         )
     header = getattr(value, "header", None) or Header(torch=_running_torch())
     return Program(header, canonical(graphs))
@@ -113,10 +110,10 @@ LOWEST = (5, 3)
 
 INSTALL = (
     "pip install 'pytest-torchgraph[snapshot]'\n"
-    f"beside a torch that must stay: pip install 'syrupy>={'.'.join(map(str, LOWEST))}'"
+    f"or, to keep the installed torch: pip install 'syrupy>={'.'.join(map(str, LOWEST))}'"
 )
 SWITCHED_OFF = (
-    "graph_snapshot stores graphs with the plugin syrupy, which is switched off in this run: "
+    "graph_snapshot requires the plugin syrupy, which is disabled in this run: "
     "remove '-p no:syrupy', or deselect the tests that use graph_snapshot"
 )
 
@@ -124,7 +121,7 @@ SWITCHED_OFF = (
 def why_not_stored(config: pytest.Config) -> str:
     """Return why this run cannot store or compare graphs, and the remedy; "" if it can."""
     lowest = ".".join(map(str, LOWEST))
-    needs = f"graph_snapshot stores graphs with the plugin syrupy {lowest} or newer"
+    needs = f"graph_snapshot requires the plugin syrupy {lowest} or newer"
     if not config.pluginmanager.hasplugin(PLUGIN):
         if util.find_spec(PLUGIN) is None:
             return f"{needs}, which is not installed: {INSTALL}"
@@ -132,5 +129,5 @@ def why_not_stored(config: pytest.Config) -> str:
     version = metadata.version(PLUGIN)
     found = re.match(r"(?a)(\d+)\.(\d+)", version)
     if found and (int(found[1]), int(found[2])) < LOWEST:
-        return f"{needs}, this is {version}: {INSTALL}"
+        return f"{needs}, found {version}: {INSTALL}"
     return ""

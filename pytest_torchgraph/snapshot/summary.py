@@ -63,7 +63,7 @@ def summarize(reporter: pytest.TerminalReporter, run: RunRecord, stale: Stale) -
 def _stored(config: pytest.Config, run: RunRecord) -> Iterator[str]:
     """Yield a line for each file that an update wrote or kept, or that nothing was stored."""
     if settings.get(config).update and not run.comparing and not config.option.collectonly:
-        yield "nothing stored: no test that ran compared graphs"
+        yield "nothing stored: no test compared graphs"
     written = sorted({(path, how, what) for how, path, what in run.stored if what})
     numbers = Counter(how for path, how, _ in written if how in BY_CAUSE or path in run.replaced)
     many = {how: n for how, n in numbers.items() if n > MOST and config.option.verbose <= 0}
@@ -107,15 +107,13 @@ def _pruned(config: pytest.Config, run: RunRecord, stale: Stale) -> Iterator[str
         yield "nothing to remove"
     if stale.elsewhere:
         yield (
-            f"kept {_first(config, stale.elsewhere)}: no test compares "
-            f"{'it' if len(stale.elsewhere) == 1 else 'them'} here, and none ran on "
-            f"{', '.join(stale.devices)}"
+            f"kept {_first(config, stale.elsewhere)}: not compared in this run, which ran no "
+            f"test on {', '.join(stale.devices)}"
         )
     if stale.others:
         yield (
-            f"kept {_first(config, stale.others)}: no test compares "
-            f"{'it' if len(stale.others) == 1 else 'them'} here, and this run is not of torch "
-            f"{', '.join(stale.releases)}"
+            f"kept {_first(config, stale.others)}: not compared in this run, which does not use "
+            f"torch {', '.join(stale.releases)}"
         )
     for reason, paths in stale.skipped.items():
         yield f"kept {_first(config, paths)}: {reason}"
@@ -154,7 +152,7 @@ def describe(failed: Comparison, detail: Detail = "dataflow") -> str:
         findings = failed.diff.findings
     # The file is written even if comparing the graphs raises: report the error instead.
     except Exception as error:
-        return f"what differs could not be found out: {brief(error)}"
+        return f"cannot describe the difference: {brief(error)}"
     if not findings:
         said = [line for part in failed.parts for line in (part.problem, *part.details)]
         lines = [*dict.fromkeys((*failed.details, *said))]
@@ -209,17 +207,17 @@ def extended(stored: str, text: str) -> str:
         return ""
     lines = text.split("\n")
     facts = {
-        "what the target returned": any(line.startswith("  output ") for line in lines),
-        "how often graphs ran": any(
+        "return values": any(line.startswith("  output ") for line in lines),
+        "run counts": any(
             line.endswith(" {") and f" {TIMES} " in line and not line.startswith(("eager_", " "))
             for line in lines
         ),
-        "the values of constants": any(map(_CONSTANT.match, lines)),
-        "the options of modules": any(map(_OPTIONS.search, lines)),
-        "whose the graphs are": any(line.endswith(f" {GIVEN} {{") for line in lines),
+        "values of constants": any(map(_CONSTANT.match, lines)),
+        "module options": any(map(_OPTIONS.search, lines)),
+        "origin of the graphs": any(line.endswith(f" {GIVEN} {{") for line in lines),
     }
     said = [fact for fact, is_said in facts.items() if is_said]
-    return f"says now: {', '.join(said)}" if said else ""
+    return f"now includes: {', '.join(said)}" if said else ""
 
 
 def _apart(pair: tuple[str, str]) -> tuple[str, str]:
@@ -241,9 +239,9 @@ def beside(release: str, files: ReleaseFiles, change: str) -> str:
         change: the difference of the graph from that file; "" if there is none.
     """
     if change:
-        return f"beside torch {release}, {change}"
-    waiting = f"; torch {files.next[0]} has none yet" if files.next else ""
-    return f"equal to that of torch {release}{waiting}"
+        return f"compared with torch {release}: {change}"
+    waiting = f"; torch {files.next[0]} has no stored graph yet" if files.next else ""
+    return f"equal to the stored graph of torch {release}{waiting}"
 
 
 def _contents(program: Program, detail: Detail) -> str:

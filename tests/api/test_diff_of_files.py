@@ -314,7 +314,7 @@ def test_nodes_that_differ_are_known_of_all_files(tmp_path: Path) -> None:
         {name: text("sin", "cos") for name in names},
     )
     assert [node.op for node in found.added] == ["aten.cos.default"] * 2
-    with pytest.raises(TorchGraphError, match="have no common picture"):
+    with pytest.raises(TorchGraphError, match="draw the difference of two files"):
         render(found, tmp_path / "x.dot")
 
 

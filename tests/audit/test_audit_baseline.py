@@ -135,9 +135,9 @@ WRITTEN = '{"torchgraph-audit": 2, "torch": {"2.13": {"functions": {}, "tests": 
         ('{"torchgraph-audit": 3}', "version 3"),
         ('{"torchgraph-audit": 1, "torch": {}}', "record it again: pytest --torchgraph-audit=rec"),
         ('{"torchgraph-audit": 2}', "KeyError"),
-        (WRITTEN % '{"graphs": "x"}', "record it anew"),
+        (WRITTEN % '{"graphs": "x"}', "record it again"),
         (WRITTEN % '{"grahps": 1}', "unknown: grahps"),
-        ('{"torchgraph-audit": 2,\n<<<<<<< ours\n', ":2: a merge conflict"),
+        ('{"torchgraph-audit": 2,\n<<<<<<< ours\n', ":2: merge conflict"),
     ],
 )
 def test_what_is_no_baseline_is_refused(tmp_path: Path, text: str, message: str) -> None:

@@ -36,7 +36,7 @@ def test_new_bypass_is_one_cause_with_its_tests_and_fails_the_check(
     checked = pytester.runpytest("--torchgraph-audit=check", "-v")
     assert checked.ret == 1
     checked.stdout.fnmatch_lines(
-        ["*2 tests*compiled anew in every process: test_it.py:8 in step*opaque*"]
+        ["*2 tests*cache bypass, compiled in every process: test_it.py:8 in step*opaque*"]
     )
     assert pytester.runpytest("--torchgraph-audit=record").ret == 0
     assert pytester.runpytest("--torchgraph-audit=check").ret == 0

@@ -65,7 +65,7 @@ def test_a_change_for_the_worse_fails_the_run_and_no_test(
         [
             f"worse than {FILE}:",
             "   1 test  graph break at test_net.py:5 in net: print(1)*",
-            "this fails the run; where it is intended, pytest --torchgraph-audit=record accepts it",
+            "this fails the run; if it is intended, pytest --torchgraph-audit=record accepts it",
         ]
     )
     suite(*PASSING, "--torchgraph-audit=record")
@@ -102,7 +102,7 @@ def test_a_test_that_fails_keeps_its_line_and_the_status(
     assert result.ret == 1
     assert (pytester.path / FILE).read_bytes() == before
     result = suite("-x", "--torchgraph-audit=check")
-    result.stdout.fnmatch_lines([f"{FILE}: not checked: the run did not come to its end"])
+    result.stdout.fnmatch_lines([f"{FILE}: not checked: the run stopped early"])
 
 
 NOTHING = f"nothing was compared with {FILE}: none of its 1 test ran and passed here"
@@ -134,7 +134,7 @@ def test_another_release_of_torch_is_a_usage_error(pytester: pytest.Pytester, su
     path.write_text(json.dumps(document))
     result = suite("--torchgraph-audit=check")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*has nothing about torch *, only about 1.2; *"])
+    result.stderr.fnmatch_lines(["*has no entries for torch *, only for 1.2; *"])
 
 
 @pytest.mark.parametrize("mode", ["check", "record"])
@@ -154,7 +154,7 @@ def test_without_a_baseline_check_is_a_usage_error(pytester: pytest.Pytester, ru
     pytester.makeini("[pytest]\ntorchgraph_audit_file = ci/audit.json")
     result = run("--torchgraph-audit=check")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*audit.json: there is no baseline; pytest *=record makes one*"])
+    result.stderr.fnmatch_lines(["*audit.json: no baseline; pytest *=record creates one*"])
     assert run("--torchgraph-audit=record").ret == 0
     assert (pytester.path / "ci" / "audit.json").is_file()
 
@@ -167,7 +167,7 @@ def test_a_run_that_is_left_is_not_judged_whatever_its_status(
     )
     result = suite(*PASSING, "--torchgraph-audit=check")
     assert result.ret == 0
-    result.stdout.fnmatch_lines([f"{FILE}: not checked: the run did not come to its end"])
+    result.stdout.fnmatch_lines([f"{FILE}: not checked: the run stopped early"])
 
 
 def test_collecting_alone_is_no_audit(pytester: pytest.Pytester, suite: Run) -> None:

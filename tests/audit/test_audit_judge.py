@@ -29,10 +29,10 @@ def compare(before: TestFacts | None, after: TestFacts | None, *others: TestFact
     ("after", "text"),
     [
         (replace(GOOD, causes=(BREAK,)), "graph break at net.py:7 in forward: if x.sum() > 0:"),
-        (replace(GOOD, causes=(RECOMPILE,)), "compiled again: net.py:3 in forward"),
+        (replace(GOOD, causes=(RECOMPILE,)), "recompiled: net.py:3 in forward"),
         (replace(GOOD, ops=4), "fewer ops compiled: 8 -> 4"),
         (replace(GOOD, backwards=0), "fewer backward graphs ran: 1 -> 0"),
-        (replace(GOOD, backends=("eager",)), "another backend: inductor -> eager"),
+        (replace(GOOD, backends=("eager",)), "backend changed: inductor -> eager"),
         (EMPTY, "compile nothing: Dynamo found no tensor operation"),
         (replace(EMPTY, causes=()), "compiles nothing"),
         (None, "no longer uses torch.compile"),
@@ -183,7 +183,7 @@ def test_a_renamed_test_is_said_to_be_one() -> None:
     assert verdict.renamed == [("t.py::test_old", "t.py::test_new")]
     lines = list(verdict_lines(verdict, "audit.json"))
     assert lines[-1] == (
-        "renamed, it seems, since both compile the same: t.py::test_old -> t.py::test_new"
+        "probably renamed, both compile the same code: t.py::test_old -> t.py::test_new"
     )
 
 

@@ -87,7 +87,7 @@ def test_a_renamed_test_is_said_to_be_one_and_recorded_as_one(
 ) -> None:
     before = recorded(pytester, suite)
     (pytester.path / "test_own.py").write_text(RENAMED)
-    words = "renamed, it seems, since both compile the same: test_own.py::test_trained -> *"
+    words = "probably renamed, both compile the same code: test_own.py::test_trained -> *"
     filtered = suite("--torchgraph-audit=check", "-k", "learned or traced")
     assert filtered.ret == 0
     filtered.stdout.no_fnmatch_line(words)
@@ -169,7 +169,7 @@ def test_two_branches_that_each_add_a_test(
     if alone:
         assert done
     elif not done:  # whoever keeps both sides has it right
-        with pytest.raises(BaselineError, match="a merge conflict; resolve it"):
+        with pytest.raises(BaselineError, match="merge conflict; resolve it"):
             read(repository.path)
         marks = ("<<<<<<< ", "=======", ">>>>>>> ")
         lines = repository.path.read_text().splitlines(keepends=True)
@@ -187,5 +187,5 @@ def test_with_a_union_merge_there_is_no_conflict(tmp_path: Path) -> None:
 def test_a_test_that_a_merge_left_twice_is_an_error(tmp_path: Path) -> None:
     repository = Repository(tmp_path, f"{FILE} merge=union\n")
     assert repository.merged(section(*TESTS, graphs=2), section(*TESTS, graphs=3))
-    with pytest.raises(BaselineError, match="test_one is there twice"):
+    with pytest.raises(BaselineError, match="test_one occurs twice"):
         read(repository.path)

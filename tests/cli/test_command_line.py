@@ -87,7 +87,7 @@ def test_show_gives_what_modules_and_nodes_cost(
     nodes = run("show", "mm.tgraph", "--table", "--cost", code=0, capsys=capsys)
     assert "aten.mm.default       64" in nodes
     told = run("show", "mm.tgraph", "--ops", "--cost", code=2, capsys=capsys)
-    assert "--cost is of modules, or with --table of nodes" in told
+    assert "--cost accepts only --table: leave out --ops" in told
 
 
 def test_show_gives_what_is_sent_between_ranks(
@@ -110,7 +110,7 @@ def test_show_gives_what_is_sent_between_ranks(
     none = run("show", "old.tgraph", "--collectives", code=0, capsys=capsys)
     assert none == "no collectives\n"
     told = run("show", "reduce.tgraph", "--collectives", "--cost", code=2, capsys=capsys)
-    assert "--cost is of modules" in told
+    assert "--cost accepts only --table" in told
     Path("hidden.tgraph").write_text(
         OLD.replace("via aot", "via dynamo").replace("aten.relu.default", "Tensor.redistribute")
     )
@@ -120,7 +120,7 @@ def test_show_gives_what_is_sent_between_ranks(
         "torchgraph 1\nvia aot, torch 2.13.0, detail ops\n\nforward {\n  1 aten.relu.default\n}\n"
     )
     told = run("show", "counts.tgraph", "--collectives", code=2, capsys=capsys)
-    assert "holds counts of ops alone" in told
+    assert "stores only op counts" in told
 
 
 def test_show_puts_values_in_place_of_symbols(
@@ -129,7 +129,10 @@ def test_show_puts_values_in_place_of_symbols(
     Path("dynamic.tgraph").write_text(OLD.replace("f32[2, 4]", "f32[s0, `2*s1`]"))
     shown = run("show", "dynamic.tgraph", "--size=s0=2", "--size=s1=2", code=0, capsys=capsys)
     assert shown == OLD
-    for size, words in (("s9=1", "there is no symbol 's9'"), ("s0", "is no size: write it as s0=")):
+    for size, words in (
+        ("s9=1", "there is no symbol 's9'"),
+        ("s0", "expected SYMBOL=N, such as --size=s0="),
+    ):
         assert words in run("show", "dynamic.tgraph", "--size", size, code=2, capsys=capsys)
 
 
@@ -144,7 +147,7 @@ def test_a_cost_that_is_not_known_and_torch_that_is_missing_are_trouble(
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.delitem(sys.modules, "pytest_torchgraph.ops.flop_formulas", raising=False)
     told = run("show", "old.tgraph", "--cost", code=2, capsys=capsys)
-    assert told == "pytest_torchgraph: FLOPs need torch, which is not installed\n"
+    assert told == "pytest_torchgraph: FLOPs require torch, which is not installed\n"
 
 
 def test_a_graph_that_is_not_there_is_named(
@@ -184,7 +187,7 @@ def test_counts_are_compared_with_graphs(files: Path, capsys: pytest.CaptureFixt
     document = parse_document(OLD)
     counts = format_document(document.graphs, document.header, "ops")
     Path("counts.tgraph").write_text(counts)
-    alone = "op counts alone are compared: counts.tgraph holds no graphs (detail ops)\n"
+    alone = "only op counts are compared: counts.tgraph stores no graphs (detail ops)\n"
     assert run("diff", "counts.tgraph", "old.tgraph", code=0, capsys=capsys) == alone
     assert run("diff", "old.tgraph", "counts.tgraph", code=0, capsys=capsys) == alone
     assert run("diff", "counts.tgraph", "counts.tgraph", code=0, capsys=capsys) == ""
@@ -195,7 +198,7 @@ def test_counts_are_compared_with_graphs(files: Path, capsys: pytest.CaptureFixt
 
 def test_two_empty_files_are_an_error(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said = run("diff", "none.tgraph", os.devnull, code=2, capsys=capsys)
-    assert f"neither none.tgraph nor {os.devnull} holds a graph" in said
+    assert f"nothing to compare: none.tgraph and {os.devnull} are empty" in said
 
 
 EAGER = (
@@ -246,7 +249,7 @@ def test_counts_of_what_ran_eagerly_are_compared_with_the_runs(
     Path("more.tgraph").write_text(EAGER.replace("× 2", "× 3"))
     shown = run("show", "counts.tgraph", code=0, capsys=capsys)
     assert "\neager_0 × 2\n       1 aten.sin.default\n" in shown
-    alone = "op counts alone are compared: counts.tgraph holds no graphs (detail ops)\n"
+    alone = "only op counts are compared: counts.tgraph stores no graphs (detail ops)\n"
     assert run("diff", "counts.tgraph", "eager.tgraph", code=0, capsys=capsys) == alone
     told = run("diff", "counts.tgraph", "more.tgraph", code=1, capsys=capsys)
     assert told == f"{alone}eager_0 ran 3 times, before: 2\n"
@@ -286,7 +289,7 @@ def test_render_colours_boxes_by_what_they_cost(
         assert f"colour: share of all {words}" in Path("out.dot").read_text()
     against = ("--against", "new.tgraph", "--heat=flops")
     told = run("render", "old.tgraph", "o.dot", *against, code=2, capsys=capsys)
-    assert "--heat colours graphs, not a difference" in told
+    assert "--heat applies to graphs, not to a difference" in told
 
 
 def test_render_draws_all_graphs_of_a_file_as_one(
@@ -306,9 +309,9 @@ def test_render_needs_a_graph_and_a_difference(
 ) -> None:
     Path("counts.tgraph").write_text(Graph.from_text(OLD).to_text("ops"))
     told = run("render", "counts.tgraph", "out.dot", code=2, capsys=capsys)
-    assert "counts.tgraph holds counts of ops alone, no graph to draw" in told
+    assert "counts.tgraph stores only op counts, no nodes: use graph_snapshot(detail=" in told
     told = run("render", "old.tgraph", "o.dot", "--against", "old.tgraph", code=2, capsys=capsys)
-    assert "nothing differs" in told
+    assert "nothing to draw" in told
 
 
 def test_git_shows_and_compares_with_it(files: Path) -> None:

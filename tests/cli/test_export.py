@@ -104,13 +104,16 @@ def test_costs_are_node_data(files: Path, capsys: pytest.CaptureFixture[str]) ->
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (("--model-explorer=f.txt", "old.tgraph"), "f.txt: model-explorer reads files named .json"),
-        (("--model-explorer=f.json", "counts.tgraph"), "counts.tgraph holds counts of ops alone"),
-        (("--model-explorer=f.json", "old.tgraph", "counts.tgraph"), "counts.tgraph holds counts"),
+        (("--model-explorer=f.txt", "old.tgraph"), "f.txt: model-explorer reads only .json files"),
+        (("--model-explorer=f.json", "counts.tgraph"), "counts.tgraph stores only op counts"),
+        (
+            ("--model-explorer=f.json", "old.tgraph", "counts.tgraph"),
+            "counts.tgraph stores only op counts",
+        ),
         (("--model-explorer=f.json", "gone.tgraph"), "gone.tgraph"),
         (
             ("--model-explorer=f.json", "old.tgraph", "new.tgraph", "--heat=flops"),
-            "--heat is of one file, not of a difference",
+            "--heat applies to one file, not to a difference",
         ),
         (("--model-explorer=old.tgraph/f.json", "old.tgraph"), "old.tgraph"),
     ],
@@ -127,5 +130,5 @@ def test_the_file_to_read_is_not_overwritten(
 ) -> None:
     Path("old.json").write_text(OLD)
     told = run("--model-explorer=old.json", "old.json", "new.tgraph", code=2, capsys=capsys)
-    assert "old.json is the file to read: give another one to write" in told
+    assert "old.json is an input file: choose another output file" in told
     assert Path("old.json").read_text() == OLD

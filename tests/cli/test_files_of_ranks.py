@@ -68,11 +68,11 @@ def test_show(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     alone = run("show", "new", "--rank", "5", code=0, capsys=capsys)
     assert alone == ONE.replace("relu", "tanh")
     assert "aten.sin" in run("show", "new", "--rank=7", "--ops", code=0, capsys=capsys)
-    assert "choose one with --rank" in run("show", "new", "--ops", code=2, capsys=capsys)
+    assert "choose one, as in --rank=0" in run("show", "new", "--ops", code=2, capsys=capsys)
     said = run("show", "new", "--rank", "8", code=2, capsys=capsys)
     assert "new.tgraph has no rank 8: it has ranks 0-7" in said
     said = run("show", "one", "--rank", "0", code=2, capsys=capsys)
-    assert "holds one capture, no ranks" in said
+    assert "stores a single capture, no ranks" in said
     assert "bad.tgraph:5:7: there is no rank 8" in run("show", "bad", code=2, capsys=capsys)
 
 
@@ -100,12 +100,12 @@ def test_diff_of_what_is_not_alike(files: Path, capsys: pytest.CaptureFixture[st
     for name in ("mesh", "some"):
         said = run("diff", "old", name, code=2, capsys=capsys)
         assert "these are not the same ranks: ranks 0-7 of dp=2, tp=4, and ranks" in said
-    assert "choose one with --rank" in run("diff", "one", "old", code=2, capsys=capsys)
+    assert "choose one, as in --rank=0" in run("diff", "one", "old", code=2, capsys=capsys)
     assert "1 graph removed\nranks 0-7:" in run("diff", "old", "none", code=1, capsys=capsys)
     assert "1 graph added\nranks 0-3:" in run("diff", "none", "some", code=1, capsys=capsys)
     said = run("diff", "counts", "more", code=1, capsys=capsys)
     assert said == "ranks 0-7: forward: aten.relu.default  1 -> 2\n"
-    alone = "op counts alone are compared: counts.tgraph holds no graphs (detail ops)\n"
+    alone = "only op counts are compared: counts.tgraph stores no graphs (detail ops)\n"
     assert run("diff", "counts", "old", code=0, capsys=capsys) == alone
 
 
@@ -130,7 +130,7 @@ def test_render(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run("render", "new", "out.dot", "--rank", "7", code=0, capsys=capsys)
     assert "aten.sin" in Path("out.dot").read_text()
     run("render", "new", "out.dot", "--rank", "7", "--against", "old.tgraph", code=0, capsys=capsys)
-    assert "choose one with --rank" in run("render", "new", "out.dot", code=2, capsys=capsys)
+    assert "choose one, as in --rank=0" in run("render", "new", "out.dot", code=2, capsys=capsys)
 
 
 def test_ranks_are_loaded(files: Path) -> None:
@@ -197,4 +197,4 @@ def test_show_gives_what_each_class_sends(files: Path, capsys: pytest.CaptureFix
     one = run("show", "new", "--collectives", "--rank=5", code=0, capsys=capsys)
     assert one == told[1].split("\n", 1)[1] + "\n"
     told_none = run("show", "counts", "--collectives", code=2, capsys=capsys)
-    assert "holds counts of ops alone" in told_none
+    assert "stores only op counts" in told_none

@@ -286,4 +286,6 @@ def test_zero_seconds_in_the_ini_file_switch_the_search_off(pytester: pytest.Pyt
 def test_seconds_must_be_a_number(pytester: pytest.Pytester) -> None:
     pytester.makeini("[pytest]\ntorchgraph_divergence = soon")
     result = pytester.runpytest()
-    result.stderr.fnmatch_lines(["ERROR: torchgraph_divergence: 'soon' is no number of seconds"])
+    result.stderr.fnmatch_lines(
+        ["ERROR: torchgraph_divergence: must be a number of seconds, *got 'soon'"]
+    )

@@ -45,8 +45,8 @@ def test_the_rank_that_is_another_has_a_section() -> None:
     found = compare(read_stored(text), without, "dataflow")
     assert found is not None
     assert (found.problem, found.details) == (
-        "the captured ranks are not those that are stored",
+        "captured ranks differ from the stored ranks",
         ("stored:  ranks 0-7 of tp=8", "now:     ranks 0-4 of tp=8"),
     )
-    with pytest.raises(AssertionError, match="these ranks hold no capture"):
+    with pytest.raises(AssertionError, match="nothing to compare: no rank was captured"):
         program_of(ranks[:0])

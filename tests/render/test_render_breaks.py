@@ -108,13 +108,13 @@ def test_a_graph_that_was_compiled_again_is_not_taken_for_what_comes_behind(look
 
     assert any("aten.sin" in text for text in seen.boxes)
     assert not any("aten.cos" in text for text in seen.boxes)
-    assert "not drawn: 1 graph, compiled again" in of_breaks(cut("0/0", "0/1")).digraph.source
+    assert "not drawn: 1 graph of recompiles" in of_breaks(cut("0/0", "0/1")).digraph.source
 
 
 def test_an_unknown_order_is_said(look):
     source = of_breaks(cut()).digraph.source
 
-    assert "which graph ended at which break is not known" in source
+    assert "which break ended which graph is unknown" in source
     assert "which graph" not in of_breaks(cut("0/0", "1/0")).digraph.source
 
 
@@ -315,7 +315,7 @@ def test_more_surplus_ops_than_there_is_room_for_are_counted_in_their_groups(loo
     seen = look(digraph)
     assert seen.count <= 250
     assert "! 600 ops in 1 graph" in digraph.source
-    assert "of them are counted in the boxes of their groups" in digraph.source
+    assert "of them are counted in folded boxes" in digraph.source
     assert any("surplus" in text for text in seen.boxes)
 
 

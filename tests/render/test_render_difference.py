@@ -329,7 +329,7 @@ def test_a_drawing_has_at_most_200_nodes_and_says_what_is_missing(look, conseque
     assert 40 < seen.count <= 200
     assert 20 < len(alone) < 300
     hidden = 300 + consequences - len(alone)
-    assert f"{hidden} more changed nodes are counted in the boxes" in digraph.source
+    assert f"{hidden} more changed nodes are counted in folded boxes" in digraph.source
     counted = [int(n) for text in seen.boxes for n in re.findall(r"~ (\d+) changed", text)]
     assert sum(counted) == hidden
     if consequences:

@@ -15,7 +15,10 @@ pytestmark = pytest.mark.skipif(os.name != "posix", reason="the fake renderers a
 RENDERERS = {
     "missing": (None, "dot: not found on the PATH"),
     "crashes": ("echo out of cheese >&2; kill -SEGV $$", "dot: killed by signal 11: out of cheese"),
-    "garbage": ('echo garbage > "$3"; echo garbage', "dot: wrote something that is no SVG"),
+    "garbage": (
+        'echo garbage > "$3"; echo garbage',
+        "dot: wrote a file that is not a complete SVG",
+    ),
 }
 
 

@@ -155,9 +155,12 @@ BROKEN = {
     "crashes": ("echo out of cheese >&2; exit 3", "dot: exit status 3: out of cheese"),
     "is killed": ("kill -9 $$", "dot: killed by signal 9"),
     "prints garbage": ("echo garbage", "dot: wrote no picture"),
-    "writes garbage": ('echo garbage > "$3"', "dot: wrote something that is no SVG"),
-    "writes broken XML": ('echo "<svg><g></svg>" > "$3"', "dot: wrote something that is no SVG"),
-    "writes half": ('echo "<svg>" > "$3"', "dot: wrote something that is no SVG"),
+    "writes garbage": ('echo garbage > "$3"', "dot: wrote a file that is not a complete SVG"),
+    "writes broken XML": (
+        'echo "<svg><g></svg>" > "$3"',
+        "dot: wrote a file that is not a complete SVG",
+    ),
+    "writes half": ('echo "<svg>" > "$3"', "dot: wrote a file that is not a complete SVG"),
     "writes nothing": (': > "$3"', "dot: wrote an empty file"),
     "is no program": ("", "dot: wrote no picture"),
 }
@@ -267,7 +270,7 @@ def test_an_executable_that_cannot_be_started_is_no_error(
 
     drawing = draw(digraph, tmp_path / "g.svg")
 
-    assert "dot: could not be started" in drawing.note
+    assert "dot: cannot be started" in drawing.note
     assert drawing.path == tmp_path / "g.dot"
 
 
@@ -275,7 +278,7 @@ def test_an_unknown_suffix_gives_dot_text(tmp_path, digraph):
     drawing = draw(digraph, tmp_path / "g.gif")
 
     assert drawing.path == tmp_path / "g.dot"
-    assert "unknown suffix '.gif', known are .svg, .png, .pdf, .dot" in drawing.note
+    assert "unknown suffix '.gif', expected one of .svg, .png, .pdf, .dot" in drawing.note
     assert "aa -> bb" in drawing.path.read_text()
 
 

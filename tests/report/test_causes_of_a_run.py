@@ -185,7 +185,7 @@ def test_causes_that_cannot_be_found_out_end_no_run(pytestconfig: pytest.Config)
     around = gathered.pytest_terminal_summary(Reporter())  # type: ignore[arg-type]
     next(around)
     assert next(around, None) is None
-    assert written == ["torchgraph: the causes are not known: KeyError: 'identity'"]
+    assert written == ["torchgraph: cannot list the causes: KeyError: 'identity'"]
 
 
 def test_findings_that_were_left_out_are_counted(pytestconfig: pytest.Config) -> None:

@@ -57,7 +57,7 @@ def test_one_large_finding_is_seen_at_once_and_kept_whole_in_a_file(
     result = project(OP=" ".join(["relu", *ops]))
     lines = section(result)
     assert len(lines) <= 15
-    assert lines[-1].endswith(" (and all of the text beside it, .txt)")
+    assert lines[-1].endswith(" (full text in the .txt file next to it)")
     text = picture(pytester, lines).with_suffix(".txt").read_text()
     assert text.startswith("test_net.py::test_step\n")
     assert all(f"aten.{op}.default" in text for op in ops)
@@ -212,10 +212,13 @@ def test_a_difference_that_cannot_be_found_out_changes_nothing_else(
     result = project(OP="gelu")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
-        ["E*graphs == stored: the graphs differ (finding out how failed: RecursionError: too deep)"]
+        [
+            "E*graphs == stored: the graphs differ (cannot describe the difference: "
+            "RecursionError: too deep)"
+        ]
     )
     lines = section(result)
-    assert lines[1] == "what differs could not be found out: RecursionError: too deep"
+    assert lines[1] == "cannot describe the difference: RecursionError: too deep"
     assert "accept:  pytest test_net.py::test_step --torchgraph-update" in lines
 
 

@@ -71,7 +71,10 @@ def test_what_an_update_would_store_is_left_and_nothing_else(
     refused = {name for name, data in found.items() if data["refused"]}
     assert refused == {name for name in found if name.startswith("test_several")}
     assert len(refused) == 3
-    assert all("several graphs with this file" in found[name]["refused"] for name in refused)
+    assert all(
+        "several comparisons of this test use this file" in found[name]["refused"]
+        for name in refused
+    )
     assert found.keys() - refused == {"test_equal", "test_the_same_again", "test_unreadable"}
     assert found["test_equal"]["accept"] == "pytest test_a.py::test_equal --torchgraph-update"
     assert "<test>" not in found["test_unreadable"]["headline"]
@@ -108,8 +111,8 @@ def test_without_artifacts_it_is_left_in_the_cache_until_the_test_passes(
     stored.write_bytes(before.replace(b"relu", b"tanh"))
     assert main(["review", "--list"]) == 1
     told = capsys.readouterr().out
-    assert "is no longer the one that was compared: run the test" in told
-    assert "forget what earlier runs left here:  pytest --cache-clear" in told
+    assert "changed after the comparison: run the test again" in told
+    assert "discard the changes of earlier runs:  pytest --cache-clear" in told
     stored.write_bytes(before)
     project("--torchgraph-update", OP="gelu")
     assert not left(cache)

@@ -80,7 +80,7 @@ def failed(path: Path, at: int) -> None:
         profiled(path, action)
     except TorchGraphError as error:
         message = str(error)
-    assert message == f"cannot store the graph in {path}: No space left on device", message
+    assert message == f"cannot write {path}: No space left on device", message
 
 
 def content(path: Path) -> str:

@@ -246,25 +246,25 @@ SHAPES["escaped_old_text"] = case(
 
 REFUSED: dict[str, tuple[str, str]] = {
     "f_string": (a_test(ONE_LINE.replace('""', 'f"{1}"', 1)), "the text is an f-string"),
-    "variable": (a_test("text = ''\n    " + ONE_LINE.replace('""', "text", 1)), "no literal"),
+    "variable": (a_test("text = ''\n    " + ONE_LINE.replace('""', "text", 1)), "not a literal"),
     "constant_joined": (
         a_test(ONE_LINE.replace('""', '"a" "b"', 1)),
-        "the text is in several literals: write it as one",
+        "the text consists of several literals: write a single one",
     ),
-    "joined_by_plus": (a_test(ONE_LINE.replace('""', '"a" + "b"', 1)), "no literal"),
+    "joined_by_plus": (a_test(ONE_LINE.replace('""', '"a" + "b"', 1)), "not a literal"),
     "starred": (
         a_test('assert_graph_text(*(graph("relu"), ""), "ops")'),
-        "multiple values|no literal",
+        "multiple values|not a literal",
     ),
-    "starred_all": (a_test('assert_graph_text(*(graph("relu"), "", "ops"))'), "no literal"),
+    "starred_all": (a_test('assert_graph_text(*(graph("relu"), "", "ops"))'), "not a literal"),
     "double_starred": (
         a_test('assert_graph_text(graph("relu"), **{"text": "", "detail": "ops"})'),
-        "no literal",
+        "not a literal",
     ),
     "helper_parameter": (
         "def helper(text):\n    assert_graph_text(graph('relu'), text)\n\n\n"
         + a_test("helper('')"),
-        "no literal",
+        "not a literal",
     ),
     "parametrized_apart": (
         "import pytest\n\n\n@pytest.mark.parametrize('op', ['relu', 'sin'])\n"
@@ -285,16 +285,16 @@ REFUSED: dict[str, tuple[str, str]] = {
         "import pathlib\n\npath = pathlib.Path(__file__)\n"
         "path.write_text(path.read_text().replace('\\n\\ndef', '\\n\\n\\n\\ndef'))\n\n\n"
         + a_test(ONE_LINE),
-        "the call is not in the file",
+        "call not found in the file",
     ),
     "executed": (
         "SOURCE = '''assert_graph_text(graph(\"relu\"), \"\", \"ops\")'''\n\n\n"
         + a_test("exec(SOURCE)"),
-        "the source cannot be read",
+        "cannot read the source",
     ),
     "latin_1": (
         "# -*- coding: latin-1 -*-\nname = 'ä'\n\n\n" + a_test(ONE_LINE),
-        "the source cannot be read as UTF-8",
+        "cannot read the source as UTF-8",
     ),
 }
 

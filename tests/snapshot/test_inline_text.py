@@ -66,7 +66,7 @@ def test_workers_write_nothing_and_the_controller_once(pytester: pytest.Pytester
     result = run("-p", "xdist", "-n2", "--torchgraph-update")
     result.assert_outcomes(passed=3)
     assert stored_graphs(result) == [
-        f"updated  test_{name}.py: 1 text in line 5" for name in ("a", "b", "c")
+        f"updated  test_{name}.py: 1 text on line 5" for name in ("a", "b", "c")
     ]
     run().assert_outcomes(passed=3)
 

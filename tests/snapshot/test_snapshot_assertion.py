@@ -156,11 +156,14 @@ def test_options_are_those_of_one_comparison_and_can_be_made_in_advance(
     ("expression", "message"),
     [
         ("graph() == graph_snapshot(detail='most')", "ValueError: detail must be one of ops, data"),
-        ("graph() == graph_snapshot(name='')", "ValueError: the name of a stored graph is a text"),
-        ("graph() == graph_snapshot(name=3)", "ValueError: the name of a stored graph is a text"),
+        ("graph() == graph_snapshot(name='')", "ValueError: name must be a non-empty str"),
+        ("graph() == graph_snapshot(name=3)", "ValueError: name must be a non-empty str"),
         ("graph() == graph_snapshot(exclude=3)", "TypeError: * unexpected keyword argument"),
         ("{} == graph_snapshot", "TypeError: graph_snapshot cannot compare a dict: pass a capture"),
-        ("Capture() == graph_snapshot", "AssertionError: the capture holds no graph"),
+        (
+            "Capture() == graph_snapshot",
+            "AssertionError: nothing to compare: the capture has no graph",
+        ),
     ],
 )
 def test_a_mistake_of_the_test_is_raised_where_it_is_made(
@@ -212,7 +215,7 @@ def test_a_broken_file_is_an_error_with_its_place_and_what_to_do(
     assert stored.read_bytes() == broken
     result = project("--torchgraph-update")
     result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines([f"updated  {path}: the old file could not be read (*)"])
+    result.stdout.fnmatch_lines([f"updated  {path}: cannot read the stored graph (*)"])
     assert stored.read_bytes() == good
 
 
@@ -253,7 +256,7 @@ def test_a_directory_that_cannot_be_written_is_an_error_that_says_so(
     result.assert_outcomes(failed=1)
     result.stdout.re_match_lines(
         [
-            r"E +pytest_torchgraph\.errors\.TorchGraphError: cannot store the graph in "
+            r"E +pytest_torchgraph\.errors\.TorchGraphError: cannot write "
             r".*__snapshots__/test_net/test_step\.tgraph: (Not a directory|File exists)"
         ]
     )
@@ -277,8 +280,8 @@ def test_a_file_with_less_detail_than_the_test_compares_has_to_be_stored_again(
     result = project()
     result.assert_outcomes(failed=1)
     assert section(result)[:3] == [
-        "the stored file has detail 'ops', which is too little to compare at 'dataflow'",
-        "compare with graph_snapshot(detail='ops'), or store it again",
+        "the stored file has only detail 'ops', the comparison needs 'dataflow'",
+        "compare with graph_snapshot(detail='ops'), or store the graph again",
         "file:    __snapshots__/test_net/test_step.tgraph",
     ]
     project("--torchgraph-update").assert_outcomes(passed=1)

@@ -39,8 +39,8 @@ def stored(*of: Graph, detail: Detail = "dataflow") -> str:
 
 
 WITHOUT_EAGER = (
-    "stored without eager graphs: by a release that did not record them, or when nothing ran "
-    "eagerly"
+    "no eager graphs in the stored file: stored before eager ops were recorded, or when nothing "
+    "ran eagerly"
 )
 DETAILS: list[Detail] = ["ops", "dataflow", "full"]
 STEP = (graph("relu", name="forward"), eager(0, "sin", "cos", runs=3), eager(1, "neg"))
@@ -72,7 +72,7 @@ def test_an_edit_of_compiled_graphs_is_not_hidden_by_that(detail: Detail) -> Non
     old = stored(graph("gelu", name="forward"), detail=detail)
     message = against(old, *STEP, detail=detail) or ""
 
-    assert message.startswith("the captured graphs are not those that are stored\nstored:  forward")
+    assert message.startswith("captured graphs differ from the stored graphs\nstored:  forward")
     assert message.endswith(f"\n{WITHOUT_EAGER}")
 
 
@@ -89,7 +89,7 @@ def test_another_number_of_runs_fails_and_is_named(detail: Detail) -> None:
     )
     both = (forward, replace(first, runs=1), replace(second, runs=2))
     assert against(stored(*STEP, detail=detail), *both, detail=detail) == (
-        "2 eager graphs ran another number of times\n"
+        "2 eager graphs changed their run count\n"
         "eager_0 ran once, stored: 3\neager_1 ran 2 times, stored: 1"
     )
 
@@ -107,7 +107,7 @@ def test_an_eager_graph_is_never_taken_for_a_compiled_one() -> None:
     old = stored(STEP[0], compiled)
 
     assert "\neager_0: forward @ dispatch {" in old
-    assert "not those that are stored" in (
+    assert "differ from the stored graphs" in (
         against(old.replace("torchgraph 1", "torchgraph 2"), STEP[0], STEP[1]) or ""
     )
 
@@ -116,7 +116,7 @@ def test_a_kind_of_an_eager_graph_counts() -> None:
     other = replace(STEP[2], kind="backward")
 
     assert against(stored(*STEP), *STEP[:2], other) == (
-        "the captured graphs are not those that are stored\n"
+        "captured graphs differ from the stored graphs\n"
         "stored:  forward, eager_0, eager_1\nnow:     forward, eager_0, eager_1 (backward)"
     )
 

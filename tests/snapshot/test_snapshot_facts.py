@@ -1,4 +1,4 @@
-"""Stored graphs that say what was returned, how often graphs ran, and the values of constants."""
+"""Stored graphs that say what was returned, run counts, and values of constants."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_ranks_with_facts_are_of_version_4() -> None:
     found = compare(again, other, "dataflow")
     assert found is not None
     assert (found.problem, found.details) == (
-        "rank 1 differs from what is stored, rank 0 as stored",
+        "rank 1 differs from the stored graphs (rank 0 equal)",
         (),
     )
 
@@ -100,8 +100,8 @@ def test_update_adds_facts_to_an_older_file_once(pytester: pytest.Pytester, run:
     run(NAME="logits", RUNS="3").assert_outcomes(passed=1)
 
     updated = run("--torchgraph-update", NAME="logits", RUNS="3")
-    line = "extended  __snapshots__/test_net/test_net.tgraph: says now: "
-    assert f"{line}what the target returned, how often graphs ran" in updated.outlines
+    line = "extended  __snapshots__/test_net/test_net.tgraph: now includes: "
+    assert f"{line}return values, run counts" in updated.outlines
     (new,) = files(pytester).values()
     assert new.startswith(b"torchgraph 4\n")
     again = run("--torchgraph-update", NAME="logits", RUNS="3")

@@ -138,7 +138,7 @@ def test_on_a_full_disk_the_old_file_stays_and_the_error_names_it(
     large = "__snapshots__/test_net/test_step[large].tgraph"
     (error,) = [line for line in result.outlines if line.startswith("E ")]
     assert error.endswith(f"{large}: No space left on device")
-    assert "TorchGraphError: cannot store the graph in /" in error
+    assert "TorchGraphError: cannot write /" in error
     result.stdout.fnmatch_lines(["FAILED *large*", "*1 failed, 2 passed*"])
     now = after(pytester)
     assert now.keys() == before.keys(), "no half-written file is left over"
@@ -155,7 +155,7 @@ def test_in_a_read_only_directory_the_old_files_stay_and_the_error_names_them(
     result.assert_outcomes(failed=3)
     errors = [line for line in result.outlines if line.startswith("E ")]
     for path, error in zip(sorted(before), sorted(errors), strict=True):
-        assert f"cannot store the graph in {pytester.path}/{path}: Read-only file" in error
+        assert f"cannot write {pytester.path}/{path}: Read-only file" in error
     assert after(pytester) == before
 
 

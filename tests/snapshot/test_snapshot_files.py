@@ -67,9 +67,7 @@ def test_a_directory_that_cannot_be_made_is_an_error_that_names_file_and_reason(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(
-        TorchGraphError, match=r"cannot store the graph in .*x\.tgraph: (Not a dir|File exists)"
-    ):
+    with pytest.raises(TorchGraphError, match=r"cannot write .*x\.tgraph: (Not a dir|File exists)"):
         files.write_text(tmp_path / "file" / "x.tgraph", "a")
 
 
@@ -88,7 +86,7 @@ def test_whatever_goes_wrong_the_old_file_stays_and_nothing_is_left_over(
 
     monkeypatch.setattr(os, failing, fail)
     if isinstance(error, OSError):
-        with pytest.raises(TorchGraphError, match=r"cannot store .*x\.tgraph: No space left"):
+        with pytest.raises(TorchGraphError, match=r"cannot write .*x\.tgraph: No space left"):
             files.write_text(path, "new")
     else:
         with pytest.raises(KeyboardInterrupt):

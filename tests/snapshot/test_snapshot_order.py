@@ -70,8 +70,8 @@ def test_a_loop_without_a_name_is_refused_with_its_line(
         result.assert_outcomes(failed=1)
         result.stdout.fnmatch_lines(
             [
-                f"E *TorchGraphError: {where} compares a graph without a name for the second time "
-                "in this test, in a loop as it seems: *Write graph_snapshot(name=...)*"
+                f"E *TorchGraphError: {where}: second comparison without a name, "
+                "probably in a loop: *Write graph_snapshot(name=...)*"
             ]
         )
         assert stems(pytester) == ["test_step"]
@@ -143,8 +143,8 @@ def test_an_unnamed_graph_in_a_hypothesis_test_is_refused(
     result.stdout.fnmatch_lines(
         [
             ">*assert graph() == graph_snapshot",
-            "E *TorchGraphError: hypothesis calls this test for many examples, and graphs without "
-            "a name would be numbered by the order of these: write graph_snapshot(name=...)*",
+            "E *TorchGraphError: comparison without a name in a hypothesis test: the graphs "
+            "would be numbered in the order of the examples. Write graph_snapshot(name=...)*",
             "test_net.py:12: TorchGraphError",
         ]
     )
@@ -186,7 +186,9 @@ def test_examples_of_hypothesis_with_other_graphs_need_other_names(
     pytester.makepyfile(test_net=GIVEN.format(body=body))
     result = run(*plugins, UPDATE)
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["this very test stored another graph there: give each a name="])
+    result.stdout.fnmatch_lines(
+        ["this test already stored another graph there: pass graph_snapshot(name="]
+    )
     if stored:
         assert files(pytester) == before
     names = body.replace('"step"', 'f"{size > 4}"')

@@ -69,8 +69,8 @@ def test_what_no_test_compares_any_more_is_removed_and_named(
         f"stale, no test compares them: {stale} (--torchgraph-prune removes them)"
     ]
     cuda = (
-        "kept __snapshots__/test_net/test_on[cuda].tgraph and 3 more: no test compares them here, "
-        "and none ran on cuda"
+        "kept __snapshots__/test_net/test_on[cuda].tgraph and 3 more: not compared in this run, "
+        "which ran no test on cuda"
     )
     assert lines(run(*workers, "--torchgraph-prune")) == [f"removed  {stale}", cuda]
     assert before.keys() - files(pytester).keys() == {stale}
@@ -99,7 +99,7 @@ def test_the_graphs_of_a_test_file_that_is_gone_are_removed_with_their_directory
     ("words", "reason"),
     [
         (("-k", "step"), "-k was given, so not all tests ran"),
-        (("test_other.py",), "only test_other.py was run"),
+        (("test_other.py",), "only test_other.py ran"),
         (("--deselect", "test_net.py::test_gone"), "--deselect was given, so not all tests ran"),
         (
             ("-o", "python_functions=test_step*"),
@@ -117,7 +117,7 @@ def test_it_says_why_nothing_is_removed(
 def test_arguments_from_the_environment_count_as_well(pytester: pytest.Pytester, run: Run) -> None:
     stored(pytester, run)
     told = lines(run("--torchgraph-prune", PYTEST_ADDOPTS="test_net.py::test_step"))
-    assert told == ["nothing removed: only test_net.py::test_step was run"]
+    assert told == ["nothing removed: only test_net.py::test_step ran"]
 
 
 def test_test_files_that_the_project_always_runs_are_a_complete_run(
@@ -220,7 +220,7 @@ def test_a_test_that_was_left_out_is_named_as_the_reason(
     stored(pytester, run)
     pytester.makeconftest("def pytest_collection_modifyitems(items): del items[2:3]")
     assert lines(run(*workers, "--torchgraph-prune")) == [
-        "nothing removed: test_net.py::test_step was left out"
+        "nothing removed: test_net.py::test_step was removed by a plugin"
     ]
 
 
@@ -254,7 +254,7 @@ def test_a_lost_worker_is_the_reason(pytester: pytest.Pytester, run: Run) -> Non
     stored(pytester, run)
     pytester.makepyfile(test_net=suite(step="import os; os._exit(3)"))
     told = lines(run("-p", "xdist", "-n2", "--torchgraph-prune"))
-    assert told == ["nothing removed: a worker of pytest-xdist was lost"]
+    assert told == ["nothing removed: a pytest-xdist worker crashed"]
 
 
 DEVICES = """
@@ -304,8 +304,8 @@ def test_graphs_of_a_device_that_took_no_part_are_kept_and_it_says_so(
     ]
     assert lines(run(*workers, "--torchgraph-prune")) == [
         "removed  __snapshots__/test_net/test_input_clamps.tgraph",
-        "kept __snapshots__/test_mps/TestOnCUDA.test_step.tgraph and 7 more: no test compares "
-        "them here, and none ran on cuda, gpu, mps",
+        "kept __snapshots__/test_mps/TestOnCUDA.test_step.tgraph and 7 more: not compared in "
+        "this run, which ran no test on cuda, gpu, mps",
     ]
     assert len(files(pytester)) == 11
 
@@ -319,7 +319,7 @@ def test_graphs_of_a_device_that_took_part_can_be_stale(
     told = lines(run("--torchgraph-prune"))
     stems = ["TestOnCUDA.test_step", "test_input_clamps"]
     assert told[:-1] == [f"removed  __snapshots__/test_net/{stem}.tgraph" for stem in stems]
-    assert told[-1].endswith("none ran on gpu")
+    assert told[-1].endswith("ran no test on gpu")
     assert len(files(pytester)) == 4
 
 

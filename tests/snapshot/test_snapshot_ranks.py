@@ -91,7 +91,7 @@ def test_nothing_is_stored_yet(pytester: pytest.Pytester, run: Run) -> None:
 def test_the_ranks_that_differ_are_named(stored: Run) -> None:
     result = stored(RANKS="relu gelu * 3; relu gelu neg * 1; relu gelu * 4")
     result.assert_outcomes(failed=1)
-    says = "rank 3 differs from what is stored, ranks 0-2, 4-7 as stored: 1 edit: aten.neg added"
+    says = "rank 3 differs from the stored graphs (ranks 0-2, 4-7 equal): 1 edit: aten.neg added"
     result.stdout.fnmatch_lines([f"*graphs == stored: {says}*"])
     lines = section(result)
     assert lines[0].startswith(says)
@@ -108,7 +108,7 @@ def test_what_several_classes_have_is_told_once(stored: Run, pytester: pytest.Py
     result = stored(RANKS="sin gelu * 4; cos gelu * 3; sin neg * 1")
     result.assert_outcomes(failed=1)
     lines = section(result)
-    assert lines[0].startswith("ranks 0-7 differ from what is stored: 2 edits")
+    assert lines[0].startswith("ranks 0-7 differ from the stored graphs: 2 edits")
     assert [line for line in lines if line.startswith("rank")][1:] == [
         "ranks 0-3, 7:",
         "ranks 4-6:",
@@ -123,7 +123,7 @@ def test_classes_that_are_one_now(stored: Run, pytester: pytest.Pytester) -> Non
     result = stored(RANKS="relu * 8")
     result.assert_outcomes(failed=1)
     assert section(result)[0].startswith(
-        "ranks 4-7 differ from what is stored, ranks 0-3 as stored"
+        "ranks 4-7 differ from the stored graphs (ranks 0-3 equal)"
     )
     stored("--torchgraph-update", RANKS="relu * 8").assert_outcomes(passed=1)
     assert headings(pytester) == ["ranks 0-7"]
@@ -135,28 +135,28 @@ def test_classes_that_are_one_now(stored: Run, pytester: pytest.Pytester) -> Non
     [
         (
             {"MESH": '{"dp": 4, "tp": 2}'},
-            "the mesh is not that of the stored ranks",
+            "the captured mesh differs from the stored mesh",
             ["stored:  ranks 0-7 of dp=2, tp=4", "now:     ranks 0-7 of dp=4, tp=2"],
         ),
         (
             {"MESH": '{"tp": 4, "dp": 2}'},
-            "the mesh is not that of the stored ranks",
+            "the captured mesh differs from the stored mesh",
             ["stored:  ranks 0-7 of dp=2, tp=4", "now:     ranks 0-7 of tp=4, dp=2"],
         ),
         (
             {"NUMBERS": "[0, 7]", "RANKS": "relu gelu * 2"},
-            "the captured ranks are not those that are stored",
+            "captured ranks differ from the stored ranks",
             ["stored:  ranks 0-7 of dp=2, tp=4", "now:     ranks 0, 7 of dp=2, tp=4"],
         ),
         (
             {"ONE": "1"},
-            "the graphs of one capture and those of ranks are not compared",
-            ["stored:  ranks 0-7 of dp=2, tp=4", "now:     one capture"],
+            "cannot compare a single capture with ranks",
+            ["stored:  ranks 0-7 of dp=2, tp=4", "now:     single capture"],
         ),
         (
             {"DETAIL": "full"},
-            "the stored file has detail 'dataflow', which is too little to compare at 'full'",
-            ["compare with graph_snapshot(detail='dataflow'), or store it again"],
+            "the stored file has only detail 'dataflow', the comparison needs 'full'",
+            ["compare with graph_snapshot(detail='dataflow'), or store the graph again"],
         ),
     ],
     ids=["sizes", "order of dimensions", "other ranks", "one capture", "detail"],
@@ -178,14 +178,14 @@ def test_one_capture_is_stored(pytester: pytest.Pytester, run: Run) -> None:
     run("--torchgraph-update", ONE="1").assert_outcomes(passed=1)
     result = run()
     result.assert_outcomes(failed=1)
-    assert section(result)[1:3] == ["stored:  one capture", "now:     ranks 0-7 of dp=2, tp=4"]
+    assert section(result)[1:3] == ["stored:  single capture", "now:     ranks 0-7 of dp=2, tp=4"]
 
 
 def test_no_rank_cannot_pass(stored: Run) -> None:
     for args in ((), ("--torchgraph-update",)):
         result = stored(*args, RANKS="relu * 0", NUMBERS="[]")
         result.assert_outcomes(failed=1)
-        result.stdout.fnmatch_lines(["E * these ranks hold no capture*"])
+        result.stdout.fnmatch_lines(["E * nothing to compare: no rank was captured*"])
 
 
 @pytest.mark.slow("runs pytest in a new process")
@@ -215,7 +215,7 @@ def test_at_each_level_of_detail(
     stored(DETAIL=detail, RANKS=equal).assert_outcomes(passed=1)
     result = stored(DETAIL=detail, RANKS=differs)
     result.assert_outcomes(failed=1)
-    assert section(result)[0].startswith("ranks 0-7 differ from what is stored: 1 ")
+    assert section(result)[0].startswith("ranks 0-7 differ from the stored graphs: 1 ")
     (line,) = stored_graphs(stored("--torchgraph-update", DETAIL=detail, RANKS=differs))
     assert line.startswith(f"updated  {FILE}: ranks 0-7")
     assert "aten." in line
@@ -227,7 +227,7 @@ def test_strides_of_one_rank(stored: Run, pytester: pytest.Pytester) -> None:
     result = stored(DETAIL="full", STRIDE=" stride [1, 2]", RANKS="relu * 8")
     result.assert_outcomes(failed=1)
     lines = section(result)
-    assert lines[0].endswith("strides or devices differ, the dataflow is the same")
+    assert lines[0].endswith("only strides or devices differ")
     assert lines[1] == "ranks 0-7:"
     assert any(line.startswith("  -") and "stride [16, 1]" in line for line in lines)
 

@@ -80,7 +80,7 @@ def test_the_first_release_owns_the_file_and_another_has_one_where_its_graph_dif
 
     differs = "1 edit: aten.relu -> aten.gelu in layer.0"
     assert stored_graphs(update("2.13", "gelu")) == [
-        f"created  {of('2.13')}: beside torch 2.11, {differs}"
+        f"created  {of('2.13')}: compared with torch 2.11: {differs}"
     ]
     assert files(pytester).items() > base.items()
     assert files(pytester).keys() == {BASE, of("2.13")}
@@ -90,7 +90,7 @@ def test_the_first_release_owns_the_file_and_another_has_one_where_its_graph_dif
         on(release, op).assert_outcomes(failed=1)
 
     assert stored_graphs(update("2.13", "relu")) == [
-        f"removed  {of('2.13')}: equal to that of torch 2.11"
+        f"removed  {of('2.13')}: equal to the stored graph of torch 2.11"
     ]
     assert files(pytester) == base
 
@@ -148,8 +148,8 @@ def test_on_a_release_that_is_not_listed_a_run_compares_and_stores_nothing(
         "compared with the graph of torch 2.13: torch 2.14 is not in torchgraph_releases"
     )
     why = (
-        "torch 2.14 is not in torchgraph_releases = 2.13 2.15: add it there, or update with one "
-        "that is"
+        "torch 2.14 is not in torchgraph_releases = 2.13 2.15: add it, or update with a listed "
+        "release"
     )
     assert f"accept:  {why}" in failed
     for workers in ((), ("-p", "xdist", "-n1")):
@@ -168,10 +168,10 @@ def test_on_a_release_that_is_not_listed_a_run_compares_and_stores_nothing(
 @pytest.mark.parametrize(
     ("listed", "problem"),
     [
-        ("2.13.0", "'2.13.0' is not a release of torch, as in torchgraph_releases = 2.13 2.15"),
-        ("2.13 latest", "'latest' is not a release of torch*"),
-        ("2.13, 2.15", "'2.13,' is not a release of torch*"),
-        ("2.05", "'2.05' is not a release of torch*"),
+        ("2.13.0", "'2.13.0' is not a torch release: write `torchgraph_releases = 2.13 2.15`"),
+        ("2.13 latest", "'latest' is not a torch release*"),
+        ("2.13, 2.15", "'2.13,' is not a torch release*"),
+        ("2.05", "'2.05' is not a torch release*"),
         ("2.13 2.15 2.13", "2.13 is listed twice"),
     ],
 )
@@ -271,8 +271,8 @@ def test_prune_removes_files_of_releases_that_are_not_listed_and_keeps_those_of_
     pytester.makepyfile(test_net=STEP)
     assert stored_graphs(on("2.13", "cos", "--torchgraph-prune")) == [
         f"removed  {of('2.13', 'test_gone')}",
-        f"kept {HOME}/test_gone.tgraph and 1 more: no test compares them here, and this run is "
-        "not of torch 2.11, 2.15",
+        f"kept {HOME}/test_gone.tgraph and 1 more: not compared in this run, which "
+        "does not use torch 2.11, 2.15",
     ]
     assert stored_graphs(on("2.14", "cos", "--torchgraph-prune"))[0] == "nothing to remove"
     assert stored_graphs(on("2.11", "sin")) == [
@@ -341,7 +341,7 @@ def test_a_graph_under_another_detail_is_stored_beside(
     )
     on("2.13", "relu").assert_outcomes(passed=1)
     assert stored_graphs(update("2.13", "relu")) == [
-        f"created  {of('2.13')}: beside torch 2.11, detail 'ops', was 'dataflow'"
+        f"created  {of('2.13')}: compared with torch 2.11: detail 'ops', was 'dataflow'"
     ]
 
 

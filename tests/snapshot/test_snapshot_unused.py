@@ -69,7 +69,7 @@ def test_nothing_compared(
     result = run(*update)
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
-        ["graph_snapshot was requested, and nothing was compared with it*", "*pytest.skip*"]
+        ["graph_snapshot was requested, but nothing was compared with it*", "*pytest.skip*"]
     )
     assert "hidden" not in result.stdout.str()
     assert not pytester.path.joinpath("__snapshots__").exists()
@@ -228,7 +228,7 @@ def test_nothing_is_pruned_by_a_forgotten_comparison(pytester: pytest.Pytester, 
 
 def test_an_update_that_has_nothing_to_store_says_so(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile("def test_plain(): pass")
-    said = "nothing stored: no test that ran compared graphs"
+    said = "nothing stored: no test compared graphs"
     assert stored_graphs(run("--torchgraph-update"))[0] == said
     collected = run("--torchgraph-update", "--collect-only")
     assert "nothing stored" not in collected.stdout.str()

@@ -124,7 +124,7 @@ SUMMARIES = {
     "test_graphs": "backward graph 'backward' added (1 op)",
     "test_input": "1 edit: input %x changed",
     "test_replaced": "1 edit: aten.softmax -> 4 ops in layer",
-    "test_strides": "strides or devices differ, the dataflow is the same",
+    "test_strides": "only strides or devices differ",
 }
 
 
@@ -333,13 +333,13 @@ def test_an_update_on_another_release_of_torch_says_so_and_v_lists_each_file(
 
 @pytest.mark.slow(
     "further cases; a few are in every run",
-    unless=["graph.diff.report.diff_graphs-! what differs could not be found out  (2 places, *"],
+    unless=["graph.diff.report.diff_graphs-! cannot describe the difference  (2 places, *"],
 )
 @pytest.mark.parametrize(
     ("broken", "told"),
     [
-        ("graph.diff.report.diff_graphs", "! what differs could not be found out  (2 places, *"),
-        ("graph.diff.joining.join", "*causes of this update are not known: Run*: x"),
+        ("graph.diff.report.diff_graphs", "! cannot describe the difference  (2 places, *"),
+        ("graph.diff.joining.join", "*cannot list the causes of this update: Run*: x"),
     ],
 )
 def test_what_cannot_be_found_out_does_not_keep_an_update_from_ending(
@@ -412,7 +412,7 @@ def test_a_difference_that_cannot_be_found_out_does_not_keep_it_from_being_store
     result = project("--torchgraph-update", OP="gelu")
     result.assert_outcomes(passed=1)
     (line,) = listed(result)
-    assert line.endswith(": what differs could not be found out: RecursionError: too deep")
+    assert line.endswith(": cannot describe the difference: RecursionError: too deep")
     project(OP="gelu").assert_outcomes(passed=1)
 
 
@@ -478,12 +478,16 @@ def test_two_graphs_under_one_name_cannot_both_be_stored(
     )
     result = run("--torchgraph-update")
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["this very test stored another graph there: give each a name="])
+    result.stdout.fnmatch_lines(
+        ["this test already stored another graph there: pass graph_snapshot(name="]
+    )
     (stored,) = files(pytester).values()
     assert b"aten.relu" in stored
     again = run("--torchgraph-update")
     again.assert_outcomes(failed=1)
-    again.stdout.fnmatch_lines(["this very test stored another graph there: give each a name="])
+    again.stdout.fnmatch_lines(
+        ["this test already stored another graph there: pass graph_snapshot(name="]
+    )
     assert list(files(pytester).values()) == [stored], "the first comparison settled the file"
 
 

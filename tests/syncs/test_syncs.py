@@ -474,12 +474,12 @@ def test_a_line_can_be_allowed_as_it_is() -> None:
 
 def test_what_is_no_expression_is_a_mistake() -> None:
     seen = capture(torch.relu, example())
-    with pytest.raises(ValueError, match=r"allow='\(' is no regular expression"):
+    with pytest.raises(ValueError, match=r"allow='\(' is not a valid regular expression"):
         seen.assert_no_syncs(allow="(")
     for everything in ("", ".*", ["a", "b?"]):
         with pytest.raises(ValueError, match="matches everything, so nothing would be checked"):
             seen.assert_no_syncs(allow=everything)
-    with pytest.raises(TypeError, match="allow=5 must be regular expressions"):
+    with pytest.raises(TypeError, match="allow=5 must be a regular expression"):
         seen.assert_no_transfers(allow=5)  # type: ignore[arg-type]
 
 

@@ -26,45 +26,45 @@ def add_command(commands: Any) -> None:
     """
     parser = commands.add_parser(
         "review",
-        help="go through the graphs that differ, by cause, and accept them",
-        description="Go through the graphs that tests captured and that are not stored: each cause "
-        "once, with what it costs and where it is. Accepting one writes the stored files that "
-        "--torchgraph-update would have written, without running a test. A file is written only if "
-        "it still is the one that was compared, and only if all of its causes are accepted. In no "
-        "terminal the causes are listed. Exit codes: 0 if nothing waits any more, 1 if something "
-        "does, 2 for trouble; with --accept 0 if all that was chosen is stored, else 2.",
+        help="review pending changes of stored graphs by cause, and accept them",
+        description="Review the captured graphs that differ from the stored graphs, one cause at a "
+        "time, with its cost and its places. Accepting a cause writes the files that "
+        "--torchgraph-update would write, without running a test. A file is written only if it is "
+        "unchanged since the comparison, and only if all of its causes are accepted. Without a "
+        "terminal, the causes are listed. Exit codes: 0 if no change is pending, 1 if a change is "
+        "pending, 2 on an error; with --accept, 0 if all chosen graphs are stored, else 2.",
     )
     parser.add_argument(
         "directories",
         metavar="DIR",
         type=Path,
         nargs="*",
-        help="what `pytest --torchgraph-artifacts=DIR` wrote, here or in CI, in several shards "
-        "several; without it, what the last runs here left in pytest's cache",
+        help="directories written by `pytest --torchgraph-artifacts=DIR`, here or in CI, one per "
+        "shard (default: the changes that the last runs left in pytest's cache)",
     )
     parser.add_argument("--list", action="store_true", help="print the causes and their numbers")
-    parser.add_argument("--accept", action="store_true", help="store the graphs without asking")
+    parser.add_argument("--accept", action="store_true", help="store the graphs without prompting")
     parser.add_argument(
         "--cause",
         metavar="N",
         type=_numbers,
         action="extend",
-        help="only this one, by its number in the list; several as 2,3",
+        help="only this cause, by its number in the list; several as 2,3",
     )
     parser.add_argument(
         "--test",
         metavar="ID",
         action="append",
-        help="with --accept: only this test, or those of this file or directory; can be repeated",
+        help="with --accept: only this test, or the tests of this file or directory; repeatable",
     )
     parser.add_argument(
-        "--dry-run", action="store_true", help="with --accept: say what would be written"
+        "--dry-run", action="store_true", help="with --accept: only print what would be written"
     )
     parser.add_argument(
         "--root",
         type=Path,
-        help="pytest's root directory in this checkout (default: the nearest directory, from here "
-        "upwards, that has most of the test files)",
+        help="pytest's root directory in this checkout (default: the closest directory, from here "
+        "upwards, that contains most of the test files)",
     )
     add_format(parser)
     parser.set_defaults(run=run)
@@ -74,9 +74,7 @@ def _numbers(text: str) -> list[int]:
     try:
         return [int(number) for number in text.split(",")]
     except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is no number of a cause, and no list as 2,3"
-        ) from None
+        raise argparse.ArgumentTypeError(f"expected 2 or 2,3, got {text!r}") from None
 
 
 def run(options: argparse.Namespace) -> int:
@@ -90,7 +88,7 @@ def run(options: argparse.Namespace) -> int:
     from .waiting import find_directories, read_waiting
 
     if (options.test or options.dry_run) and not options.accept:
-        raise TorchGraphError("--test and --dry-run choose what --accept stores: give it as well")
+        raise TorchGraphError("--test and --dry-run require --accept: add --accept")
     if options.accept and (options.list or options.format != "text"):
         raise TorchGraphError("--accept prints no list: leave out --list and --format")
     waiting = read_waiting(*find_directories(options.directories), root=options.root)
@@ -126,6 +124,6 @@ def _store(waiting: Waiting, *, dry_run: bool) -> bool:
     problems = [*waiting.unreadable, *(why for _, why in accepted.outside)]
     lines = [*outcome(accepted, dry_run=dry_run), *(f"! {problem}" for problem in problems)]
     if not lines:
-        lines = ["nothing to write: all of it is stored already"]
+        lines = ["nothing to write: all chosen graphs are already stored"]
     print("\n".join(map(printable, lines)))
     return not (problems or accepted.held or accepted.refused)

@@ -32,7 +32,7 @@ def listing(waiting: Waiting) -> Iterator[str]:
     yield from (f"!  {problem}" for problem in waiting.unreadable)
     refused = any(state == "refused" for state, _ in states.values())
     if refused and waiting.is_default:
-        yield "forget what earlier runs left here:  pytest --cache-clear"
+        yield "discard the changes of earlier runs:  pytest --cache-clear"
     if waits(states):
         yield f"accept one:  {accept_command(waiting, '--cause=N')}"
         yield f"accept all:  {accept_command(waiting)}"
@@ -86,13 +86,13 @@ def data(waiting: Waiting) -> dict[str, Any]:
 def heading(waiting: Waiting, states: dict[str, tuple[State, str]]) -> str:
     """Return the number of pending causes and stored graphs, in one line."""
     kinds = [state for state, _ in states.values()]
-    stored = f"; {counted(kinds.count('stored'), 'other graph')} accepted already"
+    stored = f"; {counted(kinds.count('stored'), 'other graph')} already accepted"
     stored *= "stored" in kinds
     refused = kinds.count("refused")
-    cannot = f", of which {refused} cannot be accepted" if refused else ""
+    cannot = f", {refused} cannot be accepted" if refused else ""
     open_files = len(kinds) - kinds.count("stored")
     if not open_files:
-        return f"nothing waits{stored}"
+        return f"no pending changes{stored}"
     causes = counted(len(open_causes(waiting, states)), "cause")
     return f"{causes} in {counted(open_files, 'stored graph')}{cannot}{stored}"
 
@@ -107,7 +107,7 @@ def notes(waiting: Waiting, cause: NumberedCause, states: dict[str, tuple[State,
     parts = []
     names = [update.target for update in cause.updates]
     if stored := sum(states[name][0] == "stored" for name in names):
-        parts.append(f"{stored} of {counted(len(names), 'file')} accepted already")
+        parts.append(f"{stored} of {counted(len(names), 'file')} already accepted")
     left = [name for name in names if states[name][0] != "stored"]
     others = Counter(k for name in left for k in waiting.causes_by_target[name] - {cause.number})
     for number, files in sorted(others.items()):

@@ -105,8 +105,8 @@ def outcome(accepted: Accepted, *, dry_run: bool = False) -> Iterator[str]:
     for update, others in accepted.held:
         numbers = ", ".join(map(str, others))
         yield (
-            f"waits  {update.target}: it has cause {numbers} as well, and is written whole: accept "
-            "that too, or take that edit out of the code and run the tests again"
+            f"pending  {update.target}: also has cause {numbers}: accept that too, or undo that "
+            "edit and run the tests again"
         )
     for update, why in accepted.refused:
         yield f"refused  {update.said(why)}"
@@ -114,13 +114,13 @@ def outcome(accepted: Accepted, *, dry_run: bool = False) -> Iterator[str]:
 
 QUESTION = "store the graphs of this cause [y,n,d,o,q,?]? "
 HELP = """\
-y  store the graphs of this cause, and go on
-n  leave them for the next review, and go on
-d  show a graph of this cause: findings and text difference; again for the next graph
+y  store the graphs of this cause
+n  leave the graphs of this cause pending
+d  show a graph of this cause: findings and text difference; d again shows the next graph
 o  open a picture of the difference of that graph
-q  quit; what was not stored waits for the next review
-A stored file is written whole. A file with two causes is written once both are accepted. A file
-that has changed since the test ran is never written: run the test again."""
+q  quit; the remaining graphs stay pending
+A file with two causes is written once both are accepted. A file that changed after the test ran is
+never written: run the test again."""
 MAX_SOURCES = 3
 MAX_GRAPHS = 10
 """Maximum number of graphs of a cause listed before the question."""
@@ -146,7 +146,7 @@ def ask(waiting: Waiting) -> None:
                 done = accept(waiting, cause.updates, accepted)
                 stored += len(done.written)
                 _print(_outcome(done))
-    _print(["", f"{counted(stored, 'graph')} stored" if stored else "nothing was stored"])
+    _print(["", f"{counted(stored, 'graph')} stored" if stored else "no graph stored"])
     _print([heading(waiting, waiting.states()), *(f"! {why}" for why in waiting.unreadable)])
 
 
@@ -195,7 +195,7 @@ def _details(
         others = sorted(waiting.causes_by_target[update.target] - {cause.number})
         mark = f" ({state}{': ' if why else ''}{why})" if state != "waits" else ""
         if others and not mark:
-            mark = f" (has cause {', '.join(map(str, others))} as well)"
+            mark = f" (also has cause {', '.join(map(str, others))})"
         graphs.append(f"  {update.saved.test}{mark}")
     yield from first_lines(graphs, MAX_GRAPHS, "graph")
 
@@ -216,7 +216,7 @@ def _outcome(accepted: Accepted) -> Iterator[str]:
     yield f"{counted(len(accepted.written), 'graph')} stored"
     if accepted.held:
         others = sorted({number for _, numbers in accepted.held for number in numbers})
-        yield f"{len(accepted.held)} waiting for cause {', '.join(map(str, others))} as well"
+        yield f"{len(accepted.held)} pending: also accept cause {', '.join(map(str, others))}"
     for update, why in (*accepted.refused, *accepted.outside):
         yield f"refused  {update.said(why)}"
 
@@ -229,9 +229,9 @@ def _open_picture(update: Update) -> str:
         return f"no picture: {error}"
     desktop = os.environ.keys() & {"DISPLAY", "WAYLAND_DISPLAY", "BROWSER"}
     if not desktop and sys.platform not in ("darwin", "win32"):
-        return f"no desktop here, the picture is {picture}"
+        return f"no desktop: open {picture} yourself"
     opened = webbrowser.open(picture.resolve().as_uri())
-    return f"opened {picture}" if opened else f"no browser found, the picture is {picture}"
+    return f"opened {picture}" if opened else f"no browser found: open {picture} yourself"
 
 
 def _draw(update: Update) -> Path:
@@ -250,7 +250,7 @@ def _draw(update: Update) -> Path:
     parts = () if comparison is None else comparison.parts or (comparison,)
     diff = next(filter(None, (part.diff for part in parts)), None)
     if diff is None:
-        raise TorchGraphError("no two graphs differ")
+        raise TorchGraphError("no graph differs")
     path = Path(tempfile.mkdtemp(prefix="torchgraph-")) / "difference.svg"
     rendered = draw(drawing(diff).digraph, path)
     if rendered.renderer is None:

@@ -19,7 +19,7 @@ from ...snapshot.compare import Comparison, compare, read_stored
 from ...snapshot.files import read_text
 from ...snapshot.pending import PENDING_SUFFIX, SavedUpdate, digest, place_key
 
-SAME_GRAPHS = "equal graphs, in a text with other names, lines, strides or devices"
+SAME_GRAPHS = "only names, line order, strides or devices differ, the graphs are equal"
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def difference_of(saved: SavedUpdate, read: Callable[[str], str | None]) -> Diff
     # The update removes its target and has no text: compare with the file that takes its place.
     name = saved.successor or ""
     new = _verified(saved, name, read(name))
-    removed = f"removes the stored graph {saved.target}, so that {name} takes its place"
+    removed = f"removes the stored graph {saved.target}, which {name} replaces"
     if stored is None or new is None:
         return _without_graphs(removed)
     made = _compared(saved, stored, new)
@@ -103,14 +103,12 @@ def _compared(saved: SavedUpdate, stored: str | None, new: str) -> Difference:
     if not known:
         made = replace(made, problem=f"{NOT_STORED} for this comparison yet", is_new=True)
     elif stored is None:
-        return _without_graphs(f"{saved.compared} is no longer the one that was compared")
+        return _without_graphs(f"{saved.compared} changed after the comparison")
     else:
         try:
             old = read_stored(stored)
         except GraphFormatError as error:
-            problem = (
-                f"the old file could not be read ({error.line}:{error.column}: {error.problem})"
-            )
+            problem = f"cannot read the stored graph ({error.line}:{error.column}: {error.problem})"
             made = replace(made, problem=problem)
         else:
             made = compare(old, program, detail) or replace(made, problem=SAME_GRAPHS)
@@ -120,7 +118,7 @@ def _compared(saved: SavedUpdate, stored: str | None, new: str) -> Difference:
     try:
         findings = tuple(_with_source(finding, saved) for finding in made.diff.findings)
     except TorchGraphError as error:
-        findings, details = (), (*details, f"what differs could not be found out: {error}")
+        findings, details = (), (*details, f"cannot describe the difference: {error}")
     # Different edits may have the same problem, and only the details contain the op counts.
     words = "; ".join([made.problem or "the graphs differ", *details])
     return Difference(
@@ -135,7 +133,7 @@ def _compared(saved: SavedUpdate, stored: str | None, new: str) -> Difference:
 def _with_source(finding: Finding, saved: SavedUpdate) -> Finding:
     """Return a finding with the line of code that the run recorded for the same change."""
     source = " ".join(saved.sources.get(place_key(finding.places[0]), "").split())
-    shown = [f"{shortened(source)} (says the run)"] if source else []
+    shown = [f"{shortened(source)} (recorded by the run)"] if source else []
     return replace(finding, data={**finding.to_json(), "sources": shown})
 
 
@@ -199,10 +197,10 @@ class Update:
             return "stored", ""
         test_file = saved.test.partition("::")[0]
         if not os.path.exists(self.root / test_file):
-            return "refused", f"there is no {test_file} any more"
+            return "refused", f"{test_file} no longer exists"
         for name, was in saved.digests.items():
             if now[name] != was:
-                return "refused", f"{name} is no longer the one that was compared: run the test"
+                return "refused", f"{name} changed after the comparison: run the test again"
         return "waits", ""
 
     def said(self, why: str) -> str:
@@ -306,7 +304,7 @@ class Waiting:
             for number in causes:
                 if number not in known:
                     raise TorchGraphError(
-                        f"there is no cause {number}: {self.directory} has 1 to {len(known)}, see "
+                        f"no cause {number} in {self.directory}, only 1 to {len(known)}: run "
                         f"`python -m pytest_torchgraph review --list {self.directory}`"
                     )
             targets &= {name for number in causes for name in known[number].words.files}
@@ -315,11 +313,11 @@ class Waiting:
             for test in tests:
                 of_test = {u.target for u in self.updates if _is_of(u.saved.test, test)}
                 if not of_test:
-                    raise TorchGraphError(f"{self.directory} has nothing of a test {test}")
+                    raise TorchGraphError(f"no pending change of test {test} in {self.directory}")
                 found |= of_test
             targets &= found
         if not targets:
-            raise TorchGraphError("no stored file has such a cause and is of such a test")
+            raise TorchGraphError("no stored graph matches both --cause and --test")
         numbers = None if causes is None else frozenset(causes)
         return replace(self, numbers=numbers, files=frozenset(targets))
 
@@ -339,7 +337,9 @@ def find_directories(given: Sequence[Path]) -> tuple[Path, ...]:
     for directory in given:
         if not directory.is_dir():
             directory.stat()  # raises OSError for a missing directory
-            raise TorchGraphError(f"{directory} is a file: name the directory that a run wrote")
+            raise TorchGraphError(
+                f"{directory} is a file: give the directory of `pytest --torchgraph-artifacts=DIR`"
+            )
     if given:
         return tuple(given)
     here = Path.cwd()
@@ -348,8 +348,8 @@ def find_directories(given: Sequence[Path]) -> tuple[Path, ...]:
         if (directory / DEFAULT.parts[0]).is_dir():
             return (Path(os.path.relpath(directory / DEFAULT)),)
     raise TorchGraphError(
-        f"there is no {DEFAULT} here: run the tests first, or name the directory that "
-        "`pytest --torchgraph-artifacts=DIR` wrote"
+        f"no pending changes: {DEFAULT} does not exist here. Run the tests first, or give the "
+        "directory of `pytest --torchgraph-artifacts=DIR`"
     )
 
 
@@ -410,7 +410,7 @@ def _updates(saved: Sequence[tuple[Path, SavedUpdate]], root: Path) -> Iterator[
         conflict = ""
         for other_file, other in same[1:]:
             if (other.text, other.digests) != (update.text, update.digests):
-                conflict = f"{file} and {other_file} have different graphs for it"
+                conflict = f"{file} and {other_file} have different graphs"
         # Reuse differences: many tests may store the same graphs, and a large one takes seconds.
         was = update.digests.get(update.compared or "")
         key = update.text, was, *((update.target,) if None in (update.text, was) else ())
@@ -433,9 +433,8 @@ def _root(updates: Sequence[SavedUpdate], directory: str) -> Path:
     if any(counts):
         return roots[counts.index(max(counts))]
     raise TorchGraphError(
-        f"neither here nor in a directory above is any test file of {directory} "
-        f"({next(iter(names), None)}): go to the checkout, or name pytest's root directory with "
-        "--root"
+        f"no test file of {directory} (such as {next(iter(names), None)}) is here or in a parent "
+        "directory: go to the checkout, or give pytest's root directory with --root=DIR"
     )
 
 
@@ -443,11 +442,11 @@ def _why_none(directories: Sequence[Path]) -> str:
     directory = shlex.join(map(str, directories))
     if any(file for each in directories for file in each.rglob("*.received.tgraph")):
         return (
-            f"{directory} has texts of graphs and no *{PENDING_SUFFIX}: an older release of "
-            "pytest-torchgraph wrote it. Run the tests again with this one; `diff` shows the "
-            "causes all the same"
+            f"{directory} has no *{PENDING_SUFFIX}: an older release of pytest-torchgraph wrote "
+            "it. Run the tests again with this release, or list the causes only: "
+            f"`python -m pytest_torchgraph diff {directory}`"
         )
     return (
-        f"nothing waits in {directory}: `pytest --torchgraph-artifacts=DIR` leaves a file "
-        f"*{PENDING_SUFFIX} there for each comparison that fails"
+        f"no pending changes in {directory}: `pytest --torchgraph-artifacts=DIR` writes a "
+        f"*{PENDING_SUFFIX} there for each failed comparison"
     )

@@ -169,7 +169,7 @@ SHARES: dict[str, float] = {"most": 0.3, "more": 0.1, "medium": 0.03, "less": 0.
 """Smallest share of the total cost for each step."""
 WORDS = {
     **{step: f"{share:.0%} and more" for step, share in SHARES.items() if share},
-    **{"least": "under 1%", "none": "nothing", "unknown": "not known"},
+    **{"least": "under 1%", "none": "nothing", "unknown": "unknown"},
 }
 """Text of each step in the legend."""
 
@@ -203,7 +203,7 @@ class Heat:
         """
         if figure not in UNITS:
             known = " or ".join(map(repr, get_args(HeatFigure)))
-            raise ValueError(f"heat={figure!r} is no figure of cost: use {known}")
+            raise ValueError(f"heat={figure!r} is not a cost: use {known}")
         costs: dict[Node, int | None] = {}
         for graph in graphs:
             _add(graph, figure, graph.runs if times_run else 1, costs)
@@ -229,7 +229,7 @@ class Heat:
         value, unknown = self.known(nodes), self._unknown(nodes)
         words = self.words(value)
         if unknown:
-            more = f"{unit} of {counted(unknown, 'op')} not known"
+            more = f"{unit} of {counted(unknown, 'op')} unknown"
             return f"{words}; {more}" if words else more
         return words
 
@@ -244,7 +244,7 @@ class Heat:
         unit, what = UNITS[self.figure]
         all_ = amount(self.total, unit)
         unknown = sum(value is None for value in self.costs.values())
-        more = f"; those of {counted(unknown, 'op')} are not known" if unknown else ""
+        more = f"; unknown for {counted(unknown, 'op')}" if unknown else ""
         return f"colour: share of all {what}, {all_}{more}"
 
     def _unknown(self, nodes: Iterable[Node]) -> int:

@@ -18,7 +18,7 @@ from ...graph.text import format_arg, format_key, format_node, format_result, ra
 TIMES = "\N{MULTIPLICATION SIGN}"
 """Multiplication sign between a count and the counted thing."""
 NO_GRAPHVIZ = (
-    "pictures need the package graphviz, which is not installed: "
+    "pictures require the package graphviz, which is not installed: "
     "pip install 'pytest-torchgraph[render]'"
 )
 MAX_LINE = 40

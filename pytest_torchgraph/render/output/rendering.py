@@ -70,7 +70,7 @@ def run(
                 start_new_session=True,
             )
     except (OSError, ValueError) as error:
-        return f"could not be started ({error})"
+        return f"cannot be started ({error})"
     try:
         _limit(process.pid)
         status = process.wait(timeout)
@@ -173,7 +173,7 @@ def draw(digraph: graphviz.Digraph, path: Path, timeout: float = DRAW_PATIENCE) 
         path.parent.mkdir(parents=True, exist_ok=True)
         kind = format_of(path)
         if kind is None:
-            problems = [f"unknown suffix {path.suffix!r}, known are {SUFFIXES}"]
+            problems = [f"unknown suffix {path.suffix!r}, expected one of {SUFFIXES}"]
         else:
             renderer, problems = write(digraph.source, path, kind, timeout)
             if renderer is not None or kind == "dot":
@@ -195,12 +195,10 @@ def _advice(problems: list[str], path: Path, fallback: Path) -> str:
     by_hand = f"dot -T{kind} {shlex.quote(str(fallback))} -o {shlex.quote(str(picture))}"
     text = "; ".join(problems)
     if "not finished" in text:
-        return (
-            f"no picture: {text}; the graph is in {fallback}, draw it in your own time: {by_hand}"
-        )
+        return f"no picture: {text}; the graph is in {fallback}, draw it later: {by_hand}"
     if "not found" in text and "not installed" in text:
         return f"no picture: {text}; {INSTALL}; the graph is in {fallback}"
-    return f"no picture: {text}; the graph is in {fallback}, try by hand: {by_hand}"
+    return f"no picture: {text}; the graph is in {fallback}, draw it yourself: {by_hand}"
 
 
 def format_of(path: Path) -> str | None:
@@ -289,7 +287,7 @@ def _flaw(picture: Path, kind: str) -> str:
         return "wrote an empty file"
     whole = starts[kind] in data[:HEAD] and ends[kind] in data[-TAIL:]
     if not whole or (kind == "svg" and not _is_xml(data)):
-        return f"wrote something that is no {kind.upper()}"
+        return f"wrote a file that is not a complete {kind.upper()}"
     return ""
 
 

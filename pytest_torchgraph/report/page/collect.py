@@ -236,7 +236,7 @@ def collectives_data(capture: Capture) -> Data | None:
     over = ", ".join(f"{count:,} over {group or '?'}" for group, count in often.items())
     size = amount(sum(each.bytes or 0 for each in found), "B")
     if any(each.bytes is None for each in found):
-        size += " and what is not known"
+        size += " plus unknown sizes"
     return {
         "about": f"{counted(len(found), 'collective')}, {size}: {over}",
         "groups": list(often),
@@ -356,7 +356,7 @@ def _table(
     about: list[str], titles: list[str], rows: list[list[Any]], count: int, note: str
 ) -> Data:
     if note:
-        about[0] += " and what is not counted"
+        about[0] += " plus uncounted ops"
     more = count - len(rows)
     return {
         "about": ", ".join(about),

@@ -240,7 +240,7 @@ def merged(pages: Sequence[Path]) -> tuple[Data, Parts]:
     """
     for path, count in Counter(path.resolve() for path in pages).items():
         if count > 1:
-            raise TorchGraphError(f"{path}: this page was given {count} times")
+            raise TorchGraphError(f"{path}: page given {count} times, give it once")
     parts = Parts()
     runs = []
     for path in pages:
@@ -386,21 +386,18 @@ def read_page(path: Path) -> tuple[Data, Parts]:
     text = path.read_text(encoding="utf-8", errors="replace")
     found = _DATA.search(text)
     if found is None:
-        raise TorchGraphError(
-            f"{path}: this is no page of a run, which pytest writes with --torchgraph-report=FILE"
-        )
+        raise TorchGraphError(f"{path}: not a page written by pytest --torchgraph-report=FILE")
     try:
         data: Data = json.loads(found[1])
     except ValueError as error:
-        raise TorchGraphError(f"{path}: the data of this page are not whole: {error}") from error
+        raise TorchGraphError(f"{path}: incomplete page, invalid data: {error}") from error
     if data.get("format") != FORMAT:
         raise TorchGraphError(
-            f"{path}: this page was written by another version of pytest-torchgraph "
-            f"(its format is {data.get('format')}, this version reads {FORMAT}): "
-            "write all pages with one version"
+            f"{path}: page of another version of pytest-torchgraph (format {data.get('format')}, "
+            f"this version reads {FORMAT}): write all pages with one version"
         )
     parts = Parts(dict(_PART.findall(text)))
     missing = {each["part"] for each in data["tests"]} - parts.texts.keys()
     if missing:
-        raise TorchGraphError(f"{path}: this page is not whole: details of its tests are missing")
+        raise TorchGraphError(f"{path}: incomplete page, details of its tests are missing")
     return data, parts

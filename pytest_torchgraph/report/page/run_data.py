@@ -105,7 +105,7 @@ class RunData:
         if self.others:
             about += f"; {counted(self.others, 'further test')} without graphs"
         if self.shards:
-            about += f"; {counted(len(self.shards), 'page')} put together"
+            about += f"; {counted(len(self.shards), 'page')} merged"
         return about
 
     def _warning(self) -> str:

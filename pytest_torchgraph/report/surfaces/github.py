@@ -86,11 +86,11 @@ TESTS = 3
 
 TITLES: dict[CauseKind, str] = {
     "break": "graph break",
-    "recompile": "recompilation",
+    "recompile": "recompile",
     "limit": "recompile limit",
-    "bypass": "compiled anew in every process",
+    "bypass": "cache bypass",
     "eager": "ran eagerly",
-    "nothing": "nothing is compiled",
+    "nothing": "nothing compiled",
 }
 
 
@@ -141,7 +141,7 @@ def annotations_of(outcome: AuditOutcome) -> list[Annotation]:
 def _problems(outcome: AuditOutcome) -> Iterator[Annotation]:
     level: Level = "error" if outcome.mode == "check" else "warning"
     if outcome.broken:
-        text = f"this run could not be watched, and nothing of it is judged: {outcome.broken}"
+        text = f"incomplete audit, nothing is judged: {outcome.broken}"
         yield Annotation(level, "not watched", text)
     elif outcome.mode == "check" and not outcome.verdict:
         yield Annotation(level, "not checked", "\n".join(outcome.said))
@@ -211,7 +211,7 @@ class Table:
         ]
         head += ["", _row(self.columns), _row(["---"] * len(self.columns))]
         foot = ["", "</details>", ""] if self.folded else [""]
-        left_out = ["", f"{len(self.rows)} more are left out: GitHub takes no longer summary."]
+        left_out = ["", f"{len(self.rows)} more omitted: GitHub limits the size of a summary."]
         budget -= size([*head, *left_out, *foot])
         if budget < 0:
             return
@@ -220,7 +220,7 @@ class Table:
             budget -= size([row])
             if budget < 0:
                 left = len(self.rows) - number
-                yield from ("", f"{left} more are left out: GitHub takes no longer summary.")
+                yield from ("", f"{left} more omitted: GitHub limits the size of a summary.")
                 break
             yield row
         yield from foot
@@ -276,7 +276,7 @@ def _head(outcome: AuditOutcome) -> Iterator[str]:
     yield ""
     if outcome.broken:
         broken = markdown_text(outcome.broken)
-        yield f"**This run could not be watched**, and this is not all: {broken}"
+        yield f"**Incomplete audit**: {broken}"
         yield ""
     if outcome.facts or not outcome.broken:  # else the counts are unknown
         yield markdown_text(next(iter(summary_lines(outcome.facts, outcome.tests, width=WHOLE))))
@@ -294,7 +294,7 @@ def _head(outcome: AuditOutcome) -> Iterator[str]:
 def _tables(outcome: AuditOutcome, workspace: Workspace) -> Iterator[Table]:
     verdict = outcome.verdict
     if verdict is not None:
-        columns = ("tests", "what", "the first test")
+        columns = ("tests", "what", "first test")
         worse, better = (
             [_change(each, workspace) for each in changes_over_tests(changes)]
             for changes in (verdict.worse, verdict.better)
@@ -302,17 +302,16 @@ def _tables(outcome: AuditOutcome, workspace: Workspace) -> Iterator[Table]:
         if worse:
             yield Table(f"Worse than {markdown_code(outcome.file)}", columns, worse)
         if better:
-            heading = (
-                f"Better than {markdown_code(outcome.file)}: --torchgraph-audit=record keeps that"
-            )
+            keep = "pytest --torchgraph-audit=record keeps this"
+            heading = f"Better than {markdown_code(outcome.file)}: {keep}"
             yield Table(heading, columns, better)
         if verdict.renamed:
             rows = [
                 [markdown_code(old), markdown_code(new)] for old, new in sorted(verdict.renamed)
             ]
-            yield Table("Renamed, it seems", ("old", "new"), rows, folded=True)
+            yield Table("Probably renamed", ("old", "new"), rows, folded=True)
     causes = [_cause(each, outcome, workspace) for each in causes_over_tests(outcome.facts)]
-    titles = ("tests", "what", "line", "code or reason", "the first test")
+    titles = ("tests", "what", "line", "code or reason", "first test")
     if outcome.mode == "check":
         shown, folded = [], causes
     else:
@@ -321,8 +320,8 @@ def _tables(outcome: AuditOutcome, workspace: Workspace) -> Iterator[Table]:
         yield Table("Causes", titles, shown)
     if outcome.settings:
         rows = [[markdown_code(cell) for cell in each] for each in outcome.settings]
-        heading = "Settings that tests leave changed"
-        yield Table(heading, ("setting", "before", "after", "the first test"), rows)
+        heading = "Settings of torch left changed by tests"
+        yield Table(heading, ("setting", "before", "after", "first test"), rows)
     if folded:
         what = counted(len(folded), "more cause" if shown else "cause")
         yield Table(what, titles, folded, folded=True)

@@ -50,9 +50,9 @@ def test_review_stores_the_cause_that_is_accepted(
     told = answer(left, "n", "y", "q")
     assert left.stored() == {**before, **{name: updated[name] for name in OTHERS}}
     assert "cause 1, 1 of 4\n~ aten.gelu -> aten.relu\nin      " in told
-    assert f"2 graphs stored\n2 waiting for cause {FIRST} as well\n" in told
+    assert f"2 graphs stored\n2 pending: also accept cause {FIRST}\n" in told
     assert told.endswith(
-        "2 graphs stored\n4 causes in 39 stored graphs; 2 other graphs accepted already\n"
+        "2 graphs stored\n4 causes in 39 stored graphs; 2 other graphs already accepted\n"
     )
 
 
@@ -64,17 +64,17 @@ def test_review_stores_a_file_with_two_causes_with_the_second(
     assert all(left.stored()[name] == before[name] for name in BOTH)
     told = answer(left, "y", "y", "Yes", "y", code=0)
     assert left.stored() == updated
-    assert told.endswith("nothing waits; 41 other graphs accepted already\n")
+    assert told.endswith("no pending changes; 41 other graphs already accepted\n")
 
 
 def test_review_says_what_is_refused_and_stays(left: Left, answer: Answer) -> None:
     for name in OTHERS:
         (left.root / name).write_text("mine")
     told = answer(left, "n", "y")
-    assert "0 graphs stored\n2 waiting for cause 1 as well\n" in told
-    assert told.count("is no longer the one that was compared: run the test\n") >= 2
+    assert "0 graphs stored\n2 pending: also accept cause 1\n" in told
+    assert told.count("changed after the comparison: run the test again\n") >= 2
     assert told.count("refused  ") == 2
-    assert "nothing was stored\n" in told
+    assert "no graph stored\n" in told
     assert all((left.root / name).read_text() == "mine" for name in OTHERS)
 
 
@@ -102,8 +102,8 @@ def test_review_explains_its_answers_and_keeps_everything(
     before = few.stored()
     told = answer(few, *answers)
     assert "store the graphs of this cause [y,n,d,o,q,?]? " in told
-    assert ("q  quit; what was not stored waits" in told) == bool(answers)
-    assert "\nnothing was stored\n2 causes in 3 stored graphs\n" in told
+    assert ("q  quit; the remaining graphs stay pending" in told) == bool(answers)
+    assert "\nno graph stored\n2 causes in 3 stored graphs\n" in told
     assert few.stored() == before
 
 
@@ -134,8 +134,8 @@ def test_picture_is_drawn_from_the_texts_and_not_the_file_of_the_run(
     for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("sys.platform", "linux")
-    assert "no desktop here, the picture is " in answer(few, "o")
-    assert "no picture: no two graphs differ\n" in answer(few, "n", "o")
+    assert "no desktop: open " in answer(few, "o")
+    assert "no picture: no graph differs\n" in answer(few, "n", "o")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no pseudo-terminals")
@@ -167,5 +167,5 @@ def test_review_runs_in_a_pseudo_terminal(few: Left, updated: dict[str, bytes], 
     os.close(terminal)
     _, status = os.waitpid(process, 0)
     assert os.waitstatus_to_exitcode(status) == 1, seen
-    assert b"2 graphs stored\r\n1 cause in 1 stored graph; 2 other graphs accepted" in seen
+    assert b"2 graphs stored\r\n1 cause in 1 stored graph; 2 other graphs already accepted" in seen
     assert {name: few.stored()[name] for name in OTHERS} == {n: updated[n] for n in OTHERS}

@@ -87,7 +87,7 @@ def test_ops_that_are_not_counted_are_said() -> None:
     custom = Graph.from_text(forward(2).to_text().replace("aten.gelu", "my.gelu"))
     table = cost_of([custom])
     assert table is not None
-    assert table["about"].startswith(f"{2 * MM / 1000:.1f} kFLOP and what is not counted, 0 B")
+    assert table["about"].startswith(f"{2 * MM / 1000:.1f} kFLOP plus uncounted ops, 0 B")
     assert table["note"] == "not counted, because torch has no formula: my.gelu.default"
     changed = collect.changed_cost_data([forward(2)], [custom])
     assert changed is not None

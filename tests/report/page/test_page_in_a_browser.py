@@ -246,8 +246,7 @@ def test_details_that_are_lost_are_told(opened: Any, tmp_path: Path) -> None:
     )
     page = opened.open(path)
     assert (
-        f"cannot be read: the page lacks a part of its data, {lost}"
-        in page.locator("main").inner_text()
+        f"cannot be read: part {lost} of the page is missing" in page.locator("main").inner_text()
     )
     page.keyboard.press("k")
     assert page.locator("main h2").inner_text() == "passed test_a.py::test_a"

@@ -70,7 +70,7 @@ def test_one_edit_in_two_shards_is_one_cause(
 ) -> None:
     out = tmp_path / "all.html"
     data = merged(out, *shards)
-    assert capsys.readouterr().out == f"{out}: 5 tests of 2 pages, 5 failed\n"
+    assert capsys.readouterr().out == f"{out}: 5 tests from 2 pages, 5 failed\n"
     assert [test["id"] for test in data["tests"]] == [
         "test_net.py::test_chain[0]",
         "test_net.py::test_chain[1]",
@@ -81,7 +81,7 @@ def test_one_edit_in_two_shards_is_one_cause(
     (cause,) = data["causes"]["list"]
     assert data["causes"]["heading"] == "1 cause in 5 tests"
     assert len(cause["files"]) == 5
-    assert data["about"].endswith("1 further test without graphs; 2 pages put together")
+    assert data["about"].endswith("1 further test without graphs; 2 pages merged")
 
     page = opened.open(out)
     assert page.locator("main h2").inner_text() == "1 cause in 5 tests"
@@ -113,7 +113,7 @@ def test_a_test_of_two_pages_is_there_twice(
 
     out = tmp_path / "twice.html"
     assert main(["merge", str(first), str(first), "-o", str(out)]) == 2
-    assert f"{first}: this page was given 2 times" in capsys.readouterr().err
+    assert f"{first}: page given 2 times" in capsys.readouterr().err
     assert not out.exists()
 
 
@@ -150,9 +150,9 @@ def test_what_is_no_whole_page_is_one_clear_error(
     out = tmp_path / "all.html"
     assert main(["merge", str(first), str(second), "-o", str(out)]) == 2
     said = {
-        "no page": "this is no page of a run, which pytest writes with --torchgraph-report=FILE",
-        "another version": f"its format is 99, this version reads {FORMAT}",
-        "cut": "this page is not whole",
+        "no page": "not a page written by pytest --torchgraph-report=FILE",
+        "another version": f"format 99, this version reads {FORMAT}",
+        "cut": "incomplete page",
     }
     error = capsys.readouterr().err
     assert str(second) in error
@@ -192,7 +192,7 @@ def test_audits_of_shards_are_one(
     assert audit["causes"] == whole["causes"]
     assert audit["totals"] == whole["totals"]
     assert audit["baseline"]["verdict"] == whole["baseline"]["verdict"]
-    assert data["about"] == "torch 2.0 and 2.1, pytest 9.0; 2 pages put together"
+    assert data["about"] == "torch 2.0 and 2.1, pytest 9.0; 2 pages merged"
     page = opened.open(out)
     assert page.locator(".cause.break").count() == 1
     assert "2 tests" in page.locator(".cause.break .badge").inner_text()

@@ -46,12 +46,12 @@ def test_the_page_opens_with_what_the_suite_compiles(
         NOTHING, compiles=False, graphs=0, ops=0, frames=(), callables=("test_a.py:90 f",)
     )
     page = show(made(facts, tests=10), "test_a.py::test_1")
-    assert page.locator("main h2").inner_text() == "What this suite compiles"
+    assert page.locator("main h2").inner_text() == "torch.compile in this suite"
     figures = page.locator(".figures li").all_inner_texts()
     assert figures[0].split("\n") == ["4 of 10", "tests use torch.compile"]
     assert figures[1].split("\n") == ["1", "compiles nothing"]
     nothing, broken = page.locator(".cause").all_inner_texts()
-    assert nothing.startswith("nothing is compiled 1 test")
+    assert nothing.startswith("nothing compiled 1 test")
     assert "test_a.py:90 in f" in nothing
     assert broken.startswith("graph break 3 tests")
     assert "print(x)\n" in broken
@@ -60,7 +60,7 @@ def test_the_page_opens_with_what_the_suite_compiles(
     page.locator(".cause .tests button", has_text="test_1").click()
     assert settled(page).locator("main h2").inner_text() == "passed test_a.py::test_1"
     page.locator("#all-compiled").click()
-    assert settled(page).locator("main h2").inner_text() == "What this suite compiles"
+    assert settled(page).locator("main h2").inner_text() == "torch.compile in this suite"
     assert page.url.endswith("#audit")
 
 
@@ -125,10 +125,8 @@ def test_a_suite_that_compiles_nothing_and_a_run_that_was_not_watched_say_so(
     )
     assert not page.locator("nav").is_visible()
     page = show(made({"test_a": compiling()}, broken="KeyError: 'x'"))
-    assert "could not be watched, and what follows is not all of it: KeyError: 'x'" in (
-        page.locator("main .failed").inner_text()
-    )
-    assert "no graph break, no recompilation" in page.locator("main").inner_text()
+    assert "Incomplete audit: KeyError: 'x'" in (page.locator("main .failed").inner_text())
+    assert "no graph break, no recompile" in page.locator("main").inner_text()
     cut = made({"test_a": compiling()}, mode="check", said=("a.json: not checked: cut short",))
     left = [SettingLeft("torch._dynamo.config.verbose", "False", "True", "test_a")]
     page = show(made({"test_a": compiling()}, settings=left))

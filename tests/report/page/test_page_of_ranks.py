@@ -140,7 +140,7 @@ def test_what_is_not_known_of_collectives() -> None:
     many = of_text(*(f"%r{k} = {reduce}" for k in range(collect.MOST_COLLECTIVES + 3)))
     found = collect.collectives_data(Captured(many))
     assert found is not None
-    assert found["about"] == "203 collectives, 0 B and what is not known: 203 over tp"
+    assert found["about"] == "203 collectives, 0 B plus unknown sizes: 203 over tp"
     assert len(found["rows"]) == collect.MOST_COLLECTIVES
     assert found["rows"][0]["bytes"] == "?"
     assert found["more"] == 3
@@ -160,8 +160,8 @@ def test_the_orders_can_be_read(opened: Any, tmp_path: Path, width: int) -> None
     main = page.locator("main").inner_text()
     assert "8 ranks; captured: all of them, in 2 classes" in main
     assert (
-        "Another order: A ranks 0-6 and B rank 7 do not communicate in the same order, a deadlock "
-        "in waiting where they are in one group, from collective 1 on."
+        "Different order: A ranks 0-6 and B rank 7 do not communicate in the same order, a "
+        "deadlock in waiting where they are in one group, from collective 1 on."
     ) in main
     cells = page.locator(".orders td.first").all_inner_texts()
     assert cells == ["✗ all_reduce over tp, 16 bytes", "✗ all_reduce over dp, 16 bytes"]
@@ -183,15 +183,15 @@ def test_the_orders_can_be_read(opened: Any, tmp_path: Path, width: int) -> None
 
     page.locator("nav ol button").nth(2).click()
     main = settled(page).locator("main").inner_text()
-    assert "2 ranks would wait for ever." in main
+    assert "Deadlock of 2 ranks." in main
     assert "rank 0 waits in all_reduce over tp, 16 bytes for rank 1" in main
-    assert "A deadlock: A ranks 0, 2-3 and B rank 1 do not communicate" in main
+    assert "Deadlock: A ranks 0, 2-3 and B rank 1 do not communicate" in main
 
     page.get_by_role("searchbox", name="search the tests").fill("down all_reduce")
     assert page.locator("nav ol li").count() == 1
     page.locator("nav ol button").click()
     main = settled(page).locator("main").inner_text()
-    assert "4 ranks; captured: all of them, which have the same graphs." in main
+    assert "4 ranks; captured: all of them, with equal graphs." in main
     assert page.locator(".orders, table.mesh").count() == 0
     assert page.locator(".collectives tr.graph").all_inner_texts() == ["forward", "backward"]
     assert page.evaluate("document.documentElement.scrollWidth") == width
@@ -300,6 +300,6 @@ def test_a_run_has_ranks_as_one_test(pytester: pytest.Pytester, run: Run) -> Non
     assert note == "<Ranks of tp=2: ranks 0-1> cannot be shown: ZeroDivisionError: division by zero"
     (part,) = tests["test_stored"]["differences"]
     assert part["ranks"] == "ranks 1, 3"
-    assert part["headline"].startswith("ranks 1, 3 differ from what is stored")
+    assert part["headline"].startswith("ranks 1, 3 differ from the stored graphs")
     assert [finding["sign"] for finding in part["findings"]] == ["~"]
     assert any(line.startswith("+") and "relu" in line for line in part["diff"])

@@ -76,7 +76,7 @@ def test_a_recompilation_is_a_warning_at_the_line_that_made_the_guard(
     known = replace(again, guard="self.calls: was 0, is 1", guard_place="net.py:7 helper")
     place = workspace(repository / "project", WORKSPACE=repository)
     lines = [commands(made({"test_a": compiling(each)}), place)[0] for each in (again, known)]
-    head = "title=torchgraph%3A recompilation::compiled again: net.py:3 in forward"
+    head = "title=torchgraph%3A recompile::recompiled: net.py:3 in forward"
     assert lines[0].startswith(f"::warning file=project/net.py,line=3,{head}%0A1 test")
     start = f"::warning file=project/net.py,line=7,{head}%0Aself.calls: was 0, is 1%0A1 test"
     assert lines[1].startswith(start)
@@ -128,13 +128,12 @@ def test_what_could_not_be_judged_is_said(made: Made, compiling: Compiling, tmp_
     facts = {"test": compiling()}
     broken = made(facts, mode="check", broken="KeyError: 'x'", said=("not checked",))
     assert commands(broken, place) == [
-        "::error title=torchgraph%3A not watched::this run could not be watched, and nothing of it "
+        "::error title=torchgraph%3A not watched::incomplete audit, nothing "
         "is judged: KeyError: 'x'"
     ]
-    cut = made(facts, mode="check", said=("a.json: not checked: the run did not come to its end",))
+    cut = made(facts, mode="check", said=("a.json: not checked: the run stopped early",))
     assert commands(cut, place) == [
-        "::error title=torchgraph%3A not checked::a.json: not checked: the run did not come to its "
-        "end"
+        "::error title=torchgraph%3A not checked::a.json: not checked: the run stopped early"
     ]
     said = ("nothing was compared with a.json",)
     empty = made(facts, mode="check", verdict=Verdict(gone=["test_gone"], vacuous=True), said=said)
@@ -247,13 +246,13 @@ def test_a_long_summary_is_cut_with_a_word(
     for budget in (5_000, 10_001, 30_000):
         lines = summary(outcome, place, budget)
         assert len("\n".join(lines).encode("utf-8", "backslashreplace")) < budget
-        (word,) = (line for line in lines if "left out" in line)
+        (word,) = (line for line in lines if "omitted" in line)
         rows = sum("graph break |" in line for line in lines)
-        assert word == f"{500 - rows} more are left out: GitHub takes no longer summary."
+        assert word == f"{500 - rows} more omitted: GitHub limits the size of a summary."
         assert lines.count("</details>") == 1
     whole = summary(outcome, place, 1_000_000)
     assert sum("graph break |" in line for line in whole) == 500
-    assert not any("left out" in line for line in whole)
+    assert not any("omitted" in line for line in whole)
 
 
 def test_what_others_wrote_stays_and_counts(
@@ -402,4 +401,4 @@ def test_without_an_audit_nothing_is_said(
     assert said(run("test_plain.py", "--torchgraph-audit=show", **elsewhere)) == []
     wrong = run("test_plain.py", "-o", "torchgraph_github=on")
     assert wrong.ret == pytest.ExitCode.USAGE_ERROR
-    wrong.stderr.fnmatch_lines(["*torchgraph_github: 'on' is neither auto nor off*"])
+    wrong.stderr.fnmatch_lines(["*torchgraph_github: must be auto or off, got 'on'*"])

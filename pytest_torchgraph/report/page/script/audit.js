@@ -1,8 +1,8 @@
 // The view of an audit: what this suite compiles, by cause, and a table of its tests.
 
 const KINDS = {
-  break: "graph break", recompile: "recompilation", limit: "recompile limit", bypass: "compiled anew in every process", eager: "ran eagerly",
-  nothing: "nothing is compiled",
+  break: "graph break", recompile: "recompile", limit: "recompile limit", bypass: "cache bypass", eager: "ran eagerly",
+  nothing: "nothing compiled",
 };
 const CAUSES = 20; // causes, or changes, that are shown at once; a click shows the others
 const NAMED = 3; // causes that are named of a test
@@ -27,7 +27,7 @@ function auditCause(each) {
   const reason = each.code || each.text;
   const facts = [plural(each.tests.length, "test")];
   if (each.times > each.tests.length) facts.push(times(each.times));
-  if (each.without_graph && each.kind !== "nothing") facts.push(`nothing is compiled in ${each.without_graph}`);
+  if (each.without_graph && each.kind !== "nothing") facts.push(`nothing compiled in ${each.without_graph}`);
   return element("section", { class: `card cause ${each.kind}` },
     element("h3", {}, KINDS[each.kind] || name(each.kind), " ", element("span", { class: "badge" }, facts.join(", "))),
     reason ? element("p", {}, element(each.code ? "code" : "span", {}, name(reason))) : null,
@@ -58,7 +58,7 @@ function auditBaseline(baseline) {
       () => firstOf(verdict.better, (each) => auditChange(each, "better"))));
   }
   if (verdict.renamed.length) {
-    parts.push(folded(`${plural(verdict.renamed.length, "test")} renamed, it seems`, () => [element("ul", {},
+    parts.push(folded(`${plural(verdict.renamed.length, "test")} probably renamed`, () => [element("ul", {},
       verdict.renamed.map(([old, now]) => element("li", {}, name(old), " → ", name(now))))]));
   }
   return [...parts, ...listed("not in the baseline yet", verdict.new), ...listed("of the baseline not run", verdict.gone)];
@@ -121,7 +121,7 @@ function figures(totals, filter) {
     [totals.nothing, totals.nothing === 1 ? "compiles nothing" : "compile nothing", totals.nothing && "compile nothing"],
     [totals.graphs, "graphs"], [totals.ops, "ops"], [totals.backwards, "backward graphs"],
     [totals.graph_breaks, "graph breaks", totals.graph_breaks && "graph break"],
-    [totals.recompiles, "recompiles", totals.recompiles && "compiled again"], [`${thousands(Number(totals.compile_seconds.toFixed(1)))} s`, "compiling"]];
+    [totals.recompiles, "recompiles", totals.recompiles && "recompile"], [`${thousands(Number(totals.compile_seconds.toFixed(1)))} s`, "compiling"]];
   return element("ul", { class: "figures" }, listed.map(([value, what, wanted]) => element("li", {},
     element(wanted ? "button" : "div", wanted ? { onclick: () => filter(wanted) } : {},
       element("strong", {}, typeof value === "number" ? thousands(value) : value), element("span", {}, what)))));
@@ -129,9 +129,9 @@ function figures(totals, filter) {
 
 function auditView(audit) {
   const totals = audit.totals;
-  const parts = [element("h2", {}, "What this suite compiles")];
+  const parts = [element("h2", {}, "torch.compile in this suite")];
   if (audit.broken) {
-    parts.push(element("p", { class: "failed" }, "This run could not be watched, and what follows is not all of it: ", name(audit.broken)));
+    parts.push(element("p", { class: "failed" }, "Incomplete audit: ", name(audit.broken)));
   }
   if (!totals.using && audit.broken) return [...parts, ...auditBaseline(audit.baseline)];
   if (!totals.using) {
@@ -142,9 +142,9 @@ function auditView(audit) {
   const table = auditTable(audit);
   const slow = audit.functions;
   return [...parts, figures(totals, table.filter), ...auditBaseline(audit.baseline),
-    element("h3", {}, audit.causes.length ? "Causes, the costliest first" : "Everything is compiled: no graph break, no recompilation"),
+    element("h3", {}, audit.causes.length ? "Causes, most costly first" : "Everything compiled: no graph break, no recompile"),
     ...firstOf(audit.causes, auditCause),
-    ...(slow.length ? [folded(`${plural(slow.length, "function")} compiled, the slowest first`, () => [element("ul", {},
+    ...(slow.length ? [folded(`${plural(slow.length, "compiled function")}, slowest first`, () => [element("ul", {},
       slow.slice(0, ROWS).map((each) => element("li", {}, name(`${each.file}:${each.line} in ${each.function}`),
         ` · ${each.seconds.toFixed(2)} s in ${plural(each.tests, "test")}`)))])] : []),
     ...(audit.settings_left.length ? [folded(`${plural(audit.settings_left.length, "setting")} of torch left changed`, () =>

@@ -33,7 +33,7 @@ function part(digest) {
 
 async function unpacked(digest) {
   const holder = partTexts.get(digest);
-  if (!holder) throw new Error(`the page lacks a part of its data, ${digest}`);
+  if (!holder) throw new Error(`part ${digest} of the page is missing`);
   const bytes = Uint8Array.from(atob(holder.textContent), (letter) => letter.charCodeAt(0));
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
   return JSON.parse(await new Response(stream).text());

@@ -63,7 +63,7 @@ function heated(each, byBox) {
       element("span", {}, `share of all ${HEAT.units[used][1]}, ${thousands(total[used])} ${HEAT.units[used][0]}:`),
       ...HEAT.steps.map(({ fills, words }) => element("span", { class: "step" },
         coloured(element("span", { class: "swatch" }), "background", fills), words)),
-      unknown ? element("span", {}, `of ${plural(unknown, "op")} it is not known`) : "");
+      unknown ? element("span", {}, `unknown for ${plural(unknown, "op")}`) : "");
   };
   const choice = (changed) => {
     if (!known.length) return null;

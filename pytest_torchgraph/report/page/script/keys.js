@@ -2,9 +2,9 @@
 
 const KEYS = [
   ["j  k", "next and previous test"], ["f", "next test that failed"], ["n  p", "next and previous finding"], ["c", "causes"],
-  ["a", "what this suite compiles"], ["t", "list of the tests"], ["/", "search the tests"],
-  ["b", "difference, or before and after"], ["arrows", "move the picture that has the focus"],
-  ["+  -  0", "zoom it in, out, show all of it"], [".  ,", "next and previous box of it"], ["Esc", "close what was opened"], ["?", "these keys"],
+  ["a", "torch.compile in this suite"], ["t", "list of the tests"], ["/", "search the tests"],
+  ["b", "difference, or before and after"], ["arrows", "move the focused picture"],
+  ["+  -  0", "zoom the picture in, out, to its whole"], [".  ,", "next and previous box of the picture"], ["Esc", "close panel or box"], ["?", "these keys"],
 ];
 const help = element("dialog", { "aria-labelledby": "keys-heading" },
   element("h2", { id: "keys-heading" }, "Keys"),

@@ -42,7 +42,7 @@ function linkTo(parts, replace = false) {
 
 function linkButton(parts = null) {
   const button = copyButton("link", () => location.href.split("#")[0] + address({ ...parts || place, ...filters() }), "link");
-  button.title = "copy the address of this";
+  button.title = "copy the link";
   return button;
 }
 
@@ -74,7 +74,7 @@ async function follow(hash) {
 async function followTest(parts) {
   const { test, finding, capture, picture, outline, node, graph, old } = parts;
   const found = numbered(test) || tests.find((each) => wellFormed(each.id) === test);
-  if (!found) return nothingAt("The test ", name(test), " is not in this page: it may be of another run, or have used no graphs.");
+  if (!found) return nothingAt("The test ", name(test), " is not in this page: it may be from another run, or use no graphs.");
   await (found.number === current ? loading : quietly(() => select(found.number)));
   if (found.number !== current) return true; // somebody has chosen something else meanwhile
   if (node === undefined) quietly(() => { for (const each of views) if (each.clear) each.clear(); });

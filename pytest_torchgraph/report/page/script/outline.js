@@ -96,7 +96,7 @@ function outline(graphs, { compared = false, at, chosen = () => {} }) {
     const figure = outlineLooks.heat;
     if (!figure) return null;
     const value = figures[figure];
-    if (value === null) return element("span", { class: "bar", title: "not known" }, "?");
+    if (value === null) return element("span", { class: "bar", title: "unknown" }, "?");
     if (!value) return element("span", { class: "bar" });
     const part = value / most(figure);
     return element("span", { class: "bar", title: `${thousands(value)} ${HEAT.units[figure][0]}` },
@@ -256,8 +256,8 @@ function outline(graphs, { compared = false, at, chosen = () => {} }) {
     element("button", { onclick: () => { state.open.clear(); state.opened.clear(); update(); } }, "fold all"), note),
   compared ? element("div", { class: "heads" }, element("span", { class: "sign" }), element("span", {}, "before"), element("span", {}, "after")) : null,
   scroller,
-  unknown ? element("p", { class: "note" }, unknown === every.filter((node) => node.op !== "output").length ? "what the ops cost is not known"
-    : `what ${plural(unknown, "op")} cost${unknown === 1 ? "s" : ""} is not known`) : null, panel.root].filter(Boolean));
+  unknown ? element("p", { class: "note" }, unknown === every.filter((node) => node.op !== "output").length ? "cost of all ops unknown"
+    : `cost of ${plural(unknown, "op")} unknown`) : null, panel.root].filter(Boolean));
   update();
   const view = { root, nodes: every, select, reveal, show: () => {}, update, clear: () => (panel.open() ? (panel.close(), true) : false) };
   views.push(view);

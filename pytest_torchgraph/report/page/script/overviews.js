@@ -3,7 +3,7 @@
 const TESTS = 10; // tests that are listed of a cause; a click shows the others
 
 const auditButton = element("button", { id: "all-compiled", onclick: () => showAudit() },
-  element("strong", {}, "what this suite compiles"));
+  element("strong", {}, "torch.compile in this suite"));
 const causesHeading = [causes ? causes.heading : "",
   failures.length ? `${failures.length}${causes ? " other" : ""} ${failures.length === 1 ? "failure" : "failures"} in ${plural(failedElsewhere(), "test")}` : ""]
   .filter(Boolean).join(", ");
@@ -39,7 +39,7 @@ function causesView() {
   return [
     ...(causes ? [...causes.releases.map((pair) => element("p", { class: "where" }, `torch ${pair}`)),
       ...causes.list.map(cause),
-      ...(causes.accept ? [element("p", {}, "Is all of it intended? Then store it:"), command(causes.accept)] : [])] : []),
+      ...(causes.accept ? [element("p", {}, "If all changes are intended, accept them:"), command(causes.accept)] : [])] : []),
     ...(failures.length && causes ? [element("h2", {}, "Other failures")] : []),
     ...failures.map(failure),
   ];

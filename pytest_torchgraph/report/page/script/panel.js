@@ -53,7 +53,7 @@ function nodePanel(each, at, { go, mark }) {
   const wayFrom = waysIn(each);
   let open = null;
   const amounts = (node) => Object.entries(HEAT.units).map(([figure, [unit, words]]) => [words,
-    node[figure] === null ? "not known" : node[figure] ? `${thousands(node[figure])} ${unit}` : ""]);
+    node[figure] === null ? "unknown" : node[figure] ? `${thousands(node[figure])} ${unit}` : ""]);
   const describe = (node, together = 1) => {
     open = node;
     linkTo({ ...place, picture: null, outline: null, ...at, node: node.name, graph: node.graph, old: node.old ? "1" : null });
@@ -73,7 +73,7 @@ function nodePanel(each, at, { go, mark }) {
   };
   const wayButton = (node, list) => {
     const way = wayFrom(node);
-    if (!way) return element("span", { class: "note" }, "the rest of the graph that it is from is not in this picture");
+    if (!way) return element("span", { class: "note" }, "paths unknown: its whole graph is not in this picture");
     const [direction, where] = ENDS[way.kind];
     return element("button", { onclick: () => {
       mark(way.found && way.found.on);
@@ -82,7 +82,7 @@ function nodePanel(each, at, { go, mark }) {
   };
   const told = (node, way, direction, where) => {
     if (!way.found) {
-      const kept = node.saved ? "; what it makes is kept for the backward" : "";
+      const kept = node.saved ? "; its result is kept for the backward" : "";
       const effect = way.effect ? [", but it leads to an effect, ", name(way.effect.name), `: ${way.effect.effects}`] : "";
       return [element("p", { class: "nowhere" }, direction === "from"
         ? `No path leads here from ${where}.` : `No output of this graph needs it${kept}`, effect)];

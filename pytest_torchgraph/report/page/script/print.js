@@ -7,7 +7,7 @@ const MESSAGE_LINES = 60; // of a message, the last ones: pytest says there what
 async function showPrint() {
   const failed = tests.filter((test) => RED.includes(test.outcome));
   const heading = element("h2", {}, causesHeading || plural(failed.length, "failed test"));
-  overview(null, "print", heading, element("p", { class: "note" }, "reading what failed"));
+  overview(null, "print", heading, element("p", { class: "note" }, "loading the failed tests"));
   const parts = [heading,
     element("p", { class: "where" }, `${data.about} · ${plural(tests.length, "test")}, ${failed.length} failed`)];
   parts.push(...causesView());
@@ -37,7 +37,7 @@ function printed(test) {
       each.findings.length ? element("ul", { class: "findings" }, each.findings.map((one) => element("li", {},
         element("span", { class: "sign" }, one.sign), name(one.summary),
         linesOf(one)))) : null,
-      each.accept ? element("p", {}, "To store it: ", element("code", {}, name(each.accept))) : null,
+      each.accept ? element("p", {}, "Accept: ", element("code", {}, name(each.accept))) : null,
       printedPicture(each),
     ]),
     ...(test.message ? [element("h3", {}, "Message"),

@@ -43,8 +43,8 @@ function ranks(each) {
   if (each.note) return [element("h3", {}, "Ranks"), element("p", { class: "note" }, name(each.note))];
   const alone = each.classes.length === 1;
   const all = each.captured === each.world ? "all of them" : `${each.captured} of them`;
-  const alike = each.captured === 1 ? "" : alone ? ", which have the same graphs"
-    : `, in ${each.count} classes: those of one class have the same graphs`;
+  const alike = each.captured === 1 ? "" : alone ? ", with equal graphs"
+    : `, in ${each.count} classes of ranks with equal graphs`;
   return [
     element("h3", {}, "Ranks of ", name(each.mesh)),
     element("p", {}, `${plural(each.world, "rank")}; captured: ${all}${alike}.`),
@@ -76,8 +76,8 @@ function grid(each) {
 // Which ranks wait for ever, in what and for whom, and what is sent and not received.
 function problems(each) {
   return element("div", { class: "card orders" },
-    element("strong", {}, each.waiting ? `${plural(each.waiting, "rank")} would wait for ever.`
-      : "What ranks send to each other does not fit."),
+    element("strong", {}, each.waiting ? `Deadlock of ${plural(each.waiting, "rank")}.`
+      : "Collectives of the ranks do not match."),
     element("pre", {}, each.problems.join("\n")));
 }
 
@@ -87,7 +87,7 @@ function disagreement(first, other) {
   const side = (text, number) => element("td", { class: number === start ? "first" : null },
     number === start ? element("strong", {}, "✗ ") : null, name(text));
   return element("div", { class: "card orders" },
-    element("strong", {}, same_order ? "Other data: " : waits ? "A deadlock: " : "Another order: "), letter(first.name), " ", name(first.ranks), " and ",
+    element("strong", {}, same_order ? "Different data: " : waits ? "Deadlock: " : "Different order: "), letter(first.name), " ", name(first.ranks), " and ",
     letter(other.name), " ", name(other.ranks), ` ${words}, ${danger}, from collective ${start} on.`,
     element("div", { class: "wide" }, element("table", {},
       element("thead", {}, element("tr", {}, element("th", { scope: "col", class: "number" }, "#"),

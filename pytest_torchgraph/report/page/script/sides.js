@@ -12,7 +12,7 @@ function sidesSwitch(changed) {
   const update = () => buttons.forEach((button, place) =>
     button.setAttribute("aria-pressed", String(choices[place][0] === looks.sides)));
   update();
-  return { root: element("span", { class: "switch", role: "group", "aria-label": "what is shown" }, buttons), update };
+  return { root: element("span", { class: "switch", role: "group", "aria-label": "view" }, buttons), update };
 }
 
 // Takes away what a side has not, writes the labels that it has, and draws the edges that only it has.

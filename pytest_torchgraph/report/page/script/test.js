@@ -42,7 +42,7 @@ function findings(each, view, reveal = () => {}) {
       if (linked) linkTo(link);
     };
     const button = element("button", {
-      title: view && finding.ids.length ? "show it in the picture" : null, onclick: () => choose(true),
+      title: view && finding.ids.length ? "show in the picture" : null, onclick: () => choose(true),
     }, element("span", { class: "sign" }, finding.sign), name(finding.summary),
     linesOf(finding));
     shownParts.findings.push({ button, choose });
@@ -69,7 +69,7 @@ function difference(each, before) {
   const view = each.svg ? numberedViewer(each) : null;
   const sides = each.graphs && each.graphs.length ? comparedOutline(each, view) : null;
   const changes = findings(each, view, sides ? sides.reveal : undefined);
-  const accept = again ? [] : [element("p", {}, "Is it intended? Then store it:"), command(each.accept)];
+  const accept = again ? [] : [element("p", {}, "If the change is intended, accept it:"), command(each.accept)];
   const lines = each.diff.map((line) => element("span", {
     class: /^(\+\+\+|---|@@)/.test(line) ? "at" : { "+": "add", "-": "del" }[line[0]] || "",
   }, line + "\n"));
