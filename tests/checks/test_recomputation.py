@@ -418,8 +418,14 @@ def test_a_stored_capture_of_inductor_is_of_another_program(tmp_path: Any) -> No
         _ = tg.load(file).recomputed
 
 
-def test_the_table_of_costs_has_a_column_of_recomputed_flops(tmp_path: Any, capsys: Any) -> None:
+def test_costs_by_module_have_recomputed_flops(tmp_path: Any, capsys: Any) -> None:
     capture = captured("attention again", "dispatch")
+    again = {path: cost.recomputed_flops for path, cost in capture.by_module().items()}
+    assert again.pop("blocks.0") == again.pop("blocks.1") == capture.recomputed_flops // 2
+    assert set(again.values()) == {0}
+    assert capture.by_module(depth=0)[""].recomputed_flops == capture.recomputed_flops
+    plain = captured("plain", "dispatch").by_module().values()
+    assert {cost.recomputed_flops for cost in plain} == {None}
     lines = capture.cost_table().splitlines()
     assert "  recomputed FLOPs" in lines[0]
     assert f" {capture.recomputed_flops:,} " in lines[2]
@@ -434,7 +440,7 @@ def test_the_table_of_costs_has_a_column_of_recomputed_flops(tmp_path: Any, caps
 
     from pytest_torchgraph.report.page.collect import cost_data
 
-    data = cost_data(capture.program, capture.by_module, capture.recomputed)
+    data = cost_data(capture.program, capture.by_module)
     assert data is not None
     column = data["titles"].index("recomputed FLOPs") + 2
     assert data["rows"][0][column] == capture.recomputed_flops
