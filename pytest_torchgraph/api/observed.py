@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ..errors import CaptureError
@@ -337,10 +338,9 @@ class Observed:
             CaptureError: see `Graph.flops`.
             ValueError: if the depth is invalid.
         """
-        from ..graph.cost import format_cost_table, recomputed_if_known
+        from ..graph.cost import format_cost_table
 
-        again = recomputed_if_known(self._split, self._received)
-        return format_cost_table(self.program, self.by_module(depth), depth, again)
+        return format_cost_table(self.program, self.by_module(depth), depth)
 
     def by_module(self, depth: int | None = None) -> Mapping[str, Cost]:
         """Return the cost of the step by module path.
@@ -357,7 +357,15 @@ class Observed:
         from ..graph.cost import by_module
 
         self._need_whole()
-        return by_module(self.program, depth, received=self._received)
+        again = self._recomputed_if_known
+        return by_module(self.program, depth, received=self._received, recomputed=again)
+
+    @cached_property
+    def _recomputed_if_known(self) -> tuple[Recomputed, ...]:
+        # Cached because the page asks for the costs at several depths.
+        from ..graph.cost import recomputed_if_known
+
+        return recomputed_if_known(self._split, self._received)
 
 
 def syncs_of(contents: Contents, via: str, graphs: Sequence[Graph]) -> tuple[Sync, ...]:

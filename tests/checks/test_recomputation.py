@@ -232,6 +232,23 @@ def test_a_stored_capture_says_the_same_but_not_by_what(tmp_path: Any) -> None:
         read.assert_not_recomputed("aten._scaled_dot_product*")
 
 
+def test_counts_of_a_stored_eager_capture_are_lower_bounds(tmp_path: Any) -> None:
+    capture = captured("reentrant", "dispatch")  # the last op of a block runs again for nothing
+    file = tmp_path / "step.tgraph"
+    file.write_text(capture.to_text())
+    read = tg.load(file)
+    assert counted(read) < counted(capture)
+    with pytest.raises(AssertionError, match=r"aten\.addmm: expected 99, found at least 6"):
+        read.assert_recomputed({"aten.addmm": 99})
+    with pytest.raises(AssertionError, match=r"none of aten\.addmm, found at least 6 \("):
+        read.assert_not_recomputed("aten.addmm")
+    with pytest.raises(AssertionError, match=r"aten\.addmm: expected 99, found 8"):
+        capture.assert_recomputed({"aten.addmm": 99})
+    file.write_text(captured("every block", "aot").to_text())
+    with pytest.raises(AssertionError, match=r"aten\.addmm: expected 99, found \d"):
+        tg.load(file).assert_recomputed({"aten.addmm": 99})
+
+
 class _Again(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
@@ -418,8 +435,14 @@ def test_a_stored_capture_of_inductor_is_of_another_program(tmp_path: Any) -> No
         _ = tg.load(file).recomputed
 
 
-def test_the_table_of_costs_has_a_column_of_recomputed_flops(tmp_path: Any, capsys: Any) -> None:
+def test_costs_by_module_have_recomputed_flops(tmp_path: Any, capsys: Any) -> None:
     capture = captured("attention again", "dispatch")
+    again = {path: cost.recomputed_flops for path, cost in capture.by_module().items()}
+    assert again.pop("blocks.0") == again.pop("blocks.1") == capture.recomputed_flops // 2
+    assert set(again.values()) == {0}
+    assert capture.by_module(depth=0)[""].recomputed_flops == capture.recomputed_flops
+    plain = captured("plain", "dispatch").by_module().values()
+    assert {cost.recomputed_flops for cost in plain} == {None}
     lines = capture.cost_table().splitlines()
     assert "  recomputed FLOPs" in lines[0]
     assert f" {capture.recomputed_flops:,} " in lines[2]
@@ -434,7 +457,7 @@ def test_the_table_of_costs_has_a_column_of_recomputed_flops(tmp_path: Any, caps
 
     from pytest_torchgraph.report.page.collect import cost_data
 
-    data = cost_data(capture.program, capture.by_module, capture.recomputed)
+    data = cost_data(capture.program, capture.by_module)
     assert data is not None
     column = data["titles"].index("recomputed FLOPs") + 2
     assert data["rows"][0][column] == capture.recomputed_flops

@@ -218,3 +218,22 @@ def test_another_partition_costs_what_it_computes_again() -> None:
     net = Net(nn.GELU())
     default, min_cut = (capture(net, BATCH, via=Aot(partition=p)) for p in ("default", "min_cut"))
     check(default, min_cut)
+
+
+def test_an_edit_of_what_is_recomputed_says_how_often_before_and_after(tmp_path):
+    plain, every = (
+        capture(Net(torch.tanh, recomputed=again), BATCH, via="dispatch") for again in (False, True)
+    )
+    line = "recomputed in the backward: aten.addmm.default 0 -> 3, aten.tanh.default 0 -> 3"
+    difference = diff(plain, every)
+    (finding,) = difference.findings
+    assert finding.recomputed == (("aten.addmm.default", 0, 3), ("aten.tanh.default", 0, 3))
+    assert line in finding.to_text()
+    assert finding.to_json()["recomputed"] == [[*op] for op in finding.recomputed]
+    stored = tmp_path / "every.tgraph"
+    stored.write_text(every.to_text())
+    assert line in str(diff(plain, stored))
+    assert "aten.tanh.default 3 -> 0" in str(diff(stored, plain))
+    wider = capture(Net(torch.tanh, recomputed=True, hidden=32), BATCH, via="dispatch")
+    assert not any(finding.recomputed for finding in diff(every, wider).findings)
+    assert "recomputed" not in str(diff(plain, capture(Net(torch.exp), BATCH, via="dispatch")))

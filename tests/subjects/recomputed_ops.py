@@ -1,7 +1,8 @@
-"""An independent count of the ops that an eager backward runs again; models with checkpoints.
+"""Independent counts of the ops that a backward runs again; models with checkpoints.
 
-The count knows no graph: it counts what the dispatcher sees while a backward calls the forward of a
-module again.
+`OpsRunAgain` knows no graph: it counts the ops that the dispatcher sees while an eager backward
+calls the forward of a module again. `NodesCopied` numbers the nodes of AOTAutograd's joint graph
+and counts the numbers that the partitioner puts into both the forward and the backward.
 """
 
 from __future__ import annotations
@@ -12,7 +13,13 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from functorch.compile import (
+    default_partition,
+    make_boxed_func,
+    min_cut_rematerialization_partition,
+)
+from torch import Tensor, fx, nn
+from torch._dynamo.backends.common import aot_autograd
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
@@ -104,3 +111,87 @@ def checkpoint_blocks(blocks: Iterable[nn.Module], how: str) -> None:
         options["context_fn"] = functools.partial(create_selective_checkpoint_contexts, KEPT)
     for block in blocks if how != "none" else ():
         block.forward = functools.partial(checkpoint, block.forward, **options)  # type: ignore[method-assign]
+
+
+_NUMBER = "number in the joint graph"
+_AGAIN = "runs again"
+_RESTORING = ("run_with_rng_state", "graphsafe_run_with_rng_state")
+
+
+class NodesCopied:
+    """Counts the nodes that the partitioner copies from a joint graph into both of its parts.
+
+    Nodes are identified by a number in their `meta`, which every copy keeps. Views are recognised
+    by the storage of their results when the backward runs.
+
+    Args:
+        partition: "default" or "min_cut".
+
+    Attributes:
+        counts: number of copies of each op, in every backward that ran.
+        ran: number of compiled backwards that ran.
+    """
+
+    def __init__(self, partition: str) -> None:
+        cut = partition == "min_cut"
+        self._cut = min_cut_rematerialization_partition if cut else default_partition
+        self.counts: Counter[str] = Counter()
+        self.ran = 0
+
+    def compiled(self, model: nn.Module) -> Callable[..., Any]:
+        """Return the model, compiled by this partitioner."""
+        backend = aot_autograd(
+            fw_compiler=lambda gm, _: make_boxed_func(gm.forward),
+            bw_compiler=lambda gm, _: make_boxed_func(_CountsOnce(gm, self).run),
+            partition_fn=self._split,
+        )
+        return torch.compile(model, backend=backend)  # type: ignore[no-any-return]
+
+    def _split(self, joint: fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
+        constants: set[int] = set()
+        for number, node in enumerate(joint.graph.nodes):
+            node.meta[_NUMBER] = number
+            operands = [used.meta[_NUMBER] for used in node.all_input_nodes]
+            if node.op != "placeholder" and not _is_random(node) and constants.issuperset(operands):
+                constants.add(number)
+        forward, backward = self._cut(joint, *args, **kwargs)
+        kept = {node.meta.get(_NUMBER) for node in forward.graph.nodes} - constants - {None}
+        for node in backward.graph.nodes:
+            if node.op == "call_function":
+                # The partitioner creates this op for a copied random op, under a new number.
+                restores = str(node.target) in _RESTORING
+                node.meta[_AGAIN] = restores or node.meta.get(_NUMBER) in kept
+        return forward, backward
+
+
+def _is_random(node: fx.Node) -> bool:
+    return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+
+
+class _CountsOnce(fx.Interpreter):
+    """Counts the marked nodes of a graph when it runs first."""
+
+    def __init__(self, gm: fx.GraphModule, count: NodesCopied) -> None:
+        super().__init__(gm)
+        self.count: NodesCopied | None = count
+
+    def run(self, *args: Any) -> Any:  # type: ignore[override]
+        result = super().run(*args)
+        if self.count is not None:
+            self.count.ran += 1
+        self.count = None
+        return result
+
+    def run_node(self, n: fx.Node) -> Any:
+        result = super().run_node(n)
+        if self.count is not None and n.meta.get(_AGAIN) and "getitem" not in str(n.target):
+            args, _ = self.fetch_args_kwargs_from_env(n)
+            if not _storages(result) or not _storages(result) <= _storages(args):
+                called = n.args[1] if str(n.target) in _RESTORING else n.target
+                self.count.counts[str(called)] += 1
+        return result
+
+
+def _storages(values: Any) -> set[int]:
+    tensors = [x for x in tree_leaves(values) if isinstance(x, Tensor)]
+    return {x.untyped_storage()._cdata for x in tensors}

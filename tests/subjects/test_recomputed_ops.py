@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import warnings
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from subjects.models import SUBJECTS, Subject
-from subjects.recomputed_ops import OpsRunAgain, blocks_of, checkpoint_blocks
+from subjects.recomputed_ops import NodesCopied, OpsRunAgain, blocks_of, checkpoint_blocks
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 import pytest_torchgraph as tg
-from pytest_torchgraph import Capture
+from pytest_torchgraph import Capture, CaptureError
 
 HOW = ("none", "every block", "selective")
 TRAINED = [name for name, make in SUBJECTS.items() if make().grad]
@@ -44,6 +46,13 @@ def counted(capture: Capture, *, formula: bool = False) -> Counter[str]:
     return counts
 
 
+def stored(capture: Capture, folder: Path) -> Counter[str]:
+    """The count of all ops in the stored graphs of a capture."""
+    file = folder / "step.tgraph"
+    file.write_text(capture.to_text())
+    return counted(tg.load(file))  # type: ignore[arg-type]
+
+
 def captured(subject: Subject, via: Any = "dispatch") -> Capture:
     return tg.capture(
         subject.model, *subject.args, **subject.kwargs, via=via, backward=True, loss_fn=loss_of
@@ -53,7 +62,9 @@ def captured(subject: Subject, via: Any = "dispatch") -> Capture:
 @pytest.mark.slow("each subject", unless=["residual_cnn-*", "bert-selective"])
 @pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize("name", TRAINED)
-def test_an_eager_backward_of_a_subject_runs_these_ops_again(name: str, how: str) -> None:
+def test_an_eager_backward_of_a_subject_runs_these_ops_again(
+    name: str, how: str, tmp_path: Path
+) -> None:
     twin, subject = SUBJECTS[name](), SUBJECTS[name]()
     blocks = blocks_of(twin.model)
     ops = OpsRunAgain()
@@ -69,6 +80,40 @@ def test_an_eager_backward_of_a_subject_runs_these_ops_again(name: str, how: str
     capture = captured(subject)
     assert counted(capture) == ops.counts
     assert counted(capture, formula=True) == Counter(FORMULAS.get(name, {}))
+    # A file has no dead ops, such as the last op of a checkpoint.
+    assert stored(capture, tmp_path) <= counted(capture) + counted(capture, formula=True)
+
+
+COMPILED = (("default", 1.0), ("min_cut", 1.0), ("min_cut", 0.5), ("min_cut", 0.0))
+
+
+@pytest.mark.slow("each subject", unless=["min_cut-0.0-selective-mlp_checkpointed"])
+@pytest.mark.parametrize("name", TRAINED)
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize(("partition", "budget"), COMPILED)
+def test_a_compiled_backward_of_a_subject_runs_these_ops_again(
+    name: str, how: str, partition: Any, budget: float, tmp_path: Path
+) -> None:
+    twin, subject = SUBJECTS[name](), SUBJECTS[name]()
+    checkpoint_blocks(blocks_of(twin.model), how)
+    checkpoint_blocks(blocks_of(subject.model), how)
+    nodes = NodesCopied(partition)
+    with torch._functorch.config.patch(activation_memory_budget=budget):
+        torch._dynamo.reset()
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            loss = loss_of(nodes.compiled(twin.model)(*twin.args, **twin.kwargs))
+            with contextlib.suppress(RuntimeError):
+                loss.backward()
+        torch._dynamo.reset()
+        if not nodes.ran:  # nothing compiles, or batch norm's statistics are written too early
+            refused = "nothing was captured|has been modified by an inplace operation"
+            with pytest.raises((CaptureError, RuntimeError), match=refused):
+                captured(subject, tg.Aot(partition=partition))
+            return
+        capture = captured(subject, tg.Aot(partition=partition))
+    assert counted(capture) == nodes.counts
+    assert stored(capture, tmp_path) == counted(capture) + counted(capture, formula=True)
 
 
 CHECKPOINTED = ("bert", "gpt2", "llama", "t5", "vit")

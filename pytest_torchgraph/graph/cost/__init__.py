@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from .flops import why_none_counted as why_none_counted
     from .peak import peak_bytes as peak_bytes
     from .recomputed import Recomputed as Recomputed
+    from .recomputed import changed_recomputation as changed_recomputation
     from .recomputed import need_backward as need_backward
     from .recomputed import recomputed_if_known as recomputed_if_known
     from .recomputed import recomputed_ops as recomputed_ops
@@ -54,7 +55,9 @@ else:
             "cost": "Cost UNKNOWN sum_of",
             "flops": "Flops flops_of flops_of_call total_flops why_none_counted",
             "peak": "peak_bytes",
-            "recomputed": "Recomputed need_backward recomputed_if_known recomputed_ops",
+            "recomputed": (
+                "Recomputed changed_recomputation need_backward recomputed_if_known recomputed_ops"
+            ),
             "step": (
                 "Kept Received StepStorages base kept need_saved owners_of_saved producer_of "
                 "saved_bytes storage_bytes viewed_by with_savers"

@@ -1,4 +1,4 @@
-"""`Cost`: the cost of some ops, as two figures."""
+"""`Cost`: the cost of some ops."""
 
 from __future__ import annotations
 
@@ -13,14 +13,22 @@ class Cost:
     Attributes:
         flops: floating-point operations (see `Graph.flops`); `None` if unknown.
         saved_bytes: bytes saved for the backward (see `Capture.saved_bytes`); `None` if unknown.
+        recomputed_flops: FLOPs of forward ops that the backward runs again (see
+            `Capture.recomputed`); `None` if it runs none again, and for an edit.
     """
 
     flops: int | None
     saved_bytes: int | None
+    recomputed_flops: int | None = None
+
+    def __repr__(self) -> str:
+        again = self.recomputed_flops
+        rest = "" if again is None else f", recomputed_flops={again}"
+        return f"Cost(flops={self.flops}, saved_bytes={self.saved_bytes}{rest})"
 
 
 UNKNOWN = Cost(None, None)
-"""A cost with both figures unknown."""
+"""A cost with unknown figures."""
 
 
 def sum_of(costs: Iterable[Cost]) -> Cost:

@@ -13,8 +13,9 @@ and is still the same work.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from ...errors import CaptureError
@@ -35,7 +36,6 @@ from ..model import (
     Symbol,
 )
 from .cost import Cost
-from .flops import flops_of_call
 from .step import Received, producer_of, results_bytes, storage_bytes
 
 _RESTORING_STATE = frozenset(
@@ -57,7 +57,8 @@ class Recomputed:
         node: the call in the backward; the first if there are several.
         original: the call in the forward.
         graph: name of the backward graph.
-        times: number of runs in the backward, including runs with an unused result.
+        times: number of runs in the backward, including runs with an unused result; of a stored
+            capture via "dispatch", which lacks these runs, the minimum.
         by: reason for the recomputation: "checkpoint"; "partitioner", if torch.compile recomputes a
             value to save memory; "function", the backward of a user's `torch.autograd.Function`;
             "formula", autograd's own derivative formula, which cannot be switched off; "" if a file
@@ -94,6 +95,13 @@ def recomputed_ops(graphs: Sequence[Graph], received: Received) -> tuple[Recompu
     Raises:
         CaptureError: if no backward ran, or if a graph does not record its inputs from the forward.
     """
+    return tuple(_entry(original, again) for original, again in _recomputations(graphs, received))
+
+
+def _recomputations(
+    graphs: Sequence[Graph], received: Received
+) -> Iterator[tuple[Node, Sequence[tuple[_Values, Node]]]]:
+    """Yield each recomputed forward call, and its runs in the backward."""
     need_backward(graphs)
     numbers = _Numbers()
     known: dict[str, _Values] = {}
@@ -110,12 +118,11 @@ def recomputed_ops(graphs: Sequence[Graph], received: Received) -> tuple[Recompu
             for number, node in values.work:
                 if number in originals:
                     repeated[number].append((values, node))
-    return tuple(
-        entry
-        for number, again in repeated.items()
-        for entry in _entries(originals[number], again)
-        if entry is not None
-    )
+    for number, again in repeated.items():
+        # Forward calls that compute the same value share the runs.
+        for place, (_, original) in enumerate(originals[number]):
+            if mine := again[place :: len(originals[number])]:
+                yield original, mine
 
 
 def recomputed_if_known(graphs: Sequence[Graph], received: Received) -> tuple[Recomputed, ...]:
@@ -124,6 +131,41 @@ def recomputed_if_known(graphs: Sequence[Graph], received: Received) -> tuple[Re
         return recomputed_ops(graphs, received)
     except CaptureError:
         return ()
+
+
+def changed_recomputation(
+    before: Sequence[Graph], after: Sequence[Graph]
+) -> dict[str, tuple[int, int]]:
+    """Return the ops that the backward recomputes more or less often, with both counts.
+
+    Empty if a side has no backward.
+    """
+    sides = before, after
+    if not all(any(graph.kind == "backward" for graph in graphs) for graphs in sides):
+        return {}
+    old, new = map(_runs, sides)
+    if any(by == "" for _, by in (*old, *new)):
+        # A file has no ops with unused results, and does not tell formulas from checkpoints.
+        old, new = (_runs([replace(each, whole=None) for each in graphs]) for graphs in sides)
+        formula = None
+    else:
+        formula = "formula"
+    before_and_after: dict[str, list[int]] = {}
+    for side, counts in enumerate((old, new)):
+        for (op, by), count in counts.items():
+            if by != formula:
+                before_and_after.setdefault(op, [0, 0])[side] += count
+    return {op: (was, now) for op, (was, now) in before_and_after.items() if was != now}
+
+
+def _runs(graphs: Sequence[Graph]) -> Counter[tuple[str, RecomputedBy]]:
+    """Return how often the backward recomputes each op, by its reason, without FLOPs and torch."""
+    found: Counter[tuple[str, RecomputedBy]] = Counter()
+    with suppress(CaptureError):
+        for _, again in _recomputations(graphs, {}):
+            _, node = again[0]
+            found[executed(node).op, node.by] += len(again)
+    return found
 
 
 def need_backward(graphs: Sequence[Graph]) -> None:
@@ -155,17 +197,6 @@ def need_backward(graphs: Sequence[Graph]) -> None:
                 )
 
 
-def _entries(
-    originals: Sequence[tuple[_Values, Node]], again: Sequence[tuple[_Values, Node]]
-) -> list[Recomputed | None]:
-    """Return an entry for each forward call; calls that compute the same value share the runs."""
-    found: list[Recomputed | None] = []
-    for place, (_, original) in enumerate(originals):
-        mine = again[place :: len(originals)]
-        found.append(_entry(original, mine) if mine else None)
-    return found
-
-
 def _entry(original: Node, again: Sequence[tuple[_Values, Node]]) -> Recomputed:
     values, node = again[0]
     graph = values.graph
@@ -177,6 +208,8 @@ def _entry(original: Node, again: Sequence[tuple[_Values, Node]]) -> Recomputed:
 
 
 def _flops(graph: Graph, node: Node) -> int | None:
+    from .flops import flops_of_call  # imports torch; a comparison of files needs no FLOPs
+
     try:
         found = flops_of_call(graph, node)
     except CaptureError:  # a size is a symbol

@@ -21,12 +21,14 @@ def by_module(
     *,
     times_run: bool = True,
     received: Received | None = None,
+    recomputed: Sequence[Recomputed] = (),
 ) -> dict[str, Cost]:
     """Return the costs of the graphs' ops by module path; see `Capture.by_module`."""
     if depth is not None and (isinstance(depth, bool) or not isinstance(depth, int) or depth < 0):
         raise ValueError(f"depth={depth!r} is no depth of modules: an int of at least 0, or None")
     flops: dict[str, int] = {}
     saved: dict[str, int] = {}
+    again: dict[str, int] = {}
     known = all(graph.level in SAVING_LEVELS for graph in graphs)
     for graph in graphs:
         times = graph.runs if times_run else 1
@@ -36,9 +38,17 @@ def by_module(
     for storage in kept(graphs, received or {}, times_run=times_run) if known else ():
         path = _cut(storage.node.module, depth)
         saved[path] = saved.get(path, 0) + storage.bytes
+    for entry in recomputed:
+        if entry.counts and entry.cost.flops:
+            path = _cut(entry.original.module, depth)
+            again[path] = again.get(path, 0) + entry.cost.flops
     return {
-        path: Cost(flops.get(path, 0), saved.get(path, 0) if known else None)
-        for path in sorted(flops.keys() | saved.keys())
+        path: Cost(
+            flops.get(path, 0),
+            saved.get(path, 0) if known else None,
+            again.get(path, 0) if again else None,
+        )
+        for path in sorted(flops.keys() | saved.keys() | again.keys())
     }
 
 
@@ -117,7 +127,6 @@ def cost_table(
     graphs: Sequence[Graph],
     costs: Mapping[str, Cost],
     depth: int | None = None,
-    recomputed: Sequence[Recomputed] = (),
 ) -> CostTable:
     """Return the costs of the modules of graphs.
 
@@ -125,17 +134,11 @@ def cost_table(
         graphs: the graphs; each counts as often as it ran.
         costs: result of `by_module` for the graphs at this depth.
         depth: maximum number of parts of a module path; `None` for no limit.
-        recomputed: ops recomputed by the backward.
 
     Raises:
         CaptureError: see `Graph.flops`.
     """
     rows, unknown = _rows(graphs, costs, depth)
-    for entry in recomputed:
-        paths = _paths(entry.original.module)[: None if depth is None else depth + 1]
-        for path in paths if entry.counts else ():
-            if path in rows:  # a module without FLOPs and saved bytes has none
-                rows[path].recomputed += entry.cost.flops or 0
     return CostTable(list(_shown(rows)), _note(unknown))
 
 
@@ -156,6 +159,7 @@ def _rows(
         for row in (found := around(module)):
             if row.saved_bytes is not None:
                 row.saved_bytes += cost.saved_bytes or 0
+            row.recomputed += cost.recomputed_flops or 0
         found[-1].has_ops = True
     for graph in graphs:
         flops = flops_of(graph)
@@ -247,10 +251,9 @@ def format_cost_table(
     graphs: Sequence[Graph],
     costs: Mapping[str, Cost],
     depth: int | None = None,
-    recomputed: Sequence[Recomputed] = (),
 ) -> str:
     """Format a cost table; see `Capture.cost_table`, and `cost_table` for the arguments."""
-    table = cost_table(graphs, costs, depth, recomputed)
+    table = cost_table(graphs, costs, depth)
     rows = table.rows
     columns = [["module", *(f"{'  ' * row.nesting}{row.module or WHOLE}" for row in rows)]]
     whole = rows[0].total

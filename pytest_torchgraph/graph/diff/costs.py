@@ -16,11 +16,19 @@ from functools import cached_property, partial
 
 from ...errors import CaptureError
 from ...ops.names import FLOP_LEVELS, SAVING_LEVELS, Level
-from ..cost import Cost, base, owners_of_saved, storage_bytes
+from ..cost import (
+    Cost,
+    base,
+    changed_recomputation,
+    owners_of_saved,
+    storage_bytes,
+    with_savers,
+)
 from ..equality import runs_differ
+from ..higher_order import executed
 from ..model import Graph, Node, Ref, is_projection
 from .correspondence import Correspondence
-from .findings import Finding
+from .findings import Finding, Recomputations
 from .origins import Origins, Pair
 
 Side = tuple[bool, int]
@@ -129,16 +137,24 @@ class Ledger:
             self.figures[number] = None if unknown else figure + amount  # type: ignore[operator]
 
 
-def with_costs(findings: Sequence[Finding], origins: Origins) -> list[Finding]:
+def with_costs(
+    findings: Sequence[Finding], origins: Origins, before: Sequence[Graph], after: Sequence[Graph]
+) -> list[Finding]:
     """Return the findings with their costs, computed on first access to any of them.
 
     Args:
         findings: all findings of one difference.
         origins: the origins of their changes.
+        before, after: the graphs.
     """
-    costs = _Costs(findings, origins)
+    costs = _Costs(findings, origins, before, after)
     return [
-        replace(finding, costs=partial(costs.of, number)) for number, finding in enumerate(findings)
+        replace(
+            finding,
+            costs=partial(costs.of, number),
+            recomputations=partial(costs.recomputed_by, number),
+        )
+        for number, finding in enumerate(findings)
     ]
 
 
@@ -148,17 +164,60 @@ class _Costs:
     Args:
         findings: the findings.
         origins: the origins of their changes; released after the costs are computed.
+        before, after: the graphs; released as well.
     """
 
-    def __init__(self, findings: Sequence[Finding], origins: Origins):
+    def __init__(
+        self,
+        findings: Sequence[Finding],
+        origins: Origins,
+        before: Sequence[Graph],
+        after: Sequence[Graph],
+    ):
         self._open: tuple[Sequence[Finding], Origins] | None = findings, origins
+        self._graphs = before, after
         self._known: list[Cost] = []
+        self._recomputed: list[Recomputations] = []
 
     def of(self, number: int) -> Cost:
+        self._compute()
+        return self._known[number]
+
+    def recomputed_by(self, number: int) -> Recomputations:
+        self._compute()
+        return self._recomputed[number]
+
+    def _compute(self) -> None:
         if self._open is not None:
             self._known = costs_of(*self._open)
-            self._open = None
-        return self._known[number]
+            self._recomputed = _recomputed_of(self._open[0], *self._graphs)
+            self._open, self._graphs = None, ((), ())
+
+
+def _recomputed_of(
+    findings: Sequence[Finding], before: Sequence[Graph], after: Sequence[Graph]
+) -> list[Recomputations]:
+    """Return the changed recomputations of each finding, by the ops that it changes.
+
+    An op of no finding, such as an op that stays in the backward and is no recomputation any more,
+    goes to the first finding.
+    """
+    changed = changed_recomputation(with_savers(before), with_savers(after))
+    found: list[Recomputations] = []
+    for finding in findings:
+        places = finding.places if changed else ()
+        ops = {
+            executed(node).op
+            for place in places
+            for change in (*place.changes, *place.consequences)
+            for node in (change.before, change.after)
+            if node is not None
+        }
+        found.append(tuple((op, *counts) for op, counts in changed.items() if op in ops))
+    left = changed.keys() - {op for own in found for op, _, _ in own}
+    if left and found:
+        found[0] += tuple((op, *counts) for op, counts in changed.items() if op in left)
+    return found
 
 
 def costs_of(findings: Sequence[Finding], origins: Origins) -> list[Cost]:

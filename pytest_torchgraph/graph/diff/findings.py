@@ -74,6 +74,10 @@ class Place:
     consequences: tuple[Change, ...] = ()
 
 
+Recomputations = tuple[tuple[str, int, int], ...]
+"""Ops, and how often the backward recomputes each, before and after."""
+
+
 def _unknown() -> Cost:
     return UNKNOWN
 
@@ -125,6 +129,7 @@ class Finding:
         ranks: the ranks that have the edit, ascending; `None` if no ranks were compared.
         identity: tokens that identify the same edit in other comparisons; see `joining`.
         costs: computes `cost`.
+        recomputations: computes `recomputed`.
         data: the plain data of the finding, if it was read from JSON or joined.
     """
 
@@ -137,6 +142,7 @@ class Finding:
     ranks: tuple[int, ...] | None = None
     identity: Identity = field(default=Identity(), repr=False, compare=False)
     costs: Callable[[], Cost] = field(default=_unknown, repr=False, compare=False)
+    recomputations: Callable[[], Recomputations] = field(default=tuple, repr=False, compare=False)
     data: Mapping[str, Any] | None = field(default=None, repr=False, hash=False)
 
     @property
@@ -153,6 +159,13 @@ class Finding:
         FLOPs are also `None` if torch is not loaded, as on the command line.
         """
         return self.costs()
+
+    @property
+    def recomputed(self) -> Recomputations:
+        """Ops of the edit that the backward recomputes (see `Capture.recomputed`) more or less
+        often than before: the op, its count in the whole step before, and its count after.
+        """
+        return self.recomputations()
 
     @property
     def changes(self) -> tuple[Change, ...]:
@@ -204,6 +217,7 @@ class Finding:
         - `where`, `modules`: its modules, abridged, and the first of them.
         - `places`: the number of places.
         - `cost`: with `flops` and `saved_bytes`.
+        - `recomputed`: see the attribute; left out if it is empty.
         - `sources`: the lines of the user's code, if known.
         - `before`, `after`: the primary node, "" if there is none.
         - `files`, `ranks`: see the attributes.
@@ -225,6 +239,7 @@ class Finding:
             ranks=None if ranks is None else tuple(ranks),
             identity=Identity(**{**identity, "edits": tuple(identity["edits"])}),
             costs=lambda: cost,
+            recomputations=lambda: tuple(map(tuple, data.get("recomputed", ()))),
             data=data,
         )
 

@@ -18,7 +18,7 @@ from ..model import Node
 from ..text import format_node
 from .findings import Finding, GraphDiff, Identity
 from .paths import abridged
-from .words import cost_text, edit_name, sides, sign_of
+from .words import cost_text, edit_name, recomputed_text, sides, sign_of
 
 MAX_TEXT = 160
 """Maximum number of characters of a node or a line of code."""
@@ -41,13 +41,14 @@ def finding_data(finding: Finding) -> dict[str, Any]:
         what=shortened(edit_name(finding)),
         modules=[*modules][:MAX_MODULES] if simple else [],
         places=len(finding.places),
-        cost=asdict(finding.cost),
+        cost={"flops": finding.cost.flops, "saved_bytes": finding.cost.saved_bytes},
         sources=[source] if source else [],
         before=shortened(format_node(before)) if simple and before else "",
         after=shortened(format_node(after)) if simple and after else "",
         files=[*finding.files],
         ranks=None if finding.ranks is None else [*finding.ranks],
         identity=asdict(finding.identity),
+        **({"recomputed": [*map(list, finding.recomputed)]} if finding.recomputed else {}),
     )
 
 
@@ -104,7 +105,7 @@ def joined(group: Sequence[tuple[str, Finding]]) -> Finding:
             **{key: value for key, value in known[0].items() if key != "where"},
             **{key: _union(known, key) for key in ("modules", "sources")},
             "places": sum(each["places"] for each in known),
-            "cost": asdict(cost),
+            "cost": {"flops": cost.flops, "saved_bytes": cost.saved_bytes},
             "files": files,
             "ranks": ranks if are_of_ranks else None,
         }
@@ -238,6 +239,8 @@ def finding_lines(
                 yield f"    {word:<6}  {data[word]}"
         if costs := cost_text(finding.cost):
             yield f"    costs   {costs}{' in all' * (len(finding.files) > 1)}"
+        if again := recomputed_text(finding):
+            yield f"    {again}"
         yield f"    in {some(finding.files, None if limit is None else MAX_FILES)}"
     if limit is not None and len(findings) > limit:
         left = findings[limit:]

@@ -44,7 +44,7 @@ def diff_graphs(before: Sequence[Graph], after: Sequence[Graph]) -> GraphDiff:
     findings = with_places(findings, before, after, origins)
     findings = with_other_classes_as_one(findings, before, after, origins)
     findings = with_lines_as_one(identified(findings, before, after, origins))
-    findings = with_costs(with_parts_as_one(findings, after), origins)
+    findings = with_costs(with_parts_as_one(findings, after), origins, before, after)
     return GraphDiff(tuple(findings), tuple(graphs), origins=origins)
 
 

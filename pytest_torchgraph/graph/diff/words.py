@@ -91,7 +91,15 @@ def cost_text(cost: Cost) -> str:
 
 def _costs(finding: Finding) -> list[str]:
     text = cost_text(finding.cost)
-    return [f"    costs   {text}"] if text else []
+    again = recomputed_text(finding)
+    return [*([f"    costs   {text}"] if text else []), *([f"    {again}"] if again else [])]
+
+
+def recomputed_text(finding: Finding) -> str:
+    """Return the ops that the backward recomputes more or less often; "" if there are none."""
+    ops = (f"{format_op(op)} {old:,} -> {new:,}" for op, old, new in finding.recomputed)
+    text = listed(ops, MAX_RECOMPUTED)
+    return f"recomputed in the backward: {text}" if text else ""
 
 
 def count_changes(changes: Iterable[Change]) -> str:
@@ -214,6 +222,10 @@ def _listed(word: str, changes: Sequence[Change], limit: int) -> list[str]:
         left = changes[limit:]
         lines.append(f"    {word} ... and {len(left)} more ({count_changes(left)})")
     return lines
+
+
+MAX_RECOMPUTED = 4
+"""Maximum number of recomputed ops to name; the others are counted."""
 
 
 MAX_NAMED = 3

@@ -22,7 +22,6 @@ from .nodes import bodies_data, changed_nodes_data, compared_data, costs_before,
 if TYPE_CHECKING:
     from ...api.result import Capture
     from ...graph.collectives import Collective
-    from ...graph.cost import Recomputed
     from ...render.layout import Element, Sides
     from ...render.whole import Drawing
     from .html import Parts
@@ -44,7 +43,7 @@ def capture_data(capture: Capture, parts: Parts | None = None) -> Data:
         "via": capture.via,
         "rank": capture.rank,
         "note": note,
-        "cost": cost_data(graphs, capture.by_module, _facts(capture, "recomputed")),
+        "cost": cost_data(graphs, capture.by_module),
         "blocks": blocks_data(graphs),
         "collectives": collectives_data(capture),
         "graphs": [
@@ -286,14 +285,12 @@ def blocks_data(graphs: Sequence[Graph]) -> list[Data]:
 def cost_data(
     graphs: Sequence[Graph],
     by_module: Callable[[int | None], Mapping[str, Cost]],
-    recomputed: Sequence[Recomputed] = (),
 ) -> Data | None:
     """Return the cost of a capture by module, as deeply nested as `MOST_MODULES` rows allow.
 
     Args:
         graphs: the capture's `program`.
         by_module: the capture's method of this name.
-        recomputed: ops that the backward recomputes.
 
     Returns:
         The table, or `None` if the cost is unknown: graphs of torch functions, symbolic sizes, or a
@@ -304,11 +301,11 @@ def cost_data(
     from ...graph.cost import cost_table
 
     try:
-        table = cost_table(graphs, by_module(None), None, recomputed)
+        table = cost_table(graphs, by_module(None))
         rows = every = table.rows
         depth = max(row.module.count(".") for row in every)
         while len(rows) > MOST_MODULES and depth:
-            table = cost_table(graphs, by_module(depth), depth, recomputed)
+            table = cost_table(graphs, by_module(depth), depth)
             rows = table.rows
             depth -= 1
     except CaptureError:
