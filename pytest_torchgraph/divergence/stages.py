@@ -19,9 +19,10 @@ from ..mechanisms.torch_compile.aot import Aot
 from ..mechanisms.torch_compile.dynamo import Dynamo
 from ..mechanisms.torch_compile.inductor import Inductor
 from .judge import Judgement, original_op
+from .pairs import PairedValues
 from .sides import CompiledSide, eager_side
 from .valued import Key, ValuedStep
-from .values import Budget, NotFollowedError, described, is_close, is_dense
+from .values import Budget, NotFollowedError, described, is_dense
 from .walk import Walk, walk
 
 _SURE_NODES = 8
@@ -265,15 +266,10 @@ def _source(nodes: Sequence[Node]) -> Any:
 def _traced(verdict: Judgement, before: ValuedStep, eager: ValuedStep) -> tuple[Key, ...]:
     """Return the eager nodes with the values of nodes of a later stage that agrees."""
     keys: dict[Key, None] = {}
+    values = PairedValues(eager)
     for key in verdict.eager_region.nodes:
         value, node = before.value(key), before.node(key)
-        if not is_dense(value):
-            continue
-        same = [
-            other
-            for other in eager.order
-            if is_dense(v := eager.value(other)) and v.dtype == value.dtype and is_close(v, value)
-        ]
+        same = [k for k in values.candidates(value) if k in eager.place] if is_dense(value) else []
         if same:
             other = min(same, key=lambda k: eager.node(k).module != node.module)
             if eager.node(other).op == "operator.getitem":
