@@ -11,7 +11,7 @@ import torch
 from .. import torch_private
 from ..convert.canonical_names import CanonicalNames
 from ..errors import CaptureError
-from ..graph.divergence import Divergence, Stage
+from ..graph.divergence import Divergence, Stage, headline
 from ..graph.model import Node
 from ..mechanisms.protocol import Mechanism
 from ..mechanisms.step.eager import EagerRun
@@ -235,10 +235,12 @@ def _of_verdict(
 ) -> Divergence:
     region = [key for key in verdict.region.nodes if key in after.place]
     nodes = tuple(after.node(key) for key in region)
-    last = after.node(verdict.key)
     eager_keys = verdict.eager_region.nodes if before is eager else _traced(verdict, before, eager)
     eager_nodes = tuple(eager.node(key) for key in eager_keys)
-    origin = before.node(verdict.eager)
+    eager_nodes = eager_nodes or tuple(before.node(key) for key in verdict.eager_region.nodes)
+    # An op that is missing has its place in the eager run only.
+    named = headline(eager_nodes, nodes)
+    places = [*reversed(named[1]), *reversed(named[0]), after.node(verdict.key), *reversed(nodes)]
     one_op = len({(original_op(after.fx(key)), after.fx(key).meta.get("seq_nr")) for key in region})
     small = len(nodes) <= _SURE_NODES or one_op == 1
     value, own = before.value(verdict.eager), after.value(verdict.key)
@@ -246,10 +248,10 @@ def _of_verdict(
         stage,
         verdict.kind if verdict.kind != "rounding" else "precision",
         nodes,
-        eager_nodes or tuple(before.node(key) for key in verdict.eager_region.nodes),
-        last.module or origin.module,
+        eager_nodes,
+        next((node.module for node in places if node.module), ""),
         after.graphs[verdict.key[0]].graph.name,
-        source=_source([last, *reversed(nodes), origin]),
+        source=_source(places),
         size=verdict.size,
         rounding=verdict.rounding,
         sure=outcome.settled and small and verdict.ratio > _SURE_RATIO,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -29,6 +29,7 @@ class ValuedGraph:
         node: maps our node names to fx nodes.
         args: arguments of the run.
         values: maps node names to values.
+        live: maps names of nodes to the tensors themselves, for a graph that reads them later.
         states: maps names of random nodes to the random number generator's state before the node.
     """
 
@@ -37,6 +38,7 @@ class ValuedGraph:
     node: Mapping[str, torch.fx.Node]
     args: list[Any] = field(default_factory=list)
     values: dict[str, Any] = field(default_factory=dict)
+    live: dict[str, torch.Tensor] = field(default_factory=dict)
     states: dict[str, torch.Tensor] = field(default_factory=dict)
 
     @cached_property
@@ -79,28 +81,37 @@ class ValuedGraph:
         other.values = dict(self.values)
         return other
 
-    def run(self, args: Sequence[Any], budget: Budget) -> Any:
-        """Run the graph and keep the value of each node."""
+    def run(self, args: Sequence[Any], budget: Budget, read: Container[str] = ()) -> Any:
+        """Run the graph and keep the value of each node.
+
+        Args:
+            args: the values of its inputs.
+            budget: the limits.
+            read: names of nodes whose tensors go to `live`.
+        """
         self.args = copied_value(list(args))
         with torch.no_grad():
-            return _ValueRecorder(self, budget).run(*args)
+            return _ValueRecorder(self, budget, read).run(*args)
 
 
 class _ValueRecorder(torch.fx.Interpreter):
     """An interpreter that keeps the values of its nodes."""
 
-    def __init__(self, valued: ValuedGraph, budget: Budget):
+    def __init__(self, valued: ValuedGraph, budget: Budget, read: Container[str]):
         super().__init__(valued.module)
-        self._valued = valued
+        self._valued, self._read = valued, read
         self._budget = budget
 
     def run_node(self, n: torch.fx.Node) -> Any:
         """Run a node and copy its value, because a later op may write to it."""
         valued, name = self._valued, self._valued.name.get(n)
+        self._budget.check()
         if name in valued.random:
             valued.states[name] = torch.get_rng_state()
         value = super().run_node(n)
         if name is not None and n.op != "output":
+            if name in self._read and n.op != "placeholder" and isinstance(value, torch.Tensor):
+                valued.live[name] = value
             kept = copied_value(value)
             for leaf in kept if isinstance(kept, tuple | list) else (kept,):
                 if isinstance(leaf, torch.Tensor):
@@ -169,6 +180,15 @@ class ValuedStep:
             known = tuple(self.resolve(key[0], ref.name) for ref in refs)
             self._operands[key] = known
         return known
+
+    @cached_property
+    def users(self) -> Mapping[Key, Sequence[Key]]:
+        """Maps nodes to the nodes that have them as operands."""
+        users: dict[Key, list[Key]] = {}
+        for key in self.order:
+            for operand in self.operands(key):
+                users.setdefault(operand, []).append(key)
+        return users
 
     def is_input(self, key: Key) -> bool:
         """Return True for an input of the step."""

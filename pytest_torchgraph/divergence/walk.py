@@ -69,7 +69,7 @@ def walk(eager: ValuedStep, other: ValuedStep, budget: Budget) -> Walk:
             strong = heapq.merge(strong, suspects, key=lambda v: other.place.get(v.key, 0))
         trials = 0
         for trials, verdict in enumerate(itertools.islice(strong, _MOST_TRIALS), 1):  # noqa: B007
-            verdict = _without_views(verdict, judge)
+            verdict = _needed(_without_views(verdict, judge), judge)
             value = _as(eager.value(verdict.eager), now.value(verdict.key))
             trial = {**instead, verdict.key: value}
             step = now.replayed(trial, budget)
@@ -127,6 +127,29 @@ def _without_views(verdict: Judgement, judge: Judge) -> Judgement:
         own = Region(own.edge, tuple(k for k in own.nodes if k != verdict.key))
         theirs = Region(theirs.edge, tuple(k for k in theirs.nodes if k != verdict.eager))
         verdict = replace(verdict, key=keys[0], eager=keys[1], region=own, eager_region=theirs)
+
+
+def _needed(verdict: Judgement, judge: Judge) -> Judgement:
+    """Leave out eager nodes that another agreeing value is computed from too.
+
+    A dropout's mask that the forward used without a difference is not missing in the backward.
+    """
+    eager, theirs = judge.eager.step, set(verdict.eager_region.nodes)
+
+    def is_used_elsewhere(key: Key) -> bool:
+        return any(
+            user not in theirs and judge.eager.first(user) in judge.shared
+            for user in eager.users.get(key, ())
+        )
+
+    needed, todo = {verdict.eager}, [verdict.eager]
+    while todo:
+        for key in eager.operands(todo.pop()):
+            if key in theirs and key not in needed and not is_used_elsewhere(key):
+                needed.add(key)
+                todo.append(key)
+    nodes = tuple(key for key in verdict.eager_region.nodes if key in needed)
+    return replace(verdict, eager_region=Region(verdict.eager_region.edge, nodes))
 
 
 def _behind_view(step: ValuedStep, key: Key) -> Key | None:
