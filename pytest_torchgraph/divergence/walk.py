@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -58,6 +58,18 @@ def walk(eager: ValuedStep, other: ValuedStep, budget: Budget) -> Walk:
     known: dict[Any, Judgement | None] = {}
     agreeing = anchors(values, now, paired, budget)
     outcome.agreeing = agreeing
+
+    def corresponding(pairs: Mapping[Key, Key], without: Container[Key]) -> int:
+        """Count the pairs that agree at corresponding places.
+
+        With a later value of eager's in place of an earlier one, nodes agree with eager nodes of
+        other layers.
+        """
+        return sum(
+            key not in without and _may_correspond(values, other, paired, key, at)
+            for key, at in pairs.items()
+        )
+
     while len(outcome.accepted) < MOST_FINDINGS:
         judge, of_anchors = _judged(values, now, agreeing, paired, instead, budget, known)
         if not instead:
@@ -74,8 +86,9 @@ def walk(eager: ValuedStep, other: ValuedStep, budget: Budget) -> Walk:
             trial = {**instead, verdict.key: value}
             step = now.replayed(trial, budget)
             then = anchors(values, step, paired, budget, agreeing)
-            # The replaced value agrees trivially, so it counts on neither side.
-            gained = _count(then, trial) - _count(agreeing, trial)
+            # The replaced values and their views agree trivially, so they count on neither side.
+            trivial = {other for key in trial for other in _views(now, key)}
+            gained = corresponding(then, trivial) - corresponding(agreeing, trivial)
             if gained > 0 or _is_returned_only(now, verdict.key):
                 outcome.accepted.append(verdict)
                 instead, now, agreeing = trial, step, then
@@ -186,13 +199,32 @@ def _as(value: torch.Tensor, like: Any) -> torch.Tensor:
     return value.to(like.dtype) if isinstance(like, torch.Tensor) else value
 
 
-def _count(agreeing: Mapping[Key, Key], without: Mapping[Key, Any]) -> int:
-    return sum(key not in without for key in agreeing)
+def _may_correspond(
+    eager: PairedValues, other: ValuedStep, paired: Mapping[Key, Key], key: Key, at: Key
+) -> bool:
+    """Return True unless the matcher or the modules say that two nodes do not correspond."""
+    partner = paired.get(key)
+    if partner is not None:
+        return eager.first(partner) == eager.first(at)
+    modules = other.node(key).module, eager.step.node(at).module
+    return modules[0] == modules[1] or not all(modules)
+
+
+def _views(step: ValuedStep, key: Key) -> set[Key]:
+    """Return a node and all views of its value."""
+    views, todo = {key}, [key]
+    while todo:
+        for user in step.users.get(todo.pop(), ()):
+            if user not in views and is_view(step.node(user).op):
+                views.add(user)
+                todo.append(user)
+    return views
 
 
 def _is_returned_only(step: ValuedStep, key: Key) -> bool:
-    """Return True if no node uses a value, so that it can only be judged by itself."""
-    return all(user.op == "output" for user in step.fx(key).users)
+    """Return True if only views use a value, so that it can only be judged by itself."""
+    views = _views(step, key)
+    return all(user in views for view in views for user in step.users.get(view, ()))
 
 
 def _agrees_at_end(eager: PairedValues, other: ValuedStep, kind: str = "") -> bool:
