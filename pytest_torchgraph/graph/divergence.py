@@ -119,10 +119,10 @@ class Divergence:
         lines = []
         judged = _JUDGED.get(self.kind, self.kind)
         if self.size:
-            times = f"{self.size / self.rounding:,.0f} times" if self.rounding else "and nothing of"
+            times = f"{self.size / self.rounding:,.0f} times what eager rounds"
             lines.append(
                 f"On eager's values and in float64 the two are {self.size:.2g} of the largest "
-                f"value apart, {times} what eager rounds: {judged}."
+                f"value apart, {times if self.rounding else 'and eager rounds nothing'}: {judged}."
             )
         else:
             lines.append(f"On eager's values the two differ: {judged}.")
