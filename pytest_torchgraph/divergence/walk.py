@@ -129,7 +129,10 @@ def _without_views(verdict: Judgement, judge: Judge) -> Judgement:
     """
     own, theirs = verdict.region, verdict.eager_region
     while True:
-        keys = _behind_view(judge.other, verdict.key), _behind_view(judge.eager.step, verdict.eager)
+        keys = (
+            _operand_of_view(judge.other, verdict.key),
+            _operand_of_view(judge.eager.step, verdict.eager),
+        )
         if keys[0] is None or keys[1] is None or keys[0] not in own.nodes:
             return verdict
         values = judge.other.value(keys[0]), judge.eager.step.value(keys[1])
@@ -165,7 +168,7 @@ def _needed(verdict: Judgement, judge: Judge) -> Judgement:
     return replace(verdict, eager_region=Region(verdict.eager_region.edge, nodes))
 
 
-def _behind_view(step: ValuedStep, key: Key) -> Key | None:
+def _operand_of_view(step: ValuedStep, key: Key) -> Key | None:
     operands = step.operands(key)
     return operands[0] if is_view(step.node(key).op) and len(operands) == 1 else None
 
