@@ -278,6 +278,9 @@ class OpProbe(torch_private.TorchDispatchMode):  # type: ignore[no-untyped-call]
         found: maps a sentence about each defect, with the user's line, to its kind and op.
     """
 
+    supports_higher_order_operators = True
+    """Otherwise torch raises NotImplementedError at torch.cond instead of running it."""
+
     def __init__(self, generators: Callable[[], Generators], *, stateful: bool, fakes: bool):
         super().__init__()  # type: ignore[no-untyped-call]
         self.found: dict[str, tuple[DivergenceKind, str]] = {}

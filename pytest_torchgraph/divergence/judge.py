@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Literal
 
 import torch
@@ -65,16 +66,23 @@ class Judge:
         other: the other step.
         agreeing: eager's nodes by those of the other step with the same value.
         budget: the limits.
+        known: judgements so far. They stay true after a replay, being made on eager's values.
     """
 
     def __init__(
-        self, eager: PairedValues, other: ValuedStep, agreeing: Mapping[Key, Key], budget: Budget
+        self,
+        eager: PairedValues,
+        other: ValuedStep,
+        agreeing: Mapping[Key, Key],
+        budget: Budget,
+        known: dict[Any, Judgement | None],
     ) -> None:
         self.eager = eager
         self.other = other
         self.agreeing = agreeing
         self.shared = {eager.first(key) for key in agreeing.values()}
         self._budget = budget
+        self._known = known
         left = eager.step
         self._writing = {
             key for key in left.order if any(e.kind == "mutates" for e in left.node(key).effects)
@@ -138,6 +146,15 @@ class Judge:
         self, key: Key, eager: Key, own: Region, theirs: Region, *, shares_cut: bool
     ) -> Judgement | None:
         """Compute two values from eager's values at the edges; `None` if that is impossible."""
+        edge = tuple(self.agreeing.get(k) for k in own.edge)
+        case = (key, eager, own, edge, theirs, shares_cut)
+        if case not in self._known:
+            self._known[case] = self._judged(key, eager, own, theirs, shares_cut=shares_cut)
+        return self._known[case]
+
+    def _judged(
+        self, key: Key, eager: Key, own: Region, theirs: Region, *, shares_cut: bool
+    ) -> Judgement | None:
         left, other = self.eager.step, self.other
         given = {
             k: left.value(self.agreeing[k]) if k in self.agreeing else other.value(k)
@@ -146,7 +163,7 @@ class Judge:
         given_eager = {k: left.value(k) for k in theirs.edge}
         value = left.value(eager)
         try:
-            local = other.evaluate(key, given, own.nodes, double=False)
+            local = other.evaluate(key, given, own.nodes, self._budget, double=False)
         except Exception:
             return None
         if not isinstance(local, torch.Tensor) or local.shape != value.shape:
@@ -160,8 +177,8 @@ class Judge:
             return Judgement(key, eager, kind, own, theirs, size, rounding, ratio)
 
         try:
-            exact = left.evaluate(eager, given_eager, theirs.nodes, double=True)
-            exact_other = other.evaluate(key, given, own.nodes, double=True)
+            exact = left.evaluate(eager, given_eager, theirs.nodes, self._budget, double=True)
+            exact_other = other.evaluate(key, given, own.nodes, self._budget, double=True)
         except Exception:  # an op without float64
             exact = exact_other = None
         draws = self._draws(key, eager)
@@ -188,7 +205,7 @@ class Judge:
                 (other, key, given, own, exact_other),
             ):
                 moved = {k: jittered(value) for k, value in edge.items()}
-                again = step.evaluate(at, moved, part.nodes, double=True)
+                again = step.evaluate(at, moved, part.nodes, self._budget, double=True)
                 floor = max(floor, distance(again, result))
             # A gradient that cancels everywhere consists of its operands' rounding errors.
             edges = [v for v in (*given.values(), *given_eager.values()) if is_dense(v)]
@@ -235,7 +252,12 @@ class Judge:
         for p, q in zip(*operands, strict=True):
             if q not in self.agreeing or self.eager.first(self.agreeing[q]) != self.eager.first(p):
                 return False
-        forms = [_form((node.args, dict(node.kwargs))) for node in (a, b)]
+        return self.is_same_form(key, eager)
+
+    def is_same_form(self, key: Key, eager: Key) -> bool:
+        """Return True if two nodes call one op with the same constants."""
+        nodes = self.eager.step.node(eager), self.other.node(key)
+        forms = [(node.op, _form((node.args, dict(node.kwargs)))) for node in nodes]
         return bool(forms[0] == forms[1])
 
 
@@ -386,21 +408,31 @@ class Suspects:
 
     def _is_another_way(self, key: Key) -> bool:
         """Return True if all values computed from a value agree: an equivalent formula."""
-        valued = self._other.graphs[key[0]]
-        todo, seen, met = [self._other.fx(key)], set(), False
-        while todo:
-            for user in todo.pop().users:
-                if user in seen:
-                    continue
-                seen.add(user)
+        agrees, leaves = self._reached[key]
+        return agrees and not leaves
+
+    @cached_property
+    def _reached(self) -> Mapping[Key, tuple[bool, bool]]:
+        """Maps each node to two facts about the values computed from it.
+
+        The first is True if one agrees, the second if one is returned without passing through
+        values that agree.
+        """
+        reached: dict[Key, tuple[bool, bool]] = {}
+        for key in reversed(self._other.order):
+            valued = self._other.graphs[key[0]]
+            agrees = leaves = False
+            for user in self._other.fx(key).users:
                 name = valued.name.get(user)
                 if user.op == "output" or name is None:
-                    return False
-                if (key[0], name) in self._judge.agreeing:
-                    met = True
+                    leaves = True
+                elif (key[0], name) in self._judge.agreeing:
+                    agrees = True
                 else:
-                    todo.append(user)
-        return met
+                    then = reached.get((key[0], name), (False, False))
+                    agrees, leaves = agrees or then[0], leaves or then[1]
+            reached[key] = agrees, leaves
+        return reached
 
 
 def original_op(node: torch.fx.Node) -> str:

@@ -75,6 +75,10 @@ class PairedValues:
         return [key for key in near if is_same(self.step.value(key), value)] or near
 
 
+def _has_form(left: Any, right: torch.Tensor) -> bool:
+    return is_dense(left) and (left.shape, left.dtype) == (right.shape, right.dtype)
+
+
 def _digest(value: torch.Tensor) -> int:
     plain = value.contiguous()
     return hash(plain.reshape(-1).view(torch.uint8).numpy().tobytes())
@@ -90,23 +94,39 @@ def _hands_on(step: ValuedStep, key: Key, value: torch.Tensor) -> bool:
 
 
 def anchors(
-    eager: PairedValues, other: ValuedStep, paired: Mapping[Key, Key], budget: Budget
+    eager: PairedValues,
+    other: ValuedStep,
+    paired: Mapping[Key, Key],
+    budget: Budget,
+    before: Mapping[Key, Key] | None = None,
 ) -> dict[Key, Key]:
     """Map nodes of another step to the eager nodes with the same value.
 
     Among several eager nodes, the matcher's partner is preferred, then a node of the same module.
+    Inputs correspond by name, because both sides are judged on eager's values.
+
+    Args:
+        eager: the values of the eager step.
+        other: the other step.
+        paired: the eager nodes that the matcher of `diff` pairs nodes with.
+        budget: the limits.
+        before: for a replay, the result before it; only changed values are looked up again.
     """
     left = eager.step
     named = {key[1]: key for key in left.inputs()}
     agreeing: dict[Key, Key] = {}
     for key in [*other.inputs(), *other.order]:
+        if before is not None and not other.changed.intersection((key, *other.operands(key))):
+            if key in before:
+                agreeing[key] = before[key]
+            continue
         budget.check()
         value, node = other.value(key), other.node(key)
         if not is_dense(value):
             continue
         if node.kind == "placeholder":
             same = named.get(key[1])
-            if same is not None and is_dense(v := left.value(same)) and is_close(v, value):
+            if same is not None and _has_form(left.value(same), value):
                 agreeing[key] = same
             continue
         partner = paired.get(key)
@@ -166,7 +186,7 @@ def region(
         TooLargeError: if the region has more nodes.
     """
     edge: list[Key] = []
-    nodes, seen, todo = [target], {target}, step.operands(target)
+    nodes, seen, todo = [target], {target}, [*step.operands(target)]
     while todo:
         key = todo.pop()
         if key in seen:

@@ -13,6 +13,7 @@ import torch.fx
 from ..convert.canonical_names import CanonicalNames
 from ..convert.from_fx import Converted
 from ..convert.graph_modules import copied, runnable
+from ..errors import CaptureError
 from ..graph.model import Atom, Device, Graph, Ref, SubgraphRef, Symbol
 from ..graph.module_paths import numbered
 from ..mechanisms.dispatch import Dispatch
@@ -44,7 +45,12 @@ def eager_side(again: EagerRun, expected: Any, budget: Budget) -> ValuedStep:
         assert isinstance(graphs, Built)
         kept.append((graphs, step))
 
-    again.run(how)
+    try:
+        again.run(how)
+    except CaptureError as error:
+        # Its remedies are for a capture via 'dispatch'.
+        reason = " ".join(str(error).split()).partition(". ")[0]
+        raise NotFollowedError(f"the eager run cannot be recorded op by op: {reason}") from error
     (built, step), named = kept[0], again.invocation.named
     tensors: dict[str, Any] = dict(built.constants)
     for tensor in named.all_tensors():
@@ -52,24 +58,23 @@ def eager_side(again: EagerRun, expected: Any, budget: Budget) -> ValuedStep:
         if name is not None:
             tensors[name[1]] = tensor
     tensors.update((f"tangent.{number}", grad) for number, grad in step.cotangents)
+    # One copy of each input, which the forward and the backward share as they do in the step.
+    tensors = {name: copied_value(tensor) for name, tensor in tensors.items()}
     now = RandomState(named.generators)
     again.random.restore()
     returned: list[torch.Tensor] = []
     try:
         sides = []
-        for graph in numbered(built.graphs):
+        graphs = numbered(built.graphs)
+        read = {node.name for graph in graphs for node in graph.inputs}
+        for graph in graphs:
             valued = _runnable(graph)
             missing = [node.name for node in graph.inputs if node.name not in tensors]
             if missing:
                 raise NotFollowedError(f"the eager run has no value for the input {missing[0]}")
             # A saved value is not a copy: its views must see a write to it in the backward.
-            args = [copied_value(tensors[node.name].detach()) for node in graph.inputs]
-            outputs = valued.run(args, budget)
-            tensors.update(
-                (name, value)
-                for name, value in valued.values.items()
-                if isinstance(value, torch.Tensor)
-            )
+            outputs = valued.run([tensors[node.name] for node in graph.inputs], budget, read)
+            tensors |= valued.live
             returned += [t for t in _flat(outputs) if isinstance(t, torch.Tensor)]
             sides.append(valued)
     finally:

@@ -11,15 +11,16 @@ import torch
 from .. import torch_private
 from ..convert.canonical_names import CanonicalNames
 from ..errors import CaptureError
-from ..graph.divergence import Divergence, Stage
+from ..graph.divergence import Divergence, Stage, headline
 from ..graph.model import Node
 from ..mechanisms.protocol import Mechanism
 from ..mechanisms.step import EagerRun
 from ..mechanisms.torch_compile import Aot, Dynamo, Inductor
 from .judge import Judgement, original_op
+from .pairs import PairedValues
 from .sides import CompiledSide, eager_side
 from .valued import Key, ValuedStep
-from .values import Budget, NotFollowedError, described, is_close, is_dense
+from .values import Budget, NotFollowedError, described, is_dense
 from .walk import Walk, walk
 
 _SURE_NODES = 8
@@ -232,10 +233,12 @@ def _of_verdict(
 ) -> Divergence:
     region = [key for key in verdict.region.nodes if key in after.place]
     nodes = tuple(after.node(key) for key in region)
-    last = after.node(verdict.key)
     eager_keys = verdict.eager_region.nodes if before is eager else _traced(verdict, before, eager)
     eager_nodes = tuple(eager.node(key) for key in eager_keys)
-    origin = before.node(verdict.eager)
+    eager_nodes = eager_nodes or tuple(before.node(key) for key in verdict.eager_region.nodes)
+    # An op that is missing has its place in the eager run only.
+    named = headline(eager_nodes, nodes)
+    places = [*reversed(named[1]), *reversed(named[0]), after.node(verdict.key), *reversed(nodes)]
     one_op = len({(original_op(after.fx(key)), after.fx(key).meta.get("seq_nr")) for key in region})
     small = len(nodes) <= _SURE_NODES or one_op == 1
     value, own = before.value(verdict.eager), after.value(verdict.key)
@@ -243,10 +246,10 @@ def _of_verdict(
         stage,
         verdict.kind if verdict.kind != "rounding" else "precision",
         nodes,
-        eager_nodes or tuple(before.node(key) for key in verdict.eager_region.nodes),
-        last.module or origin.module,
+        eager_nodes,
+        next((node.module for node in places if node.module), ""),
         after.graphs[verdict.key[0]].graph.name,
-        source=_source([last, *reversed(nodes), origin]),
+        source=_source(places),
         size=verdict.size,
         rounding=verdict.rounding,
         sure=outcome.settled and small and verdict.ratio > _SURE_RATIO,
@@ -263,15 +266,10 @@ def _source(nodes: Sequence[Node]) -> Any:
 def _traced(verdict: Judgement, before: ValuedStep, eager: ValuedStep) -> tuple[Key, ...]:
     """Return the eager nodes with the values of nodes of a later stage that agrees."""
     keys: dict[Key, None] = {}
+    values = PairedValues(eager)
     for key in verdict.eager_region.nodes:
         value, node = before.value(key), before.node(key)
-        if not is_dense(value):
-            continue
-        same = [
-            other
-            for other in eager.order
-            if is_dense(v := eager.value(other)) and v.dtype == value.dtype and is_close(v, value)
-        ]
+        same = [k for k in values.candidates(value) if k in eager.place] if is_dense(value) else []
         if same:
             other = min(same, key=lambda k: eager.node(k).module != node.module)
             if eager.node(other).op == "operator.getitem":

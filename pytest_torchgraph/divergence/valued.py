@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import copy
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -12,7 +13,7 @@ import torch
 import torch.fx
 
 from ..graph.model import Graph, Node, SubgraphRef, iter_refs
-from .values import ROUNDED, Budget, copied_value, in_double
+from .values import ROUNDED, Budget, copied_value, in_double, is_dense, is_same
 
 Key: TypeAlias = tuple[int, str]
 """Identifies a node of a step: number of its graph, name of the node."""
@@ -28,6 +29,7 @@ class ValuedGraph:
         node: maps our node names to fx nodes.
         args: arguments of the run.
         values: maps node names to values.
+        live: maps names of nodes to the tensors themselves, for a graph that reads them later.
         states: maps names of random nodes to the random number generator's state before the node.
     """
 
@@ -36,6 +38,7 @@ class ValuedGraph:
     node: Mapping[str, torch.fx.Node]
     args: list[Any] = field(default_factory=list)
     values: dict[str, Any] = field(default_factory=dict)
+    live: dict[str, torch.Tensor] = field(default_factory=dict)
     states: dict[str, torch.Tensor] = field(default_factory=dict)
 
     @cached_property
@@ -72,28 +75,43 @@ class ValuedGraph:
         finally:
             torch.set_rng_state(now)
 
-    def run(self, args: Sequence[Any], budget: Budget) -> Any:
-        """Run the graph and keep the value of each node."""
+    def again(self) -> ValuedGraph:
+        """Return the same graph for another run, starting with the values of this run."""
+        other = copy.copy(self)
+        other.values = dict(self.values)
+        return other
+
+    def run(self, args: Sequence[Any], budget: Budget, read: Container[str] = ()) -> Any:
+        """Run the graph and keep the value of each node.
+
+        Args:
+            args: the values of its inputs.
+            budget: the limits.
+            read: names of nodes whose tensors go to `live`.
+        """
         self.args = copied_value(list(args))
         with torch.no_grad():
-            return _ValueRecorder(self, budget).run(*args)
+            return _ValueRecorder(self, budget, read).run(*args)
 
 
 class _ValueRecorder(torch.fx.Interpreter):
     """An interpreter that keeps the values of its nodes."""
 
-    def __init__(self, valued: ValuedGraph, budget: Budget):
+    def __init__(self, valued: ValuedGraph, budget: Budget, read: Container[str]):
         super().__init__(valued.module)
-        self._valued = valued
+        self._valued, self._read = valued, read
         self._budget = budget
 
     def run_node(self, n: torch.fx.Node) -> Any:
         """Run a node and copy its value, because a later op may write to it."""
         valued, name = self._valued, self._valued.name.get(n)
+        self._budget.check()
         if name in valued.random:
             valued.states[name] = torch.get_rng_state()
         value = super().run_node(n)
         if name is not None and n.op != "output":
+            if name in self._read and n.op != "placeholder" and isinstance(value, torch.Tensor):
+                valued.live[name] = value
             kept = copied_value(value)
             for leaf in kept if isinstance(kept, tuple | list) else (kept,):
                 if isinstance(leaf, torch.Tensor):
@@ -112,11 +130,14 @@ class ValuedStep:
         graphs: see the arguments.
         order: keys of all nodes except inputs and outputs, in execution order.
         place: maps keys to their position in `order`.
+        changed: after a replay, the keys whose values are not those of the step before.
     """
 
     def __init__(self, graphs: Sequence[ValuedGraph]):
         self.graphs = graphs
+        self.changed: frozenset[Key] = frozenset()
         self._home: dict[str, Key] = {}
+        self._operands: dict[Key, tuple[Key, ...]] = {}
         self.order: list[Key] = []
         for number, valued in enumerate(graphs):
             for node in valued.graph.nodes:
@@ -150,11 +171,24 @@ class ValuedStep:
             return self._home.get(name, (number, name))
         return number, name
 
-    def operands(self, key: Key) -> list[Key]:
+    def operands(self, key: Key) -> tuple[Key, ...]:
         """Return the nodes that a node reads, or must follow because they write to its operands."""
-        node = self.node(key)
-        refs = [*iter_refs((node.args, node.kwargs)), *node.after]
-        return [self.resolve(key[0], ref.name) for ref in refs]
+        known = self._operands.get(key)
+        if known is None:
+            node = self.node(key)
+            refs = [*iter_refs((node.args, node.kwargs)), *node.after]
+            known = tuple(self.resolve(key[0], ref.name) for ref in refs)
+            self._operands[key] = known
+        return known
+
+    @cached_property
+    def users(self) -> Mapping[Key, Sequence[Key]]:
+        """Maps nodes to the nodes that have them as operands."""
+        users: dict[Key, list[Key]] = {}
+        for key in self.order:
+            for operand in self.operands(key):
+                users.setdefault(operand, []).append(key)
+        return users
 
     def is_input(self, key: Key) -> bool:
         """Return True for an input of the step."""
@@ -179,7 +213,13 @@ class ValuedStep:
         ]
 
     def evaluate(
-        self, target: Key, given: Mapping[Key, Any], nodes: Sequence[Key], *, double: bool
+        self,
+        target: Key,
+        given: Mapping[Key, Any],
+        nodes: Sequence[Key],
+        budget: Budget,
+        *,
+        double: bool,
     ) -> Any:
         """Run some nodes on given values.
 
@@ -187,47 +227,95 @@ class ValuedStep:
             target: the node whose value is returned.
             given: the values at the edge.
             nodes: the nodes to run, in order.
+            budget: the limits.
             double: compute in float64.
         """
-        values = {
-            key: in_double(copied_value(value)) if double else copied_value(value)
-            for key, value in given.items()
-        }
+        values = {key: in_double(value) if double else value for key, value in given.items()}
+        mutated = any(e.kind == "mutates" for key in nodes for e in self.node(key).effects)
+        if mutated:
+            values = copied_value(values)  # a later node of the region must see the write
         for key in nodes:
-            valued, node = self.graphs[key[0]], self.fx(key)
-            if node.op == "get_attr":
-                values[key] = _attribute(valued.module, str(node.target), double)
-                continue
-
-            def value(operand: torch.fx.Node, valued: ValuedGraph = valued, at: Key = key) -> Any:
-                name = valued.name.get(operand)
-                if name is not None and (known := self.resolve(at[0], name)) in values:
-                    return values[known]
-                if operand.op == "get_attr":
-                    return _attribute(valued.module, str(operand.target), double)
-                raise KeyError(name)
-
-            args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), value)
-            if double:
-                args, kwargs = in_double((args, kwargs))
-            with torch.no_grad(), valued.drawing_again(key[1]):
-                values[key] = _call(node, args, kwargs)
+            budget.check()
+            values[key] = self._called(key, values.__getitem__, double=double, copies=not mutated)
         return values[target]
 
     def replayed(self, instead: Mapping[Key, Any], budget: Budget) -> ValuedStep:
-        """Run the whole step again, replacing the values of some nodes."""
-        graphs = [ValuedGraph(g.graph, g.module, g.node, states=g.states) for g in self.graphs]
-        step = ValuedStep(graphs)
-        for number, (valued, before) in enumerate(zip(graphs, self.graphs, strict=True)):
-            args = copied_value(before.args)
-            for position, node in enumerate(valued.module.graph.find_nodes(op="placeholder")):
-                name = valued.name.get(node)
-                if name is not None and (home := step.resolve(number, name)) != (number, name):
-                    args[position] = copied_value(step.value(home))
-            valued.args = copied_value(args)
-            with torch.no_grad():
-                _Replayer(self, number, valued, instead, budget).run(*args)
+        """Replace the values of some nodes, and run again the nodes that depend on them.
+
+        Values that stay the same are shared with this step, and `changed` has the others.
+        """
+        step = copy.copy(self)
+        step.graphs = [valued.again() for valued in self.graphs]
+        if any(node.after for valued in self.graphs for node in valued.graph.nodes):
+            # A kept value is a copy from before the write that a later node must see.
+            for number in range(len(step.graphs)):
+                _run_all(step, number, instead, budget)
+            step.changed = frozenset(
+                key
+                for key in [*self.inputs(), *self.order]
+                if not _is_unchanged(self.value(key), step.value(key))
+            )
+            return step
+        changed: set[Key] = set()
+        for key in [*self.inputs(), *self.order]:
+            if key in instead:
+                value = copied_value(instead[key])
+            elif self.is_input(key) or self.is_drawn(key):
+                continue
+            elif any(operand in changed for operand in self.operands(key)):
+                budget.check()
+                value = copied_value(self._called(key, step.value))
+            else:
+                continue
+            if not _is_unchanged(self.value(key), value):
+                changed.add(key)
+                step.graphs[key[0]].values[key[1]] = value
+        step.changed = frozenset(changed)
         return step
+
+    def _called(
+        self,
+        key: Key,
+        value_of: Callable[[Key], Any],
+        *,
+        double: bool = False,
+        copies: bool = True,
+    ) -> Any:
+        """Run one node.
+
+        Args:
+            key: the node.
+            value_of: returns the value of a node, raises KeyError without one.
+            double: compute in float64.
+            copies: give a node that writes to an operand a copy of it.
+        """
+        valued, node = self.graphs[key[0]], self.fx(key)
+        if node.op == "get_attr":
+            return _attribute(valued.module, str(node.target), double)
+
+        def leaf(operand: Any) -> Any:
+            if isinstance(operand, torch.fx.Node):
+                if operand.op == "get_attr":
+                    return _attribute(valued.module, str(operand.target), double)
+                value = value_of(self.resolve(key[0], valued.name[operand]))
+                return in_double(value) if double else value
+            if double and isinstance(operand, torch.dtype) and operand in ROUNDED:
+                return torch.float64
+            return operand
+
+        args, kwargs = torch.fx.node.map_aggregate((node.args, node.kwargs), leaf)
+        if copies and any(effect.kind == "mutates" for effect in self.node(key).effects):
+            args, kwargs = copied_value((args, kwargs))
+        with torch.no_grad(), valued.drawing_again(key[1]):
+            return _call(node, args, kwargs)
+
+
+def _is_unchanged(before: Any, after: Any) -> bool:
+    if isinstance(before, torch.Tensor) and isinstance(after, torch.Tensor):
+        return before is after or (is_dense(before) and is_dense(after) and is_same(before, after))
+    if isinstance(before, tuple | list) and isinstance(after, tuple | list):
+        return len(before) == len(after) and all(map(_is_unchanged, before, after))
+    return before is after
 
 
 class _Replayer(torch.fx.Interpreter):
@@ -250,6 +338,7 @@ class _Replayer(torch.fx.Interpreter):
         name = self._valued.name.get(n)
         if name is None or n.op == "output":
             return super().run_node(n)
+        self._budget.check()
         key = (self._number, name)
         if key in self._instead:
             value = copied_value(self._instead[key])
@@ -259,8 +348,19 @@ class _Replayer(torch.fx.Interpreter):
             with self._valued.drawing_again(name):
                 value = super().run_node(n)
         self._valued.values[name] = copied_value(value)
-        self._budget.check()
         return value
+
+
+def _run_all(step: ValuedStep, number: int, instead: Mapping[Key, Any], budget: Budget) -> None:
+    """Run a graph from its start, replacing the values of some nodes."""
+    valued = step.graphs[number]
+    args = copied_value(valued.args)
+    for position, node in enumerate(valued.module.graph.find_nodes(op="placeholder")):
+        name = valued.name.get(node)
+        if name is not None and (home := step.resolve(number, name)) != (number, name):
+            args[position] = copied_value(step.value(home))
+    with torch.no_grad():
+        _Replayer(step, number, valued, instead, budget).run(*args)
 
 
 def _attribute(module: torch.fx.GraphModule, path: str, double: bool) -> Any:

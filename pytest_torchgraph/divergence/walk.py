@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import heapq
+import itertools
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
+from ..ops.views import is_view
 from .judge import Judge, Judgement, Suspects
-from .pairs import PairedValues, anchors, partners
+from .pairs import PairedValues, Region, anchors, partners
 from .valued import Key, ValuedStep
-from .values import Budget, is_close, is_dense
+from .values import Budget, is_dense, is_same
 
 MOST_FINDINGS = 5
 _MOST_TRIALS = 25
@@ -52,33 +55,122 @@ def walk(eager: ValuedStep, other: ValuedStep, budget: Budget) -> Walk:
     paired, values = partners(eager, other), PairedValues(eager)
     outcome, now = Walk(), other
     instead: dict[Key, Any] = {}
+    known: dict[Any, Judgement | None] = {}
     agreeing = anchors(values, now, paired, budget)
     outcome.agreeing = agreeing
+
+    def corresponding(pairs: Mapping[Key, Key], without: Container[Key]) -> int:
+        """Count the pairs that agree at corresponding places.
+
+        With a later value of eager's in place of an earlier one, nodes agree with eager nodes of
+        other layers.
+        """
+        return sum(
+            key not in without and _may_correspond(values, other, paired, key, at)
+            for key, at in pairs.items()
+        )
+
     while len(outcome.accepted) < MOST_FINDINGS:
-        judge, of_anchors = _judged(values, now, agreeing, paired, instead, budget)
+        judge, of_anchors = _judged(values, now, agreeing, paired, instead, budget, known)
         if not instead:
             outcome.precision = [v for v in of_anchors if v.kind == "precision"]
-        strong = [v for v in of_anchors if v.is_strong]
-        strong += Suspects(judge, paired, budget).judged(instead)
-        strong.sort(key=lambda verdict: other.place.get(verdict.key, 0))
-        for verdict in strong[:_MOST_TRIALS]:
+        strong: Iterable[Judgement] = (v for v in of_anchors if v.is_strong)
+        if not outcome.settled:
+            # Lazily: the first that is accepted makes most of those after it agree.
+            suspects = Suspects(judge, paired, budget).judged(instead)
+            strong = heapq.merge(strong, suspects, key=lambda v: other.place.get(v.key, 0))
+        trials = 0
+        for trials, verdict in enumerate(itertools.islice(strong, _MOST_TRIALS), 1):  # noqa: B007
+            verdict = _needed(_without_views(verdict, judge), judge)
             value = _as(eager.value(verdict.eager), now.value(verdict.key))
             trial = {**instead, verdict.key: value}
             step = now.replayed(trial, budget)
-            outcome.trials += 1
-            then = anchors(values, step, paired, budget)
-            # The replaced value agrees trivially, so it counts on neither side.
-            gained = _count(then, trial) - _count(agreeing, trial)
+            then = anchors(values, step, paired, budget, agreeing)
+            # The replaced values and their views agree trivially, so they count on neither side.
+            trivial = {other for key in trial for other in _views(now, key)}
+            gained = corresponding(then, trivial) - corresponding(agreeing, trivial)
             if gained > 0 or _is_returned_only(now, verdict.key):
                 outcome.accepted.append(verdict)
                 instead, now, agreeing = trial, step, then
                 break
         else:
-            outcome.rejected = len(strong)
+            outcome.rejected = trials
             break
-    if outcome.accepted:
-        outcome.settled = agrees_at_end(eager, now)
+        if tangents := _tangents(values, now, instead):
+            instead |= tangents
+            now = now.replayed(instead, budget)
+            agreeing = anchors(values, now, paired, budget, agreeing)
+        outcome.settled = _agrees_at_end(values, now)
     return outcome
+
+
+def _tangents(
+    eager: PairedValues, now: ValuedStep, instead: Mapping[Key, Any]
+) -> dict[Key, torch.Tensor]:
+    """Return eager's values for inputs that the loss computed from a forward that agrees by now.
+
+    The loss is no part of a graph, so a replay cannot compute its gradients again.
+    """
+    if not _agrees_at_end(eager, now, "forward"):
+        return {}
+    named = {key[1]: eager.step.value(key) for key in eager.step.inputs()}
+    return {
+        key: value
+        for key in now.inputs()
+        if key not in instead and is_dense(value := named.get(key[1]))
+        if is_dense(own := now.value(key)) and not is_same(own, value)
+    }
+
+
+def _without_views(verdict: Judgement, judge: Judge) -> Judgement:
+    """Return the judgement of the value that a view reads, if the view is the same on both sides.
+
+    Other views of a wrong value are wrong too: replacing the value itself settles all of them.
+    """
+    own, theirs = verdict.region, verdict.eager_region
+    while True:
+        keys = (
+            _operand_of_view(judge.other, verdict.key),
+            _operand_of_view(judge.eager.step, verdict.eager),
+        )
+        if keys[0] is None or keys[1] is None or keys[0] not in own.nodes:
+            return verdict
+        values = judge.other.value(keys[0]), judge.eager.step.value(keys[1])
+        if not all(map(is_dense, values)) or values[0].shape != values[1].shape:
+            return verdict
+        if not judge.is_same_form(verdict.key, verdict.eager):
+            return verdict
+        own = Region(own.edge, tuple(k for k in own.nodes if k != verdict.key))
+        theirs = Region(theirs.edge, tuple(k for k in theirs.nodes if k != verdict.eager))
+        verdict = replace(verdict, key=keys[0], eager=keys[1], region=own, eager_region=theirs)
+
+
+def _needed(verdict: Judgement, judge: Judge) -> Judgement:
+    """Leave out eager nodes that another agreeing value is computed from too.
+
+    A dropout's mask that the forward used without a difference is not missing in the backward.
+    """
+    eager, theirs = judge.eager.step, set(verdict.eager_region.nodes)
+
+    def is_used_elsewhere(key: Key) -> bool:
+        return any(
+            user not in theirs and judge.eager.first(user) in judge.shared
+            for user in eager.users.get(key, ())
+        )
+
+    needed, todo = {verdict.eager}, [verdict.eager]
+    while todo:
+        for key in eager.operands(todo.pop()):
+            if key in theirs and key not in needed and not is_used_elsewhere(key):
+                needed.add(key)
+                todo.append(key)
+    nodes = tuple(key for key in verdict.eager_region.nodes if key in needed)
+    return replace(verdict, eager_region=Region(verdict.eager_region.edge, nodes))
+
+
+def _operand_of_view(step: ValuedStep, key: Key) -> Key | None:
+    operands = step.operands(key)
+    return operands[0] if is_view(step.node(key).op) and len(operands) == 1 else None
 
 
 def _judged(
@@ -88,6 +180,7 @@ def _judged(
     paired: Mapping[Key, Key],
     instead: Mapping[Key, Any],
     budget: Budget,
+    known: dict[Any, Judgement | None],
 ) -> tuple[Judge, list[Judgement]]:
     """Judge the anchors, and discard anchors that are close by chance.
 
@@ -96,7 +189,7 @@ def _judged(
     """
     kept = dict(agreeing)
     while True:
-        judge = Judge(eager, now, kept, budget)
+        judge = Judge(eager, now, kept, budget, known)
         verdicts = [verdict for verdict in judge.of_anchors() if verdict.key not in instead]
         chance = [v for v in verdicts if v.is_strong and paired.get(v.key) != v.eager]
         if not chance:
@@ -109,28 +202,51 @@ def _as(value: torch.Tensor, like: Any) -> torch.Tensor:
     return value.to(like.dtype) if isinstance(like, torch.Tensor) else value
 
 
-def _count(agreeing: Mapping[Key, Key], without: Mapping[Key, Any]) -> int:
-    return sum(key not in without for key in agreeing)
+def _may_correspond(
+    eager: PairedValues, other: ValuedStep, paired: Mapping[Key, Key], key: Key, at: Key
+) -> bool:
+    """Return True unless the matcher or the modules say that two nodes do not correspond."""
+    partner = paired.get(key)
+    if partner is not None:
+        return eager.first(partner) == eager.first(at)
+    modules = other.node(key).module, eager.step.node(at).module
+    return modules[0] == modules[1] or not all(modules)
+
+
+def _views(step: ValuedStep, key: Key) -> set[Key]:
+    """Return a node and all views of its value."""
+    views, todo = {key}, [key]
+    while todo:
+        for user in step.users.get(todo.pop(), ()):
+            if user not in views and is_view(step.node(user).op):
+                views.add(user)
+                todo.append(user)
+    return views
 
 
 def _is_returned_only(step: ValuedStep, key: Key) -> bool:
-    """Return True if no node uses a value, so that it can only be judged by itself."""
-    return all(user.op == "output" for user in step.fx(key).users)
+    """Return True if only views use a value, so that it can only be judged by itself."""
+    views = _views(step, key)
+    return all(user in views for view in views for user in step.users.get(view, ()))
 
 
-def agrees_at_end(eager: ValuedStep, other: ValuedStep) -> bool:
-    """Return True if all returned values of a step are among eager's values."""
+def _agrees_at_end(eager: PairedValues, other: ValuedStep, kind: str = "") -> bool:
+    """Return True if all returned values are among eager's values.
+
+    Args:
+        eager: the values of the eager step.
+        other: the other step.
+        kind: the kind of the graphs to look at; "" for all.
+    """
     compared = 0
     for number, valued in enumerate(other.graphs):
+        if kind and other.kind((number, "")) != kind:
+            continue
         for node in valued.graph.outputs:
-            value = other.value((number, node.name))
+            value = other.value(other.resolve(number, node.name))
             if not is_dense(value):
                 continue
             compared += 1
-            if not any(
-                is_dense(v := eager.value(key)) and is_close(v, value)
-                for key in [*eager.order, *eager.inputs()]
-                if eager.value(key) is not None
-            ):
+            if not eager.candidates(value):
                 return False
     return compared > 0

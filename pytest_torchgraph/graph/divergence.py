@@ -119,10 +119,10 @@ class Divergence:
         lines = []
         judged = _JUDGED.get(self.kind, self.kind)
         if self.size:
-            times = f"{self.size / self.rounding:,.0f} times" if self.rounding else "and nothing of"
+            times = f"{self.size / self.rounding:,.0f} times what eager rounds"
             lines.append(
                 f"On eager's values and in float64 the two are {self.size:.2g} of the largest "
-                f"value apart, {times} what eager rounds: {judged}."
+                f"value apart, {times if self.rounding else 'and eager rounds nothing'}: {judged}."
             )
         else:
             lines.append(f"On eager's values the two differ: {judged}.")
@@ -140,7 +140,9 @@ class Divergence:
         return lines
 
 
-def headline(divergence: Divergence) -> tuple[Sequence[Node], Sequence[Node]]:
+def headline(
+    eager_nodes: Sequence[Node], nodes: Sequence[Node]
+) -> tuple[Sequence[Node], Sequence[Node]]:
     """Return the nodes that the message names: eager's, and those of the stage.
 
     Views and projections compute nothing, and are left out unless they are all there is. So are the
@@ -150,7 +152,7 @@ def headline(divergence: Divergence) -> tuple[Sequence[Node], Sequence[Node]]:
     def computing(nodes: Sequence[Node]) -> list[Node]:
         return [n for n in nodes if n.op != "operator.getitem" and not is_view(n.op)]
 
-    both = divergence.eager_nodes, divergence.nodes
+    both = eager_nodes, nodes
     shown = [computing(nodes) for nodes in both]
     if not any(shown):
         return both
@@ -169,7 +171,7 @@ def headline(divergence: Divergence) -> tuple[Sequence[Node], Sequence[Node]]:
 
 
 def _changed(divergence: Divergence) -> str:
-    eager, nodes = headline(divergence)
+    eager, nodes = headline(divergence.eager_nodes, divergence.nodes)
     return f"{_ops(eager)} -> {_ops(nodes)}"
 
 

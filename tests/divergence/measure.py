@@ -1,11 +1,13 @@
 """Measure how well planted faults are found.
 
-`PYTHONPATH=tests python -m divergence.measure visible`.
+`PYTHONPATH=tests python -m divergence.measure visible` reads the faults of one kind, and
+`python -m divergence.measure controls FILE` walks models without a fault.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import pathlib
 import sys
 import time
 from typing import Any
@@ -41,6 +43,9 @@ class Answer:
 
 def is_planted(fault: Fault, node: Node, first: Divergence, *, eager: bool) -> bool:
     """Return True for a node of the planted op, and the planted node itself if it can be told."""
+    op, module = fault.eagerly
+    if eager and op == node.op and node.module.endswith(module):
+        return True
     for op, number in fault.planted:
         if node.op != op:
             continue
@@ -70,7 +75,7 @@ def answer(fault: Fault) -> Answer:
 
 
 def _sides(first: Divergence) -> list[tuple[Any, bool]]:
-    eager, nodes = headline(first)
+    eager, nodes = headline(first.eager_nodes, first.nodes)
     return [(nodes, False), (eager, True)]
 
 
@@ -99,8 +104,13 @@ def walked(case: Any) -> tuple[list[str], str]:
     return found, ""
 
 
-def controls(part: str = "") -> None:
-    """Print what is found in models without a fault."""
+def controls(results: str, part: str = "") -> None:
+    """Look for differences in models without a fault, and add a line for each to a file.
+
+    Args:
+        results: the file. Models that have a line are left out, so a stopped run can go on.
+        part: a part of the names of the models to walk.
+    """
     from subjects.models import SUBJECTS
 
     import corpus.models.text  # noqa: F401
@@ -109,15 +119,21 @@ def controls(part: str = "") -> None:
     made: dict[str, Any] = dict(SUBJECTS)
     names = [name for name in CORPUS if name.startswith("hf_")]
     made |= {name: CORPUS[name].make for name in names[:: max(1, len(names) // 30)][:30]}
+    file = pathlib.Path(results)
+    done = {line.split()[0] for line in file.read_text().splitlines()} if file.exists() else set()
     for name, make in made.items():
-        if part not in name:
+        if part not in name or name in done:
             continue
         try:
             torch.manual_seed(0)
             found, why = walked(make())
         except Exception as error:
             found, why = [], f"RAISED {type(error).__name__} {str(error)[:150]}"
-        print(name, "FOUND" if found else "clean" if not why else "-", found, why, flush=True)
+        mark = "FOUND" if found else "-" if why else "clean"
+        line = " ".join(f"{name} {mark} {found} {why}".split())
+        print(line, flush=True)
+        with file.open("a") as lines:
+            lines.write(f"{line}\n")
 
 
 def main(which: str, only: str = "") -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,8 +13,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pytest_torchgraph import Aot, Capture, CaptureError, capture
+from pytest_torchgraph.divergence import valued
 from pytest_torchgraph.divergence import values as budget
 from pytest_torchgraph.graph import UnexpectedOps, divergence, shown_by
+
+from .faults import Fault, removed
+from .measure import answer
 
 
 class Gelu(nn.Module):
@@ -130,6 +136,146 @@ def test_graph_break_ends_the_search_with_its_reason() -> None:
     assert not first.sure
     assert "could not be followed beyond" in str(first)
     assert "only one forward with its backward is compared" in first.reason
+
+
+def test_thread_in_the_eager_run_ends_the_search_with_its_reason() -> None:
+    class Threaded(Gelu):
+        def forward(self, x: Tensor) -> Tensor:
+            results = [x]
+            if not torch.compiler.is_compiling():
+                thread = threading.Thread(target=lambda: results.append(x.detach() * 2))
+                thread.start()
+                thread.join()
+            return super().forward(x) + results[-1]
+
+    first = captured(Threaded()).first_difference()
+    assert first is not None
+    assert (first.stage, first.nodes, first.sure) == ("eager", (), False)
+    assert str(first).startswith(
+        "First difference: could not be followed beyond the eager run because the eager run cannot "
+        "be recorded op by op: something ran unseen"
+    )
+
+
+def test_higher_order_op_ends_the_search_with_its_reason() -> None:
+    class Branching(Block):
+        def forward(self, x: Tensor) -> Tensor:
+            x = torch.cond(x.sum() > 0, lambda t: t.sin(), lambda t: t.cos(), (x,))
+            return super().forward(x)
+
+    with pytest.raises(AssertionError) as failed:
+        capture(Branching(Gelu()), torch.randn(3, 8)).assert_matches_eager()
+    assert str(failed.value).endswith(
+        "First difference: could not be followed beyond the eager run because the eager run cannot "
+        "be recorded op by op: torch's cond compiles itself where it runs eagerly: what it runs "
+        "would be a hole in a graph of dispatched ops."
+    )
+
+
+@torch.library.custom_op("divergence::without_fake", mutates_args=())
+def without_fake(x: Tensor) -> Tensor:
+    return x * 1.5
+
+
+without_fake.register_autograd(lambda ctx, grad: grad * 1.5)
+
+
+def test_custom_op_without_a_fake_is_named_where_only_eager_calls_it() -> None:
+    class Eager(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x * 1.25 if torch.compiler.is_compiling() else without_fake(x)
+
+    first = captured(Eager()).first_difference()
+    assert first is not None
+    assert (first.stage, first.module) == ("dynamo", "middle")
+    assert [node.op for node in first.eager_nodes] == ["divergence.without_fake.default"]
+    assert [node.op for node in first.nodes] == ["aten.mul.Tensor"]
+
+
+def test_custom_op_without_a_fake_at_a_graph_break_ends_the_search_with_its_reason() -> None:
+    class Outside(Gelu):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(torch.compiler.disable(without_fake)(x))
+
+    first = captured(Outside()).first_difference()
+    assert first is not None
+    assert (first.nodes, first.sure) == ((), False)
+    assert "only one forward with its backward is compared" in first.reason
+
+
+class Writing(torch.autograd.Function):
+    """A backward that writes to a saved value, and reads a view of it."""
+
+    @staticmethod
+    def forward(ctx, x):  # type: ignore[no-untyped-def]
+        y = x * 2
+        ctx.save_for_backward(y, y.view(-1))
+        return y.sin()
+
+    @staticmethod
+    def backward(ctx, grad):  # type: ignore[no-untyped-def]
+        y, flat = ctx.saved_tensors
+        y.cos_()
+        return grad * flat.view_as(grad) * 2
+
+
+def test_write_to_a_saved_value_reaches_its_views() -> None:
+    class OfWriting(Gelu):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(Writing.apply(x))
+
+    first = captured(OfWriting()).first_difference()
+    assert first is not None
+    assert first.reason == ""
+    assert first.nodes[-1].op == "aten.gelu.default"
+
+
+def test_missing_op_of_a_backward_is_named_by_its_eager_op() -> None:
+    fault = Fault(
+        "dropped", "aot", "removed", removed("aten.native_dropout_backward.default"), True
+    )
+    first = answer(fault).first
+    assert first is not None
+    assert first.sure
+    assert (first.module, [node.op for node in first.eager_nodes][:1]) == (
+        "drop",
+        ["aten.mul.Tensor"],
+    )
+    assert "drop, " in str(first)
+    assert ": aten.mul.Tensor -> nothing." in str(first)
+
+
+@pytest.mark.parametrize("share", [0.4, 0.8, 0.95])
+def test_search_ends_at_the_op_where_its_seconds_are_over(
+    gelu: Capture, monkeypatch: pytest.MonkeyPatch, share: float
+) -> None:
+    """The clock advances by a second whenever the search reads it."""
+    ticks, ops, most = 0, 0, 0
+
+    def monotonic() -> float:
+        nonlocal ticks, ops
+        ticks, ops = ticks + 1, 0
+        return float(ticks)
+
+    called = valued.ValuedStep._called
+
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        nonlocal ops, most
+        ops += 1
+        most = max(most, ops)
+        return called(*args, **kwargs)
+
+    monkeypatch.setattr(budget, "time", SimpleNamespace(monotonic=monotonic))
+    monkeypatch.setattr(valued.ValuedStep, "_called", counted)
+    monkeypatch.setattr(divergence, "automatic", 1e9)
+    with pytest.raises(AssertionError, match="First difference: in the graph"):
+        gelu.assert_matches_eager()
+    assert most == 1  # the clock is read before every op that runs
+    limit, ticks = int(ticks * share), 0
+    monkeypatch.setattr(divergence, "automatic", limit)
+    with pytest.raises(AssertionError, match="seconds of torchgraph_divergence are over"):
+        gelu.assert_matches_eager()
+    assert ticks == limit + 2  # the first is the start
 
 
 def test_search_ends_where_its_seconds_are_over(
