@@ -8,6 +8,7 @@ code: torch calls this a bypass.
 from __future__ import annotations
 
 import contextlib
+import copyreg
 import dataclasses
 import inspect
 import sys
@@ -215,25 +216,34 @@ def cache_settings() -> Callable[[dict[str, Any]], contextlib.AbstractContextMan
     return again
 
 
-def plain_settings() -> list[dict[str, Any]]:
-    """Return the inductor and AOTAutograd settings that are numbers, strings or flags."""
-    return [
-        {
-            name: value
-            for name, value in get(config).get_config_copy().items()
-            if isinstance(value, bool | int | float | str | None)
-        }
-        for config in _CONFIGS
-    ]
+@contextlib.contextmanager
+def stable_cache_keys() -> Iterator[None]:
+    """Keep the order of this process's imports out of the cache keys.
+
+    A key has the memory format of each input. `torch.memory_format` is pickled as a global without
+    a module, so pickle names the first module in `sys.modules` that has an attribute `torch`. This
+    is the test module if pytest imports it with `--import-mode=importlib`, `torch._utils` in most
+    other processes.
+    """
+    table: dict[type, Any] = copyreg.dispatch_table
+    before = table.get(torch.memory_format)
+    table[torch.memory_format] = _reduce_memory_format
+    try:
+        yield
+    finally:
+        if before is None:
+            del table[torch.memory_format]
+        else:
+            table[torch.memory_format] = before
 
 
-def put_plain_settings(settings: list[dict[str, Any]]) -> None:
-    """Apply settings of another process here."""
-    for config, values in zip(_CONFIGS, settings, strict=True):
-        now = get(config).get_config_copy()
-        for name, value in values.items():
-            if name in now and now[name] != value:
-                setattr(get(config), name, value)
+def _reduce_memory_format(value: torch.memory_format) -> tuple[Any, ...]:
+    return _memory_format, (str(value).rpartition(".")[2],)
+
+
+def _memory_format(name: str) -> torch.memory_format:
+    value: torch.memory_format = getattr(torch, name)
+    return value
 
 
 @contextlib.contextmanager
