@@ -96,11 +96,13 @@ def nodes_behind(gm: torch.fx.GraphModule, reason: str) -> list[Refused]:
     if reason.startswith(("Unsupported call_", "Unsupported node")):
         return refused_nodes(gm) or [Refused(None, reason)]
     if _CHECKPOINT in reason:
-        found = [node for node in _calls(gm) if _lacks_cache_hash(gm, node)]
+        found = [node for node in _calls(gm) if _context_fn_of(gm, node, hashed=False)]
     elif "HigherOrderOperator" in reason or "HOP" in reason or "higher order" in reason:
         found = [node for node in _calls(gm) if _uncacheable_body(node)]
-    elif "pickle" in reason:
-        found = [node for node in gm.graph.nodes if node.op == "get_attr"]
+    elif "pickl" in reason:
+        # A `cache_hash` does not spare a checkpoint's `context_fn` from being pickled.
+        found = [node for node in _calls(gm) if _context_fn_of(gm, node, hashed=True)]
+        found = found or [node for node in gm.graph.nodes if node.op == "get_attr"]
     else:
         found = []
     return [Refused(node, reason) for node in found[:1]] or [Refused(None, reason)]
@@ -117,14 +119,14 @@ def _uncacheable_body(node: torch.fx.Node) -> bool:
     return isinstance(target, torch._ops.HigherOrderOperator) and not target.cacheable()
 
 
-def _lacks_cache_hash(gm: torch.fx.GraphModule, node: torch.fx.Node) -> bool:
-    """Return True if a checkpoint's body has a `context_fn` without a `cache_hash`."""
+def _context_fn_of(gm: torch.fx.GraphModule, node: torch.fx.Node, *, hashed: bool) -> bool:
+    """Return True if a checkpoint's body has a `context_fn` with, or without, a `cache_hash`."""
     for argument in node.args:
         body: Any = gm
         if isinstance(argument, torch.fx.Node) and argument.op == "get_attr":
             body = getattr(gm, str(argument.target), None)
             context_fn = getattr(body, "meta", {}).get(_CHECKPOINT_META)
-            if context_fn is not None and not hasattr(context_fn, "cache_hash"):
+            if context_fn is not None and hasattr(context_fn, "cache_hash") == hashed:
                 return True
     return False
 

@@ -91,6 +91,11 @@ _HINTS = (
     ),
     (("context_fn",), 'set context_fn.cache_hash = "name-and-version"'),
     (
+        ("unpicklable type",),
+        "the key pickles it: define it as a function or class at the top of a module, instead of "
+        "a functools.partial, lambda or generator",
+    ),
+    (
         ("custom pass", "Unsupported post grad", "Unsupported pre grad", "custom partitioner"),
         "subclass torch._inductor.custom_graph_pass.CustomGraphPass and return the version of the "
         "pass from uuid()",
