@@ -165,7 +165,7 @@ class CallArguments(NamedTuple):
                 mode=options.mode,
                 options=options.options,
             )
-        recorder = EventRecorder()
+        recorder = EventRecorder(with_graphs=False, with_keys=True)
         with torch_private.fresh_dynamo(), HUB.recording(recorder):
             begin = time.perf_counter()
             for args, kwargs in self.arguments:

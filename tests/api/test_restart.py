@@ -43,6 +43,13 @@ def gram(x: torch.Tensor) -> torch.Tensor:
     return x @ x.t()
 
 
+SECOND = sys.argv[0] == "-c"
+
+
+def differs(x: torch.Tensor) -> torch.Tensor:
+    return x @ x @ x if SECOND else x @ x
+
+
 ran: list[int] = []
 
 
@@ -299,6 +306,14 @@ def test_second_process_has_modes_and_settings_of_this_process() -> None:
     result.assert_warm()
     # Without a mode, the second half would have a backward or another key.
     assert {one.graph for one in result.lookups} == {"0/0"}
+
+
+@pytest.mark.slow("further processes")
+def test_miss_names_the_parts_of_the_key_that_differ() -> None:
+    result = restart(differs, (torch.ones(4, 4),), process=True)
+    reasons = {lookup.cache: lookup.reason for lookup in result.lookups}
+    # Functions in a key have an address in their text, and the same hash.
+    assert reasons == {"aot": "the key differs", "inductor": "the key differs in gm"}
 
 
 @pytest.mark.slow("further processes")
