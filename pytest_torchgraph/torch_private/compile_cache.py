@@ -141,9 +141,10 @@ def why_uncacheable(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> list[Ref
     if refused := refused_nodes(gm):
         return refused
     key = get("aot_cache_key")
-    # The parameters after the third differ between releases; their values never cause a bypass.
+    # The parameters after the third differ between releases. Until torch 2.11 one of them holds
+    # inductor's keywords as a dict; in the others no value causes a bypass.
     more = [
-        None
+        {} if parameter.name == "fx_config" else None
         for parameter in list(inspect.signature(key).parameters.values())[3:]
         if parameter.default is inspect.Parameter.empty
     ]
