@@ -1,17 +1,12 @@
-"""`restart()`: a second compilation with the caches of the first, here or in new processes."""
+"""`restart()`: a second compilation with the caches of the first, here or in a new process."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import pickle
-import subprocess
-import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from shutil import rmtree
 from typing import Any, NamedTuple
@@ -20,7 +15,6 @@ import torch
 
 from .. import torch_private
 from ..checks.warm_start import assert_warm
-from ..errors import CaptureError
 from ..isolation import CACHES, variables_restored
 from ..mechanisms.step import Invocation, Step, compile_marks_restored, exclusive, preserve_state
 from ..mechanisms.torch_compile import Inductor
@@ -100,16 +94,15 @@ def restart(
         *calls: the arguments of each call, at least one call; see `steady`.
         via: "inductor", or `Inductor(...)` with the options of `torch.compile`.
         backward, loss_fn: for each call, see `capture`.
-        process: run each half in a new Python process. Target and arguments are pickled. Inductor's
-            and AOTAutograd's settings that are numbers, strings or flags are copied from this
-            process. This process cannot be the first one: parts of a cache key depend on the
-            imported modules.
+        process: run the second half in a new Python process. Target, arguments and the settings of
+            torch.compile that were assigned here are pickled. The new process has the grad mode,
+            autocast and precision of this one, but no dispatch mode and no process group.
 
     Raises:
         TypeError: see `steady`.
         ValueError: if `via` is anything else.
-        CaptureError: see `capture`; also if the target cannot be pickled, with the attribute's
-            path.
+        CaptureError: see `capture`; also if the target or a setting cannot be pickled, with the
+            attribute's path.
     """
     need_torch()
     mechanism = Inductor() if via == "inductor" else via
@@ -121,13 +114,19 @@ def restart(
         raise TypeError("restart(target, *calls) needs the arguments of at least one call")
     arguments = [arguments_of(call, number) for number, call in enumerate(calls)]
     first = CallArguments(target, arguments, mechanism, loss_fn, backward)
-    with exclusive(resets=True), HUB.paused(), own_cache_directory():
-        if process:
-            written = write_calls(first)
-            return Restart(run_in_process(written), run_in_process(written))
-        cold = first.run()
-        torch_private.clear_memory_caches()
-        return Restart(cold, first.run())
+    with exclusive(resets=True), HUB.paused(), own_cache_directory() as directory:
+        if not process:
+            cold = first.run()
+            torch_private.clear_memory_caches()
+            return Restart(cold, first.run())
+        from .second_process import SecondProcess
+
+        # Before the first half: an error must not cost a compilation, and the first half leaves
+        # compiled code in the target's modules.
+        second = SecondProcess(first, directory)
+        with torch_private.stable_cache_keys():
+            cold = first.run()
+        return Restart(cold, second.run())
 
 
 class CallArguments(NamedTuple):
@@ -164,7 +163,7 @@ class CallArguments(NamedTuple):
                 mode=options.mode,
                 options=options.options,
             )
-        recorder = EventRecorder()
+        recorder = EventRecorder(with_graphs=False, with_keys=True)
         with torch_private.fresh_dynamo(), HUB.recording(recorder):
             begin = time.perf_counter()
             for args, kwargs in self.arguments:
@@ -175,8 +174,12 @@ class CallArguments(NamedTuple):
         return Half(seconds, record_of(recorder))
 
 
+_WRITTEN = ("_TORCHINDUCTOR_PYOBJECT_TENSOR_DATA_PTR", "TRITON_PTXAS_PATH", "TRITON_LIBDEVICE_PATH")
+"""Environment variables that inductor sets when it compiles."""
+
+
 @contextlib.contextmanager
-def own_cache_directory() -> Iterator[None]:
+def own_cache_directory() -> Iterator[Path]:
     """Give torch.compile an empty cache directory, and delete it afterwards.
 
     torch's `fresh_cache` does not delete the directory after an exception.
@@ -184,137 +187,10 @@ def own_cache_directory() -> Iterator[None]:
     directory = tempfile.mkdtemp(prefix="torchgraph-restart-")
     torch_private.clear_memory_caches()
     try:
-        with variables_restored(CACHES):
+        with variables_restored((*CACHES, *_WRITTEN)):
             for name, relative in CACHES.items():
                 os.environ[name] = str(Path(directory, relative))
-            yield
+            yield Path(directory)
     finally:
         torch_private.clear_memory_caches()
         rmtree(directory, ignore_errors=True)
-
-
-_CODE = "from pytest_torchgraph.api.warm_start import main; main()"
-_IN, _OUT = "calls.pickle", "half.pickle"
-
-
-def write_calls(calls: CallArguments) -> Path:
-    """Write the calls into the restart's cache directory, with the other process's inputs.
-
-    Raises:
-        CaptureError: if the calls cannot be pickled, with the path of the attribute.
-    """
-    written = Path(os.environ["TORCHINDUCTOR_CACHE_DIR"], "torchgraph")
-    written.mkdir()
-    try:
-        data = pickle.dumps(calls)
-    except Exception as error:
-        # pickle's own error does not name the attribute.
-        where = next(_unpicklable(calls.target, "target"), "")
-        for number, call in enumerate(calls.arguments):
-            where = where or next(_unpicklable(call, f"calls[{number}]"), "")
-        raise CaptureError(
-            f"{where or 'the target'} cannot be pickled for the second process "
-            f"({type(error).__name__}): define its class and functions at the top of a module, or "
-            "use process=False"
-        ) from error
-    origins = {name: _file_of(name) for name in _modules_in(data)}
-    settings = torch_private.plain_settings()
-    written.joinpath(_IN).write_bytes(pickle.dumps((list(sys.path), origins, settings, data)))
-    return written
-
-
-def run_in_process(written: Path) -> Half:
-    """Run the calls in a new Python process.
-
-    Raises:
-        CaptureError: if the process fails, with the end of its output.
-    """
-    ended = subprocess.run(
-        [sys.executable, "-c", _CODE, str(written)],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if ended.returncode:
-        last = "\n".join(ended.stderr.strip().splitlines()[-4:])
-        raise CaptureError(f"a process of the restart failed:\n{last}")
-    half: Half = pickle.loads(written.joinpath(_OUT).read_bytes())
-    return half
-
-
-def main() -> None:
-    """Run the calls in the directory given on the command line."""
-    written = Path(sys.argv[1])
-    path, origins, settings, data = pickle.loads(written.joinpath(_IN).read_bytes())
-    sys.path[:] = path
-    for name, file in origins.items():
-        _import(name, file)
-    torch_private.put_plain_settings(settings)
-    half = pickle.loads(data).run()
-    # Code objects and guard values are not sent back: only the lookups are needed.
-    record = replace(half.record, runs=Counter(), counters={}, callables=())
-    for compiled in record.compiled:
-        compiled.sights = ()
-    half = half._replace(record=record)
-    written.joinpath(_OUT).write_bytes(pickle.dumps(half))
-
-
-def _modules_in(data: bytes) -> list[str]:
-    """Return the user's modules that a pickle names: a test module is not in a package's path."""
-    import pickletools
-
-    texts = [str(argument) for _, argument, _ in pickletools.genops(data) if argument is not None]
-    names = {text.partition(" ")[0] for text in texts}
-    return sorted(name for name in names if name in sys.modules and _file_of(name))
-
-
-def _file_of(name: str) -> str:
-    return str(getattr(sys.modules[name], "__file__", None) or "")
-
-
-def _import(name: str, file: str) -> None:
-    """Import a module by name, or from its file under that name."""
-    import importlib
-    import importlib.util
-
-    if name != "__main__":
-        try:
-            importlib.import_module(name)
-            return
-        except ImportError:
-            pass
-    spec = importlib.util.spec_from_file_location(name, file)
-    if spec is None or spec.loader is None:
-        return
-    module = importlib.util.module_from_spec(spec)
-    if name == "__main__":
-        module.__name__ = "__restart__"  # do not run its `if __name__ == "__main__":` block
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-
-
-def _unpicklable(value: Any, path: str, depth: int = 6) -> Iterator[str]:
-    """Yield the paths of the innermost values that cannot be pickled."""
-    try:
-        pickle.dumps(value)
-        return
-    except Exception:
-        pass
-    inner: list[tuple[str, Any]] = []
-    if isinstance(value, torch.nn.Module):
-        inner += [(f"{path}.{name}", child) for name, child in value.named_children()]
-    if isinstance(value, dict):
-        inner += [(f"{path}[{key!r}]", item) for key, item in value.items()]
-    elif isinstance(value, list | tuple):
-        inner += [(f"{path}[{number}]", item) for number, item in enumerate(value)]
-    elif hasattr(value, "__dict__") and not isinstance(value, type):
-        inner += [
-            (f"{path}.{name}", item)
-            for name, item in vars(value).items()
-            if name not in ("_modules", "__wrapped__")
-        ]
-    below = [
-        found for where, item in inner if depth for found in _unpicklable(item, where, depth - 1)
-    ]
-    yield from below or [f"{path} ({type(value).__name__})"]

@@ -8,6 +8,7 @@ code: torch calls this a bypass.
 from __future__ import annotations
 
 import contextlib
+import copyreg
 import dataclasses
 import inspect
 import sys
@@ -95,11 +96,13 @@ def nodes_behind(gm: torch.fx.GraphModule, reason: str) -> list[Refused]:
     if reason.startswith(("Unsupported call_", "Unsupported node")):
         return refused_nodes(gm) or [Refused(None, reason)]
     if _CHECKPOINT in reason:
-        found = [node for node in _calls(gm) if _lacks_cache_hash(gm, node)]
+        found = [node for node in _calls(gm) if _context_fn_of(gm, node, hashed=False)]
     elif "HigherOrderOperator" in reason or "HOP" in reason or "higher order" in reason:
         found = [node for node in _calls(gm) if _uncacheable_body(node)]
-    elif "pickle" in reason:
-        found = [node for node in gm.graph.nodes if node.op == "get_attr"]
+    elif "pickl" in reason:
+        # A `cache_hash` does not spare a checkpoint's `context_fn` from being pickled.
+        found = [node for node in _calls(gm) if _context_fn_of(gm, node, hashed=True)]
+        found = found or [node for node in gm.graph.nodes if node.op == "get_attr"]
     else:
         found = []
     return [Refused(node, reason) for node in found[:1]] or [Refused(None, reason)]
@@ -116,14 +119,14 @@ def _uncacheable_body(node: torch.fx.Node) -> bool:
     return isinstance(target, torch._ops.HigherOrderOperator) and not target.cacheable()
 
 
-def _lacks_cache_hash(gm: torch.fx.GraphModule, node: torch.fx.Node) -> bool:
-    """Return True if a checkpoint's body has a `context_fn` without a `cache_hash`."""
+def _context_fn_of(gm: torch.fx.GraphModule, node: torch.fx.Node, *, hashed: bool) -> bool:
+    """Return True if a checkpoint's body has a `context_fn` with, or without, a `cache_hash`."""
     for argument in node.args:
         body: Any = gm
         if isinstance(argument, torch.fx.Node) and argument.op == "get_attr":
             body = getattr(gm, str(argument.target), None)
             context_fn = getattr(body, "meta", {}).get(_CHECKPOINT_META)
-            if context_fn is not None and not hasattr(context_fn, "cache_hash"):
+            if context_fn is not None and hasattr(context_fn, "cache_hash") == hashed:
                 return True
     return False
 
@@ -138,9 +141,10 @@ def why_uncacheable(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> list[Ref
     if refused := refused_nodes(gm):
         return refused
     key = get("aot_cache_key")
-    # The parameters after the third differ between releases; their values never cause a bypass.
-    more = [
-        None
+    # The parameters after the third differ between releases. Until torch 2.11 one of them holds
+    # inductor's keywords as a dict; in the others no value causes a bypass.
+    more: list[Any] = [
+        {} if parameter.name == "fx_config" else None
         for parameter in list(inspect.signature(key).parameters.values())[3:]
         if parameter.default is inspect.Parameter.empty
     ]
@@ -215,25 +219,34 @@ def cache_settings() -> Callable[[dict[str, Any]], contextlib.AbstractContextMan
     return again
 
 
-def plain_settings() -> list[dict[str, Any]]:
-    """Return the inductor and AOTAutograd settings that are numbers, strings or flags."""
-    return [
-        {
-            name: value
-            for name, value in get(config).get_config_copy().items()
-            if isinstance(value, bool | int | float | str | None)
-        }
-        for config in _CONFIGS
-    ]
+@contextlib.contextmanager
+def stable_cache_keys() -> Iterator[None]:
+    """Keep the order of this process's imports out of the cache keys.
+
+    A key has the memory format of each input. `torch.memory_format` is pickled as a global without
+    a module, so pickle names the first module in `sys.modules` that has an attribute `torch`. This
+    is the test module if pytest imports it with `--import-mode=importlib`, `torch._utils` in most
+    other processes.
+    """
+    table: dict[type, Any] = copyreg.dispatch_table
+    before = table.get(torch.memory_format)
+    table[torch.memory_format] = _reduce_memory_format
+    try:
+        yield
+    finally:
+        if before is None:
+            del table[torch.memory_format]
+        else:
+            table[torch.memory_format] = before
 
 
-def put_plain_settings(settings: list[dict[str, Any]]) -> None:
-    """Apply settings of another process here."""
-    for config, values in zip(_CONFIGS, settings, strict=True):
-        now = get(config).get_config_copy()
-        for name, value in values.items():
-            if name in now and now[name] != value:
-                setattr(get(config), name, value)
+def _reduce_memory_format(value: torch.memory_format) -> tuple[Any, ...]:
+    return _memory_format, (str(value).rpartition(".")[2],)
+
+
+def _memory_format(name: str) -> torch.memory_format:
+    value: torch.memory_format = getattr(torch, name)
+    return value
 
 
 @contextlib.contextmanager

@@ -90,6 +90,28 @@ def same(a: Any, b: Any) -> bool:
 _PLAIN = (bool, int, float, str, list, dict, set, tuple, type(None))
 
 
+def assigned_settings() -> dict[str, dict[str, Any]]:
+    """Return the values assigned to entries of `CONFIGS`, by config module and entry."""
+    return {
+        get(config).__name__: {
+            name: copied(value)
+            for name, entry in get(config)._config.items()
+            if hasattr(entry, "user_override") and not entry.hide
+            # A plain `object()` means "not set". Reading a collection assigns a copy of it.
+            if type(value := override(entry)) is not object and not same(value, entry.default)
+        }
+        for config in CONFIGS
+    }
+
+
+def assign_settings(settings: dict[str, dict[str, Any]]) -> None:
+    """Assign settings of another process here."""
+    for config in map(get, CONFIGS):
+        for name, value in settings[config.__name__].items():
+            if name in config._config:
+                setattr(config, name, value)
+
+
 def _assign_override(module: Any, name: str, entry: Any, value: Any) -> None:
     if isinstance(entry.user_override, ContextVar):
         entry.user_override.set(value)

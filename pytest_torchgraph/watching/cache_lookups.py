@@ -90,6 +90,11 @@ _HINTS = (
     ),
     (("context_fn",), 'set context_fn.cache_hash = "name-and-version"'),
     (
+        ("unpicklable type",),
+        "the key pickles it: define it as a function or class at the top of a module, instead of "
+        "a functools.partial, lambda or generator",
+    ),
+    (
         ("custom pass", "Unsupported post grad", "Unsupported pre grad", "custom partitioner"),
         "subclass torch._inductor.custom_graph_pass.CustomGraphPass and return the version of the "
         "pass from uuid()",
@@ -214,7 +219,12 @@ def _why_missed(
 
 def _difference(before: CacheEvent, now: CacheEvent) -> str:
     """Name the parts of the key that differ."""
-    known = set(before.components)
-    names = [part.partition("] ")[2].partition(":")[0] for part in now.components]
-    changed = [name for name, part in zip(names, now.components, strict=True) if part not in known]
+    known = set(map(_hashed, before.components))
+    changed = [name for part, name in map(_hashed, now.components) if (part, name) not in known]
     return f" in {', '.join(dict.fromkeys(filter(None, changed)))}" if changed else ""
+
+
+def _hashed(component: str) -> tuple[str, str]:
+    """Return hash and name of a part of a key; its text has addresses."""
+    part, _, text = component.partition("] ")
+    return part, text.partition(":")[0]

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +17,11 @@ from typing import Any
 
 import pytest
 import torch
+import torch._dynamo.config as dynamo_config
 import torch._functorch.config as functorch_config
+import torch._inductor.config as inductor_config
+from torch._inductor.custom_graph_pass import CustomGraphPass
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from pytest_torchgraph import CacheLookup, CaptureError, Inductor, Restart, restart
 
@@ -32,13 +39,48 @@ def bypassed(x: torch.Tensor) -> torch.Tensor:
     return opaque(x)
 
 
+def gram(x: torch.Tensor) -> torch.Tensor:
+    return x @ x.t()
+
+
+SECOND = sys.argv[0] == "-c"
+
+
+def differs(x: torch.Tensor) -> torch.Tensor:
+    return x @ x @ x if SECOND else x @ x
+
+
+ran: list[int] = []
+
+
+@torch.compiler.disable
+def noted(x: torch.Tensor) -> torch.Tensor:
+    ran.append(os.getpid())
+    return x
+
+
+@torch.compiler.disable
 def raises(x: torch.Tensor) -> torch.Tensor:
+    os.environ["_TORCHINDUCTOR_PYOBJECT_TENSOR_DATA_PTR"] = "as inductor does"
     raise ValueError("of the target")
 
 
 class Product(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x @ x
+
+
+def attend(x: torch.Tensor) -> torch.Tensor:
+    x = x[None, None]
+    return torch.nn.functional.scaled_dot_product_attention(x, x, x)
+
+
+class OwnPass(CustomGraphPass):
+    def __call__(self, graph: torch.fx.Graph) -> None:
+        pass
+
+    def uuid(self) -> str:
+        return "1"
 
 
 class WithLambda(torch.nn.Module):
@@ -113,6 +155,16 @@ def test_state_environment_and_directories_are_as_before() -> None:
     assert functorch_config.get_config_copy() == settings
 
 
+@pytest.mark.slow("C++ code")
+def test_variable_set_by_inductor_is_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    for value in ("", "7"):
+        if value:
+            monkeypatch.setenv("_TORCHINDUCTOR_PYOBJECT_TENSOR_DATA_PTR", value)
+        before = dict(os.environ)
+        restart(torch.sin, (torch.ones(4, 4),)).assert_warm()
+        assert dict(os.environ) == before
+
+
 def test_first_start_from_a_full_cache_is_vacuous(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -130,7 +182,7 @@ def test_first_start_from_a_full_cache_is_vacuous(
 def test_dynamic_sizes_hit_with_fresh_gradients() -> None:
     x = torch.ones(4, 4, requires_grad=True)
     torch._dynamo.mark_dynamic(x, 0)
-    result = restart(lambda x: x @ x.t(), (x,))
+    result = restart(gram, (x,))
     result.assert_warm()
     assert x.grad is None
 
@@ -159,6 +211,42 @@ def test_compiled_target_keeps_its_options() -> None:
     restart(compiled, (torch.ones(4, 4),), (torch.ones(5, 5),)).assert_warm()
 
 
+@pytest.mark.slow("a process")
+def test_killed_process_leaves_only_a_temporary_directory(tmp_path: Path) -> None:
+    for name in ("home", "work", "temporary"):
+        (tmp_path / name).mkdir()
+    places = {"HOME": "home", "TMPDIR": "temporary", "XDG_CACHE_HOME": "home/cache"}
+    ended = subprocess.run(
+        [sys.executable, "-c", KILLED],
+        env={**os.environ, **{name: str(tmp_path / at) for name, at in places.items()}},
+        cwd=tmp_path / "work",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == -signal.SIGKILL, ended.stderr
+    (left,) = tmp_path.glob("*/*")
+    assert left.parent.name == "temporary"
+    assert left.name.startswith("torchgraph-restart-")
+
+
+KILLED = """
+import os, signal, torch
+from pytest_torchgraph import restart
+
+@torch.compiler.disable
+def kill():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def step(x):
+    y = x @ x
+    kill()
+    return y
+
+restart(step, (torch.ones(4, 4),))
+"""
+
+
 @pytest.mark.parametrize(
     ("arguments", "options", "error"),
     [
@@ -177,11 +265,64 @@ def test_target_that_cannot_be_pickled_is_named() -> None:
         restart(WithLambda(), (torch.ones(2, 4),), process=True)
 
 
-@pytest.mark.slow("two processes")
+def test_setting_that_cannot_be_pickled_is_named() -> None:
+    with (
+        inductor_config.patch(joint_custom_pre_pass=lambda graph: None),
+        pytest.raises(CaptureError, match=r"torch\._inductor\.config\.joint_custom_pre_pass \("),
+    ):
+        restart(square, (torch.ones(4, 4),), process=True)
+
+
+@pytest.mark.slow("a process")
 def test_second_process_hits_both_caches() -> None:
     result = restart(torch.mm, (torch.ones(4, 4), torch.ones(4, 4)), process=True)
     result.assert_warm()
     assert [one.state for one in result.lookups] == ["hit", "hit"]
+
+
+@pytest.mark.slow("further processes")
+def test_first_half_runs_in_this_process() -> None:
+    ran.clear()
+    restart(noted, (torch.ones(4, 4),), process=True)
+    assert ran == [os.getpid()]
+
+
+@pytest.mark.slow("further processes")
+def test_second_process_has_modes_and_settings_of_this_process() -> None:
+    x = torch.ones(4, 4, requires_grad=True)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(threads + 1)
+    try:
+        with (
+            torch.no_grad(),
+            torch.autocast("cpu", torch.bfloat16),
+            sdpa_kernel(SDPBackend.MATH),
+            inductor_config.patch(post_grad_custom_post_pass=OwnPass()),
+            dynamo_config.patch(assume_static_by_default=False),
+        ):
+            result = restart(attend, (x,), process=True)
+    finally:
+        torch.set_num_threads(threads)
+    result.assert_warm()
+    # Without a mode, the second half would have a backward or another key.
+    assert {one.graph for one in result.lookups} == {"0/0"}
+
+
+@pytest.mark.slow("further processes")
+def test_miss_names_the_parts_of_the_key_that_differ() -> None:
+    result = restart(differs, (torch.ones(4, 4),), process=True)
+    reasons = {lookup.cache: lookup.reason for lookup in result.lookups}
+    # Functions in a key have an address in their text, and the same hash.
+    assert reasons == {"aot": "the key differs", "inductor": "the key differs in gm"}
+
+
+@pytest.mark.slow("further processes")
+def test_second_process_keeps_dynamic_sizes() -> None:
+    x = torch.ones(4, 4, requires_grad=True)
+    torch._dynamo.mark_dynamic(x, 0)
+    result = restart(gram, (x,), process=True)
+    result.assert_warm()
+    assert {one.graph for one in result.lookups} == {"0/0", "0/0 backward"}
 
 
 @pytest.mark.slow("further processes")

@@ -60,6 +60,14 @@ def selective(x: torch.Tensor) -> torch.Tensor:
     return checkpoint(lambda y: (y @ y).sin(), x, use_reentrant=False, context_fn=context_fn)
 
 
+def hashed(x: torch.Tensor) -> torch.Tensor:
+    context_fn: Any = functools.partial(
+        create_selective_checkpoint_contexts, [torch.ops.aten.mm.default]
+    )
+    context_fn.cache_hash = "1"
+    return checkpoint(lambda y: (y @ y).sin(), x, use_reentrant=False, context_fn=context_fn)
+
+
 def square(x: torch.Tensor) -> torch.Tensor:
     return x @ x
 
@@ -116,6 +124,14 @@ def test_checkpoint_without_cache_hash_is_named() -> None:
     (bypass,) = capture(selective, square_input()).cache_bypasses
     assert "cache_hash" in bypass.hint
     assert "tag_activation_checkpoint" in bypass.op
+
+
+def test_checkpoint_whose_context_fn_cannot_be_pickled_is_named() -> None:
+    (bypass,) = capture(hashed, square_input()).cache_bypasses
+    assert "tag_activation_checkpoint" in bypass.op
+    assert "instead of a functools.partial" in bypass.hint
+    assert bypass.source is not None
+    assert "checkpoint(" in bypass.source.code
 
 
 def test_assert_cacheable_fails_with_each_bypass_and_passes_with_allow() -> None:

@@ -81,11 +81,15 @@ class EventRecorder:
         passive: True if a capture may run while it is open; the capture is then not recorded.
         with_graphs: True to record the graphs and code that torch prints. Printing them takes torch
             longer than all other records.
+        with_keys: True to record the parts of cache keys, which take 60 kB a lookup.
     """
 
-    def __init__(self, *, passive: bool = False, with_graphs: bool = True) -> None:
+    def __init__(
+        self, *, passive: bool = False, with_graphs: bool = True, with_keys: bool = False
+    ) -> None:
         self.passive = passive
         self.with_graphs = with_graphs
+        self.with_keys = with_keys
         self.opened = False
         self.was_paused = False
         self.events: list[Event] = []
@@ -111,8 +115,8 @@ class EventRecorder:
     def add(self, event: Event) -> None:
         """Record an event."""
         if self.with_graphs or not isinstance(event, GraphPrinted | CodeGenerated):
-            if isinstance(event, CacheEvent) and not self.with_graphs:
-                event = replace(event, components=())  # they take 60 kB
+            if isinstance(event, CacheEvent) and not self.with_keys:
+                event = replace(event, components=())
             self.events.append(event)
         if self.with_graphs and isinstance(event, GraphPrinted):
             self.mesh_dimensions.update(mesh_dimensions())

@@ -211,7 +211,7 @@ class CacheEvent(Event):
         backward: True for a backward graph.
         reason: torch's words for a bypass, or for an entry that could not be pickled.
         key: the cache key; "" for a bypass.
-        components: the parts of the key, each with its hash, if the recorder keeps graphs.
+        components: the parts of the key, each with its hash, if the recorder keeps keys.
         refused: the ops that caused a bypass.
     """
 

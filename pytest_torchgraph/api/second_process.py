@@ -1,0 +1,216 @@
+"""The second half of a restart in a new Python process.
+
+Only this half runs in another process. A key of torch.compile's caches depends on settings and
+modes of its process, so the new process gets those of this one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .. import torch_private
+from ..errors import CaptureError
+from .warm_start import CallArguments, Half
+
+_CODE = "from pytest_torchgraph.api.second_process import main; main()"
+_IN, _OUT = "calls.pickle", "half.pickle"
+
+
+class SecondProcess:
+    """The calls of a restart, pickled for a new process.
+
+    Args:
+        calls: the calls.
+        directory: cache directory of the restart.
+
+    Raises:
+        CaptureError: if the calls or a setting cannot be pickled, with the path of the attribute.
+    """
+
+    def __init__(self, calls: CallArguments, directory: Path) -> None:
+        self._written = directory / "torchgraph"
+        self._written.mkdir()
+        data = _pickled(torch_private.assigned_settings(), calls)
+        origins = {name: _file_of(name) for name in _modules_in(data)}
+        modes = [read() for read, _ in _MODES]
+        self._written.joinpath(_IN).write_bytes(
+            pickle.dumps((list(sys.path), origins, modes, data))
+        )
+
+    def run(self) -> Half:
+        """Run the calls in a new Python process.
+
+        Raises:
+            CaptureError: if the process fails, with the end of its output.
+        """
+        ended = subprocess.run(
+            [sys.executable, "-c", _CODE, str(self._written)],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if ended.returncode:
+            last = "\n".join(ended.stderr.strip().splitlines()[-4:])
+            raise CaptureError(f"the second process of the restart failed:\n{last}")
+        half: Half = pickle.loads(self._written.joinpath(_OUT).read_bytes())
+        return half
+
+
+def main() -> None:
+    """Run the calls in the directory given on the command line."""
+    written = Path(sys.argv[1])
+    path, origins, modes, data = pickle.loads(written.joinpath(_IN).read_bytes())
+    sys.path[:] = path
+    for name, file in origins.items():
+        _import(name, file)
+    settings, calls = pickle.loads(data)
+    torch_private.assign_settings(settings)
+    with contextlib.ExitStack() as stack, torch_private.stable_cache_keys():
+        for (read, assign), value in zip(_MODES, modes, strict=True):
+            # A matmul precision is None if torch cannot state it as one word.
+            if value not in (None, read()) and (context := assign(value)) is not None:
+                stack.enter_context(context)
+        half = calls.run()
+    # Code objects and guard values are not sent back: only the lookups are needed.
+    record = replace(half.record, runs=Counter(), counters={}, callables=())
+    for compiled in record.compiled:
+        compiled.sights = ()
+    half = half._replace(record=record)
+    written.joinpath(_OUT).write_bytes(pickle.dumps(half))
+
+
+def _autocast() -> list[tuple[str, bool, torch.dtype]]:
+    return [
+        (device, torch.is_autocast_enabled(device), torch.get_autocast_dtype(device))
+        for device in ("cpu", "cuda")
+    ]
+
+
+def _enter_autocast(
+    values: list[tuple[str, bool, torch.dtype]],
+) -> contextlib.AbstractContextManager[Any]:
+    stack = contextlib.ExitStack()
+    for device, enabled, dtype in values:
+        if enabled:
+            stack.enter_context(torch.autocast(device, dtype))
+    return stack
+
+
+def _deterministic() -> tuple[bool, bool]:
+    warns = torch.is_deterministic_algorithms_warn_only_enabled()
+    return torch.are_deterministic_algorithms_enabled(), warns
+
+
+def _attention() -> list[bool]:
+    backends = torch.backends.cuda
+    return [getattr(backends, f"{name}_sdp_enabled")() for name in _KERNELS]
+
+
+def _enable_attention(values: list[bool]) -> None:
+    for name, value in zip(_KERNELS, values, strict=True):
+        getattr(torch.backends.cuda, f"enable_{name}_sdp")(value)
+
+
+_KERNELS = ("flash", "mem_efficient", "math", "cudnn")
+_MODES: tuple[tuple[Callable[[], Any], Callable[[Any], Any]], ...] = (
+    (torch.is_grad_enabled, torch.set_grad_enabled),
+    (torch.is_inference_mode_enabled, torch.inference_mode),
+    (torch.get_default_dtype, torch.set_default_dtype),
+    (torch.get_num_threads, torch.set_num_threads),
+    (torch_private.matmul_precision, torch.set_float32_matmul_precision),
+    (_deterministic, lambda on: torch.use_deterministic_algorithms(on[0], warn_only=on[1])),
+    (_attention, _enable_attention),
+    (_autocast, _enter_autocast),
+)
+"""Modes that Dynamo's guards or a cache key depend on: how to read one, and how to set it."""
+
+
+def _pickled(settings: dict[str, dict[str, Any]], calls: CallArguments) -> bytes:
+    try:
+        return pickle.dumps((settings, calls))
+    except Exception as error:
+        # pickle's own error does not name the attribute.
+        values = [
+            (f"{module}.{name}", v) for module in settings for name, v in settings[module].items()
+        ]
+        values += [("target", calls.target), ("loss_fn", calls.loss_fn)]
+        values += [(f"calls[{number}]", call) for number, call in enumerate(calls.arguments)]
+        where = next(
+            (where for path, value in values for where in _unpicklable(value, path)), "the target"
+        )
+        raise CaptureError(
+            f"{where} cannot be pickled for the second process ({type(error).__name__}): define "
+            "its class and functions at the top of a module, or use process=False"
+        ) from error
+
+
+def _modules_in(data: bytes) -> list[str]:
+    """Return the user's modules that a pickle names: a test module is not in a package's path."""
+    import pickletools
+
+    texts = [str(argument) for _, argument, _ in pickletools.genops(data) if argument is not None]
+    names = {text.partition(" ")[0] for text in texts}
+    return sorted(name for name in names if name in sys.modules and _file_of(name))
+
+
+def _file_of(name: str) -> str:
+    return str(getattr(sys.modules[name], "__file__", None) or "")
+
+
+def _import(name: str, file: str) -> None:
+    """Import a module by name, or from its file under that name."""
+    import importlib
+    import importlib.util
+
+    if name != "__main__":
+        try:
+            importlib.import_module(name)
+            return
+        except ImportError:
+            pass
+    spec = importlib.util.spec_from_file_location(name, file)
+    if spec is None or spec.loader is None:
+        return
+    module = importlib.util.module_from_spec(spec)
+    if name == "__main__":
+        module.__name__ = "__restart__"  # do not run its `if __name__ == "__main__":` block
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+
+
+def _unpicklable(value: Any, path: str, depth: int = 6) -> Iterator[str]:
+    """Yield the paths of the innermost values that cannot be pickled."""
+    try:
+        pickle.dumps(value)
+        return
+    except Exception:
+        pass
+    inner: list[tuple[str, Any]] = []
+    if isinstance(value, torch.nn.Module):
+        inner += [(f"{path}.{name}", child) for name, child in value.named_children()]
+    if isinstance(value, dict):
+        inner += [(f"{path}[{key!r}]", item) for key, item in value.items()]
+    elif isinstance(value, list | tuple):
+        inner += [(f"{path}[{number}]", item) for number, item in enumerate(value)]
+    elif hasattr(value, "__dict__") and not isinstance(value, type):
+        inner += [
+            (f"{path}.{name}", item)
+            for name, item in vars(value).items()
+            if name not in ("_modules", "__wrapped__")
+        ]
+    below = [
+        found for where, item in inner if depth for found in _unpicklable(item, where, depth - 1)
+    ]
+    yield from below or [f"{path} ({type(value).__name__})"]
