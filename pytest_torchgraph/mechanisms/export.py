@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -15,8 +16,9 @@ from .. import torch_private
 from ..convert import source_lines
 from ..convert.canonical_names import CanonicalNames
 from ..convert.from_fx import Converted, Naming, convert
+from ..convert.node_meta import LINE
 from ..convert.normalize import rounded, value_of_constant
-from ..errors import CaptureError
+from ..errors import CaptureError, TorchGraphError
 from ..graph.model import Graph, Ref
 from ..ops.names import Level
 from .protocol import Captured, NamedValue, leaves_of, output_of
@@ -50,7 +52,7 @@ class Export:
         if invocation.loss_fn is not None:
             raise CaptureError("loss_fn has no use: torch.export has no backward; use via='aot'")
         module = target if isinstance(target, torch.nn.Module) else _Function(target, named)
-        with torch_private.ignore_torch_warnings():
+        with torch_private.ignore_torch_warnings(), _noting_lines():
             try:
                 program = torch.export.export(
                     module,
@@ -82,6 +84,29 @@ class Export:
         )
         graph = with_outputs_of_program(found, program)
         return Captured([replace(found, graph=graph)])
+
+
+@contextlib.contextmanager
+def _noting_lines() -> Iterator[None]:
+    """Note the user's line at each node of a non-strict export.
+
+    The stacks that torch notes there have only calls of `forward`: an op of a function has the line
+    that called the function.
+    """
+    try:
+        create = torch_private.get("module_stack_node")
+    except TorchGraphError:  # lines only: the stacks that torch notes say them nearly as well
+        yield
+        return
+
+    def create_node(tracer: Any, *args: Any, **kwargs: Any) -> torch.fx.Node:
+        node: torch.fx.Node = create(tracer, *args, **kwargs)
+        if (line := source_lines.current(Export.capture.__code__)) is not None:
+            node.meta[LINE] = line
+        return node
+
+    with torch_private.replaced("module_stack_node", create_node):
+        yield
 
 
 _OF_DEBUGGING = ("For more ", "For extended ", "For C++ ", "If you suspect ", "The error above ")
