@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -119,6 +120,11 @@ def _why(error: Exception) -> str:
     told = [line for line in lines if not line.startswith(_OF_DEBUGGING)]
     reason = "\n".join(told[:8]) or type(error).__name__
     others = "capture via 'dynamo', 'aot' or 'dispatch'"
+    if setting := _setting_at_fault(error):
+        return (
+            f"{reason}\ntorch.export raised this in {setting}, where it changes settings of the "
+            f"process: these are at fault, not the target. Set them by one API, or {others}."
+        )
     if "data-dependent" in reason.lower():
         hint = (
             "Control flow that depends on the data has no graph of this kind: write it with "
@@ -127,6 +133,18 @@ def _why(error: Exception) -> str:
     else:
         hint = f"What torch.export cannot trace, others can: {others}."
     return f"torch.export cannot export the target: {reason}{source_lines.innermost(error)}\n{hint}"
+
+
+def _setting_at_fault(error: Exception) -> str:
+    """Return the module of torch.backends that raised the error, "" if none did.
+
+    Export sets flags such as `allow_tf32` for the trace. Setting them raises if `fp32_precision`
+    has been set before to values that the older flags cannot express.
+    """
+    frames = traceback.extract_tb(error.__traceback__)
+    last = source_lines.relative(frames[-1].filename) if frames else ""
+    path = last.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    return path if path.startswith("torch.backends") else ""
 
 
 class _Function(torch.nn.Module):
