@@ -193,7 +193,6 @@ def module(path: Path, pieces: dict[str, str], *made: int) -> ModuleType:
     text = CODE.format(**{**PIECES, **pieces})
     edits = iter(range(2))
     text = EDIT.sub(lambda match: match[2] if next(edits) in made else match[1], text)
-    assert next(edits, None) is None
     path.write_text(text, encoding="utf-8")
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
@@ -219,6 +218,7 @@ WAYS = {"dispatch": "dispatch", "aot": "aot", "export": "export", "strict": Expo
 @pytest.mark.parametrize("via", WAYS)
 def test_two_different_edits_are_two_findings(via: str, name: str, tmp_path: Path) -> None:
     pieces = dict(PAIRS[name])
+    assert sum(len(EDIT.findall(piece)) for piece in pieces.values()) == 2
     expected = int(pieces.pop("expected", "2"))
     path = tmp_path / "edited.py"
     before = captured(path, pieces, WAYS[via])
@@ -228,3 +228,37 @@ def test_two_different_edits_are_two_findings(via: str, name: str, tmp_path: Pat
     assert len(found.findings) == expected, str(found)
     causes = join([(test, finding) for test in "ab" for finding in found.findings])
     assert [cause.files for cause in causes] == [("a", "b")] * expected
+
+
+SAME = {
+    "a helper called at two lines": {
+        "helper": "return x.exp()«|.clone()»",
+        "line": "x = helper(x) @ y\n        return helper(x).cos()",
+    },
+    "a helper called twice at a line, once in a call of itself": {
+        "helper": "return x.exp()«|.clone()»",
+        "line": "return helper(helper(x).cos() @ y)",
+    },
+    "a helper of two modules": {
+        "helper": "return x.exp()«|.clone()»",
+        "first": "return helper(x.sin())",
+        "second": "return helper(x).cos()",
+        "init": "self.a, self.b = First(), Second()",
+        "line": "return self.b(self.a(x)) @ y",
+    },
+}
+"""Pieces with one edit of a helper that is called twice."""
+
+
+@pytest.mark.slow("further backends", unless=["dispatch-*"])
+@pytest.mark.parametrize("name", SAME)
+@pytest.mark.parametrize("via", WAYS)
+def test_one_edit_of_a_helper_is_one_finding(via: str, name: str, tmp_path: Path) -> None:
+    path = tmp_path / "edited.py"
+    before = captured(path, SAME[name], WAYS[via])
+    path = tmp_path / "new" / path.name
+    path.parent.mkdir()
+    (finding,) = pytest_torchgraph.diff(before, captured(path, SAME[name], WAYS[via], 0)).findings
+    assert len(finding.places) == 2
+    assert finding.source is not None
+    assert finding.source.code == "return x.exp().clone()"
