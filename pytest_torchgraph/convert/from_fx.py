@@ -11,8 +11,9 @@ Parts of a node, and the modules that read them:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+import re
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import torch
@@ -34,6 +35,9 @@ from .normalize import value_of_constant
 from .placeholders import DeclaredOrder, is_saved, original_value
 from .process_groups import mark_names
 from .rng_states import Copies
+
+_NUMBER = re.compile(r"_\d+$")
+"""The number that Dynamo adds to the name of a call."""
 
 
 @dataclass
@@ -169,6 +173,7 @@ class GraphConverter:
         self.positions: dict[torch.fx.Node, int] = {}
         self.results: dict[torch.fx.Node, Result] = {}
         self.subgraphs: dict[str, Graph] = {}
+        self._calls: dict[Hashable, dict[str, int]] = {}
         self.returned: list[int] | None = None
         self.handed_on = {node for node in self.fx.find_nodes(op="placeholder") if _handed_on(node)}
         self._tracker = EffectTracker(self.names)
@@ -397,7 +402,18 @@ class GraphConverter:
             return source_lines.from_line(*line)
         trace = rng_states.meta_of(node).get("stack_trace") or node.stack_trace
         call = node_meta.call_of(node.meta)
-        return source_lines.from_stack_trace(trace, call) if trace else None
+        source = source_lines.from_stack_trace(trace, call) if trace else None
+        return source if source is None or not call else self.with_columns(source)
+
+    def with_columns(self, source: Source) -> Source:
+        """Return the line of a Dynamo node with both columns, where only the first is known."""
+        if len(source.columns) != 1:
+            return source
+        call = _NUMBER.sub("", source.call)
+        found = source_lines.expressions(source.code, source.columns[0], call)
+        calls = self._calls.setdefault((source.file, source.line, source.columns, call), {})
+        number = calls.setdefault(source.call, len(calls))
+        return replace(source, columns=found[number % len(found)]) if found else source
 
     def effects(self, node: torch.fx.Node) -> tuple[tuple[Effect, ...], tuple[Ref, ...]]:
         """Return `Node.effects` and `Node.after`."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import functools
+import itertools
 import linecache
 import os
 import re
@@ -10,7 +12,7 @@ import sys
 import sysconfig
 import traceback
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 
 import torch
 
@@ -19,7 +21,8 @@ from ..graph.model import Source
 from ..settings.paths import below, is_below
 
 _FRAME = re.compile(
-    r'^[ \t]*File "([^"]+)", line (\d+), in ([^\n]+)(?:\n(?![ \t]*File ")[ \t]*([^\n]*))?',
+    r'^[ \t]*File "([^"]+)", line (\d+), in ([^\n]+)'
+    r'(?:\n(?![ \t]*File ")[ \t]*([^\n]*)(?:\n {4}( *[~^]+) *$)?)?',
     re.MULTILINE,
 )
 _RESUMED = re.compile(r"torch_dynamo_resume_in_(.+)_at_(\d+)")
@@ -33,8 +36,10 @@ _INSTALLED = (
 )
 """Directories of installed packages, including those of a virtual environment's base Python."""
 
-Line = tuple[str, int, str] | tuple[str, int, str, bool]
-"""File, number and function of a line that ran, and `Source.direct` if known.
+Line = tuple[str, int, str] | tuple[str, int, str, bool, tuple[int, ...]]
+"""File, number and function of a line that ran, and if known `Source.direct` and its columns.
+
+The columns are those in the file: see `columns`.
 
 Never store a code object instead: code objects made by Dynamo keep the compiled results alive, and
 the garbage collector cannot traverse them.
@@ -95,11 +100,14 @@ def from_stack_trace(text: str, call: str = "") -> Source | None:
         call: see `Source`.
     """
     called_by_module = False
-    for file, line, function, code in reversed(frames_in(text)):
+    for file, number, function, code, carets in reversed(_FRAME.findall(text)):
         if is_user_file(file):
             # Dynamo omits the frames of torch's modules from stacks, so check the file as well.
+            line = int(number)
             direct = not called_by_module and is_in_plain_function(file, line)
-            return Source(relative(file), line, code, function, call, direct)
+            # Dynamo's carets always reach to the end of the line: only their start counts.
+            columns = (len(carets) - len(carets.lstrip()),) if carets else ()
+            return Source(relative(file), line, code.strip(), function, call, direct, columns)
         called_by_module = called_by_module or is_torch_module(file)
     return None
 
@@ -131,11 +139,43 @@ def _depth(text: str) -> int:
     return len(text) - len(text.lstrip())
 
 
+@functools.lru_cache(maxsize=8192)
+def expressions(code: str, start: int, call: str) -> tuple[tuple[int, int], ...]:
+    """Return the columns of the expressions that begin in a column and make a call, in their order.
+
+    All calls of a chain of methods begin in the same column.
+
+    Args:
+        code: a line of code.
+        start: the column.
+        call: the name of the call in Dynamo's graph, without its number.
+    """
+    try:
+        tree = ast.parse(f"{code} pass" if code.endswith(":") else code)
+    except (SyntaxError, ValueError):  # a line of a longer statement
+        return ()
+    begin = [
+        (node, (start, int(node.end_col_offset or 0)))
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call | ast.BinOp | ast.UnaryOp | ast.Subscript | ast.Compare)
+        and (node.lineno, node.col_offset) == (1, start)
+    ]
+    named = [columns for node, columns in begin if call in _called(node)]
+    return tuple(sorted(named or [columns for _, columns in begin][: len(begin) == 1]))
+
+
+def _called(node: ast.AST) -> tuple[str, ...]:
+    if isinstance(node, ast.Call):
+        return (getattr(node.func, "attr", getattr(node.func, "id", "")),)
+    operator = type(getattr(node, "op", None)).__name__.lower()
+    return operator, operator.removesuffix("t"), f"true{operator}"
+
+
 def frames_in(text: str) -> list[tuple[str, int, str, str]]:
     """Return file, line, function and code of each frame of a printed stack, outermost first."""
     return [
         (file, int(line), function, code.strip())
-        for file, line, function, code in _FRAME.findall(text)
+        for file, line, function, code, _ in _FRAME.findall(text)
     ]
 
 
@@ -164,27 +204,58 @@ def innermost(error: BaseException) -> str:
     return ""
 
 
-def current() -> Line | None:
-    """Return the innermost running line of user code, or `None`."""
+def current(inside: CodeType | None = None) -> Line | None:
+    """Return the innermost running line of user code, or `None`.
+
+    Args:
+        inside: the code of a running function. Lines of its callers do not count.
+    """
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        if is_user_file(frame.f_code.co_filename):
-            return line_of(frame)
+    direct = True
+    while frame is not None and frame.f_code is not inside:
+        file = frame.f_code.co_filename
+        if is_user_file(file):
+            return *line_of(frame), direct, columns(frame.f_code, frame.f_lasti)
+        direct = direct and not is_torch_module(file)
         frame = frame.f_back
     return None
 
 
-def line_of(frame: FrameType) -> Line:
+def line_of(frame: FrameType) -> tuple[str, int, str]:
     """Return the current line of a frame."""
     code = frame.f_code
     return code.co_filename, frame.f_lineno, code.co_name
 
 
+def columns(code: CodeType, instruction: int) -> tuple[int, ...]:
+    """Return start and end, in its line, of the expression of an instruction; `()` if unknown.
+
+    Args:
+        code: the code of a frame.
+        instruction: the frame's `f_lasti`.
+    """
+    if not hasattr(code, "co_positions"):  # Python 3.10
+        return ()
+    position = next(itertools.islice(code.co_positions(), instruction // 2, None), (None,))
+    return tuple(column for column in position[2:] if column is not None)
+
+
 @functools.lru_cache(maxsize=8192)
-def from_line(file: str, line: int, function: str, direct: bool = False) -> Source:
-    """Return the source of a line, with its code; a resume function gets its original name."""
-    code = linecache.getline(file, line).strip()
-    return Source(relative(file), line, code, original_name(function), direct=direct)
+def from_line(
+    file: str, line: int, function: str, direct: bool = False, columns: tuple[int, ...] = ()
+) -> Source:
+    """Return the source of a line, with its code; a resume function gets its original name.
+
+    Args:
+        file, line, function, direct, columns: see `Line`.
+    """
+    text = linecache.getline(file, line)
+    code, indent = text.strip(), _depth(text)
+    columns = tuple(column - indent for column in columns)
+    # Python prints no carets below an expression that is the whole line.
+    columns = () if columns == (0, len(code)) else columns
+    name = original_name(function)
+    return Source(relative(file), line, code, name, direct=direct, columns=columns)
 
 
 def described(line: Line) -> str:

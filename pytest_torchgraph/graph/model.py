@@ -145,6 +145,8 @@ class Source:
     the torch function called on that line, by its name in Dynamo's graph, "" if unknown.
     `direct` is
     True if the line is known to have called the op itself, not a module that called it.
+    `columns` are the start and the end, in `code`, of the expression that called the op; `()` if
+    unknown, and if it is the whole line.
     """
 
     file: str
@@ -153,6 +155,7 @@ class Source:
     function: str = ""
     call: str = field(default="", repr=False, compare=False)
     direct: bool = field(default=False, repr=False, compare=False)
+    columns: tuple[int, ...] = field(default=(), repr=False, compare=False)
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}"

@@ -90,6 +90,7 @@ class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         self._stack: list[int] = []
         self._hooks: _RunningHooks | None = None
         self._user_files: dict[str, bool] = {}
+        self._columns: dict[tuple[str, int, int], tuple[int, ...]] = {}
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -239,7 +240,11 @@ class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]
             if mine is None:
                 mine = known[file] = is_user_file(file)
             if mine:
-                return file, frame.f_lineno, code.co_name, direct
+                at = file, code.co_firstlineno, frame.f_lasti
+                columns = self._columns.get(at)
+                if columns is None:
+                    columns = self._columns[at] = source_lines.columns(code, frame.f_lasti)
+                return file, frame.f_lineno, code.co_name, direct, columns
             direct = direct and not is_torch_module(file)
             frame = frame.f_back
         return None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import traceback
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -15,8 +17,9 @@ from .. import torch_private
 from ..convert import source_lines
 from ..convert.canonical_names import CanonicalNames
 from ..convert.from_fx import Converted, Naming, convert
+from ..convert.node_meta import LINE
 from ..convert.normalize import rounded, value_of_constant
-from ..errors import CaptureError
+from ..errors import CaptureError, TorchGraphError
 from ..graph.model import Graph, Ref
 from ..ops.names import Level
 from .protocol import Captured, NamedValue, leaves_of, output_of
@@ -49,7 +52,7 @@ class Export:
         if invocation.loss_fn is not None:
             raise CaptureError("loss_fn has no use: torch.export has no backward; use via='aot'")
         module = target if isinstance(target, torch.nn.Module) else _Function(target, named)
-        with torch_private.ignore_torch_warnings():
+        with torch_private.ignore_torch_warnings(), _noting_lines():
             try:
                 program = torch.export.export(
                     module,
@@ -83,6 +86,29 @@ class Export:
         return Captured([replace(found, graph=graph)])
 
 
+@contextlib.contextmanager
+def _noting_lines() -> Iterator[None]:
+    """Note the user's line at each node of a non-strict export.
+
+    The stacks that torch notes there have only calls of `forward`: an op of a function has the line
+    that called the function.
+    """
+    try:
+        create = torch_private.get("module_stack_node")
+    except TorchGraphError:  # lines only: the stacks that torch notes say them nearly as well
+        yield
+        return
+
+    def create_node(tracer: Any, *args: Any, **kwargs: Any) -> torch.fx.Node:
+        node: torch.fx.Node = create(tracer, *args, **kwargs)
+        if (line := source_lines.current(Export.capture.__code__)) is not None:
+            node.meta[LINE] = line
+        return node
+
+    with torch_private.replaced("module_stack_node", create_node):
+        yield
+
+
 _OF_DEBUGGING = ("For more ", "For extended ", "For C++ ", "If you suspect ", "The error above ")
 """Prefixes of the lines in torch's messages about debugging torch."""
 
@@ -93,6 +119,11 @@ def _why(error: Exception) -> str:
     told = [line for line in lines if not line.startswith(_OF_DEBUGGING)]
     reason = "\n".join(told[:8]) or type(error).__name__
     others = "capture via 'dynamo', 'aot' or 'dispatch'"
+    if setting := _setting_at_fault(error):
+        return (
+            f"{reason}\ntorch.export raised this in {setting}, where it changes settings of the "
+            f"process: these are at fault, not the target. Set them by one API, or {others}."
+        )
     if "data-dependent" in reason.lower():
         hint = (
             "Control flow that depends on the data has no graph of this kind: write it with "
@@ -101,6 +132,18 @@ def _why(error: Exception) -> str:
     else:
         hint = f"What torch.export cannot trace, others can: {others}."
     return f"torch.export cannot export the target: {reason}{source_lines.innermost(error)}\n{hint}"
+
+
+def _setting_at_fault(error: Exception) -> str:
+    """Return the module of torch.backends that raised the error, "" if none did.
+
+    Export sets flags such as `allow_tf32` for the trace. Setting them raises if `fp32_precision`
+    has been set before to values that the older flags cannot express.
+    """
+    frames = traceback.extract_tb(error.__traceback__)
+    last = source_lines.relative(frames[-1].filename) if frames else ""
+    path = last.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    return path if path.startswith("torch.backends") else ""
 
 
 class _Function(torch.nn.Module):

@@ -54,6 +54,11 @@ NAMES = {
         "2.1",
         "capture by compiled_autograd, and what is kept under activation checkpointing",
     ),
+    "module_stack_node": PrivateName(
+        "torch.fx.experimental.proxy_tensor:_ModuleStackTracer.create_node",
+        "2.5",
+        "source lines of functions in a non-strict export",
+    ),
     "guards_tls": PrivateName("torch._guards:_TLS", "2.1", "isolating tests"),
     # Tensors and groups of several ranks.
     "dtensor_local": PrivateName(

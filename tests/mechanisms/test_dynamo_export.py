@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -280,3 +282,29 @@ def test_a_torch_function_is_in_no_exported_graph(op: object, hint: str) -> None
     with pytest.raises(ValueError, match=why + re.escape(hint) + r"\Z"):
         captured.assert_no_ops(op)
     captured.assert_no_ops("torch.sym_max", "math.floor", "operator.add")
+
+
+@pytest.fixture
+def conflicting_precisions() -> Iterator[None]:
+    """Set precisions that the older flags cannot express."""
+    cudnn: Any = torch.backends.cudnn
+    before = cudnn.conv.fp32_precision, cudnn.rnn.fp32_precision
+    try:
+        cudnn.conv.fp32_precision, cudnn.rnn.fp32_precision = "tf32", "ieee"
+        yield
+    finally:
+        cudnn.conv.fp32_precision, cudnn.rnn.fp32_precision = before
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.usefixtures("conflicting_precisions")
+def test_export_under_conflicting_precisions_says_what_torch_said_and_blames_no_target(
+    strict: bool,
+) -> None:
+    with pytest.raises(CaptureError) as caught:
+        capture(mlp(), example(4, 8), via=Export(strict=strict), backward=False)
+    message = str(caught.value)
+    assert message.startswith("PyTorch is checking whether allow_tf32")
+    assert "cannot export the target" not in message
+    assert "raised this in torch.backends.cudnn" in message
+    assert message.endswith("or capture via 'dynamo', 'aot' or 'dispatch'.")

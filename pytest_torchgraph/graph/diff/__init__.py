@@ -8,6 +8,7 @@
 - `group`: groups the differing nodes by edit. `moves`: finds consequences of moves, and constants
   that follow from changed sizes. `consequences`: finds consequences in the backward.
 - `findings`: `GraphDiff`, `Finding` and `Change` as values; `words`: their text.
+- `scales`: finds calibrated constants that follow from an edit.
 - `places`: merges the findings of one edit, by `keys` or by the line of code. `other_classes`:
   merges the findings of modules that changed their class, so that most graphs were added or
   removed. `paths`: paths of repeated modules.

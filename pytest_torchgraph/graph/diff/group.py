@@ -13,7 +13,7 @@ from ..text import format_result
 from .align import increasing
 from .correspondence import Correspondence
 from .match import match, output_pairs
-from .moves import constants_follow, moves
+from .moves import constants_follow, moves, quantizes
 from .paths import holds
 
 ASSERTED = "aten._assert_tensor_metadata.default"
@@ -262,9 +262,17 @@ class _Grouper:
                     if self.kind(("a", p)) == "removed":
                         self.join(("a", number), ("a", p))
                 for q in _known(self.b, part.after):
-                    if self.kind(self.key_b(q)) == "added":
+                    if self.kind(self.key_b(q)) == "added" or self.is_dequantized(q, part.after):
                         self.join(("a", number), self.key_b(q))
         self.join_derived()
+
+    def is_dequantized(self, q: int, user: int) -> bool:
+        """Return True if a changed quantize op and its user, a changed dequantize op, are one edit.
+
+        They have the same constants.
+        """
+        changed = self.kind(self.key_b(q)) == "changed"
+        return changed and quantizes(self.b.nodes[q]) and quantizes(self.b.nodes[user])
 
     def is_apart(self, key: tuple[str, int], module: str, reader: str) -> bool:
         """Return True if the edit of a value is separate from the edit of a node that reads it.

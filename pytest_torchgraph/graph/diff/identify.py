@@ -14,6 +14,7 @@ from ..module_paths import OwnModule, common_path
 from ..text import format_node
 from .findings import Change, Finding, Identity, Place, ops_of
 from .keys import METHODS, EditKeys, without_derived
+from .moves import fixed_constants
 from .origins import Origins
 from .paths import holds, is_index, path_of
 
@@ -55,11 +56,12 @@ class _Identities:
             return Identity(edits)
         gone, came = ops_of_edit(finding)
         lines = self._lines(finding)
+        expression = self._expression(finding, lines) if lines else ()
         plain = [tuple(sorted({*map(_plain, ops)})) for ops in (gone, came)]
         everywhere = gone and came and self._ops_left(finding).isdisjoint(gone)
         return Identity(
             edits,
-            line=digest("line", lines, gone, came) if lines else "",
+            line=digest("line", lines, expression, gone, came) if lines else "",
             rewrite=digest("rewrite", gone, came) if everywhere else "",
             release=digest("release", *plain) if gone or came else "",
             where=where(finding.places, (gone, came)),
@@ -111,6 +113,28 @@ class _Identities:
             else:  # a class without such a method, as a `Sequential`, is identified by its name
                 lines.append(("class", self._own[own].name, 0, _below(node.module, own)))
         return tuple(dict.fromkeys(lines)) or self._what_is_gone(finding)
+
+    def _expression(self, finding: Finding, lines: Sequence[Hashable]) -> Hashable:
+        """Return the columns and the constants of the edit's primary op.
+
+        One line may call an op several times. Only the primary op counts: the number of further
+        nodes of an edit depends on what surrounds the line. The line of an op in a class that is
+        identified by its name is the line that called the module, so it does not count.
+
+        Args:
+            finding: the edit.
+            lines: see `_lines`.
+        """
+        for change in ops_of(without_derived(finding.changes)):
+            old, new = self.origins.of(change)
+            if change.after is None or change.after.source is None or new is None:
+                continue
+            constants = [fixed_constants(new.flat, new.number)]
+            if old is not None and old.flat.nodes[old.number].op == change.after.op:
+                constants.append(fixed_constants(old.flat, old.number))
+            is_line = not (isinstance(lines[0], tuple) and lines[0][0] == "class")
+            return change.after.source.columns if is_line else (), tuple(constants)
+        return ()
 
     def _calls_modules(self, line: tuple[str, int], node: Node) -> bool:
         """Return True if a line also runs ops in a module around the node's module.

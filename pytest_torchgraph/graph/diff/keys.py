@@ -485,5 +485,5 @@ def _lines(finding: Finding) -> Hashable | None:
             return None
         # A line of a method says no more than the module of the method, so the path is kept.
         path = change.node.module if source.function.rpartition(".")[2] in METHODS else ""
-        lines.append((source.file, source.line, path))
+        lines.append((source.file, source.line, source.columns, path))
     return tuple(lines) or None

@@ -11,15 +11,19 @@ an earlier op changes the shape. A stride or an epsilon does not.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ...ops.views import is_view
 from ..equality import NumberedGraph
 from ..model import Arg, Node, Ref, TensorMeta
 from ..module_paths import common_path
+from ..text.format import format_arg
 from .correspondence import REACH, Correspondence
 
+_QUANTIZES = re.compile(r"(?:^|[._])(?:quantize(?!d)|dequantize)")
 GIVEN = ("parameter", "buffer", "get_attr")
 """Roles of an op's own values, which are not operands from the data flow."""
 
@@ -236,6 +240,39 @@ def constants_follow(a: NumberedGraph, i: int, b: NumberedGraph, j: int) -> bool
     return all(x == y or (x, y) in sizes for x, y in zip(old, new, strict=True))
 
 
+def fixed_constants(flat: NumberedGraph, i: int) -> tuple[str, ...]:
+    """Return the constants of a node that are no sizes of its operands, as text.
+
+    A line that all modules of a class run has other sizes in each. The constants of a view, and of
+    an op without operands, are sizes.
+    """
+    node = flat.nodes[i]
+    results = [flat.nodes[p].result for p in flat.operands[i][: flat.arity[i]]]
+    shapes = [result.shape for result in results if isinstance(result, TensorMeta)]
+    if not shapes or is_view(node.op):
+        return ()
+    ends = {shape[start:] for shape in shapes for start in range(len(shape))}
+    sizes = {size for shape in shapes for size in _products(shape)}
+    return tuple(
+        format_arg(value)
+        for value in (*node.args, *node.kwargs.items())
+        if not _is_size(value, sizes, ends)
+        for value in constants(value)
+    )
+
+
+def _is_size(value: Arg, sizes: Container[Any], ends: Container[Any]) -> bool:
+    if isinstance(value, tuple):
+        return value in ends and any(_is_size(item, sizes, ends) for item in value)
+    # 0, 1 and booleans are seldom sizes, often the number of a dimension or a flag.
+    return isinstance(value, int) and value > 1 and value in sizes
+
+
+def quantizes(node: Node) -> bool:
+    """Return True for quantize, dequantize and fake-quantize ops."""
+    return node.is_call and _QUANTIZES.search(node.op) is not None
+
+
 def constants(value: Arg) -> Iterator[Arg]:
     """Yield the constants among arguments, in order."""
     if isinstance(value, tuple | Mapping):
@@ -243,6 +280,17 @@ def constants(value: Arg) -> Iterator[Arg]:
             yield from constants(item)
     elif not isinstance(value, Ref):
         yield value
+
+
+def _products(shape: Sequence[Any]) -> Iterator[int]:
+    """Yield the sizes of a shape, and the products of adjacent ones."""
+    for start in range(len(shape)):
+        product = 1
+        for size in shape[start:]:
+            if not isinstance(size, int):
+                break
+            product *= size
+            yield product
 
 
 def _sizes(node: Node, other: Node) -> Iterator[tuple[int, int]]:

@@ -21,6 +21,7 @@ from .joining import of_ranks
 from .origins import Origins, corresponding
 from .other_classes import with_other_classes_as_one
 from .places import with_lines_as_one, with_parts_as_one, with_places
+from .scales import with_scales_as_consequences
 
 MANY_SAVERS = 100
 """Maximum number of forwards to consider as the producer of a saved value, by its name.
@@ -41,6 +42,7 @@ def diff_graphs(before: Sequence[Graph], after: Sequence[Graph]) -> GraphDiff:
     run count, are findings of their own.
     """
     findings, graphs, origins = find_changes(before, after)
+    findings = with_scales_as_consequences(findings, origins)
     findings = with_places(findings, before, after, origins)
     findings = with_other_classes_as_one(findings, before, after, origins)
     findings = with_lines_as_one(identified(findings, before, after, origins))

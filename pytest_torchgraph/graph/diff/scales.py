@@ -1,0 +1,181 @@
+"""Calibrated constants: scales and zero points that follow from an edit.
+
+Calibration measures the values that a model computes. After an edit, each scale and zero point at
+the edited values or after them is another number. These are consequences of the nearest edit.
+Without any edit, all of them are one finding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+
+from ..equality.numbered_graph import NumberedGraph
+from ..model import Arg, Node
+from .correspondence import Correspondence
+from .findings import Change, Finding, Place, one_place
+from .moves import quantizes
+from .origins import Occurrence, Origins
+
+NAMES = ("scale", "zero_point")
+"""Arguments with a calibrated value. All these ops have them in this order."""
+
+
+def is_scale(change: Change) -> bool:
+    """Return True if nothing but a scale or a zero point changed, and only in value."""
+    before, after = change.before, change.after
+    if change.kind != "changed" or before is None or after is None or before.op != after.op:
+        return False
+    if not quantizes(after) or before.result != after.result:
+        return False
+    return _fixed(before) == _fixed(after)
+
+
+def _fixed(node: Node) -> tuple[Sequence[Arg], Mapping[str, Arg]]:
+    """Return the constants of a node without its scale and its zero point."""
+    args: list[Arg] = []
+    after_scale = False
+    for value in node.args:
+        is_float = isinstance(value, float)
+        is_zero_point = after_scale and isinstance(value, int) and not isinstance(value, bool)
+        is_tensor = hasattr(value, "name")
+        args.append("calibrated" if is_float or is_zero_point else "" if is_tensor else value)
+        after_scale = is_float
+    kwargs = {key: "" if hasattr(value, "name") else value for key, value in node.kwargs.items()}
+    return args, {**kwargs, **dict.fromkeys(kwargs.keys() & {*NAMES}, "calibrated")}
+
+
+def with_scales_as_consequences(findings: Iterable[Finding], origins: Origins) -> list[Finding]:
+    """Return the findings, with scales and zero points as consequences of the nearest edits.
+
+    Args:
+        findings: the findings of one comparison, one place each.
+        origins: the origins of the changes.
+    """
+    findings = list(findings)
+    if not any(is_scale(change) for finding in findings for change in finding.changes):
+        return findings
+    edits: list[Finding] = []
+    scales: list[Finding] = []
+    for finding in findings:
+        follows = [change for change in finding.changes if is_scale(change)]
+        if len(follows) == len(finding.changes):
+            scales.append(finding)
+        elif follows:
+            rest = [change for change in finding.changes if not is_scale(change)]
+            consequences = (*follows, *finding.consequences)
+            edits.append(one_place(rest, finding.summary, consequences=consequences))
+        else:
+            edits.append(finding)
+    reach = _Reach(edits, origins)
+    alone: list[Place] = []
+    further: dict[int, list[Change]] = {}
+    for finding in scales:
+        nearest = reach.nearest(finding)
+        if nearest is None:
+            alone += finding.places
+        else:
+            further.setdefault(nearest, []).extend((*finding.changes, *finding.consequences))
+    for number, changes in further.items():
+        place = edits[number].places[0]
+        place = replace(place, consequences=(*place.consequences, *changes))
+        edits[number] = replace(edits[number], places=(place, *edits[number].places[1:]))
+    return [*edits, Finding(tuple(alone))] if alone else edits
+
+
+class _Reach:
+    """The values of the new graphs that edits touch, and those that come after an edit.
+
+    Args:
+        edits: the findings that are no scales, one place each.
+        origins: the origins of their changes.
+    """
+
+    def __init__(self, edits: Iterable[Finding], origins: Origins):
+        self.origins = origins
+        self.graphs: dict[int, _Values] = {}
+        for number, edit in enumerate(edits):
+            for change in edit.changes:
+                for node in origins.nodes(change):
+                    values = self.graphs.setdefault(id(node.matching), _Values(node.matching))
+                    if node.is_new or change.after is None:
+                        values.touch(number, node)
+
+    def nearest(self, finding: Finding) -> int | None:
+        """Return the number of the nearest edit that changed scales follow from, or `None`."""
+        found: list[tuple[int, int]] = []
+        for change in finding.changes:
+            _, new = self.origins.of(change)
+            if new is not None and id(new.matching) in self.graphs:
+                found += self.graphs[id(new.matching)].edits(new.number)
+        return min(found)[1] if found else None
+
+
+class _Values:
+    """The values of one new graph, with the edits that they follow from."""
+
+    def __init__(self, matching: Correspondence):
+        self.m = matching
+        self.flat: NumberedGraph = matching.b
+        self.touched: dict[int, int] = {}
+        self.starts: dict[int, int] = {}
+
+    def touch(self, number: int, node: Occurrence) -> None:
+        """Record a new node of an edit, or an old one that is gone.
+
+        Args:
+            number: the number of the edit.
+            node: the node.
+        """
+        operands = node.flat.operands[node.number]
+        if node.is_new:
+            self.starts.setdefault(node.number, number)
+            self.touched.update(dict.fromkeys(operands, number))
+            return
+        for values, numbers in (
+            (self.starts, [user for user, _ in node.flat.users[node.number]]),
+            (self.touched, operands),
+        ):
+            partners = (self.m.forward[i] for i in numbers)
+            values.update(dict.fromkeys((j for j in partners if j != -1), number))
+
+    @cached_property
+    def after(self) -> Mapping[int, tuple[int, int]]:
+        """Maps each value that comes after an edit to the last edit before it: (start, number)."""
+        found: dict[int, tuple[int, int]] = {}
+        for i, operands in enumerate(self.flat.operands):
+            if i in self.starts:
+                found[i] = (i, self.starts[i])
+                continue
+            before = [found[p] for p in operands[: self.flat.arity[i]] if p in found]
+            if before:
+                found[i] = max(before)
+        return found
+
+    def edits(self, i: int) -> Iterator[tuple[int, int]]:
+        """Yield the distance and the number of each edit that a scale follows from."""
+        for value in self._chain(i):
+            if value in self.touched:
+                yield abs(value - i), self.touched[value]
+            if value in self.after:
+                start, number = self.after[value]
+                yield abs(start - i), number
+
+    def _chain(self, i: int) -> set[int]:
+        """Return the values that the chain of a quantize op takes and gives.
+
+        The chain is quantize, dequantize, and the ops that take the result.
+        """
+        chain, todo = {i}, [i]
+        while todo:
+            node = todo.pop()
+            if not quantizes(self.flat.nodes[node]):
+                continue
+            operands = self.flat.operands[node][: self.flat.arity[node]]
+            around = {user for user, _ in self.flat.users[node]}
+            around |= {p for p in operands if quantizes(self.flat.nodes[p])}
+            todo += around - chain
+            chain |= around
+        taken = (self.flat.operands[node][: self.flat.arity[node]] for node in chain)
+        return chain.union(*taken)

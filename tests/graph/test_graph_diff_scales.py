@@ -1,0 +1,96 @@
+"""Calibrated scales and zero points follow from an edit; other constants are edits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+import torch.ao.quantization.fx._decomposed
+from torch import nn
+
+from pytest_torchgraph import GraphDiff, diff
+
+ops = torch.ops
+RELU, GELU, CLONE = ops.aten.relu.default, ops.aten.gelu.default, ops.aten.clone.default
+Step = Any
+"""An op of one value, or the scale and the zero point of a quantize and a dequantize."""
+
+
+def calibrated(steps: Sequence[Step], low: int = -128) -> torch.fx.GraphModule:
+    """Return a graph that runs these steps one after the other, and returns also its input."""
+    quantized = ops.quantized_decomposed
+    graph = torch.fx.Graph()
+    last = graph.placeholder("x")
+    for step in steps:
+        if isinstance(step, tuple):
+            limits = (*step, low, 127, torch.int8)
+            last = graph.call_function(quantized.quantize_per_tensor.default, (last, *limits))
+            last = graph.call_function(quantized.dequantize_per_tensor.default, (last, *limits))
+        else:
+            last = graph.call_function(step, (last,))
+    graph.output(last)
+    return torch.fx.GraphModule(nn.Module(), graph)
+
+
+def compared(before: Sequence[Step], after: Sequence[Step], low: int = -128) -> GraphDiff:
+    return diff(calibrated(before), calibrated(after, low))
+
+
+OLD, NEW = (0.5, 3), (0.25, -4)
+LATER, NEWER = (1.5, 1), (1.25, 2)
+
+
+def test_scales_after_an_edit_are_its_consequences_with_their_number() -> None:
+    found = compared([RELU, OLD, RELU, LATER], [RELU, CLONE, NEW, RELU, NEWER])
+    (finding,) = found.findings
+    assert found.heading().startswith("1 edit: aten.clone added")
+    assert [change.node.op for change in finding.changes] == ["aten.clone.default"]
+    assert len(finding.consequences) == 4
+    assert "    follows in main: 4 changed\n" in str(found)
+
+
+def test_scales_of_the_operands_of_an_edit_are_its_consequences() -> None:
+    (finding,) = compared([OLD, RELU], [NEW, GELU]).findings
+    assert (finding.after and finding.after.op) == "aten.gelu.default"
+    assert len(finding.consequences) == 2
+
+
+def test_scales_before_an_edit_that_do_not_touch_it_are_one_finding_of_their_own() -> None:
+    found = compared([OLD, RELU, RELU, RELU], [NEW, RELU, RELU, GELU])
+    assert sorted(len(finding.places[0].changes) for finding in found.findings) == [1, 2]
+
+
+def test_scales_without_an_edit_are_one_finding() -> None:
+    (finding,) = compared([OLD, RELU, LATER], [NEW, RELU, NEWER]).findings
+    assert sum(len(place.changes) for place in finding.places) == 4
+
+
+def test_scales_follow_from_the_nearest_edit() -> None:
+    before = [RELU, OLD, *[RELU] * 5, LATER]
+    found = compared(before, [GELU, NEW, *[RELU] * 4, GELU, NEWER])
+    assert [len(finding.consequences) for finding in found.findings] == [2, 2]
+
+
+@pytest.mark.parametrize("low", [-127])
+def test_another_constant_of_a_quantize_op_is_an_edit(low: int) -> None:
+    """Its dequantize has the same constant: both are one edit, the clone is another."""
+    found = compared([RELU, OLD, RELU, RELU], [RELU, NEW, RELU, RELU, CLONE], low)
+    assert len(found.findings) == 2
+    assert {change.kind for change in found.findings[0].changes} == {"changed"}
+    assert len(found.findings[0].changes) == 2
+
+
+def test_a_constant_that_is_no_scale_stays_an_edit() -> None:
+    def scaled(factor: float, *steps: Step) -> torch.fx.GraphModule:
+        module = calibrated(steps)
+        output = next(iter(module.graph.find_nodes(op="output")))
+        with module.graph.inserting_before(output):
+            args = (output.args[0], factor)
+            output.args = (module.graph.call_function(ops.aten.mul.Scalar, args),)
+        module.recompile()
+        return module
+
+    found = diff(scaled(2.0, RELU, OLD), scaled(3.0, GELU, NEW))
+    assert len(found.findings) == 2
