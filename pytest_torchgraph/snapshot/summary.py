@@ -202,7 +202,7 @@ def extended(stored: str, text: str) -> str:
 
     A file without these facts matches any value of them, so an update must add them.
     """
-    from ..graph.text.format import FACTS_VERSION, GIVEN, TIMES
+    from ..graph.text.format import ALIAS_OPS, FACTS_VERSION, GIVEN, TIMES
 
     first = f"torchgraph {FACTS_VERSION}\n"
     if not text.startswith(first) or stored.startswith(first):
@@ -216,7 +216,8 @@ def extended(stored: str, text: str) -> str:
         ),
         "the values of constants": any(map(_CONSTANT.match, lines)),
         "the options of modules": any(map(_OPTIONS.search, lines)),
-        "whose the graphs are": any(line.endswith(f" {GIVEN} {{") for line in lines),
+        "whose the graphs are": f" {GIVEN} {{\n" in text
+        and any(f" = {op}(" in text for op in ALIAS_OPS),
     }
     said = [fact for fact, is_said in facts.items() if is_said]
     return f"says now: {', '.join(said)}" if said else ""

@@ -62,10 +62,13 @@ from .format import (
     VIA_LEVELS,
     Header,
 )
-from .nodes import MAX_DEPTH, WORD, NodeReader, lines_of
+from .inputs import PLACED, in_order
+from .nodes import MAX_DEPTH, WORD, Declared, NodeReader, lines_of
 
 _RELEASE = re.compile(r"[^\s,]+")
 _DIGITS = re.compile(r"[0-9]{1,2}\Z")
+_PLACE = re.compile(rf"({'|'.join(PLACED.values())})(?:( from )(?=%)|\Z)")
+_ROLES = {word: role for role, word in PLACED.items()}
 _CONFLICT = re.compile(r"(?:<<<<<<<|\|\|\|\|\|\|\||=======|>>>>>>>)(?: |\Z)")
 """A line of git's conflict markers; no line of a graph begins like this."""
 
@@ -128,6 +131,9 @@ class _Body:
         subgraphs: its subgraphs, which precede the nodes.
         subgraph_names: names of the subgraphs.
         returned: True after its `return` line.
+        declared: inputs that are declared where they are used, and the number of lines before.
+        places: their places among the inputs: number of nodes before, role, name of the first of
+            them ("" for the first of the role), and index of the line.
     """
 
     nodes: list[Node] = field(default_factory=list)
@@ -137,6 +143,8 @@ class _Body:
     subgraphs: list[Graph] = field(default_factory=list)
     subgraph_names: set[str] = field(default_factory=set)
     returned: bool = False
+    declared: list[tuple[Declared, int]] = field(default_factory=list)
+    places: list[tuple[int, str, str, int]] = field(default_factory=list)
 
 
 class _Parser(NodeReader):
@@ -328,6 +336,8 @@ class _Parser(NodeReader):
                 self.end_of_line()
                 if not body.returned:
                     self.fail(f"graph {name!r} has no 'return'")
+                if body.declared or body.places:
+                    self.place_inputs(body)
                 facts = self.has_facts and depth == 0 and not title.eager
                 returns = facts and title.kind in ("forward", "inference")
                 return Graph(
@@ -352,12 +362,56 @@ class _Parser(NodeReader):
                 self.fail("expected 'save' or '}' after 'return'")
             elif self.at("%") or self.at("return "):
                 self.node_line(body)
+            elif self.has_facts and (place := _PLACE.match(self.text, self.pos)) is not None:
+                self.pos = place.end()
+                name_of_first = self.ref().name if place[2] else ""
+                body.places.append((len(body.nodes), _ROLES[place[1]], name_of_first, self.row))
             elif body.nodes:
                 self.fail(f"expected a node, 'return' or '}}', found {self.found()}")
             else:
                 self.subgraph(body, level, depth + 1)
             self.end_of_line()
         self.fail(f"graph {name!r} has no closing '}}': the file is truncated")
+
+    def place_inputs(self, body: _Body) -> None:
+        """Insert the inputs that are declared where they are used among the nodes."""
+        inserted: list[tuple[int, int, list[Node]]] = []
+        for role, word in PLACED.items():
+            mine = {d.node.name: (d, at) for d, at in body.declared if d.node.op == role}
+            places = [place for place in body.places if place[1] == role]
+            order = in_order([(d.node.name, d.after) for d, _ in mine.values()])
+            for declared, _ in mine.values():
+                if not places:
+                    problem = f"the inputs of the graph have no line {word!r}"
+                elif declared.after and declared.after not in mine:
+                    problem = f"%{declared.after} is no {role} that is declared like this one"
+                elif len(order) < len(mine) and declared.node.name not in order:
+                    problem = f"%{declared.node.name} follows itself"
+                else:
+                    continue
+                raise GraphFormatError(problem, declared.row + 1, declared.pos + 1)
+            starts = [0]
+            for number, (_, _, first, row) in enumerate(places):
+                at = order.index(first) if first in mine else -1
+                first_run = not number and bool(mine) and not first
+                if not first_run and (not number or at <= starts[-1]):
+                    problem = f"no {role} that is declared where it is used has this place"
+                    raise GraphFormatError(problem, row + 1, 1)
+                starts += [at] * bool(number)
+            for place, start, end in zip(places, starts, [*starts[1:], None], strict=False):
+                own = [mine[name] for name in order[start:end]]
+                for declared, at in own:
+                    if at < place[0]:
+                        problem = f"%{declared.node.name} is used before its place"
+                        raise GraphFormatError(problem, declared.row + 1, declared.pos + 1)
+                inserted.append((place[0], place[3], [declared.node for declared, _ in own]))
+        nodes: list[Node] = []
+        done = 0
+        for at, _, own_nodes in sorted(inserted, key=lambda item: item[:2]):
+            nodes += body.nodes[done:at]
+            nodes += own_nodes
+            done = at
+        body.nodes = nodes + body.nodes[done:]
 
     def output_line(self, body: _Body) -> None:
         """Read the rest of an `output` line."""
@@ -389,7 +443,18 @@ class _Parser(NodeReader):
         start = self.pos
         names = body.names
         self.subgraphs = body.subgraph_names
-        node = self.output() if self.skip("return ") else self.node()
+        if self.skip("return "):
+            node = self.output()
+        else:
+            declared: list[Declared] = []
+            self.declared = declared if self.has_facts else None
+            node = self.node()
+            self.declared = None
+            for each in declared:
+                if each.node.name in names:
+                    self.fail(f"%{each.node.name} is defined twice", start)
+                names.add(each.node.name)
+                body.declared.append((each, len(body.nodes)))
         for ref in iter_refs((node.args, node.kwargs, node.after)):
             if ref.name not in names:
                 self.undefined(ref, start)
