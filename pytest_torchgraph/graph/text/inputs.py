@@ -17,11 +17,11 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from ..model import Graph, Node, TensorMeta, iter_refs
+from ..model import Graph, Node, TensorMeta
 from ..module_paths import module_of
 
 PLACED = {"parameter": "parameters", "buffer": "buffers", "constant": "constants"}
@@ -88,25 +88,25 @@ def _may_be_placed(node: Node, full: bool) -> bool:
 def _in_order_of_use(graph: Graph, ours: dict[str, Node]) -> dict[str, None]:
     """Return the inputs that can be declared in the arguments of a call, in order of first use.
 
-    An input that an instance shares with others has a line of its own: declared in one of them, it
-    would make that one differ.
+    An input that an instance shares with other modules has a line of its own: declared in one
+    instance, it would make that one differ.
     """
+    uses = Counter(name for node in graph.nodes for name in {*node.refs} if name in ours)
     used: dict[str, None] = {}
     left = set(ours)
     for node in graph.nodes:
         if not left:
             break
-        if node.kind == "placeholder":
-            left.difference_update(ref.name for ref in iter_refs((node.args, node.kwargs)))
-            continue
         names = [name for name in node.refs if name in left]
         if names:
             left.difference_update(names)
-            instance = _NUMBERED.match(node.name) if node.is_call else None
-            prefix = instance.group() if instance else ""
-            for name in names if node.is_call else ():
-                if not prefix or name.startswith((f"{prefix}.", f"{prefix}/")):
-                    used[name] = None
+            instance = _NUMBERED.match(node.name)
+            own = (f"{instance.group()}.", f"{instance.group()}/") if instance else ("",)
+            used.update(
+                (name, None)
+                for name in names
+                if node.is_call and (uses[name] == 1 or name.startswith(own))
+            )
         if node.after or node.effects:
             left.difference_update(ref.name for ref in node.after)
             left.difference_update(e.target.name for e in node.effects if e.target is not None)
