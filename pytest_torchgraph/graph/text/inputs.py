@@ -6,7 +6,7 @@ One line per parameter would be more than half of a convolutional network's text
 inputs is kept, because parameters that were renamed are paired in their order:
 
 - A line `parameters`, `buffers` or `constants` among the inputs has the place of all that are
-  declared elsewhere. If other inputs stand between them, `parameters from %x` begins the rest.
+  declared elsewhere. If they are in several places, `parameters from %x` has those from `%x` on.
 - An input follows the one declared before it if both are of one module. Any other input follows
   all inputs without `after`. `%x: f32[2] after %y` follows `%y`.
 
@@ -27,7 +27,9 @@ from ..module_paths import module_of
 PLACED = {"parameter": "parameters", "buffer": "buffers", "constant": "constants"}
 """Line that has the place of the inputs of a role that are declared where they are used."""
 MOST_AT_FRONT = 3
-"""Maximum number of inputs that have a line of their own because they are first, but used late."""
+"""Maximum number of inputs with a line of their own because they come before others of their module
+that are used first.
+"""
 
 _NUMBERED = re.compile(r".*(?<![A-Za-z0-9])(?:0|[1-9][0-9]{0,8})(?=[./])")
 """Path of the innermost instance at the start of a name."""
@@ -39,8 +41,8 @@ class Placed:
 
     Attributes:
         after: these inputs, and for each the input it follows; "" by default.
-        lines: role and name of each input that begins a run; the name is "" for the first run of
-            its role.
+        lines: role and name of each input that begins a run; the name is "" for the run of its role
+            that the text declares first.
     """
 
     after: dict[str, str] = field(default_factory=dict)
@@ -60,17 +62,18 @@ def placed(graph: Graph, full: bool) -> Placed:
     if not ours:
         return result
     used = _in_order_of_use(graph, ours)
+    starts: set[str] = set()
     for role in PLACED:
         named = [name for name in used if ours[name].op == role]
         wanted = [name for name, node in ours.items() if node.op == role and name in used]
-        result.after.update(_follows(wanted, named))
-    seen: set[str] = set()
+        after = _follows(wanted, named)
+        result.after.update(after)
+        starts.add(next((name for name in named if after.get(name) == ""), ""))
     before = ""
     for node in graph.nodes:
-        mine = node.op if node.kind == "placeholder" and node.name in result.after else ""
-        if mine and mine != before:
-            result.lines[node.name] = mine, node.name if mine in seen else ""
-            seen.add(mine)
+        mine = node.op if node.name in result.after else ""
+        if mine and (mine != before or node.name in starts):
+            result.lines[node.name] = mine, "" if node.name in starts else node.name
         before = mine
     return result
 
@@ -91,20 +94,24 @@ def _in_order_of_use(graph: Graph, ours: dict[str, Node]) -> dict[str, None]:
     An input that an instance shares with other modules has a line of its own: declared in one
     instance, it would make that one differ.
     """
-    uses = Counter(name for node in graph.nodes for name in {*node.refs} if name in ours)
+    takes = [
+        (node, names)
+        for node in graph.nodes
+        if node.kind != "placeholder"
+        and ((names := [name for name in node.refs if name in ours]) or node.after or node.effects)
+    ]
+    uses = Counter(name for _, names in takes for name in {*names})
     used: dict[str, None] = {}
     left = set(ours)
-    for node in graph.nodes:
-        if not left:
-            break
-        names = [name for name in node.refs if name in left]
-        if names:
-            left.difference_update(names)
+    for node, names in takes:
+        new = [name for name in names if name in left]
+        if new:
+            left.difference_update(new)
             instance = _NUMBERED.match(node.name)
             own = (f"{instance.group()}.", f"{instance.group()}/") if instance else ("",)
             used.update(
                 (name, None)
-                for name in names
+                for name in new
                 if node.is_call and (uses[name] == 1 or name.startswith(own))
             )
         if node.after or node.effects:
@@ -124,15 +131,15 @@ def _follows(wanted: list[str], used: list[str]) -> dict[str, str]:
     for _ in range(MOST_AT_FRONT + 1):
         index = {name: number for number, name in enumerate(wanted)}
         heads = _heads([index[name] for name in used], used)
-        chain = _rising([number for number, forced in heads if not forced])
-        if chain and chain[0] == 0:
+        start = next((place for place, head in enumerate(heads) if head == (0, False)), None)
+        if start is not None or not wanted:
             break
         used = [name for name in used if name != wanted[0]]
         wanted = wanted[1:]
-        if not wanted:
-            return {}
-    else:
+    if start is None:
         return {}
+    # The reader may begin with those that come later, see `Placed.lines`.
+    chain = _rising([number for number, same in (*heads[start:], *heads[:start]) if not same])
     kept = set(chain)
     after = dict.fromkeys(wanted, "")
     for number, _ in heads:

@@ -32,6 +32,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import NamedTuple, NoReturn, cast
 
 from ...errors import GraphFormatError
@@ -390,16 +391,22 @@ class _Parser(NodeReader):
                 else:
                     continue
                 raise GraphFormatError(problem, declared.row + 1, declared.pos + 1)
-            starts = [0]
-            for number, (_, _, first, row) in enumerate(places):
-                at = order.index(first) if first in mine else -1
-                first_run = not number and bool(mine) and not first
-                if not first_run and (not number or at <= starts[-1]):
+            starts: dict[int, int] = {}
+            for _, _, first, row in places:
+                start = 0 if mine and not first else order.index(first) if first in mine else -1
+                if start < 0 or start in starts:
                     problem = f"no {role} that is declared where it is used has this place"
                     raise GraphFormatError(problem, row + 1, 1)
-                starts += [at] * bool(number)
-            for place, start, end in zip(places, starts, [*starts[1:], None], strict=False):
-                own = [mine[name] for name in order[start:end]]
+                starts[start] = len(starts)
+            if mine and 0 not in starts:
+                declared = mine[order[0]][0]
+                problem = f"%{declared.node.name} has no place: a line {word!r} is missing"
+                raise GraphFormatError(problem, declared.row + 1, declared.pos + 1)
+            cuts = [*sorted(starts), len(order)]
+            ends = dict(pairwise(cuts))
+            for start, number in starts.items():
+                place = places[number]
+                own = [mine[name] for name in order[start : ends[start]]]
                 for declared, at in own:
                     if at < place[0]:
                         problem = f"%{declared.node.name} is used before its place"
