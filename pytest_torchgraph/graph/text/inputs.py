@@ -68,7 +68,7 @@ def placed(graph: Graph, full: bool) -> Placed:
         wanted = [name for name, node in ours.items() if node.op == role and name in used]
         after = _follows(wanted, named)
         result.after.update(after)
-        starts.add(next((name for name in named if after.get(name) == ""), ""))
+        starts.update(in_order((name, after[name]) for name in named if name in after)[:1])
     before = ""
     for node in graph.nodes:
         mine = node.op if node.name in result.after else ""
