@@ -11,6 +11,7 @@ import re
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 
 from ...errors import GraphFormatError
 from ..diff.align import align
@@ -224,11 +225,14 @@ def fold_series(
         depth: number of enclosing blocks plus one.
     """
     found, patterns = _fold_alike(runs, depth)
-    by_skeleton: defaultdict[str, list[tuple[LineRun, SizedRun]]] = defaultdict(list)
+    by_names: defaultdict[tuple[str, ...], list[LineRun]] = defaultdict(list)
     for run in runs:
         if run.foldable and id(run) not in found:
-            sized = SizedRun(run.container, run.number, run)
-            by_skeleton[sized.parts[0]].append((run, sized))
+            by_names[run.own_names].append(run)
+    by_skeleton: defaultdict[str, list[tuple[LineRun, SizedRun]]] = defaultdict(list)
+    for run in chain.from_iterable(alike for alike in by_names.values() if len(alike) > 1):
+        sized = SizedRun(run.container, run.number, run)
+        by_skeleton[sized.parts[0]].append((run, sized))
     for pairs in by_skeleton.values():
         if len(pairs) == 1 or len(patterns) == MAX_BLOCKS:
             continue

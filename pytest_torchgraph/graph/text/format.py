@@ -449,7 +449,8 @@ def format_arg(value: Arg, declared: dict[str, str] | None = None) -> str:
     if isinstance(value, str):
         return quote(value)
     if isinstance(value, tuple):
-        return f"[{', '.join([format_arg(item, declared) for item in value])}]"
+        items = [str(item) if type(item) is int else format_arg(item, declared) for item in value]
+        return f"[{', '.join(items)}]"
     if isinstance(value, Symbol):
         return f"`{value.expr}`"
     if isinstance(value, Atom):
@@ -461,8 +462,8 @@ def format_arg(value: Arg, declared: dict[str, str] | None = None) -> str:
     if isinstance(value, InputRef):
         return f"input({value.position}, {quote(value.name)})"
     if isinstance(value, Mapping):
-        items = (f"{format_arg(key)}: {format_arg(item, declared)}" for key, item in value.items())
-        return f"{{{', '.join(items)}}}"
+        pairs = (f"{format_arg(key)}: {format_arg(item, declared)}" for key, item in value.items())
+        return f"{{{', '.join(pairs)}}}"
     if isinstance(value, slice):
         bounds = (value.start, value.stop, value.step)
         return f"slice({', '.join([format_arg(bound, declared) for bound in bounds])})"

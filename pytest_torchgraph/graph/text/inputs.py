@@ -18,10 +18,10 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ..model import Graph, Node, TensorMeta
+from ..model import Graph, Node, Ref, TensorMeta, iter_refs
 from ..module_paths import module_of
 
 PLACED = {"parameter": "parameters", "buffer": "buffers", "constant": "constants"}
@@ -98,7 +98,7 @@ def _in_order_of_use(graph: Graph, ours: dict[str, Node]) -> dict[str, None]:
         (node, names)
         for node in graph.nodes
         if node.kind != "placeholder"
-        and ((names := [name for name in node.refs if name in ours]) or node.after or node.effects)
+        and ((names := _names_in(node, ours)) or node.after or node.effects)
     ]
     uses = Counter(name for _, names in takes for name in {*names})
     used: dict[str, None] = {}
@@ -118,6 +118,18 @@ def _in_order_of_use(graph: Graph, ours: dict[str, Node]) -> dict[str, None]:
             left.difference_update(ref.name for ref in node.after)
             left.difference_update(e.target.name for e in node.effects if e.target is not None)
     return used
+
+
+def _names_in(node: Node, ours: Mapping[str, Node]) -> list[str]:
+    """Return the inputs among the operands of a node, in order, with repetition."""
+    names: list[str] = []
+    for value in (*node.args, *node.kwargs.values()) if node.kwargs else node.args:
+        if type(value) is Ref:
+            if value.name in ours:
+                names.append(value.name)
+        elif isinstance(value, (tuple, dict, slice)):
+            names += [ref.name for ref in iter_refs(value) if ref.name in ours]
+    return names
 
 
 def _follows(wanted: list[str], used: list[str]) -> dict[str, str]:

@@ -54,6 +54,7 @@ MAX_EQUAL_HASHES = 100
 """Maximum number of dictionary keys with equal hashes: each is compared with all earlier keys."""
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./\-#<>]*")
+_REF = re.compile(rf"%({_NAME.pattern})")
 _OP = re.compile(r"[A-Za-z_]\w*(?:\.\w+)*", re.ASCII)
 WORD = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _STRING = re.compile(r'"(?:[^"\\\x00-\x1f]|\\.)*"')
@@ -242,7 +243,12 @@ class ValueReader:
         """Read an argument."""
         first = self.text[self.pos : self.pos + 1]
         if first == "%":
-            ref = self.ref()
+            bare = _REF.match(self.text, self.pos)
+            if bare is None:
+                ref = self.ref()
+            else:  # most references: with one call less
+                self.pos = bare.end()
+                ref = Ref(bare[1])
             if self.declared is not None and self.at(": "):
                 self.declaration(ref)
             return ref

@@ -174,6 +174,12 @@ class LineRun(Lines):
         text = self.texts[0]
         return text[: len(text) - len(text.lstrip(" "))]
 
+    @property
+    def own_names(self) -> tuple[str, ...]:
+        """The names of its lines, relative to the instance; "" for any other name."""
+        own, start = self.instance, len(self.instance)
+        return tuple([name[start:] if name.startswith(own) else "" for name in self.names])
+
     @cached_property
     def parts(self) -> tuple[str, list[str]]:
         """The skeleton, with `OWN` and `OTHER` in place of names, and the other names."""
