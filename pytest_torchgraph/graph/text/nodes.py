@@ -1,9 +1,10 @@
 """Parser of one line of a `.tgraph` text: names, op, arguments, results and annotations.
 
-    value     = "%" name | "@" name | number | string | "`" symbol "`" | True | False | None | ...
-              | dotted.name | "&" string | "[" values "]" | "{" value ":" value, ... "}"
+    value     = "%" name [":" input] | "@" name | number | string | "`" symbol "`"
+              | True | False | None | ... | dotted.name | "&" string | "[" values "]" | "{" value ":" value, ... "}"
               | slice(a, b, c) | device(string) | complex(re, im) | bytes(hex)
               | input(number, string) | "~"
+    input     = ["buffer" | "constant" ["(" values ")"]] result ["after" "%" name]
     result    = dtype "[" sizes "]" [layout] ["stride" "[" sizes "]"] ["on" string]
               | "(" results ")" | value
 

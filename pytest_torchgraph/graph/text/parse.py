@@ -3,7 +3,8 @@ r"""Parser of the `.tgraph` text form. Nothing is evaluated; malformed text is a
     document  = "torchgraph" version NL [origin NL] { NL graph }
     origin    = "via" word | "torch" release | "detail" word | "digits" number, separated by ", "
     graph     = name [":" kind] ["@" level] ["given"] ["×" runs] "{" NL
-                { graph | node | output | save } "}" NL
+                { graph | place | node | output | save } "}" NL
+    place     = ( "parameters" | "buffers" | "constants" ) ["from" "%" name] NL
     node      = "%" name "=" op [ "[" string [", " string] "]" ] [ "(" args ")" ] [ ":" result ]
                 suffix NL
               | "return" value suffix NL
@@ -22,7 +23,7 @@ Versions:
 - 3 adds the graphs of several ranks, see `ranks`.
 - 4 adds `output` lines, `given` graphs, runs of compiled graphs (0, or at least 2), the values of
   constants, the options of modules, and `digits`. In a graph of an older version these are unknown,
-  not empty.
+  not empty. It also adds inputs that are declared where they are used, see `inputs`.
 
 `nodes` has the grammar of names, values and results. With `detail ops` a graph has lines `count op`
 instead of nodes.
