@@ -1,7 +1,8 @@
 """Parser of one line of a `.tgraph` text: names, op, arguments, results and annotations.
 
     value     = "%" name [":" input] | "@" name | number | string | "`" symbol "`"
-              | True | False | None | ... | dotted.name | "&" string | "[" values "]" | "{" value ":" value, ... "}"
+              | True | False | None | ... | dotted.name | "&" string
+              | "[" values "]" | "{" value ":" value, ... "}"
               | slice(a, b, c) | device(string) | complex(re, im) | bytes(hex)
               | input(number, string) | "~"
     input     = ["buffer" | "constant" ["(" values ")"]] result ["after" "%" name]
