@@ -155,12 +155,14 @@ class _Parser(NodeReader):
     Attributes:
         version: version in the first line.
         runs: run count of each graph read so far, by name.
+        at_use: True if a graph declares inputs where they are used.
     """
 
     def __init__(self, lines: list[str]):
         super().__init__(lines)
         self.version = VERSION
         self.runs: dict[str, int] = {}
+        self.at_use = False
 
     # -- document --------------------------------------------------------------------------------
 
@@ -201,7 +203,9 @@ class _Parser(NodeReader):
             self.next_line()
         if not graphs and not counts:
             self.fail("the file holds no graph: it is empty or truncated")
-        return Program(header, tuple(graphs), tuple(counts), self.runs, self.version)
+        return Program(
+            header, tuple(graphs), tuple(counts), self.runs, self.version, folded=self.at_use
+        )
 
     def header(self) -> Header:
         """Read the second line and move to the next line; the second line may be blank."""
@@ -377,6 +381,7 @@ class _Parser(NodeReader):
 
     def place_inputs(self, body: _Body) -> None:
         """Insert the inputs that are declared where they are used among the nodes."""
+        self.at_use = True
         inserted: list[tuple[int, int, list[Node]]] = []
         for role, word in PLACED.items():
             mine = {d.node.name: (d, at) for d, at in body.declared if d.node.op == role}
