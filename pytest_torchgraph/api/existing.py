@@ -58,11 +58,11 @@ def _naming_of_program(program: torch.export.ExportedProgram) -> Naming:
     signature = program.graph_signature
     constants = signature.inputs_to_lifted_tensor_constants
     known: dict[str, Any] = {**program.constants, **program.state_dict}
-    names = signature_names(program)
+    targets = {**signature.inputs_to_parameters, **signature.inputs_to_buffers, **constants}
     return Naming(
-        names,
+        signature_names(program),
         given=True,
-        tensors={node: known[name] for node, (_, name) in names.items() if name in known},
+        tensors={node: known[name] for node, name in targets.items() if name in known},
         values={
             node: value_of_constant(program.constants.get(name)) for node, name in constants.items()
         },

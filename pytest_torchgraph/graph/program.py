@@ -38,7 +38,7 @@ class Program:
         counts: op counts that a file has instead of graphs with `detail ops`; see `op_counts`.
         ran: run count of each graph, if a file records it; see `runs`.
         version: format version of a file.
-        folded: True if a file writes repeated modules once.
+        folded: True if a file writes repeated modules once, or declares inputs where they are used.
         mesh: sizes of the mesh by dimension name, in order; empty for one capture.
         sections: ascending ranks with equal graphs, and their program; empty for one capture.
     """

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -24,6 +26,9 @@ from ..graph.model import Graph, Ref
 from ..ops.names import Level
 from .protocol import Captured, NamedValue, leaves_of, output_of
 from .step import NamedTensors, Step
+
+_LIFTED = re.compile(r"((?:.*\.)?lifted_tensor_)[0-9]+")
+"""Name that torch gives a constant of the program."""
 
 
 @dataclass(frozen=True)
@@ -201,6 +206,11 @@ def signature_names(program: torch.export.ExportedProgram) -> dict[str, tuple[st
         named[name] = ("parameter", target)
     for name, target in signature.inputs_to_buffers.items():
         named[name] = ("buffer", target)
+    constants: Counter[str] = Counter()
     for name, target in signature.inputs_to_lifted_tensor_constants.items():
+        lifted = _LIFTED.fullmatch(target)
+        if lifted is not None:  # torch numbers them in the whole program
+            target = f"{lifted[1]}{constants[lifted[1]]}"
+            constants[lifted[1]] += 1
         named[name] = ("constant", target)
     return named

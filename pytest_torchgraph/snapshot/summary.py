@@ -200,7 +200,7 @@ def extended(stored: str, text: str) -> str:
 
     A file without these facts matches any value of them, so an update must add them.
     """
-    from ..graph.text import FACTS_VERSION, GIVEN, TIMES
+    from ..graph.text import ALIAS_OPS, FACTS_VERSION, GIVEN, TIMES
 
     first = f"torchgraph {FACTS_VERSION}\n"
     if not text.startswith(first) or stored.startswith(first):
@@ -214,7 +214,8 @@ def extended(stored: str, text: str) -> str:
         ),
         "values of constants": any(map(_CONSTANT.match, lines)),
         "module options": any(map(_OPTIONS.search, lines)),
-        "origin of the graphs": any(line.endswith(f" {GIVEN} {{") for line in lines),
+        "origin of the graphs": f" {GIVEN} {{\n" in text
+        and any(f" = {op}(" in text for op in ALIAS_OPS),
     }
     said = [fact for fact, is_said in facts.items() if is_said]
     return f"now includes: {', '.join(said)}" if said else ""

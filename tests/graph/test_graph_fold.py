@@ -263,9 +263,9 @@ def test_stored_graphs_fold(file: Path) -> None:
     document = parse_document(folded)
     flat = format_document(document.graphs, document.header, document.header.detail, fold=False)
     assert format_document(document.graphs, document.header, document.header.detail) == folded
-    assert expand(folded) == flat
+    assert parse_document(expand(folded)).graphs == document.graphs
     assert parse_document(flat).graphs == document.graphs
-    assert document.folded == (folded != flat)
+    assert document.folded == (folded.split("\n")[1:] != flat.split("\n")[1:])
     loaded = pytest_torchgraph.load(file)
     assert loaded.to_text(document.header.detail) == folded
     assert loaded.to_text(document.header.detail, fold=False) == flat

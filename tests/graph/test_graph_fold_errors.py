@@ -72,7 +72,7 @@ BROKEN = {
     "unknown formal": (called(f"m.0: $1 = %x, {MARK}$2 = %x"), "the block has no $2"),
     "formal of another depth": (called(f"m.0: {MARK}$$1 = %x"), "the block has no $$1"),
     "formal twice": (called(f"m.0: $1 = %x, {MARK}$1 = %x"), "$1 is given twice"),
-    "no name": (called(f"m.0: $1 = {MARK}7"), "expected a name, found '7'"),
+    "no name": (called(f"m.0: $1 = {MARK}seven"), "expected a name or a size, found 'seven'"),
     "bad number": (called(f"m.0: $1 = %m.{MARK}[n*2]"), "expected"),
     "odd number": (
         called(f"m.0: $1 = %m.{MARK}[n-]/g"),

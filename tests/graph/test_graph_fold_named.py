@@ -39,10 +39,8 @@ def test_layers_are_written_once_wherever_their_number_is(name):
     assert (
         Graph.from_text(text).to_text(fold=False).split("\n")[2:] == (text_of(name).split("\n")[2:])
     )
-    container = name.partition("{")[0]
-    version = "2" if container.endswith(".") else "4"
-    assert text.startswith(f"torchgraph {version}\n")
-    assert f"  each {container}* {{" in text
+    assert text.startswith("torchgraph 4\n")
+    assert f"  each {name.partition('{')[0]}* {{" in text
 
 
 def test_one_layer_that_differs_is_an_exception():

@@ -20,7 +20,7 @@ from ...ops.views import is_view
 from ..equality import NumberedGraph
 from ..model import Arg, Node, Ref, TensorMeta
 from ..module_paths import common_path
-from ..text.format import format_arg
+from ..text import format_arg
 from .correspondence import REACH, Correspondence
 
 _QUANTIZES = re.compile(r"(?:^|[._])(?:quantize(?!d)|dequantize)")

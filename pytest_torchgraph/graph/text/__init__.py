@@ -1,6 +1,7 @@
 """The `.tgraph` text form: one line per node, or with repeated modules written once.
 
 - `format` writes the text. `parse` reads whole lines, `nodes` the elements of a line.
+- `inputs`: parameters that are declared where they are first used.
 - `table`: the nodes as a table for readers; it is not parsed back.
 - `fold` writes repeated modules once: `runs` has the lines of one instance and the blocks that
   instances share, `ranges` the lines for several instances. `expand` is the inverse.
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 from ...doors import front_door
 
 if TYPE_CHECKING:
+    from .format import ALIAS_OPS as ALIAS_OPS
     from .format import EAGER_KINDS as EAGER_KINDS
     from .format import EAGER_VERSION as EAGER_VERSION
     from .format import FACTS_VERSION as FACTS_VERSION
@@ -48,8 +50,8 @@ else:
         __name__,
         {
             "format": (
-                "EAGER_KINDS EAGER_VERSION FACTS_VERSION GIVEN Header TIMES VERSION VIA_LEVELS "
-                "format_arg format_document format_key format_mesh format_name format_node "
+                "ALIAS_OPS EAGER_KINDS EAGER_VERSION FACTS_VERSION GIVEN Header TIMES VERSION "
+                "VIA_LEVELS format_arg format_document format_key format_mesh format_name format_node "
                 "format_op format_result format_sections format_shape quote ran shown_runs "
                 "with_runs"
             ),

@@ -1,8 +1,8 @@
 r"""Expansion of a folded `.tgraph` text: every instance of a module gets its own lines again.
 
     each   = "each" path "*" [letter] "{" NL { line | each | call } "}" NL
-    call   = path number [".." number] [letter] [":" formal "=" name { "," formal "=" name }] NL
-             { but }
+    call   = path number [".." number] [letter] [":" given { "," given }] NL { but }
+    given  = formal "=" ( name | integer )
     but    = "but" path span { "," span } "{" NL { change NL } "}" NL
     span   = number [".." number]
     change = "-" key | "@" key | "~" line | "+" line
@@ -29,7 +29,17 @@ from dataclasses import dataclass, field
 from ...errors import GraphFormatError
 from .format import EAGER_VERSION, FACTS_VERSION, VERSION
 from .nodes import MAX_DEPTH, ValueReader, lines_of
-from .runs import CONTAINER, EXPRESSION, NUMBER, PATH, STRING, TOKEN, Block, evaluate, key_of
+from .runs import (
+    CONTAINER,
+    EXPRESSION,
+    NUMBER,
+    PATH,
+    STRING,
+    WITH_INTEGERS,
+    Block,
+    evaluate,
+    key_of,
+)
 
 
 @dataclass(frozen=True)
@@ -74,7 +84,8 @@ def _column_before(line: str, folded: str, column: int) -> int:
     if column < own:
         return min(column, start)
     here, there = own, start
-    for new, old in zip(TOKEN.finditer(line, own), TOKEN.finditer(folded, start), strict=False):
+    tokens = WITH_INTEGERS.finditer(line, own), WITH_INTEGERS.finditer(folded, start)
+    for new, old in zip(*tokens, strict=False):
         if column < new.start():
             break
         if column < new.end():
@@ -99,7 +110,9 @@ _INSTANCE = re.compile(rf"({CONTAINER})({NUMBER})(?![0-9])")
 _NUMBER = re.compile(rf"{NUMBER}(?![0-9])")
 _LETTER = re.compile(r"[b-z](?![A-Za-z0-9])")
 _FORMAL = re.compile(r"\$+[0-9]{1,9}")
-_NAME = re.compile(rf"[%@](?:{STRING}|(?:{PATH}|/|\[[0-9n+\-]{{1,24}}\])+)|\$+[0-9]{{1,9}}")
+_NAME = re.compile(
+    rf"[%@](?:{STRING}|(?:{PATH}|/|\[[0-9n+\-]{{1,24}}\])+)|\$+[0-9]{{1,9}}|-?[0-9]{{1,400}}"
+)
 
 
 @dataclass
@@ -295,7 +308,7 @@ class _Expander(ValueReader):
                 self.fail(f"{formal} is given twice", start)
             self.expect(" = ")
             start = self.pos
-            name = self.match(_NAME, "a name")
+            name = self.match(_NAME, "a name or a size")
             if "[" in EXPRESSION.sub("", name) and not name.startswith('"', 1):
                 column = start + EXPRESSION.sub(lambda m: "_" * len(m.group()), name).index("[")
                 self.fail("expected a number of the instance: '[n]', '[n-1]', '[9-n]'", column)

@@ -11,6 +11,7 @@ import re
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 
 from ...errors import GraphFormatError
 from ..diff import align_items
@@ -18,12 +19,28 @@ from ..model import INPUT_OPS
 from .expand import expand
 from .format import EAGER_VERSION, FACTS_VERSION, VERSION
 from .ranges import Instance, ranges_of
-from .runs import MIN_INSTANCES, NAME, OTHER, OWN, STRING, LineRun, Lines, key_of, outward, runs_of
+from .runs import (
+    MIN_INSTANCES,
+    NAME,
+    OTHER,
+    OWN,
+    STRING,
+    LineRun,
+    Lines,
+    SizedRun,
+    key_of,
+    outward,
+    runs_of,
+)
 
 MIN_SAVED = 6
 """Minimum number of lines that a block must save."""
 MIN_SHARE = 0.4
 """Minimum share of its instances' lines that a block must save: below it, folding hurts reading."""
+MIN_SAVED_BY_TWO = 20
+"""Minimum number of lines that a block of two instances with other sizes must save."""
+MAX_SIZES = 12
+"""Maximum number of sizes that instances of a block give: beyond it, the block is hard to read."""
 MAX_CHANGES = 0.75
 """Maximum changes of a folded instance, as a share of the block. Beyond it, it is written out."""
 OWN_BLOCK = 0.4
@@ -201,10 +218,46 @@ def fold_series(
 ) -> tuple[dict[int, Instance], list[SeriesPattern]]:
     """Fold the instances of a container; return them by `id` of their run, and their blocks.
 
+    Instances that differ in sizes share a block if neither belongs to another block.
+
     Args:
         runs: runs of one container, each instance once.
         depth: number of enclosing blocks plus one.
     """
+    found, patterns = _fold_alike(runs, depth)
+    by_names: defaultdict[tuple[str, ...], list[LineRun]] = defaultdict(list)
+    for run in runs:
+        if run.foldable and id(run) not in found:
+            by_names[run.own_names].append(run)
+    by_skeleton: defaultdict[str, list[tuple[LineRun, SizedRun]]] = defaultdict(list)
+    for run in chain.from_iterable(alike for alike in by_names.values() if len(alike) > 1):
+        sized = SizedRun(run.container, run.number, run)
+        by_skeleton[sized.parts[0]].append((run, sized))
+    for pairs in by_skeleton.values():
+        if len(pairs) == 1 or len(patterns) == MAX_BLOCKS:
+            continue
+        letter = chr(max(ord(each.letter or "a") for each in patterns) + 1) if patterns else ""
+        pattern = SeriesPattern([sized for _, sized in pairs], letter, depth, ())
+        instances = {
+            id(run): Instance(
+                *(run.container, run.number, letter, pattern.sign),
+                *(pattern.exact(sized), (), run.indent),
+            )
+            for run, sized in pairs
+        }
+        sizes = sum(name[0] not in "%@$" for name in pattern.exact(pairs[0][1]))
+        saved = _saved(pattern, [run for run, _ in pairs], instances)
+        least = MIN_SAVED_BY_TWO if len(pairs) == 2 else MIN_SAVED
+        if sizes <= MAX_SIZES and saved >= max(least, MIN_SHARE * sum(len(r) for r, _ in pairs)):
+            found.update(instances)
+            patterns.append(pattern)
+    return found, patterns
+
+
+def _fold_alike(
+    runs: Sequence[LineRun], depth: int
+) -> tuple[dict[int, Instance], list[SeriesPattern]]:
+    """Fold instances with the same sizes, and those with few exceptions."""
     by_skeleton: defaultdict[str, Cluster] = defaultdict(list)
     for run in runs:
         if run.foldable:
@@ -240,15 +293,20 @@ def _worth(
     worth: list[SeriesPattern] = []
     for pattern in patterns:
         mine = [run for run in runs if id(run) in found and found[id(run)].letter == pattern.letter]
-        flat = sum(map(len, mine))
-        cost = len(pattern.slots) + 2
-        cost += sum(len(each.lines()) for each in ranges_of(found[id(run)] for run in mine))
-        if len(mine) > 1 and flat - cost >= max(MIN_SAVED, MIN_SHARE * flat):
+        least = max(MIN_SAVED, MIN_SHARE * sum(map(len, mine)))
+        if len(mine) > 1 and _saved(pattern, mine, found) >= least:
             worth.append(pattern)
         else:
             for run in mine:
                 del found[id(run)]
     return worth
+
+
+def _saved(pattern: SeriesPattern, runs: Sequence[LineRun], instances: dict[int, Instance]) -> int:
+    """Return the number of lines that a block saves."""
+    ranges = ranges_of(instances[id(run)] for run in runs)
+    cost = len(pattern.slots) + 2 + sum(len(each.lines()) for each in ranges)
+    return sum(map(len, runs)) - cost
 
 
 Written = list[tuple[tuple[str | None, ...], tuple[str, ...]]]
@@ -321,8 +379,8 @@ MAX_INSIDE = 20
 """Maximum nesting of instances that is searched; a network has three or four levels."""
 
 _VERSION = re.compile(rf"torchgraph [{VERSION}{EAGER_VERSION}{FACTS_VERSION}](?:\n|\Z)")
-_NAMED_BLOCK = re.compile(r" +each [^ ]*_\*")
-"""A block whose instance number is part of a path component; only version 4 has these blocks."""
+_ONLY_IN_FACTS = re.compile(r" +(?:each [^ ]*_\*|[^% ][^{]*\$[0-9]+ = -?[0-9])")
+"""A block whose instance number is part of a path component, or whose instances give sizes."""
 _LINE = re.compile(
     rf"( +)(?:%({STRING}|{NAME})(?: = (\w+\.?|\x22)|,\Z)|save %({STRING}|{NAME})\Z|"
     rf"[^ ].*,\Z)"
@@ -370,7 +428,7 @@ def folded_unchecked(text: str, parts: Iterable[str | Lines] | None = None) -> s
             out.extend(folded)
     if not changed:
         return None
-    facts = out[0] == f"torchgraph {FACTS_VERSION}" or any(map(_NAMED_BLOCK.match, out))
+    facts = out[0] == f"torchgraph {FACTS_VERSION}" or any(map(_ONLY_IN_FACTS.match, out))
     first = f"torchgraph {FACTS_VERSION if facts else EAGER_VERSION}"
     return "\n".join([first, *out[1:]])
 

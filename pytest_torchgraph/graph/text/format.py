@@ -35,6 +35,7 @@ from ..model import (
     TensorMeta,
 )
 from ..module_paths import module_of
+from .inputs import PLACED, Placed, placed
 from .runs import Lines
 
 VERSION = 1
@@ -56,6 +57,9 @@ LONG_RETURN = 3
 A longer return, such as a backward's, has a line for each value, so that a new output is one new
 line in a review. The number is a matter of taste, and part of the stored form.
 """
+
+NOTHING_PLACED = Placed()
+"""A graph whose inputs have a line each."""
 
 LAYOUTS = frozenset("sparse_coo sparse_csr sparse_csc sparse_bsr sparse_bsc jagged _mkldnn".split())
 """torch's layouts, except the default `strided`, which is not written."""
@@ -132,8 +136,15 @@ def format_document(
     if detail == "ops":
         digits = None
     graphs = tuple([with_digits(graph, digits) for graph in graphs])
+    at_use: dict[int, Placed] = {}
+    if fold and detail != "ops":
+        at_use = {id(g): placed(g, detail == "full") for graph in graphs for g in graph.walk()}
     version = EAGER_VERSION if any(graph.eager for graph in graphs) else VERSION
-    if digits is not None or any(_has_facts(graph, detail) for graph in graphs):
+    if (
+        digits is not None
+        or any(each.after for each in at_use.values())
+        or any(_has_facts(graph, detail) for graph in graphs)
+    ):
         version = FACTS_VERSION
     lines: list[str | Lines] = [f"torchgraph {version}"]
     origin = [f"via {header.via}"] if header.via else []
@@ -151,7 +162,8 @@ def format_document(
             lines.extend(_op_lines(graph, implied))
         else:
             marked = version == FACTS_VERSION
-            lines.extend(_graph_lines(graph, implied, full=detail == "full", marked=marked))
+            full = detail == "full"
+            lines.extend(_graph_lines(graph, implied, at_use, full=full, marked=marked))
     lines.append("")
     text = "\n".join(
         chain.from_iterable((part,) if isinstance(part, str) else part.texts for part in lines)
@@ -256,27 +268,46 @@ def _op_lines(graph: Graph, default: Level | None) -> Iterator[str]:
 
 
 def _graph_lines(
-    graph: Graph, default: Level | None, *, full: bool, indent: str = "", marked: bool = False
+    graph: Graph,
+    default: Level | None,
+    at_use: Mapping[int, Placed],
+    *,
+    full: bool,
+    indent: str = "",
+    marked: bool = False,
 ) -> Iterator[str | Lines]:
     """Yield the lines of a graph; lines in which modules may repeat are grouped
     (`fold.parts_of`).
+
+    Args:
+        at_use: inputs of each graph that are declared where they are used, by `id`.
     """
     yield f"{indent}{_title(graph, default, marked=marked)}"
     inner = indent + "  "
     for sub in graph.subgraphs:
         if sub.eager:
             raise ValueError(f"{sub.name}, inside {graph.name}, cannot be an eager graph")
-        yield from _graph_lines(sub, graph.level, full=full, indent=inner)
+        yield from _graph_lines(sub, graph.level, at_use, full=full, indent=inner)
+    own = at_use.get(id(graph), NOTHING_PLACED)
+    declared: dict[str, str] = {}
     plain: set[str] = set()
     for _, nodes in groupby(graph.nodes, key=lambda node: node.kind == "placeholder"):
         section = Lines([], [])
         for node in nodes:
+            if node.name in own.lines:
+                yield from _section(section)
+                yield inner + _place(*own.lines[node.name])
+                section = Lines([], [])
+            if node.name in own.after:
+                declared[node.name] = _declaration(node, own.after[node.name], full)
+                continue
             if node.kind == "output":
                 yield from _section(section)
                 yield from _return_lines(node, full, inner)
                 section = Lines([], [])
                 continue
-            section.texts.append(inner + format_node(node, full=full, plain=plain))
+            text = format_node(node, full=full, plain=plain, declared=declared)
+            section.texts.append(inner + text)
             section.names.append(node.name if node.name in plain else "")
         yield from _section(section)
     for path, value in graph.output or ():
@@ -285,6 +316,20 @@ def _graph_lines(
     texts = [f"{inner}save %{format_name(name)}" for name in saved]
     yield from _section(Lines(texts, [_plain_name(name) for name in saved]))
     yield f"{indent}}}"
+
+
+def _place(role: str, name: str) -> str:
+    """Return the line with the place of inputs that are declared where they are used."""
+    return f"{PLACED[role]} from %{format_name(name)}" if name else PLACED[role]
+
+
+def _declaration(node: Node, after: str, full: bool) -> str:
+    """Format an input where it is used: `%fc.weight: f32[4, 16]`."""
+    role = "" if node.op == "parameter" else f"{node.op} "
+    if node.args:
+        role = f"{node.op}({format_arg(node.args[0])}) "
+    text = f"%{format_name(node.name)}: {role}{format_result(node.result, full=full)}"
+    return f"{text} after %{format_name(after)}" if after else text
 
 
 def _return_lines(node: Node, full: bool, indent: str) -> Iterator[str | Lines]:
@@ -308,12 +353,19 @@ def _plain_name(name: str) -> str:
     return name if PLAIN_NAME.match(name) else ""
 
 
-def format_node(node: Node, *, full: bool = False, plain: set[str] | None = None) -> str:
+def format_node(
+    node: Node,
+    *,
+    full: bool = False,
+    plain: set[str] | None = None,
+    declared: dict[str, str] | None = None,
+) -> str:
     """Return one node as one line, without indentation.
 
     Args:
         full: write strides, devices and unusual module paths.
         plain: names known to need no quotes; the node's name is added if it needs none.
+        declared: text of each input that the first node to use it declares; removed when written.
     """
     if node.kind == "output":
         value = format_arg(node.args[0] if node.args else None)
@@ -328,12 +380,12 @@ def format_node(node: Node, *, full: bool = False, plain: set[str] | None = None
         text += f"[{quote(node.target)}{options}]"
     if node.args or node.kwargs or node.is_call:
         arguments = [
-            f"%{arg.name}" if type(arg) is Ref and arg.name in known else format_arg(arg)
+            f"%{arg.name}" if type(arg) is Ref and arg.name in known else format_arg(arg, declared)
             for arg in node.args
         ]
         if node.kwargs:
             named = node.kwargs.items()
-            arguments += [f"{format_key(key)}={format_arg(arg)}" for key, arg in named]
+            arguments += [f"{format_key(key)}={format_arg(arg, declared)}" for key, arg in named]
         text += f"({', '.join(arguments)})"
     if node.result is not None:
         text += f" : {format_result(node.result, full=full)}"
@@ -377,11 +429,16 @@ def quote(text: str) -> str:
     return json.dumps(text, ensure_ascii=not text.isprintable())
 
 
-def format_arg(value: Arg) -> str:
+def format_arg(value: Arg, declared: dict[str, str] | None = None) -> str:
     """Format an argument. All sequences print alike, in brackets: their Python type does not
     matter.
+
+    Args:
+        declared: see `format_node`.
     """
     if isinstance(value, Ref):
+        if declared and value.name in declared:
+            return declared.pop(value.name)
         return f"%{format_name(value.name)}"
     if value is None or value is True or value is False:
         return str(value)
@@ -392,7 +449,8 @@ def format_arg(value: Arg) -> str:
     if isinstance(value, str):
         return quote(value)
     if isinstance(value, tuple):
-        return f"[{', '.join(map(format_arg, value))}]"
+        items = [str(item) if type(item) is int else format_arg(item, declared) for item in value]
+        return f"[{', '.join(items)}]"
     if isinstance(value, Symbol):
         return f"`{value.expr}`"
     if isinstance(value, Atom):
@@ -404,11 +462,11 @@ def format_arg(value: Arg) -> str:
     if isinstance(value, InputRef):
         return f"input({value.position}, {quote(value.name)})"
     if isinstance(value, Mapping):
-        items = (f"{format_arg(key)}: {format_arg(item)}" for key, item in value.items())
-        return f"{{{', '.join(items)}}}"
+        pairs = (f"{format_arg(key)}: {format_arg(item, declared)}" for key, item in value.items())
+        return f"{{{', '.join(pairs)}}}"
     if isinstance(value, slice):
         bounds = (value.start, value.stop, value.step)
-        return f"slice({', '.join(map(format_arg, bounds))})"
+        return f"slice({', '.join([format_arg(bound, declared) for bound in bounds])})"
     if value is Ellipsis:
         return "..."
     if isinstance(value, SubgraphRef):

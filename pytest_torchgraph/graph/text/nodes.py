@@ -1,9 +1,11 @@
 """Parser of one line of a `.tgraph` text: names, op, arguments, results and annotations.
 
-    value     = "%" name | "@" name | number | string | "`" symbol "`" | True | False | None | ...
-              | dotted.name | "&" string | "[" values "]" | "{" value ":" value, ... "}"
+    value     = "%" name [":" input] | "@" name | number | string | "`" symbol "`"
+              | True | False | None | ... | dotted.name | "&" string
+              | "[" values "]" | "{" value ":" value, ... "}"
               | slice(a, b, c) | device(string) | complex(re, im) | bytes(hex)
               | input(number, string) | "~"
+    input     = ["buffer" | "constant" ["(" values ")"]] result ["after" "%" name]
     result    = dtype "[" sizes "]" [layout] ["stride" "[" sizes "]"] ["on" string]
               | "(" results ")" | value
 
@@ -16,7 +18,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from typing import Any, NoReturn, cast
+from typing import Any, NamedTuple, NoReturn, cast
 
 from ...errors import GraphFormatError
 from ...ops.dtypes import DTYPE_NAMES
@@ -38,6 +40,7 @@ from ..model import (
 )
 from ..module_paths import module_of
 from .format import LAYOUTS, format_arg
+from .inputs import PLACED
 
 MAX_DEPTH = 60
 """Maximum nesting of values, and of graphs.
@@ -53,6 +56,7 @@ MAX_EQUAL_HASHES = 100
 """Maximum number of dictionary keys with equal hashes: each is compared with all earlier keys."""
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./\-#<>]*")
+_REF = re.compile(rf"%({_NAME.pattern})")
 _OP = re.compile(r"[A-Za-z_]\w*(?:\.\w+)*", re.ASCII)
 WORD = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _STRING = re.compile(r'"(?:[^"\\\x00-\x1f]|\\.)*"')
@@ -64,6 +68,21 @@ def lines_of(text: str) -> list[str]:
     """Split a text into lines; at least one."""
     # Not splitlines(): that also splits at characters that a string may hold.
     return text.replace("\r\n", "\n").split("\n")
+
+
+class Declared(NamedTuple):
+    """An input that is declared where it is used.
+
+    Attributes:
+        node: its node.
+        after: name of the input that it follows; "" by default.
+        row, pos: position of `after`, or of the end of the declaration.
+    """
+
+    node: Node
+    after: str
+    row: int
+    pos: int
 
 
 class ValueReader:
@@ -79,6 +98,7 @@ class ValueReader:
         depth: nesting of the value being read.
         subgraphs: names of the graphs that a value may refer to.
         has_no_floats: True if every float constant is written as `~`.
+        declared: inputs declared in the arguments being read; `None` where there can be none.
     """
 
     def __init__(self, lines: list[str]):
@@ -89,6 +109,7 @@ class ValueReader:
         self.depth = 0
         self.subgraphs: set[str] = set()
         self.has_no_floats = False
+        self.declared: list[Declared] | None = None
 
     # -- characters ------------------------------------------------------------------------------
 
@@ -224,7 +245,15 @@ class ValueReader:
         """Read an argument."""
         first = self.text[self.pos : self.pos + 1]
         if first == "%":
-            return self.ref()
+            bare = _REF.match(self.text, self.pos)
+            if bare is None:
+                ref = self.ref()
+            else:  # most references: with one call less
+                self.pos = bare.end()
+                ref = Ref(bare[1])
+            if self.declared is not None and self.at(": "):
+                self.declaration(ref)
+            return ref
         if first == '"':
             return self.string()
         if first == "[":
@@ -252,6 +281,27 @@ class ValueReader:
             self.pos = number.end()
             return self.number(number)
         return self.word()
+
+    def declaration(self, ref: Ref) -> None:
+        """Read the rest of an input that is declared where it is used."""
+        assert self.declared is not None
+        self.expect(": ")
+        role, args = "parameter", ()
+        word = WORD.match(self.text, self.pos)
+        if word is not None and word.group() in PLACED:
+            role = word.group()
+            self.pos = word.end()
+            if role == "constant" and self.at("("):
+                args = self.arguments()[0]
+            self.expect(" ")
+        result = self.result()
+        if not isinstance(result, TensorMeta):
+            self.fail("expected the dtype and the shape of an input")
+        start = self.pos
+        after = self.ref().name if self.skip(" after ") else ""
+        module = module_of(ref.name)
+        node = Node(ref.name, "placeholder", role, args, {}, result, module)
+        self.declared.append(Declared(node, after, self.row, start))
 
     def values(self) -> tuple[Arg, ...]:
         """Read a list: like `sequence`, but with one call less per value."""
@@ -411,7 +461,10 @@ class NodeReader(ValueReader):
             options = self.string() if self.skip(", ") else known
             self.expect("]")
         called = self.at("(")
+        if op in INPUT_OPS or op == "get_attr":
+            self.declared = None
         args, kwargs = self.arguments() if called else ((), {})
+        self.declared = None
         result = self.result() if self.skip(" : ") else None
         effects, after, module = self.suffixes(name)
         kind: NodeKind = "call_function"

@@ -3,7 +3,8 @@ r"""Parser of the `.tgraph` text form. Nothing is evaluated; malformed text is a
     document  = "torchgraph" version NL [origin NL] { NL graph }
     origin    = "via" word | "torch" release | "detail" word | "digits" number, separated by ", "
     graph     = name [":" kind] ["@" level] ["given"] ["×" runs] "{" NL
-                { graph | node | output | save } "}" NL
+                { graph | place | node | output | save } "}" NL
+    place     = ( "parameters" | "buffers" | "constants" ) ["from" "%" name] NL
     node      = "%" name "=" op [ "[" string [", " string] "]" ] [ "(" args ")" ] [ ":" result ]
                 suffix NL
               | "return" value suffix NL
@@ -22,7 +23,7 @@ Versions:
 - 3 adds the graphs of several ranks, see `ranks`.
 - 4 adds `output` lines, `given` graphs, runs of compiled graphs (0, or at least 2), the values of
   constants, the options of modules, and `digits`. In a graph of an older version these are unknown,
-  not empty.
+  not empty. It also adds inputs that are declared where they are used, see `inputs`.
 
 `nodes` has the grammar of names, values and results. With `detail ops` a graph has lines `count op`
 instead of nodes.
@@ -32,6 +33,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import NamedTuple, NoReturn, cast
 
 from ...errors import GraphFormatError
@@ -62,10 +64,13 @@ from .format import (
     VIA_LEVELS,
     Header,
 )
-from .nodes import MAX_DEPTH, WORD, NodeReader, lines_of
+from .inputs import PLACED, in_order
+from .nodes import MAX_DEPTH, WORD, Declared, NodeReader, lines_of
 
 _RELEASE = re.compile(r"[^\s,]+")
 _DIGITS = re.compile(r"[0-9]{1,2}\Z")
+_PLACE = re.compile(rf"({'|'.join(PLACED.values())})(?:( from )(?=%)|\Z)")
+_ROLES = {word: role for role, word in PLACED.items()}
 _CONFLICT = re.compile(r"(?:<<<<<<<|\|\|\|\|\|\|\||=======|>>>>>>>)(?: |\Z)")
 """A line of git's conflict markers; no line of a graph begins like this."""
 
@@ -128,6 +133,9 @@ class _Body:
         subgraphs: its subgraphs, which precede the nodes.
         subgraph_names: names of the subgraphs.
         returned: True after its `return` line.
+        declared: inputs that are declared where they are used, and the number of lines before.
+        places: their places among the inputs: number of nodes before, role, name of the first of
+            them ("" for the first of the role), and index of the line.
     """
 
     nodes: list[Node] = field(default_factory=list)
@@ -137,6 +145,8 @@ class _Body:
     subgraphs: list[Graph] = field(default_factory=list)
     subgraph_names: set[str] = field(default_factory=set)
     returned: bool = False
+    declared: list[tuple[Declared, int]] = field(default_factory=list)
+    places: list[tuple[int, str, str, int]] = field(default_factory=list)
 
 
 class _Parser(NodeReader):
@@ -145,12 +155,14 @@ class _Parser(NodeReader):
     Attributes:
         version: version in the first line.
         runs: run count of each graph read so far, by name.
+        at_use: True if a graph declares inputs where they are used.
     """
 
     def __init__(self, lines: list[str]):
         super().__init__(lines)
         self.version = VERSION
         self.runs: dict[str, int] = {}
+        self.at_use = False
 
     # -- document --------------------------------------------------------------------------------
 
@@ -191,7 +203,9 @@ class _Parser(NodeReader):
             self.next_line()
         if not graphs and not counts:
             self.fail("the file holds no graph: it is empty or truncated")
-        return Program(header, tuple(graphs), tuple(counts), self.runs, self.version)
+        return Program(
+            header, tuple(graphs), tuple(counts), self.runs, self.version, folded=self.at_use
+        )
 
     def header(self) -> Header:
         """Read the second line and move to the next line; the second line may be blank."""
@@ -328,6 +342,8 @@ class _Parser(NodeReader):
                 self.end_of_line()
                 if not body.returned:
                     self.fail(f"graph {name!r} has no 'return'")
+                if body.declared or body.places:
+                    self.place_inputs(body)
                 facts = self.has_facts and depth == 0 and not title.eager
                 returns = facts and title.kind in ("forward", "inference")
                 return Graph(
@@ -352,12 +368,63 @@ class _Parser(NodeReader):
                 self.fail("expected 'save' or '}' after 'return'")
             elif self.at("%") or self.at("return "):
                 self.node_line(body)
+            elif self.has_facts and (place := _PLACE.match(self.text, self.pos)) is not None:
+                self.pos = place.end()
+                name_of_first = self.ref().name if place[2] else ""
+                body.places.append((len(body.nodes), _ROLES[place[1]], name_of_first, self.row))
             elif body.nodes:
                 self.fail(f"expected a node, 'return' or '}}', found {self.found()}")
             else:
                 self.subgraph(body, level, depth + 1)
             self.end_of_line()
         self.fail(f"graph {name!r} has no closing '}}': the file is truncated")
+
+    def place_inputs(self, body: _Body) -> None:
+        """Insert the inputs that are declared where they are used among the nodes."""
+        self.at_use = True
+        inserted: list[tuple[int, int, list[Node]]] = []
+        for role, word in PLACED.items():
+            mine = {d.node.name: (d, at) for d, at in body.declared if d.node.op == role}
+            places = [place for place in body.places if place[1] == role]
+            order = in_order([(d.node.name, d.after) for d, _ in mine.values()])
+            for declared, _ in mine.values():
+                if not places:
+                    problem = f"the inputs of the graph have no line {word!r}"
+                elif declared.after and declared.after not in mine:
+                    problem = f"%{declared.after} is no {role} that is declared like this one"
+                elif len(order) < len(mine) and declared.node.name not in order:
+                    problem = f"%{declared.node.name} follows itself"
+                else:
+                    continue
+                raise GraphFormatError(problem, declared.row + 1, declared.pos + 1)
+            starts: dict[int, int] = {}
+            for _, _, first, row in places:
+                start = 0 if mine and not first else order.index(first) if first in mine else -1
+                if start < 0 or start in starts:
+                    problem = f"no {role} that is declared where it is used has this place"
+                    raise GraphFormatError(problem, row + 1, 1)
+                starts[start] = len(starts)
+            if mine and 0 not in starts:
+                declared = mine[order[0]][0]
+                problem = f"%{declared.node.name} has no place: a line {word!r} is missing"
+                raise GraphFormatError(problem, declared.row + 1, declared.pos + 1)
+            cuts = [*sorted(starts), len(order)]
+            ends = dict(pairwise(cuts))
+            for start, number in starts.items():
+                place = places[number]
+                own = [mine[name] for name in order[start : ends[start]]]
+                for declared, at in own:
+                    if at < place[0]:
+                        problem = f"%{declared.node.name} is used before its place"
+                        raise GraphFormatError(problem, declared.row + 1, declared.pos + 1)
+                inserted.append((place[0], place[3], [declared.node for declared, _ in own]))
+        nodes: list[Node] = []
+        done = 0
+        for at, _, own_nodes in sorted(inserted, key=lambda item: item[:2]):
+            nodes += body.nodes[done:at]
+            nodes += own_nodes
+            done = at
+        body.nodes = nodes + body.nodes[done:]
 
     def output_line(self, body: _Body) -> None:
         """Read the rest of an `output` line."""
@@ -389,7 +456,18 @@ class _Parser(NodeReader):
         start = self.pos
         names = body.names
         self.subgraphs = body.subgraph_names
-        node = self.output() if self.skip("return ") else self.node()
+        if self.skip("return "):
+            node = self.output()
+        else:
+            declared: list[Declared] = []
+            self.declared = declared if self.has_facts else None
+            node = self.node()
+            self.declared = None
+            for each in declared:
+                if each.node.name in names:
+                    self.fail(f"%{each.node.name} is defined twice", start)
+                names.add(each.node.name)
+                body.declared.append((each, len(body.nodes)))
         for ref in iter_refs((node.args, node.kwargs, node.after)):
             if ref.name not in names:
                 self.undefined(ref, start)

@@ -6,7 +6,7 @@ has one of these forms:
     %.x  %/x    a name of the instance: `%encoder.layer.7.x`, `%encoder.layer.7/x`
     %..x %./x   a name of the enclosing instance, in a nested block; each further dot is one
                 more level outward
-    $1          a name given by each instance; `$$1` in a nested block
+    $1          a name or a size given by each instance; `$$1` in a nested block
     %x          any other name, equal in all instances
 
 A name given by a range of instances may have numbers that depend on the instance number n:
@@ -38,6 +38,8 @@ TOKEN = re.compile(
     rf"{STRING}|`[^`]*(?:`|\Z)|[%@](?:{STRING}|{NAME})|\$+[0-9]+",
 )
 """Names, and also strings and symbols, because their text can look like a name."""
+WITH_INTEGERS = re.compile(rf"{TOKEN.pattern}|(?<![\w.+\-])-?[0-9]+(?![\w.])", re.ASCII)
+"""Names, strings and symbols, and also integers, which are the sizes in results and arguments."""
 FORMAL = re.compile(r"(\$+)([0-9]+)\Z")
 EXPRESSION = re.compile(r"\[(?:([0-9]{0,9})n(?:([+-])([0-9]{1,9}))?|([0-9]{1,9})-([0-9]{0,9})n)\]")
 """A number in a name as a function of n: `[n]`, `[n-1]`, `[2n+1]`, `[31-2n]`."""
@@ -71,7 +73,7 @@ def key_of(line: str) -> str:
 
 def numbers_in(name: str) -> tuple[str, tuple[int, ...]]:
     """Return a name with `[]` for each standalone number, and these numbers."""
-    if name.startswith('"', 1) or name[0] == "$":
+    if name.startswith('"', 1) or name[0] not in "%@":
         return name, ()
     return _COMPONENT.sub("[]", name), tuple(map(int, _COMPONENT.findall(name)))
 
@@ -172,6 +174,12 @@ class LineRun(Lines):
         text = self.texts[0]
         return text[: len(text) - len(text.lstrip(" "))]
 
+    @property
+    def own_names(self) -> tuple[str, ...]:
+        """The names of its lines, relative to the instance; "" for any other name."""
+        own, start = self.instance, len(self.instance)
+        return tuple([name[start:] if name.startswith(own) else "" for name in self.names])
+
     @cached_property
     def parts(self) -> tuple[str, list[str]]:
         """The skeleton, with `OWN` and `OTHER` in place of names, and the other names."""
@@ -216,6 +224,29 @@ class LineRun(Lines):
     def foldable(self) -> bool:
         """True if the names stay distinct when written relative to the instance."""
         return f"{OWN}.." not in self.parts[0] and f"{OWN}./" not in self.parts[0]
+
+
+class SizedRun(LineRun):
+    """A run whose integers are values as well: instances of other sizes have its skeleton."""
+
+    @cached_property
+    def parts(self) -> tuple[str, list[str]]:
+        """The skeleton, with `OTHER` also in place of integers, and the other names and
+        integers.
+        """
+        others: list[str] = []
+
+        def other(match: re.Match[str]) -> str:
+            token = match.group()
+            if token[0] in '"`':
+                return token
+            own = self._with_own(token)
+            if own[0] == OWN:
+                return own
+            others.append(token)
+            return OTHER
+
+        return "\n".join([WITH_INTEGERS.sub(other, line) for line in self.texts]), others
 
 
 def runs_of(lines: Lines, prefix: str) -> list[LineRun | Lines]:

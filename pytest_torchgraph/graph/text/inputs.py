@@ -1,0 +1,224 @@
+"""Parameters, buffers and constants that a text declares where they are first used.
+
+    %fc/t = aten.t.default(%fc.weight: f32[4, 16]) : f32[16, 4]
+
+One line per parameter would be more than half of a convolutional network's text. The order of the
+inputs is kept, because parameters that were renamed are paired in their order:
+
+- A line `parameters`, `buffers` or `constants` among the inputs has the place of all that are
+  declared elsewhere. If they are in several places, `parameters from %x` has those from `%x` on.
+- An input follows the one declared before it if both are of one module. Any other input follows
+  all inputs without `after`. `%x: f32[2] after %y` follows `%y`.
+
+`placed` decides for a graph what is declared where, `in_order` restores the order.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ..model import Graph, Node, Ref, TensorMeta, iter_refs
+from ..module_paths import module_of
+
+PLACED = {"parameter": "parameters", "buffer": "buffers", "constant": "constants"}
+"""Line that has the place of the inputs of a role that are declared where they are used."""
+MOST_AT_FRONT = 3
+"""Maximum number of inputs with a line of their own because they come before others of their module
+that are used first.
+"""
+
+_NUMBERED = re.compile(r".*(?<![A-Za-z0-9])(?:0|[1-9][0-9]{0,8})(?=[./])")
+"""Path of the innermost instance at the start of a name."""
+
+
+@dataclass
+class Placed:
+    """Inputs of a graph that are declared where they are used.
+
+    Attributes:
+        after: these inputs, and for each the input it follows; "" by default.
+        lines: role and name of each input that begins a run; the name is "" for the run of its role
+            that the text declares first.
+    """
+
+    after: dict[str, str] = field(default_factory=dict)
+    lines: dict[str, tuple[str, str]] = field(default_factory=dict)
+
+
+def placed(graph: Graph, full: bool) -> Placed:
+    """Decide which inputs of a graph are declared where they are used.
+
+    Args:
+        full: True if the text has module paths that differ from the names.
+    """
+    result = Placed()
+    if graph.kind == "backward":  # uses them in reverse, and its forward has declared them
+        return result
+    ours = {node.name: node for node in graph.inputs if _may_be_placed(node, full)}
+    if not ours:
+        return result
+    used = _in_order_of_use(graph, ours)
+    starts: set[str] = set()
+    for role in PLACED:
+        named = [name for name in used if ours[name].op == role]
+        wanted = [name for name, node in ours.items() if node.op == role and name in used]
+        after = _follows(wanted, named)
+        result.after.update(after)
+        starts.update(in_order((name, after[name]) for name in named if name in after)[:1])
+    before = ""
+    for node in graph.nodes:
+        mine = node.op if node.name in result.after else ""
+        if mine and (mine != before or node.name in starts):
+            result.lines[node.name] = mine, "" if node.name in starts else node.name
+        before = mine
+    return result
+
+
+def _may_be_placed(node: Node, full: bool) -> bool:
+    return (
+        node.op in PLACED
+        and isinstance(node.result, TensorMeta)
+        and len(node.args) <= (node.op == "constant")
+        and not (node.kwargs or node.effects or node.after)
+        and not (full and node.module != module_of(node.name))
+    )
+
+
+def _in_order_of_use(graph: Graph, ours: dict[str, Node]) -> dict[str, None]:
+    """Return the inputs that can be declared in the arguments of a call, in order of first use.
+
+    An input that an instance shares with other modules has a line of its own: declared in one
+    instance, it would make that one differ.
+    """
+    takes = [
+        (node, names)
+        for node in graph.nodes
+        if node.kind != "placeholder"
+        and ((names := _names_in(node, ours)) or node.after or node.effects)
+    ]
+    uses = Counter(name for _, names in takes for name in {*names})
+    used: dict[str, None] = {}
+    left = set(ours)
+    for node, names in takes:
+        new = [name for name in names if name in left]
+        if new:
+            left.difference_update(new)
+            instance = _NUMBERED.match(node.name)
+            own = (f"{instance.group()}.", f"{instance.group()}/") if instance else ("",)
+            used.update(
+                (name, None)
+                for name in new
+                if node.is_call and (uses[name] == 1 or name.startswith(own))
+            )
+        if node.after or node.effects:
+            left.difference_update(ref.name for ref in node.after)
+            left.difference_update(e.target.name for e in node.effects if e.target is not None)
+    return used
+
+
+def _names_in(node: Node, ours: Mapping[str, Node]) -> list[str]:
+    """Return the inputs among the operands of a node, in order, with repetition."""
+    names: list[str] = []
+    for value in (*node.args, *node.kwargs.values()) if node.kwargs else node.args:
+        if type(value) is Ref:
+            if value.name in ours:
+                names.append(value.name)
+        elif isinstance(value, (tuple, dict, slice)):
+            names += [ref.name for ref in iter_refs(value) if ref.name in ours]
+    return names
+
+
+def _follows(wanted: list[str], used: list[str]) -> dict[str, str]:
+    """Return for each input the one that it must say it follows; "" if it is where a reader expects
+    it.
+
+    Args:
+        wanted: the inputs in their order.
+        used: the same inputs in the order of first use.
+    """
+    for _ in range(MOST_AT_FRONT + 1):
+        index = {name: number for number, name in enumerate(wanted)}
+        heads = _heads([index[name] for name in used], used)
+        start = next((place for place, head in enumerate(heads) if head == (0, False)), None)
+        if start is not None or not wanted:
+            break
+        used = [name for name in used if name != wanted[0]]
+        wanted = wanted[1:]
+    if start is None:
+        return {}
+    # The reader may begin with those that come later, see `Placed.lines`.
+    chain = _rising([number for number, same in (*heads[start:], *heads[:start]) if not same])
+    kept = set(chain)
+    after = dict.fromkeys(wanted, "")
+    for number, _ in heads:
+        if number not in kept:
+            after[wanted[number]] = wanted[number - 1]
+    return after
+
+
+def _heads(numbers: Sequence[int], names: Sequence[str]) -> list[tuple[int, bool]]:
+    """Return the number of each input that does not simply follow the one used before it, and True
+    if it is of the same module.
+    """
+    heads: list[tuple[int, bool]] = []
+    last = -1
+    module: str | None = None
+    for number, name in zip(numbers, names, strict=True):
+        own = owner_of(name)
+        if own != module:
+            heads.append((number, False))
+        elif number != last + 1:
+            heads.append((number, True))
+        last, module = number, own
+    return heads
+
+
+def owner_of(name: str) -> str:
+    """Return the path of the module that has a parameter."""
+    return name.rpartition(".")[0]
+
+
+def _rising(numbers: Sequence[int]) -> list[int]:
+    """Return a longest rising subsequence."""
+    tails: list[int] = []
+    before: dict[int, int] = {}
+    for number in numbers:
+        place = bisect_left(tails, number)
+        before[number] = tails[place - 1] if place else -1
+        tails[place : place + 1] = [number]
+    chain: list[int] = []
+    last = tails[-1] if tails else -1
+    while last >= 0:
+        chain.append(last)
+        last = before[last]
+    return chain[::-1]
+
+
+def in_order(declared: Iterable[tuple[str, str]]) -> list[str]:
+    """Return inputs of one role in their order; fewer if some follow no input, or each other.
+
+    Args:
+        declared: name of each input, in the order of the text, and of the input it follows.
+    """
+    first: list[str] = []
+    behind: defaultdict[str, list[str]] = defaultdict(list)
+    last = ""
+    for name, after in declared:
+        if after:
+            behind[after].append(name)
+        elif last and owner_of(name) == owner_of(last):
+            behind[last].append(name)
+        else:
+            first.append(name)
+        last = name
+    ordered: list[str] = []
+    stack = first[::-1]
+    while stack:
+        name = stack.pop()
+        ordered.append(name)
+        stack.extend(reversed(behind[name]))
+    return ordered
