@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 
-from ..equality.numbered_graph import NumberedGraph
+from ..equality import NumberedGraph
 from ..model import Arg, Node
 from .correspondence import Correspondence
 from .findings import Change, Finding, Place, one_place

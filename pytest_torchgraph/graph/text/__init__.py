@@ -51,9 +51,9 @@ else:
         {
             "format": (
                 "ALIAS_OPS EAGER_KINDS EAGER_VERSION FACTS_VERSION GIVEN Header TIMES VERSION "
-                "VIA_LEVELS format_arg format_document format_key format_mesh format_name format_node "
-                "format_op format_result format_sections format_shape quote ran shown_runs "
-                "with_runs"
+                "VIA_LEVELS format_arg format_document format_key format_mesh format_name "
+                "format_node format_op format_result format_sections format_shape quote ran "
+                "shown_runs with_runs"
             ),
             "parse": "parse_document",
             "ranks": "parse_file parse_text read_text",
