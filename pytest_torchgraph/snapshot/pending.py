@@ -120,7 +120,7 @@ class SavedUpdate:
             raise TorchGraphError(f"cannot read {path}: {error.strerror or error}") from None
         except GraphFormatError as error:
             where = f"line {error.line} of its text"
-            raise TorchGraphError(f"{path}: {where} is not a graph: {error.problem}") from None
+            raise TorchGraphError(f"{path}: invalid {where}: {error.problem}") from None
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             reason = f"{type(error).__name__}: {error}"
             raise TorchGraphError(

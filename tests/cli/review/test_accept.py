@@ -332,8 +332,8 @@ def test_nothing_but_stored_graphs_of_the_checkout_is_written(
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        ({"torchgraph_update": 3}, "is of version 3, and this release reads 1 to 2"),
-        ({"text": "import os"}, "line 1 of its text is not one of graphs"),
+        ({"torchgraph_update": 3}, "has version 3, and this release reads 1 to 2"),
+        ({"text": "import os"}, "invalid line 1 of its text: "),
         ({"text": 3}, "the graphs are missing"),
         ({"test": None}, "a text field is missing"),
         ({"digests": {}}, "has no digest"),
