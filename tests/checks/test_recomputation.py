@@ -204,6 +204,16 @@ def test_a_compiled_backward_runs_these_ops_again(how: str, via: str) -> None:
     assert all(each.by == "checkpoint" for each in capture.recomputed)
 
 
+def test_a_constant_that_the_partitioner_copies_is_the_same_value() -> None:
+    def region(x: Tensor) -> Tensor:
+        return (x.exp() * torch.tensor([1.0, 2.0])).sin().exp()
+
+    x = torch.ones(2, requires_grad=True)
+    capture = tg.capture(lambda x: again(region, x), x, via="aot")
+    expected = {"aten.exp.default": 2, "aten.mul.Tensor": 1, "aten.sin.default": 1}
+    assert counted(capture) == Counter(expected)
+
+
 @pytest.mark.slow("a compilation each", unless=["0.0"])
 @pytest.mark.parametrize("budget", [1.0, 0.5, 0.0])
 def test_what_the_partitioner_computes_again_is_called_so(budget: float) -> None:

@@ -35,6 +35,7 @@ from ..model import (
     SubgraphRef,
     Symbol,
 )
+from ..text.format import format_result
 from .cost import Cost
 from .step import Received, producer_of, results_bytes, storage_bytes
 
@@ -313,6 +314,9 @@ class _Values:
 
     def _input(self, node: Node) -> None:
         number = self._taken(node)
+        if number is None and node.op == "get_attr" and node.args:
+            # The partitioner copies a constant into the backward, where it has another name.
+            number = self._numbers.of("constant", self._key(node.args), format_result(node.result))
         if number is None:
             shared = node.op in ("parameter", "buffer", "input")  # of the whole step
             where = "" if shared else self.graph.name
