@@ -1,8 +1,8 @@
 """The cost of `assert_cacheable`, and of `restart` against two compilations by hand.
 
-`python benchmarks/bench_warm_start.py [PAIRS]`, time on the processor. Targets: 50 ms a
-graph; a restart at most 1.05 times the compilations by hand. C++ kernels are left out of both:
-their compiler takes most of the time and would hide the rest.
+`python tests/benchmarks/bench_warm_start.py [PAIRS [SUBJECT...]]`, time on the processor. Targets:
+50 ms a graph; a restart at most 1.05 times the compilations by hand. C++ kernels are left out of
+both: their compiler takes most of the time and would hide the rest.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
+from benchmarks.timing import paired, table
 from subjects.cache_cases import AutocastModel, kernels_left_out
 from torch import nn
 from torch._inductor.utils import clear_caches
 from transformers import BertConfig, BertModel, GPT2Config, GPT2Model
 
 import pytest_torchgraph as tg
-from benchmarks.timing import paired, table
 
 
 def models() -> dict[str, tuple[nn.Module, torch.Tensor]]:
@@ -88,11 +88,12 @@ def main() -> None:
     """Print both tables."""
     torch.set_num_threads(1)
     pairs = int(sys.argv[1]) if sys.argv[1:] else 5
-    rows = [(name, *asked(*model)) for name, model in models().items()]
+    subjects = {name: it for name, it in models().items() if name in (sys.argv[2:] or [name])}
+    rows: list[tuple[Any, ...]] = [(name, *asked(*model)) for name, model in subjects.items()]
     table(("subject", "graphs", "nodes", "assert_cacheable, ms a graph"), rows)
     rows = []
     with kernels_left_out():
-        for name, (model, x) in models().items():
+        for name, (model, x) in subjects.items():
 
             def work(model: nn.Module = model, x: torch.Tensor = x) -> None:
                 tg.restart(model, (x,), loss_fn=first_value)
