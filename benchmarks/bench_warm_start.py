@@ -1,6 +1,6 @@
 """The cost of `assert_cacheable`, and of `restart` against two compilations by hand.
 
-`python tests/benchmarks/bench_warm_start.py [PAIRS [SUBJECT...]]`, time on the processor. Targets:
+`python benchmarks/bench_warm_start.py [PAIRS [SUBJECT...]]`, time on the processor. Targets:
 50 ms a graph; a restart at most 1.05 times the compilations by hand. C++ kernels are left out of
 both: their compiler takes most of the time and would hide the rest.
 """

@@ -13,9 +13,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pytest_torchgraph import Aot, Capture, CaptureError, capture
+from pytest_torchgraph.context import CONTEXT
 from pytest_torchgraph.divergence import valued
 from pytest_torchgraph.divergence import values as budget
-from pytest_torchgraph.graph import UnexpectedOps, divergence, shown_by
+from pytest_torchgraph.graph import UnexpectedOps, shown_by
 
 from .faults import Fault, removed
 from .measure import answer
@@ -270,12 +271,12 @@ def test_search_ends_at_the_op_where_its_seconds_are_over(
 
     monkeypatch.setattr(budget, "time", SimpleNamespace(monotonic=monotonic))
     monkeypatch.setattr(valued.ValuedStep, "_called", counted)
-    monkeypatch.setattr(divergence, "automatic", 1e9)
+    monkeypatch.setattr(CONTEXT, "divergence", 1e9)
     with pytest.raises(AssertionError, match="First difference: in the graph"):
         gelu.assert_matches_eager()
     assert most == 1  # the clock is read before every op that runs
     limit, ticks = int(ticks * share), 0
-    monkeypatch.setattr(divergence, "automatic", limit)
+    monkeypatch.setattr(CONTEXT, "divergence", limit)
     with pytest.raises(AssertionError, match="seconds of torchgraph_divergence are over"):
         gelu.assert_matches_eager()
     assert ticks == limit + 2  # the first is the start
@@ -284,7 +285,7 @@ def test_search_ends_at_the_op_where_its_seconds_are_over(
 def test_search_ends_where_its_seconds_are_over(
     gelu: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(divergence, "automatic", 1e-9)
+    monkeypatch.setattr(CONTEXT, "divergence", 1e-9)
     with pytest.raises(
         AssertionError, match=r"because the time limit .torchgraph_divergence = 1e-09 seconds"
     ):
@@ -408,7 +409,7 @@ def test_hidden_state_comes_first_and_ends_the_search() -> None:
 
 
 def test_zero_seconds_switch_the_search_off(gelu: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(divergence, "automatic", 0)
+    monkeypatch.setattr(CONTEXT, "divergence", 0)
     with pytest.raises(AssertionError) as failed:
         gelu.assert_matches_eager()
     assert "First difference" not in str(failed.value)
