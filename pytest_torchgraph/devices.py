@@ -38,7 +38,7 @@ def expect_during(request: pytest.FixtureRequest) -> None:
         name = str(callspec.params[FIXTURE])
         for mark in request.node.iter_markers(MARKER):
             if name.partition(":")[0] not in _named_by(mark):
-                pytest.skip(f"@pytest.mark.{MARKER} leaves out device {name!r}")
+                pytest.skip(f"@pytest.mark.{MARKER} excludes device {name!r}")
         CONTEXT.device = name.partition(":")[0]
         request.addfinalizer(lambda: setattr(CONTEXT, "device", None))
 
@@ -63,12 +63,12 @@ def _checked(names: Sequence[Any], where: str) -> tuple[str, ...]:
         pytest.UsageError: if there is no name, or one outside `KNOWN`; starts with `where`.
     """
     if not names:
-        raise pytest.UsageError(f"{where} names no device: choose from {', '.join(KNOWN)}")
+        raise pytest.UsageError(f"{where} names no device: use {', '.join(KNOWN)}")
     for name in names:
         if name not in KNOWN:
             hint = " (without an index)" if str(name).partition(":")[0] in KNOWN else ""
             raise pytest.UsageError(
-                f"{where}: unknown device {name!r}: choose from {', '.join(KNOWN)}{hint}"
+                f"{where}: unknown device {name!r}: use {', '.join(KNOWN)}{hint}"
             )
     return tuple(dict.fromkeys(names))
 
@@ -96,7 +96,7 @@ def parametrize(metafunc: pytest.Metafunc, names: Sequence[str]) -> None:
     chosen = [name for name in names if all(name in marked for marked in by_marker)]
     cases: list[Any] = list(chosen)
     if not chosen:
-        reason = f"@pytest.mark.{MARKER} leaves none of the selected devices: {', '.join(names)}"
+        reason = f"@pytest.mark.{MARKER} excludes all selected devices: {', '.join(names)}"
         cases = [pytest.param(name, marks=pytest.mark.skip(reason)) for name in by_marker[0]]
     ids = chosen or by_marker[0]
     metafunc.parametrize(FIXTURE, cases, indirect=True, scope="class", ids=ids)
@@ -117,8 +117,8 @@ def misused(items: Iterable[Any]) -> str:
             continue
         if any(mark.name == MARKER for mark in getattr(item.function, "pytestmark", ())):
             lines.append(
-                f"{item.nodeid}: @pytest.mark.{MARKER} does nothing, because the test does not use "
-                f"{FIXTURE}: name that among its arguments, and make the captures there"
+                f"{item.nodeid}: @pytest.mark.{MARKER} has no effect, because the test does not "
+                f"use {FIXTURE}: add the argument {FIXTURE}, and capture on it"
             )
     return "\n".join(lines)
 
@@ -131,7 +131,7 @@ def _named_by(mark: pytest.Mark) -> tuple[str, ...]:
     """
     where = f"@pytest.mark.{MARKER}"
     if mark.kwargs:
-        raise pytest.UsageError(f'{where} takes names of devices, as in {MARKER}("cpu", "cuda")')
+        raise pytest.UsageError(f'{where} takes device names, such as {MARKER}("cpu", "cuda")')
     return _checked(mark.args, where)
 
 
@@ -171,8 +171,8 @@ def select(request: pytest.FixtureRequest, names: Sequence[str], required: bool)
     if name is None:
         if len(names) > 1:
             pytest.fail(
-                f"{FIXTURE} can be {' or '.join(names)} here: name it among the arguments of the "
-                "test, so that the test runs once for each, or select one with "
+                f"{FIXTURE} has several devices here ({' or '.join(names)}), so the test itself "
+                f"must use it: add the argument {FIXTURE} to the test, or select one device with "
                 "--torchgraph-devices",
                 pytrace=False,
             )
@@ -183,11 +183,11 @@ def select(request: pytest.FixtureRequest, names: Sequence[str], required: bool)
     reason = why_absent(device)
     if reason is not None and required:
         pytest.fail(
-            f"device {str(device)!r}, asked for with --torchgraph-devices, is absent: {reason}",
+            f"device {str(device)!r} of --torchgraph-devices is not available: {reason}",
             pytrace=False,
         )
     if reason is not None:
-        pytest.skip(f"device {str(device)!r} is absent: {reason}")
+        pytest.skip(f"device {str(device)!r} is not available: {reason}")
     return device
 
 
@@ -202,9 +202,9 @@ def why_absent(device: torch.device) -> str | None:
     name = "torch.backends.mps" if is_mps else f"torch.{device.type}"
     module: Any = torch.backends.mps if is_mps else getattr(torch, device.type, None)
     if module is None:
-        return f"{release} has no {name}: the package of this backend is not imported"
+        return f"{release} has no {name}: the package of this backend was not imported"
     if not hasattr(module, "is_available"):
-        return f"{name} of {release} cannot tell whether the device is there"
+        return f"{name} of {release} cannot tell if the device is available"
     if not module.is_available():
         return f"{name}.is_available() is False: {release} {_built(device.type)}"
     count = module.device_count() if hasattr(module, "device_count") else 1
@@ -220,7 +220,7 @@ def _built(kind: str) -> str:
     if kind == "cuda":
         if torch.version.cuda is None and torch.version.hip is None:
             return "is built without CUDA"
-        return "is built with CUDA, and sees no device and driver that it can use"
+        return "is built with CUDA, but finds no usable device or driver"
     if kind == "mps" and not torch.backends.mps.is_built():
         return "is built without MPS"
-    return "sees no such device"
+    return "finds no device"

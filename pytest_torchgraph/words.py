@@ -103,7 +103,7 @@ def checked_digits(digits: object) -> int | None:
         return None
     if isinstance(digits, bool) or not isinstance(digits, int) or not 0 <= digits <= MOST_DIGITS:
         raise ValueError(
-            f"digits is None (floats are exact), or a number from 0 to {MOST_DIGITS}, "
-            f"not {digits!r}"
+            f"digits={digits!r} is invalid: pass None (exact floats), or an int from 0 to "
+            f"{MOST_DIGITS}"
         )
     return digits

@@ -61,7 +61,7 @@ def test_an_absent_device_is_a_skip_that_says_which_and_why(
     result = run("-rs")
     result.assert_outcomes(passed=1, skipped=1)
     result.stdout.fnmatch_lines(
-        ["SKIPPED*device 'cuda' is absent: torch.cuda.is_available() is False: torch * is built *"]
+        ["SKIPPED*device 'cuda' is not available: torch.cuda.is_available() is False: torch * is *"]
     )
 
 
@@ -75,7 +75,7 @@ def test_an_absent_device_asked_for_on_the_command_line_is_an_error(
     result.assert_outcomes(passed=where.count("cpu"), errors=1)
     result.stdout.fnmatch_lines(
         [
-            "device 'cuda', asked for with --torchgraph-devices, is absent: "
+            "device 'cuda' of --torchgraph-devices is not available: "
             "torch.cuda.is_available() is False: *"
         ]
     )
@@ -110,9 +110,9 @@ def test_a_present_device_is_given_as_a_torch_device(pytester: pytest.Pytester, 
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ("gpu", "unknown device 'gpu': choose from cpu, cuda, *"),
-        ("cpu,cuda:0", "unknown device 'cuda:0': choose from * (without an index)"),
-        (" , ", "names no device: choose from cpu, *"),
+        ("gpu", "unknown device 'gpu': use cpu, cuda, *"),
+        ("cpu,cuda:0", "unknown device 'cuda:0': use * (without an index)"),
+        (" , ", "names no device: use cpu, *"),
     ],
 )
 def test_an_unknown_device_is_a_usage_error_before_anything_runs(
@@ -200,9 +200,7 @@ def test_asking_for_it_by_name_needs_one_device(pytester: pytest.Pytester, run: 
     run("--torchgraph-devices=cpu").assert_outcomes(passed=1)
     result = run()
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(
-        ["graph_device can be cpu or cuda here: name it among the arguments of the test*"]
-    )
+    result.stdout.fnmatch_lines(["graph_device has several devices here (cpu or cuda)*"])
 
 
 def test_captures_are_told_the_device_only_during_tests_that_use_one(
@@ -254,7 +252,7 @@ def test_devices_are_selected_in_workers_too(pytester: pytest.Pytester, run: Run
     pytester.makepyfile("def test_x(graph_device): pass")
     result = run("-p", "xdist", "-n2", "--torchgraph-devices=cuda")
     result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines(["device 'cuda', asked for with --torchgraph-devices, *"])
+    result.stdout.fnmatch_lines(["device 'cuda' of --torchgraph-devices *"])
 
 
 # -- what is selected, and what is there -----------------------------------------------------------
@@ -364,7 +362,7 @@ def test_what_is_selected_and_what_is_there(
     }
     assert "test_forms.py::TestPartly::test_without PASSED" in result.stdout.str()
     skipped = [line for line in result.outlines if line.startswith("SKIPPED")]
-    reasons = r"device 'cuda' is absent: |@pytest\.mark\.torchgraph_devices leaves "
+    reasons = r"device 'cuda' is not available: |@pytest\.mark\.torchgraph_devices excludes "
     assert all(re.search(reasons, line) for line in skipped)
 
 
@@ -380,7 +378,7 @@ def test_what_a_marker_leaves_of_none_says_why(pytester: pytest.Pytester, run: R
     result = run("-rs", "--torchgraph-devices=cpu,meta")
     result.assert_outcomes(skipped=2)
     result.stdout.fnmatch_lines(
-        ["SKIPPED*@pytest.mark.torchgraph_devices leaves none of the selected devices: cpu, meta"]
+        ["SKIPPED*@pytest.mark.torchgraph_devices excludes all selected devices: cpu, meta"]
     )
     result = run("--markers")
     result.stdout.fnmatch_lines(["@pytest.mark.torchgraph_devices(*names): of the selected *"])
@@ -389,18 +387,18 @@ def test_what_a_marker_leaves_of_none_says_why(pytester: pytest.Pytester, run: R
 @pytest.mark.slow(
     "further cases; a few are in every run",
     unless=[
-        "-names no device: choose from cpu, *",
-        "['cpu']-unknown device [[]'cpu']: choose from *",
+        "-names no device: use cpu, *",
+        "['cpu']-unknown device [[]'cpu']: use *",
     ],
 )
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("", "names no device: choose from cpu, *"),
-        ("'gpu'", "unknown device 'gpu': choose from *"),
-        ("'cuda:0'", "unknown device 'cuda:0': choose from * (without an index)"),
-        ("['cpu']", "unknown device [[]'cpu']: choose from *"),
-        ("names='cpu'", 'takes names of devices, as in torchgraph_devices("cpu", "cuda")'),
+        ("", "names no device: use cpu, *"),
+        ("'gpu'", "unknown device 'gpu': use *"),
+        ("'cuda:0'", "unknown device 'cuda:0': use * (without an index)"),
+        ("['cpu']", "unknown device [[]'cpu']: use *"),
+        ("names='cpu'", 'takes device names, such as torchgraph_devices("cpu", "cuda")'),
     ],
 )
 def test_a_marker_that_means_nothing_is_an_error_at_collection(
@@ -441,7 +439,7 @@ def test_a_marker_on_a_test_without_the_fixture_is_an_error_at_collection(
     assert result.ret == pytest.ExitCode.INTERRUPTED
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines(
-        ["*::test_x: @pytest.mark.torchgraph_devices does nothing, because the test does not use *"]
+        ["*::test_x: @pytest.mark.torchgraph_devices has no effect, because the test does not *"]
     )
     result.stdout.no_fnmatch_line("*test_y*")
 
@@ -533,7 +531,7 @@ def test_each_device_has_its_own_file_and_can_be_selected(stored: Run) -> None:
     stored("-m", "torchgraph_devices").assert_outcomes(skipped=1, deselected=2)
     result = stored("-p", "xdist", "-n2", "-rs")
     result.assert_outcomes(passed=1, skipped=2)
-    result.stdout.fnmatch_lines(["SKIPPED*device 'cuda' is absent: *"])
+    result.stdout.fnmatch_lines(["SKIPPED*device 'cuda' is not available: *"])
     result = stored("-p", "xdist", "-n2", CUDA="1", OP="gelu")
     result.assert_outcomes(failed=3)
     result.stdout.fnmatch_lines(["*test_there_only[[]cuda]*"])
@@ -603,19 +601,18 @@ def test_an_accelerator_by_simulation(pytester: pytest.Pytester, run: Run) -> No
     result.assert_outcomes(passed=10, failed=8)
     failed = [line.split("[")[0] for line in result.outlines if "[meta] FAILED" in line]
     assert len(failed) == 8
-    nothing = "but what was compiled has nothing on meta (only cpu)"
+    nothing = "nothing on meta was compiled in this test"
     assert sum(nothing in line for line in result.outlines if line.startswith("E  ")) >= 3
     result.stdout.fnmatch_lines(
         [
-            "*CaptureError: this test runs for graph_device=meta, but the capture has nothing on "
-            "meta (only cpu): pass device=graph_device, *",
-            "*AssertionError: this test runs for graph_device=meta, but what was compiled has "
-            "nothing on meta (only cpu)",
-            "*ValueError: no count is given for device 'meta', on which this was captured; there "
-            "is one for 'cpu', 'cuda'",
+            "*CaptureError: nothing on meta was captured in this test of graph_device=meta (only "
+            "on cpu): pass device=graph_device, *",
+            "*AssertionError: nothing on meta was compiled in this test of graph_device=meta (only "
+            "on cpu): create model and inputs with device=graph_device",
+            "*ValueError: missing count for device 'meta' (given: 'cpu', 'cuda')",
             "*AssertionError: op counts differ:",
             "*aten.addmm: expected 1, found 2",
-            "*CaptureError: output is on the meta device: it has no values to compare",
+            "*CaptureError: output is on the meta device, so it has no values to compare*",
         ]
     )
     stored = files(pytester)
@@ -658,5 +655,5 @@ forward @ aot {
     graph.assert_op_counts({"aten.mm": {"cpu": 2, "cuda": 1}})
     with pytest.raises(AssertionError, match="expected 2, found 1"):
         graph.assert_op_counts({"aten.mm": {"cpu": 1, "cuda": 2}})
-    with pytest.raises(ValueError, match="no count is given for device 'cuda'"):
+    with pytest.raises(ValueError, match="missing count for device 'cuda'"):
         graph.assert_op_counts({"aten.mm": {"cpu": 1}})

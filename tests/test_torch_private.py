@@ -71,8 +71,8 @@ def test_precompiled_code_is_noticed(tmp_path: Path) -> None:
         loaded(model, function(x))
     (call,) = seen.eager_calls
     assert str(call) == (
-        "PrecompiledModule: its call ran unseen: torch.compiler.precompile compiled it, and no "
-        "graph of it is known"
+        "PrecompiledModule: its call ran unseen: torch.compiler.precompile compiled it, so "
+        "its graph is unknown"
     )
     with pytest.raises(AssertionError, match=r"ran unseen: torch\.compiler\.precompile"):
         seen.assert_no_ops("aten.mm")

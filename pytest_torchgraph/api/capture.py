@@ -257,7 +257,7 @@ def _contents(mechanism: Mechanism, ran: _Ran, comparison: EagerComparison | Non
     def named(graphs: Iterable[Graph]) -> tuple[Graph, ...]:
         found = numbered(graphs, classes, own)
         if not any(node.is_call for graph in found for node in graph.nodes):
-            why = captured.why_none or "the target runs no operation that its output needs"
+            why = captured.why_none or "the target runs no op that its output depends on"
             raise CaptureError(f"nothing was captured via {mechanism.name!r}: {why}")
         return found
 
@@ -363,7 +363,9 @@ def _mechanism(via: Any) -> Mechanism:
         raise TypeError(f"via={via.__name__}: pass an instance, {via.__name__}()")
     if isinstance(via, Mechanism):
         return via
-    raise TypeError(f"via must be a mechanism or its name, not {type(via).__name__}")
+    raise TypeError(
+        f"via must be a mechanism or its name, not {type(via).__name__}: via='aot' or via=Aot()"
+    )
 
 
 def _known() -> str:
@@ -379,19 +381,19 @@ def _check_possible(mechanism: Mechanism, fake: bool) -> None:
     """
     if fake and mechanism.name not in FAKEABLE:
         raise CaptureError(
-            f"fake=True is not possible via {mechanism.name!r}, which needs real memory: use "
+            f"fake=True is not available via {mechanism.name!r}, which needs real memory: use "
             f"{', '.join(map(repr, sorted(FAKEABLE)))}"
         )
     if mechanism.name in RESETTING and HUB.watching:
         raise CaptureError(
-            f"a capture via {mechanism.name!r} resets Dynamo, which would disturb what the open "
-            "watch() sees: make the capture outside of it"
+            f"a capture via {mechanism.name!r} resets Dynamo, which would disturb the open "
+            "watch(): capture before or after the watch"
         )
 
 
 _SCRIPT = (
-    "the target is TorchScript, or uses it, whose interpreter rewrites and profiles it while it "
-    "runs: capture the Python module that it was made from"
+    "the target is TorchScript, or calls it. Its interpreter rewrites and profiles it at run "
+    "time: capture the original Python module"
 )
 
 
@@ -407,8 +409,8 @@ def _check_modules(named: NamedTensors) -> None:
         if lazy is not None:
             name = f"{path}.{lazy}" if path else lazy
             raise CaptureError(
-                f"{name!r} of the target is uninitialized: {type(module).__name__} makes it in its "
-                "first call. Call it once first, `model(x)`, then capture"
+                f"{name!r} of the target is uninitialized, because {type(module).__name__} creates "
+                "it in its first call. Call the target once before the capture: model(x)"
             )
 
 
@@ -421,8 +423,8 @@ def _check_target(target: Any, ours: dict[str, Any]) -> None:
     if isinstance(target, type):  # torch.compile would change the class permanently
         name = target.__name__
         raise TypeError(
-            f"the target must be a module or another callable, and {name} is a class: capture an "
-            f"instance of it, as graph_capture({name}(...), x)"
+            f"the target must be a module or another callable, but {name} is a class: capture an "
+            f"instance, graph_capture({name}(...), x)"
         )
     scripted: Any = (torch.jit.ScriptModule, torch.jit.ScriptFunction)
     if isinstance(target, scripted) or (
@@ -440,9 +442,9 @@ def _check_target(target: Any, ours: dict[str, Any]) -> None:
     for name in given:
         if name in declared:
             raise TypeError(
-                f"{_called(target)} has a parameter {name!r}, which is also one of "
-                "graph_capture's. To give it to the target, write "
-                f"graph_capture(functools.partial(target, {name}=...), ...)"
+                f"{name!r} is both a parameter of {_called(target)} and an option of "
+                "graph_capture. To pass it to the target: graph_capture(functools.partial(target, "
+                f"{name}=...), ...)"
             )
 
 
@@ -464,7 +466,7 @@ def _check_options(target: Any, kwargs: dict[str, Any]) -> None:
     for name in sorted(meant - declared.keys()):
         ways = [f"via={kind}({name}={kwargs[name]!r})" for kind in takers[name]]
         raise TypeError(
-            f"{name!r} is no argument of {_called(target)}, but an option of "
+            f"{name!r} is not a parameter of {_called(target)}, but an option of "
             f"{'mechanisms' if len(ways) > 1 else 'a mechanism'}: {', '.join(ways)}"
         )
 
@@ -488,7 +490,7 @@ def _check_device(result: Capture) -> None:
     found = device_types(result.graphs)
     if expected not in found:
         raise CaptureError(
-            f"this test runs for graph_device={expected}, but the capture has nothing on "
-            f"{expected} (only {', '.join(sorted(found)) or 'no tensor'}): pass "
-            "device=graph_device, or make target and inputs there"
+            f"nothing on {expected} was captured in this test of graph_device={expected} (only on "
+            f"{', '.join(sorted(found)) or 'no device'}): pass device=graph_device, or create "
+            "model and inputs on it"
         )

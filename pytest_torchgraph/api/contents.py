@@ -278,7 +278,7 @@ class Contents:
     def output(self) -> Any:
         """Output of the target. Raises `CaptureError` if no target was called."""
         if self.origin:
-            raise CaptureError(f"this capture was {self.origin}: it has graphs, no output")
+            raise CaptureError(f"no output: this capture was {self.origin}, and has only graphs")
         return self.returned
 
     def settled(self, rank: int) -> Contents:
@@ -289,5 +289,8 @@ class Contents:
     def only(self, within: Any, function: str | None) -> Contents:
         """Return the part that belongs to some code. Raises `CaptureError` unless a watch."""
         if self.printed is None:
-            raise CaptureError("only() takes apart what a watch saw: use graph_capture.watch()")
+            raise CaptureError(
+                "only() is available on watch() captures, not on graph_capture(...): use `with "
+                "graph_capture.watch() as capture:`"
+            )
         return Contents.of_watch(PrintedGraphs(self.printed.record.only(within, function)))

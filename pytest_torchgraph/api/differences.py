@@ -66,8 +66,8 @@ def diff(a: Any, b: Any = None) -> GraphDiff:
     if bool(old.sections) != bool(new.sections):
         other = type(b if old.sections else a).__name__
         raise TypeError(
-            f"ranks are compared with ranks, not with a {other}: for one of them, ranks[0] is the "
-            "capture of the first"
+            f"ranks can only be compared with ranks, not with a {other}: to compare one rank, pass "
+            "ranks[0]"
         )
     if not (old.graphs or new.graphs):
         from ..checks.compilation import need_graphs
@@ -88,7 +88,7 @@ def compare(old: str | os.PathLike[str], new: str | os.PathLike[str] | None = No
        Use `diff`, whose `findings` are what were causes, and whose `files` lists the others.
     """
     warnings.warn(
-        "pytest_torchgraph.compare is deprecated: use pytest_torchgraph.diff, which takes files "
+        "pytest_torchgraph.compare is deprecated: use pytest_torchgraph.diff, which accepts files "
         "and directories",
         DeprecationWarning,
         stacklevel=2,
@@ -104,15 +104,21 @@ def _program_beside(path: Path, live: Any) -> Program:
     """Read the file to compare with a graph, a capture or ranks."""
     if path.is_dir():
         raise TypeError(
-            f"{path} is a directory, and a {type(live).__name__} is compared with a {SUFFIX} file"
+            f"{path} is a directory, but a {type(live).__name__} can only be compared with a "
+            f"{SUFFIX} file"
         )
     program = parse_file(read_text(path), path)
     if bool(program.sections) != are_ranks(live):
         kinds = ("ranks", "one capture")
         ours, theirs = kinds if are_ranks(live) else kinds[::-1]
-        raise TypeError(f"{path} holds the graphs of {theirs}, and the other side those of {ours}")
+        raise TypeError(
+            f"{path} contains the graphs of {theirs}, but the other side those of {ours}"
+        )
     if not program.graphs:
-        raise GraphFormatError("the file holds op counts only (detail ops)", path=str(path))
+        raise GraphFormatError(
+            "the file has only op counts: store it with detail='dataflow' to compare graphs",
+            path=str(path),
+        )
     return program
 
 
@@ -126,7 +132,7 @@ def _program(side: Any) -> Program:
 
         return Program(Header(), graphs_of(side))
     if not side.ranks:
-        raise TorchGraphError("these ranks hold no capture, so that there is nothing to compare")
+        raise TorchGraphError("nothing to compare: these ranks have no captures")
     classes: dict[Capture, list[int]] = {}
     for rank, capture in sorted(zip(side.ranks, side, strict=True), key=lambda item: item[0]):
         classes.setdefault(capture, []).append(rank)
@@ -200,11 +206,11 @@ def _diff_paths(before: Path, after: Path) -> GraphDiff:
             path.stat()  # raises with the missing path
         kinds = ("a directory", "a file") if before.is_dir() else ("a file", "a directory")
         raise TypeError(
-            f"{before} is {kinds[0]} and {after} is {kinds[1]}: compare two files, or two "
+            f"{before} is {kinds[0]}, but {after} is {kinds[1]}: compare two files or two "
             "directories"
         )
     if before.is_dir():
-        return _diff_directories(_files(before), _files(after), f"in {before}, nor in {after}")
+        return _diff_directories(_files(before), _files(after), f"in {before} or {after}")
     name = after.name
     pair = _compare_files(before, after)
     findings = tuple(replace(finding, files=(name,)) for finding in pair.diff.findings)
@@ -215,17 +221,17 @@ def _diff_paths(before: Path, after: Path) -> GraphDiff:
 def _diff_artifacts(directory: Any) -> GraphDiff:
     """Compare the stored with the received texts in an artifacts directory."""
     if not _is_path(directory):
-        raise TypeError(f"diff takes two sides, or a directory: not a {type(directory).__name__}")
+        raise TypeError(f"diff takes two sides, or one directory, not a {type(directory).__name__}")
     path = Path(directory)
     path.stat()
     if not path.is_dir():
-        raise TypeError(f"{directory} is a file: say what to compare it with")
+        raise TypeError(f"{directory} is a file: pass a second file to compare it with")
     every = _files(path)
     expected, received = (
         {name.removesuffix(end): path for name, path in every.items() if name.endswith(end)}
         for end in (f".expected{SUFFIX}", f".received{SUFFIX}")
     )
-    where = f"in {directory}: no test left its texts there"
+    where = f"in {directory}: no failed test wrote its graphs there"
     return _diff_directories(expected, received, where)
 
 
@@ -239,7 +245,7 @@ def _diff_directories(
         where: the searched location, for the error if there are no files.
     """
     if not files and not others:
-        raise TorchGraphError(f"there is no {SUFFIX} file {where}")
+        raise TorchGraphError(f"no {SUFFIX} file {where}")
     pairs: dict[str, _Pair] = {}
     known: dict[tuple[str, str], _Pair] = {}
     unreadable: dict[str, str] = {}
@@ -310,7 +316,7 @@ def _compare_texts(texts: tuple[str, str], before: Path, after: Path) -> _Pair:
     releases = torch if all(torch) and torch[0] != torch[1] else None
     if bool(old.sections) != bool(new.sections):
         one, ranks = (after, before) if old.sections else (before, after)
-        problem = f"the graphs of one capture, and {ranks} has those of ranks"
+        problem = f"this file has the graphs of one capture, but {ranks} has those of ranks"
         raise GraphFormatError(problem, path=str(one))
     try:
         diff, counts = diff_programs(old, new)

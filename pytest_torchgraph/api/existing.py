@@ -98,7 +98,10 @@ def loaded(program: Program, path: Path) -> Capture:
         GraphFormatError: if the file holds only op counts.
     """
     if not program.graphs:
-        raise GraphFormatError("the file holds op counts only (detail ops)", path=str(path))
+        raise GraphFormatError(
+            "the file has only op counts: store it with detail='dataflow' to compare graphs",
+            path=str(path),
+        )
     header = program.header
     contents = Contents.of_program(program.graphs, sees_eager=header.via in COMPILING)
     return Capture(contents, Header(header.via, header.torch))

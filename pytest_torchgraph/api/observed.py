@@ -74,9 +74,10 @@ class Observed:
         """
         found = self._contents.record
         if found is None:
+            how = f"recorded via {self.via!r}" if self._contents.was_called else "stored in files"
             raise CaptureError(
-                f"a capture via {self.via!r} knows no {asked}: they are Dynamo's, so use "
-                "via='aot', 'dynamo', 'inductor' or 'compiled_autograd', or graph_capture.watch()"
+                f"{asked} are not {how}: capture via='aot', 'dynamo', 'inductor' or "
+                "'compiled_autograd', or use graph_capture.watch()"
             )
         return found
 
@@ -104,9 +105,9 @@ class Observed:
         """
         if not self._contents.is_watch:
             raise CaptureError(
-                f"eager_calls is available on captures of watch() and steady(...), not via "
-                f"{self.via!r}: capture.eager has what ran eagerly via 'aot', 'inductor', 'dynamo' "
-                "and 'compiled_autograd'"
+                f"eager_calls is not available via {self.via!r}, only on captures of watch() and "
+                "steady(...): for eager ops, use capture.eager via 'aot', 'inductor', 'dynamo' or "
+                "'compiled_autograd'"
             )
         return self.record("calls").eager_calls
 
@@ -137,7 +138,7 @@ class Observed:
             return build()
         if not self._contents.is_watch:
             raise CaptureError(
-                f"a capture via {self.via!r} knows no cache bypasses: use via='aot', 'inductor' or "
+                f"cache bypasses are not recorded via {self.via!r}: use via='aot', 'inductor' or "
                 "'dynamo', graph_capture.watch(), or graph_capture.restart(...)"
             )
         return self.record("cache lookups").cache_bypasses
@@ -231,8 +232,8 @@ class Observed:
 
         if self._contents.is_watch:
             raise CaptureError(
-                "a watch has no module paths, so repeated blocks are not known: capture the model "
-                "with graph_capture(model, ...), or check regional compilation with "
+                "repeated blocks are not available on a watch, which has no module paths: use "
+                "graph_capture(model, ...), or check regional compilation with "
                 f"assert_compiled_once({glob!r}, model=model)"
             )
         return kinds_of([graph for graph in self._split if graph.kind != "backward"], glob)
@@ -407,14 +408,13 @@ def _record(
     if found is None and not exported:
         of = "" if contents.was_called else " from a file"
         raise CaptureError(
-            f"a capture via {via!r}{of} knows no "
-            f"{asked}: use via='dispatch', which sees what runs, 'aot', 'dynamo', 'inductor', "
-            "'compiled_autograd' or 'export', or graph_capture.watch()"
+            f"{asked} are not recorded via {via!r}{of}: use via='dispatch', 'aot', 'dynamo', "
+            "'inductor', 'compiled_autograd' or 'export', or graph_capture.watch()"
         )
     if via == "compiled_autograd" and all(graph.kind == "backward" for graph in graphs):
         raise CaptureError(
-            f"the forward ran eagerly, so nothing is known of its {asked}: use "
-            "CompiledAutograd(forward='aot'), or via='dispatch', which sees what runs"
+            f"{asked} of the forward are not recorded, because it ran eagerly: use "
+            "CompiledAutograd(forward='aot'), or via='dispatch'"
         )
     return found
 

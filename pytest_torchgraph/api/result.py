@@ -27,26 +27,28 @@ if TYPE_CHECKING:
     from .contents import Contents
 
 _WHY_NO = {
-    "backward": "A backward counts only if it ran: does an output require grad, is grad mode on, "
-    "and is backward=False not set?",
+    "backward": (
+        "A backward counts only if it ran: check that an output requires grad, grad mode is on, "
+        "and backward=False is not set."
+    ),
 }
 
 
 def _no_eager_ops(via: str, is_watch: bool) -> str:
     if is_watch:
         return (
-            "a watch does not see what runs eagerly beside compiled graphs: use "
-            "graph_capture(target, ...) via 'aot', 'inductor', 'dynamo' or 'compiled_autograd'"
+            "a watch does not record ops that run eagerly: use graph_capture(target, ...) via "
+            "'aot', 'inductor', 'dynamo' or 'compiled_autograd'"
         )
     if via == "compiled_autograd":
         return (
-            "with CompiledAutograd(forward='eager') all of the forward runs eagerly, and is not "
-            "recorded: a dispatch mode changes the autograd nodes of some ops, and with them the "
-            "graph of the backward. Use CompiledAutograd(forward='aot'), or via='dispatch'"
+            "CompiledAutograd(forward='eager') does not record the forward, because a dispatch "
+            "mode would change the autograd nodes of some ops, and so the backward graph. Use "
+            "CompiledAutograd(forward='aot'), or via='dispatch'"
         )
     return (
-        f"a capture via {via!r} compiles nothing, so that it does not tell what is compiled from "
-        "what is not: use via='aot'"
+        f"a capture via {via!r} compiles nothing, so it has no eager ops beside compiled graphs: "
+        "use via='aot'"
     )
 
 
@@ -151,8 +153,7 @@ class Capture(Assertions, Observed):
             return self._contents.eager_ops
         assert not eager
         raise CaptureError(
-            "the capture was loaded from a file, which does not say whether eager ops were looked "
-            "for when it was stored: capture again"
+            "the file does not say if eager ops were recorded when it was stored: capture again"
         )
 
     @property
@@ -169,8 +170,7 @@ class Capture(Assertions, Observed):
         eager = len(self.eager_ops)
         if not self._contents.counts_runs:
             raise CaptureError(
-                "the capture was loaded from a file, which does not say how often compiled graphs "
-                "ran"
+                "the file does not store the run counts of compiled graphs: capture again"
             )
         compiled = sum(graph.op_counts.total() * graph.runs for graph in self._contents.graphs)
         return compiled / (compiled + eager)
@@ -235,8 +235,8 @@ class Capture(Assertions, Observed):
         if joints:
             raise CaptureError(f"the capture has {len(joints)} joint graphs, not one")
         raise CaptureError(
-            f"the capture via {self.via!r} has no joint graph: one is made via 'aot' where an "
-            "output requires grad"
+            f"a capture via {self.via!r} has no joint graph: use via='aot', with an output that "
+            "requires grad"
         )
 
     @property
@@ -253,17 +253,17 @@ class Capture(Assertions, Observed):
         try:
             kernels = self._contents.kernels
         except UnreadableCodeError as error:
-            raise CaptureError(f"the kernels are not known: {error}") from None
+            raise CaptureError(f"the kernels are unknown: {error}") from None
         if kernels is None:
             raise CaptureError(
-                f"a capture via {self.via!r} generates no code, so it has no kernels: use "
+                f"a capture via {self.via!r} has no kernels, because it generates no code: use "
                 "via='inductor'"
             )
         return tuple(kernels)
 
     def _sent(self) -> tuple[Sequence[Graph], tuple[Collective, ...]]:
         __tracebackhide__ = True
-        self.need_all_ops("whether it communicates")
+        self.need_all_ops("the communication")
         graphs: Sequence[Graph] = self._to_check()
         contents, runs = self._contents, None
         if self._level is None:
@@ -299,8 +299,7 @@ class Capture(Assertions, Observed):
             known = ", ".join(self._contents.levels)
             via = "inductor" if level == "post_grad" else level
             raise CaptureError(
-                f"this capture knows nothing at level {level!r}; it has {known}: "
-                f"capture via={via!r}"
+                f"level {level!r} was not captured; captured: {known}. Use via={via!r}"
             )
         return type(self)(self._read, self.header, level=level, device=self.device)
 
@@ -369,8 +368,8 @@ class Capture(Assertions, Observed):
         """
         if any(own is graph for own in self._contents.eager or ()):
             raise CaptureError(
-                f"{graph.name} ran eagerly, as single ops, so there is no live torch.fx graph of "
-                "it: pass one of capture.graphs"
+                f"{graph.name} ran eagerly, op by op, so it has no live torch.fx graph: pass one "
+                "of capture.graphs"
             )
         if not any(own is graph for own in self.graphs):
             raise CaptureError(f"{graph!r} is not one of this capture's graphs")
@@ -420,11 +419,10 @@ class Capture(Assertions, Observed):
             return graphs[0]
         self._need_any()
         there = ", ".join(f"{graph.name} ({len(graph.nodes)} nodes)" for graph in self.graphs)
-        count = "no" if not graphs else str(len(graphs))
-        hint = f"take one of capture.{word}s" if graphs else _WHY_NO.get(word, "")
+        count = len(graphs) or "none"
+        hint = f"Use one of capture.{word}s" if graphs else _WHY_NO.get(word, "")
         raise CaptureError(
-            f"the capture has {count} {word} graph{'s' if len(graphs) != 1 else ''}, not one: "
-            f"there is {there or 'nothing'}. {hint}".rstrip()
+            f"expected one {word} graph, found {count} (graphs: {there or 'none'}). {hint}".rstrip()
         )
 
     def _need_any(self) -> None:
@@ -436,13 +434,13 @@ class Capture(Assertions, Observed):
 
     def _need_whole(self) -> None:
         self._need_any()
-        self.need_all_ops("what it costs")
+        self.need_all_ops("the cost")
 
     def need_all_ops(self, unknown: str) -> None:
         """Refuse a watch with graph breaks.
 
         Args:
-            unknown: the missing information, for the message: "whether it communicates".
+            unknown: the missing information, for the message: "the cost".
 
         Raises:
             CaptureError: with the first graph break.
@@ -450,9 +448,9 @@ class Capture(Assertions, Observed):
         breaks = self.watched.breaks if self.watched is not None else ()
         if breaks:
             raise CaptureError(
-                f"the graphs broke, first at {breaks[0].file}:{breaks[0].line} ({breaks[0].kind}), "
-                f"and what ran there is in none of them, so that it is not known {unknown}: "
-                "capture via 'aot' or 'dispatch'"
+                f"{unknown} is unknown: ops that ran at graph breaks are not in the graphs of a "
+                f"watch (first graph break: {breaks[0].file}:{breaks[0].line}, {breaks[0].kind}). "
+                "Use graph_capture(target, ...) via 'aot' or 'dispatch'"
             )
 
     @property

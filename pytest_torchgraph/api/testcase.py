@@ -129,14 +129,13 @@ class GraphTestCase(unittest.TestCase):
         __tracebackhide__ = True
         if self.torchgraph_run is None:
             raise unittest.SkipTest(
-                "assertGraph compares with stored graphs, which pytest runs with the plugin of "
-                "pytest-torchgraph: python -m pytest"
+                "assertGraph needs pytest with the pytest-torchgraph plugin: python -m pytest"
             )
         words = ",".join(self._torchgraph_parameters)
         if " at 0x" in words:
             raise ValueError(
-                f"a parameter of subTest has another text in each run, {words}: pass a text to "
-                "subTest, as in self.subTest(layer=type(layer).__name__)"
+                f"the text of a subTest parameter differs between runs: {words}. Pass a stable "
+                "text, such as self.subTest(layer=type(layer).__name__)"
             )
         if words:
             from ..words import IN_SUBTEST

@@ -107,11 +107,15 @@ def restart(
     need_torch()
     mechanism = Inductor() if via == "inductor" else via
     if not isinstance(mechanism, Inductor):
-        raise ValueError(f"via={via!r}: only 'inductor' has caches, or Inductor(...) with options")
+        raise ValueError(
+            f"via={via!r} has no caches: use via='inductor', or Inductor(...) with options"
+        )
     if not callable(target):
         raise TypeError(f"the target must be callable, not {type(target).__name__}")
     if not calls:
-        raise TypeError("restart(target, *calls) needs the arguments of at least one call")
+        raise TypeError(
+            "restart(target, *calls) needs at least one call: pass its arguments as a tuple, (x,)"
+        )
     arguments = [arguments_of(call, number) for number, call in enumerate(calls)]
     first = CallArguments(target, arguments, mechanism, loss_fn, backward)
     with exclusive(resets=True), HUB.paused(), own_cache_directory() as directory:

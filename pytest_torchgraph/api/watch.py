@@ -53,8 +53,8 @@ class Watch:
             __tracebackhide__ = True
             if not name.startswith("_") and hasattr(Capture, name):
                 raise AttributeError(
-                    f"a watch has no {name!r}, but the capture that it gives: write `with "
-                    f"graph_capture.watch() as seen:` around the calls, and seen.{name} behind it"
+                    f"{name!r} is not available on the context manager: use `with "
+                    f"graph_capture.watch() as seen: ...`, then `seen.{name}`"
                 )
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
@@ -117,7 +117,7 @@ def steady(
         raise TypeError(f"the target must be callable, not {type(target).__name__}")
     if len(calls) < 2:
         raise TypeError(
-            f"steady(target, *calls) needs a call that warms up and one that is watched, not "
+            "steady(target, *calls) needs at least two calls, a warm-up and one to watch: got "
             f"{len(calls)}"
         )
     invocations = [
@@ -140,8 +140,8 @@ def arguments_of(call: Any, number: int) -> tuple[tuple[Any, ...], dict[str, Any
     """Return the positional and keyword arguments of a call in the user's notation."""
     if not isinstance(call, tuple):
         raise TypeError(
-            f"call {number} is no tuple of arguments but {type(call).__name__}: write (x,) for one "
-            "argument, or ((x,), {'mask': mask})"
+            f"call {number} is not a tuple of arguments, but {type(call).__name__}: write (x,) for "
+            "one argument, or ((x,), {'mask': mask})"
         )
     if len(call) == 2 and isinstance(call[0], tuple) and isinstance(call[1], dict):
         return call[0], call[1]

@@ -148,7 +148,7 @@ class Assertions(OpChecks):
         from . import budget, recomputation
 
         compilation.need_graphs(self)
-        self.need_all_ops("what it costs")
+        self.need_all_ops("the cost")
         graphs = self.program
         recomputed = () if recomputed_flops is None else self.recomputed
         budget.assert_budget(

@@ -23,9 +23,9 @@ MOST = 8
 """Maximum number of blocks, or differences, in a failure message."""
 _SHARING = ("dynamo", "aot", "inductor", "export")
 _INLINED = (
-    "torch._dynamo.config.inline_single_use_invoke_subgraph (True by default) inlines a body that "
-    "is called once. Set it to False to see each body, and the guard that keeps blocks apart: an "
-    "int attribute, a constant or a shape that differs in each"
+    "torch._dynamo.config.inline_single_use_invoke_subgraph (default True) inlines a subgraph "
+    "that is called once. Set it to False to see every subgraph, and the guard that prevents "
+    "sharing: an int attribute, a constant or a shape that differs between blocks"
 )
 
 
@@ -34,7 +34,7 @@ def need_count(name: str, count: Any) -> None:
     if isinstance(count, bool) or not isinstance(count, int):
         raise TypeError(f"{name}={count!r} is not an int")
     if count < 1:
-        raise ValueError(f"{name}={count} can never hold: there is at least one")
+        raise ValueError(f"{name}={count} checks nothing: pass an int of at least 1")
 
 
 # -- alike -----------------------------------------------------------------------------------------
@@ -49,7 +49,10 @@ def assert_repeated(
     present = capture.repeated(glob)
     if backward:
         if not any(graph.kind == "backward" for graph in graphs):
-            raise CaptureError("the capture has no backward: backward=True compares nothing")
+            raise CaptureError(
+                "the capture has no backward to compare: omit backward=True, or capture with an "
+                "input or parameter that requires grad"
+            )
         present = kinds_of(graphs, glob)
     if len(present) > kinds:
         raise AssertionError("\n".join(_different(present, glob, kinds)))
@@ -83,7 +86,7 @@ def _odd(group: Sequence[BlockKind], common: BlockKind) -> Iterator[str]:
     reference = common.members[0]
     yield f"  {abridged(members)} {differ} from {reference} in {first.diff.heading()}"
     if len(group) > 1:
-        yield "    the values differ in each:"
+        yield "    the values of these args differ between blocks:"
         lines = [f"      {line}" for kind in (common, *group) for line in _values(kind, first)]
         yield from first_lines(lines, MOST, "more block")
     for finding in first.diff.findings[:MOST]:
@@ -131,7 +134,7 @@ def assert_shared(capture: Subject, graphs: Sequence[Graph], glob: str, bodies: 
     if capture.watched is not None or capture.via not in _SHARING:
         via = "a watch" if capture.watched is not None else f"a capture via {capture.via!r}"
         raise CaptureError(
-            f"{via} does not know the bodies that blocks share: capture via 'dynamo', 'aot', "
+            f"{via} does not record the subgraphs that blocks share: capture via 'dynamo', 'aot', "
             "'inductor' or 'export'"
         )
     forwards = [graph for graph in graphs if graph.kind != "backward"]
@@ -178,7 +181,7 @@ def _unshared(
         for key in keys:
             by_body.setdefault(key, []).append(block)
     count = len(by_body)
-    several = "body" if bodies == 1 else "bodies"
+    several = "subgraph" if bodies == 1 else "subgraphs"
     yield (
         f"blocks {glob}: expected at most {bodies} shared {several}, found {count}"
         + (f" and {counted(len(inlined), 'inlined block')}" if inlined else "")
@@ -190,20 +193,20 @@ def _unshared(
         yield f"  ... and {count - MOST} more"
     if not inlined:
         return
-    yield f"  inlined, in no body: {abridged(inlined)}"
+    yield f"  inlined, in no subgraph: {abridged(inlined)}"
     if called and list(inlined) == [blocks[0]]:
         yield (
-            f"  {inlined[0]} is a body of its own, called once, and so inlined, if its input needs "
-            "no gradient and that of the others does: give the input to the first block with "
-            "requires_grad_(), or capture under torch.no_grad()"
+            f"  {inlined[0]} has a subgraph of its own, if its input does not require grad and the "
+            "inputs of the other blocks do. It is called once, so it is inlined. Call "
+            "x.requires_grad_() on the input of the first block, or capture under torch.no_grad()"
         )
     if capture.via == "export":
         yield (
-            "  torch.export inlines nested_compile_region unless "
-            "torch.export.export(..., strict=True) traces it: via=Export(strict=True)"
+            "  torch.export inlines nested_compile_region in non-strict mode: use "
+            "via=Export(strict=True)"
         )
     yield f"  {_INLINED}"
     yield (
-        "  If no block is decorated, write @torch.compiler.nested_compile_region above the "
-        "block's forward"
+        "  If no block is decorated, put @torch.compiler.nested_compile_region above the block's "
+        "forward"
     )

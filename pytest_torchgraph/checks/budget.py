@@ -26,7 +26,9 @@ from ..words import counted
 MOST = 5
 """Maximum number of modules, or ops, in a failure message."""
 
-_WHERE_MORE = "  print(capture.cost_table()) has every module, cost_table(depth=1) the large ones"
+_WHERE_MORE = (
+    "  to see every module: print(capture.cost_table()); only the outer ones: cost_table(depth=1)"
+)
 
 _Entry = TypeVar("_Entry")
 
@@ -63,7 +65,7 @@ def assert_budget(
     for name, limit in limits.items():
         low, high = _limits(limit, device)
         if low <= 0 and high is None:
-            raise TypeError(f"{name}={limit!r} checks nothing: it has neither a least nor a most")
+            raise TypeError(f"{name}={limit!r} checks nothing: pass a maximum, a minimum or both")
         try:
             found = figures[name]()
         except CaptureError as error:
@@ -71,9 +73,11 @@ def assert_budget(
             wrong.append(f"  {name}: {error}")
             continue
         if name == "flops" and not found and (why := why_none_counted(graphs)):
-            wrong.append(f"  flops: none were counted, because {why}")
+            wrong.append(f"  flops: no FLOPs were counted, because {why}")
         if name == "saved_bytes" and high != 0 and all(g.kind == "inference" for g in graphs):
-            wrong.append("  saved_bytes: nothing is kept, because no graph has a backward")
+            wrong.append(
+                "  saved_bytes: nothing is saved for the backward, because no graph has a backward"
+            )
         if found < low or (high is not None and found > high):
             wrong.append(f"  {name}: expected {format_bounds(low, high)}, found {found}")
             if name == "recomputed_flops":
@@ -84,15 +88,17 @@ def assert_budget(
                 largest = _most_saved(graphs, received)
             if name == "peak_bytes":
                 in_all = saved_bytes(graphs, received)
-                wrong.append(f"      of what is kept for the backward, {in_all} bytes in all:")
+                wrong.append(f"      of these, saved for the backward ({in_all} bytes in total):")
             wrong += [f"      {line}" for line in largest]
             if name == "peak_bytes":
-                wrong.append("      the rest is of gradients and intermediate results at the peak")
+                wrong.append(
+                    "      the rest: gradients and intermediate results that are live at the peak"
+                )
     if unknown and len(unknown) == len(wrong):
         raise unknown[0]
     if wrong:
         more = [_WHERE_MORE] * any(node.module for graph in graphs for node in graph.nodes)
-        raise AssertionError("\n".join(["the budget does not hold:", *wrong, *more]))
+        raise AssertionError("\n".join(["budget exceeded:", *wrong, *more]))
 
 
 def _limits(limit: Any, device: str) -> tuple[int, int | None]:

@@ -99,8 +99,8 @@ def _numpy(comparison: EagerComparison, expected: StepResult, outcome: StepResul
 
     line = _lines(comparison, [state])[0]
     yield (
-        f"np.random draws numbers{line}: torch.compile draws them from torch's generator, so "
-        "compiled code has others. torch._dynamo.config.use_numpy_random_stream = True keeps "
+        f"np.random draws different numbers in compiled code{line}: torch.compile uses torch's "
+        "generator instead. Set torch._dynamo.config.use_numpy_random_stream = True to keep "
         "numpy's (at a graph break)."
     )
 
@@ -120,8 +120,7 @@ def _unlike_itself(
         by = f" by up to {size:.3g}"
     label = f"gradient of {own.name}" if own.what == "gradients" else own.name or "the output"
     yield (
-        f"The eager run differs from itself: called again from the same state, {label} is another "
-        f"one{by}."
+        f"The eager run is not deterministic: two runs from the same state differ in {label}{by}."
     )
 
     def settles(some: Sequence[PythonChange]) -> bool:
@@ -139,8 +138,8 @@ def _unlike_itself(
         yield from _named(comparison, changed)
     elif not explained:
         yield (
-            "Neither a Python value of the model nor a custom op was found that does it: look for "
-            "something that keeps a state from call to call."
+            "No Python value of the model and no custom op explains it: look for state that is "
+            "kept between calls."
         )
 
 
@@ -154,7 +153,7 @@ def _changed_since(
     tracer = LineTracer([change.mark for change in changed])
     again = _with_former(comparison, changed, tracer)
     if differ(again, outcome, exact=False) is None:
-        yield "With the Python values from before the capture, the eager run agrees with it."
+        yield "With the Python values from before the capture, the eager run matches the capture."
         yield from _named(comparison, changed, tracer)
 
 
@@ -191,7 +190,7 @@ def _named(
         else [tracer.line(n) for n in range(len(probes))]
     )
     for change, line in itertools.islice(zip(changed, lines, strict=True), _MOST):
-        yield f"Python state: {change}{line}"
+        yield f"Python state changed: {change}{line}"
 
 
 def _lines(comparison: EagerComparison, probes: Sequence[Callable[[], Any]]) -> list[str]:
@@ -328,8 +327,8 @@ class OpProbe(torch_private.TorchDispatchMode):  # type: ignore[no-untyped-call]
                 self._say(
                     "write",
                     func,
-                    f"Custom op {_name(func)} writes to its argument {name!r}, which it does not "
-                    "declare (mutates_args)",
+                    f"Custom op {_name(func)} writes to its argument {name!r}, which mutates_args "
+                    "does not declare",
                 )
 
     def _call_again(self, func: Any, before: Any, output: Any, drawn: Generators) -> None:
@@ -344,8 +343,8 @@ class OpProbe(torch_private.TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._say(
                 "state",
                 func,
-                f"Custom op {_name(func)} has hidden state: called again with the same arguments "
-                "it gives another result",
+                f"Custom op {_name(func)} has hidden state: two calls with the same arguments "
+                "return different results",
             )
 
     def _compare_with_fake(self, func: Any, before: Any, output: Any) -> None:
@@ -361,8 +360,8 @@ class OpProbe(torch_private.TorchDispatchMode):  # type: ignore[no-untyped-call]
                 self._say(
                     "fake",
                     func,
-                    f"The fake implementation of custom op {_name(func)} gives {what} {left}, and "
-                    f"the op itself {right}: torch.compile believes the fake one",
+                    f"The fake implementation of custom op {_name(func)} returns {what} {left}, "
+                    f"but the op returns {right}",
                 )
                 return
 

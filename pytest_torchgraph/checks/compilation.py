@@ -72,8 +72,9 @@ def need_device(capture: Subject) -> None:
     expected, present = CONTEXT.device, device_types(capture.graphs)
     if capture.graphs and expected is not None and expected not in present:
         raise AssertionError(
-            f"this test runs for {FIXTURE}={expected}, but what was compiled has nothing "
-            f"on {expected} (only {', '.join(sorted(present)) or 'no tensor'})"
+            f"nothing on {expected} was compiled in this test of {FIXTURE}={expected} (only on "
+            f"{', '.join(sorted(present)) or 'no device'}): create model and inputs with "
+            "device=graph_device"
         )
 
 
@@ -114,9 +115,9 @@ def need_compiled(
         raise AssertionError(
             "\n".join(
                 [
-                    "not all of it ran compiled, so the graphs are not all that ran:",
+                    "some calls ran eagerly, so the graphs do not contain everything that ran:",
                     *(f"  {call}" for call in uncompiled),
-                    *([] if allow is None else [f"if that is intended, pass allow=[{kinds}]"]),
+                    *([] if allow is None else [f"to allow them, pass allow=[{kinds}]"]),
                 ]
             )
         )
@@ -162,8 +163,8 @@ def need_code_within(record: WatchRecord, within: Any) -> None:
         return
     shown = sorted(relative(file) for file in files if is_user_file(file))
     raise AssertionError(
-        f"no code within={within!r} was compiled, so nothing is known about it; compiled was code "
-        f"of {listed(shown, 5, 'file') or 'torch alone'}"
+        f"no code within={within!r} was compiled. Compiled code is in: "
+        f"{listed(shown, 5, 'file') or 'torch only'}"
     )
 
 
@@ -213,7 +214,7 @@ def _shown(number: int, each: GraphBreak) -> str:
     if len(each.stack) > 1:
         lines += [f"     from {frame}" for frame in each.stack[-4:-1][::-1]]
     if each.occurrences > 1:
-        lines.append(f"     met {each.occurrences} times while compiling")
+        lines.append(f"     met {each.occurrences} times during compilation")
     return "\n".join(lines)
 
 
@@ -240,7 +241,7 @@ def recompiles_in_words(recompiles: Sequence[Recompile], low: int, high: int | N
     limit = [each for each in recompiles if each.limit_hit]
     if limit:
         head = (
-            f"the recompile limit was reached, so {limit[0].function} runs eagerly from then on "
+            f"recompile limit reached: {limit[0].function} runs eagerly from then on "
             f"({len(recompiles)} recompilations)"
         )
     return "\n".join([head, *(indent(str(each), "  ") for each in recompiles)])
@@ -249,7 +250,7 @@ def recompiles_in_words(recompiles: Sequence[Recompile], low: int, high: int | N
 def _need_runs(capture: Subject, record: WatchRecord, allow: str | Sequence[str]) -> None:
     __tracebackhide__ = True
     if not record.executions and not capture.graphs:
-        raise AssertionError(f"nothing compiled ran:\n{why_no_graph(record)}")
+        raise AssertionError(f"no compiled code ran:\n{why_no_graph(record)}")
     if capture.watched is not None:
         need_compiled(record, allow=allow)
         need_device(capture)
@@ -263,7 +264,7 @@ def assert_single_backward_graph(capture: Subject) -> None:
     problems = list(_capture_problems(record, captures))
     problems += _backward_problems(capture, record, captures)
     if problems:
-        raise AssertionError("\n".join(["not a single backward graph:", *problems]))
+        raise AssertionError("\n".join(["no single backward graph:", *problems]))
     if capture.watched is not None:
         need_compiled(record)
         need_device(capture)
@@ -272,7 +273,7 @@ def assert_single_backward_graph(capture: Subject) -> None:
 def _capture_problems(record: WatchRecord, captures: Sequence[Compilation]) -> Iterator[str]:
     """Return the messages if compiled autograd did not capture exactly one backward."""
     if len(captures) > 1:
-        yield f"compiled autograd captured the backward {len(captures)} times, not once:"
+        yield f"compiled autograd captured the backward {len(captures)} times instead of once:"
         again = [each for each in record.recompiles if each.function == "backward"]
         yield from (indent(str(each), "  ") for each in again)
     if captures:
@@ -280,16 +281,16 @@ def _capture_problems(record: WatchRecord, captures: Sequence[Compilation]) -> I
     ran = [run for run in record.executions if run.startswith("!")]
     if ran:
         yield (
-            "compiled autograd captured nothing here: a backward captured before ran "
-            f"({', '.join(ran)}); watch from the first backward, or reset Dynamo before"
+            "compiled autograd captured no backward in the watch: the backward that ran was "
+            f"captured before ({', '.join(ran)}). Open the watch before the first backward, or "
+            "call torch._dynamo.reset() first"
         )
     elif not record.executions:
-        yield f"nothing compiled ran:\n{why_no_graph(record)}"
+        yield f"no compiled code ran:\n{why_no_graph(record)}"
     else:
         yield (
-            "compiled autograd captured no backward: is torch._dynamo.config.compiled_autograd "
-            "set where torch.compile(...) is called, and does the backward run inside compiled "
-            "code?"
+            "compiled autograd captured no backward: set torch._dynamo.config.compiled_autograd = "
+            "True before calling torch.compile(...), and call backward() inside compiled code"
         )
 
 
@@ -304,16 +305,16 @@ def _backward_problems(
     ]
     graphs = [each for each in inner if each.texts("dynamo") and not each.failure]
     if captures and len(graphs) > len(captures):
-        yield f"the captured backward was compiled as {len(graphs)} graphs, not one"
+        yield f"Dynamo compiled the captured backward as {len(graphs)} graphs instead of one"
     failures = [first_line(each.reason) for each in inner if each.failure]
     yield from dict.fromkeys(f"compiling the backward failed: {reason}" for reason in failures)
     breaks = [each for each in record.breaks if each.compile_id.startswith("!")]
     for number, each in enumerate(breaks, 1):
-        yield f"a graph break in the backward:\n{_shown(number, each)}"
+        yield f"graph break in the backward:\n{_shown(number, each)}"
     if captures and not any(record.executions.get(str(each.id)) for each in captures):
         yield "the captured backward never ran"
     if captures and not graphs and not failures and capture.watched is not None:
-        yield "Dynamo made no graph of the captured backward"
+        yield "Dynamo compiled no graph for the captured backward"
 
 
 def _limits(capture: Subject, count: Any, most: Any, name: str) -> tuple[int, int | None]:

@@ -44,10 +44,10 @@ def assert_no_eager_ops(capture: Subject, allow: Any) -> None:
     found = [op for op in ops if not allowed(op)]
     if not found:
         return
-    title = f"{counted(len(found), 'op')} ran eagerly, in no compiled graph"
+    title = f"{counted(len(found), 'op')} ran eagerly, outside compiled graphs"
     lines = [f"{title}:", *_lines(found, capture.eager)]
     if any(op.source is not None for op in found):
-        lines.append("What may stay eager can be allowed, as in allow=['model.py:31']")
+        lines.append("to allow ops of a file or line: allow=['model.py:31']")
     nodes = _nodes(found, capture.eager)
     raise failed("\n".join(lines), UnexpectedOps(capture.eager, nodes, title))
 
@@ -87,7 +87,7 @@ def _refuse_everything(allow: Sequence[Any]) -> None:
     ops = [op for op in registry.registered() if op.startswith("aten.") if not op.endswith("out")]
     if 2 * len(allowed.intersection(ops)) > len(ops):
         shown = globs[0] if len(globs) == 1 else globs
-        raise ValueError(f"allow={shown!r} matches everything, so nothing would be checked")
+        raise ValueError(f"allow={shown!r} allows every op, so it checks nothing: name single ops")
 
 
 def _lines(found: Sequence[EagerOp], graphs: Sequence[Graph]) -> list[str]:
@@ -96,7 +96,7 @@ def _lines(found: Sequence[EagerOp], graphs: Sequence[Graph]) -> list[str]:
     places: dict[tuple[str, GraphBreak | None, str, str], list[str]] = {}
     for op in found:
         source = op.source
-        place = "no line of yours is known"
+        place = "unknown line of your code"
         if source is not None:
             place = f"{source} in {source.function}: {source.code}"
         places.setdefault((op.graph, op.cause, place, op.module), []).append(op.op)
@@ -132,7 +132,7 @@ def _nodes(found: Sequence[EagerOp], graphs: Sequence[Graph]) -> list[Node]:
 
 def switched_off(setting: str) -> str:
     """Return the cause if a setting disables all compilation."""
-    return f"torch.compile is switched off by {setting}"
+    return f"torch.compile is disabled by {setting}"
 
 
 def why_no_graph(record: WatchRecord) -> str:
@@ -143,7 +143,7 @@ def why_no_graph(record: WatchRecord) -> str:
     """
     about = f" for {record.part}" if record.part else ""
     if not record.opened:
-        return "the watch was never entered: use `with graph_capture.watch() as capture:`"
+        return "the watch was not entered: use `with graph_capture.watch() as capture:`"
     causes = []
     if record.disabled:
         causes.append(switched_off(record.disabled))
@@ -154,33 +154,32 @@ def why_no_graph(record: WatchRecord) -> str:
     ran = ", ".join(f"{run} {n} times" for run, n in record.executions.items())
     if ran and record.warmed_up:
         return (
-            f"  compiled code ran{about} ({ran}), and nothing was compiled after the warm-up, so "
-            "there is no graph, and no graph break is known: look at these with a "
-            "graph_capture.watch() around the first call, and here at assert_no_recompiles()"
+            f"  compiled code ran{about} ({ran}), but nothing was compiled after the warm-up, so "
+            "it has neither graphs nor graph breaks to check. Check a graph_capture.watch() "
+            "around the first call instead, or use assert_no_recompiles() here"
         )
     if ran:
         return (
-            f"  compiled code ran{about} ({ran}), but it had been compiled before and was served "
-            "from Dynamo's cache. Graphs and graph breaks are known of what is compiled inside the "
-            "watch: watch from the first call, or call torch._dynamo.reset() before. Of warm calls "
-            "assert_no_recompiles() is the check"
+            f"  compiled code ran{about} ({ran}), but it was compiled before the watch and served "
+            "from Dynamo's cache. Open the watch before the first call, or call "
+            "torch._dynamo.reset() first. To check warm calls, use assert_no_recompiles()"
         )
     if record.compiled:
         functions = ", ".join(dict.fromkeys(each.function or "?" for each in record.compiled))
         return f"  Dynamo found no tensor operation in {functions}"
     if record.callables:
         names = ", ".join(dict.fromkeys(callee.name for callee in record.callables))
-        return f"  {names} was called and served from Dynamo's cache, but it has no graph"
+        return f"  {names} was served from Dynamo's cache, without a graph"
     if record.compiled_in_all:
         there = listed(dict.fromkeys(record.compiled_in_all))
         return (
-            f"  no compiled function or module was called{about} inside the watch: compiled was "
-            f"{there}. What such a function calls is in its graph: name "
-            "the function itself"
+            f"  no compiled function or module was called{about} inside the watch; compiled: "
+            f"{there}. The graph of a compiled function contains the functions that it calls: name "
+            "the compiled function"
         )
     return (
-        f"  no compiled function or module was called{about} inside the watch: torch.compile(...) "
-        "alone compiles nothing, the first call of what it returns does"
+        f"  no compiled function or module was called{about} inside the watch. torch.compile(...) "
+        "compiles nothing by itself: call its result inside the watch"
     )
 
 
@@ -222,7 +221,6 @@ def why_no_recompile_possible(record: WatchRecord) -> str:
         return ""
     called = ", ".join(f"{run} once" for run in record.executions)
     return (
-        f"nothing could have been compiled again: no compiled code was entered twice ({called}), "
-        "and none had been compiled before. Call it a second time inside the watch, or warm it up "
-        "before"
+        f"nothing could recompile: no compiled code ran twice ({called}), and none was compiled "
+        "before the watch. Call it twice inside the watch, or warm it up before"
     )

@@ -48,7 +48,7 @@ def assert_kernel_count(capture: Subject, n: Any, extern: Any, launches: Any) ->
             kinds.add(word == "library calls")
     if wrong:
         there = [each for each in kernels if each.is_extern in kinds]
-        lines = ["kernel count differs:", *wrong, "launched, in the order of the code:"]
+        lines = ["kernel count differs:", *wrong, "launched, in order of the generated code:"]
         raise AssertionError("\n".join([*lines, *(f"  {line}" for line in _listed(there))]))
 
 
@@ -61,7 +61,7 @@ def _listed(kernels: Sequence[Kernel]) -> Iterator[str]:
         yield from described(group)
     if rest := [*groups.values()][MOST_LISTED:]:
         count = sum(len(group) for group in rest)
-        yield f"... and {count} more: print(capture.kernels) has all, with what they compute"
+        yield f"... and {count} more; to see all, with their ops: print(capture.kernels)"
     if not groups:
         yield "none"
 
@@ -90,30 +90,30 @@ def assert_sizes(capture: Subject, name: str, dim: int | Sequence[int], *, dynam
     __tracebackhide__ = True
     dims = (dim,) if isinstance(dim, int) else tuple(dim)
     if any(isinstance(each, bool) or not isinstance(each, int) for each in dims):
-        raise TypeError(f"dim={dim!r} is no dimension: pass an int, or a sequence of ints")
+        raise TypeError(f"dim={dim!r} is not a dimension: pass an int or a sequence of ints")
     if not dims:
-        raise TypeError(f"dim={dim!r} checks nothing: name at least one dimension")
+        raise TypeError(f"dim={dim!r} checks nothing: pass at least one dimension")
     wanted = "a symbol" if dynamic else "a number"
     wrong: list[str] = []
     for graph, node in _inputs(capture.forwards, name):
         result = node.result
         if not isinstance(result, TensorMeta):
-            raise ValueError(f"{name!r} of {graph.name} is no tensor, so it has no sizes")
+            raise ValueError(f"{name!r} of {graph.name} is not a tensor, so it has no sizes")
         for dim in dims:
             if not -len(result.shape) <= dim < len(result.shape):
                 raise ValueError(
-                    f"{name!r} of {graph.name} has {len(result.shape)} dimensions, so there is no "
-                    f"dim={dim}"
+                    f"dim={dim} is out of range: {name!r} of {graph.name} has {len(result.shape)} "
+                    "dimensions"
                 )
             size = result.shape[dim]
             if isinstance(size, Symbol) != dynamic:
                 shown = ", ".join(
                     each.expr if isinstance(each, Symbol) else str(each) for each in result.shape
                 )
-                wrong.append(f"  {graph.name}: {name} is [{shown}], so dim {dim} is not {wanted}")
+                wrong.append(f"  {graph.name}: {name} is [{shown}]: dim {dim} is not {wanted}")
     if wrong:
         word = "dynamic" if dynamic else "static"
-        raise AssertionError("\n".join([f"sizes of {name} that are not {word}:", *wrong]))
+        raise AssertionError("\n".join([f"sizes of {name} are not {word}:", *wrong]))
 
 
 def _inputs(graphs: Sequence[Graph], name: str) -> list[tuple[Graph, Node]]:
@@ -128,7 +128,7 @@ def _inputs(graphs: Sequence[Graph], name: str) -> list[tuple[Graph, Node]]:
             node.name for graph in graphs for node in graph.inputs if node.op == "input"
         )
         raise ValueError(
-            f"no forward graph has an input {name!r}; there is {', '.join(there) or 'none at all'}"
+            f"no forward graph has an input {name!r}; inputs: {', '.join(there) or 'none'}"
         )
     return found
 
@@ -137,7 +137,7 @@ def assert_distinct_graphs(capture: Subject, count: int) -> None:
     """See `Capture.assert_distinct_graphs`."""
     __tracebackhide__ = True
     if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        raise TypeError(f"{count!r} is no number of graphs: pass an int of at least 1")
+        raise TypeError(f"{count!r} is not a number of graphs: pass an int of at least 1")
     groups: list[list[Graph]] = []
     for graph in capture.graphs:
         same = next((group for group in groups if group[0] == graph), None)
@@ -167,15 +167,17 @@ def _input_words(graph: Graph) -> list[str]:
 
 
 _UNKNOWN = (
-    "What runs at a graph break is in no graph: remove the break, capture with via='dispatch', "
-    "which sees what runs, or tolerate it with allow="
+    "Ops that ran at a graph break are not in a graph. Remove the break, capture via='dispatch', "
+    "or tolerate it with allow="
 )
 _UNKNOWN_BUT_OPS = (
-    "The ops that ran at a graph break have been looked at, but not calls of tolist, cpu and "
-    "print, nor other threads: remove the break, capture with via='dispatch', which sees such "
-    "calls, or tolerate it with allow="
+    "Ops that ran at a graph break were checked, but calls of tolist, cpu and print there, and "
+    "other threads, were not. Remove the break, capture via='dispatch', or tolerate it with "
+    "allow="
 )
-_IN_THREADS = "What other threads run is not seen: run it in this one, or tolerate it with allow="
+_IN_THREADS = (
+    "Other threads are not recorded: run this code in the main thread, or tolerate it with allow="
+)
 
 
 def assert_no_syncs(capture: Subject, allow: str | Sequence[str]) -> None:
@@ -204,7 +206,7 @@ def _assert_none(
         certain = sum(each.certain for each in wrong)
         unknown = len(wrong) - certain
         head = f"{kind}: expected none, found {certain or 'none for certain'}"
-        head += f", and {unknown} not known" if unknown else ""
+        head += f", and {unknown} possible" if unknown else ""
         head += f" ({tolerated} more are allowed)" if tolerated else ""
         lines = [_shown(number, each) for number, each in enumerate(wrong, 1)]
         at_breaks = _UNKNOWN_BUT_OPS if capture.watched is None else _UNKNOWN

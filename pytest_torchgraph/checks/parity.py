@@ -52,8 +52,8 @@ def assert_matches_eager(
     if nan:
         is_it = ("is", "it") if len(nan) == 1 else ("are", "them")
         raise AssertionError(
-            f"{listed(nan)} {is_it[0]} NaN throughout, so nothing is known about {is_it[1]}: give "
-            "the target inputs and parameters that it computes numbers from"
+            f"nothing compared: {listed(nan)} {is_it[0]} NaN throughout. Use inputs and parameters "
+            "that give finite numbers"
         )
     _refuse_small("outputs", expected.outputs, outcome.outputs, rtol, atol)
     _refuse_small("gradients", expected.grads, outcome.grads, rtol, atol)
@@ -65,8 +65,8 @@ def first_difference(
     """See `Capture.first_difference`."""
     if capture.via not in _SEARCHED:
         raise CaptureError(
-            f"first_difference() is for captures via {listed(_SEARCHED)}, not {capture.via!r}: "
-            "capture the same call with via='aot'"
+            f"first_difference() is not available via {capture.via!r}: capture the same call via "
+            f"{listed(_SEARCHED)}"
         )
     compared = _Compared(capture, comparison, rtol, atol)
     if compared.found is None:
@@ -91,8 +91,9 @@ class _Compared:
         need_any_graph(capture.graphs)
         if comparison is None:
             raise CaptureError(
-                "there is no run to compare with: the capture was loaded from a file, or made with "
-                "fake=True, by watch() or of one of several ranks"
+                "this capture has no eager run to compare with: it was loaded from a file, or "
+                "made with fake=True, by watch(), or for one of several ranks. Use "
+                "graph_capture(target, ...)"
             )
         self.comparison = comparison
         self._capture, self._rtol, self._atol = capture, rtol, atol
@@ -129,7 +130,9 @@ class _Compared:
                         drawn=graph,
                     )
             stage: Stage = "dynamo" if causes.kind == "random" else "eager"
-            reason = "" if stage == "eager" else "np.random draws other numbers in compiled code"
+            reason = (
+                "" if stage == "eager" else "np.random draws different numbers in compiled code"
+            )
             return Divergence(stage, causes.kind, sure=True, reason=reason)
 
         def differs(outcome: StepResult) -> bool:
@@ -151,13 +154,13 @@ def _refuse_empty(outcome: StepResult) -> None:
     if outputs and not any(output.numel() for output in outputs.values()):
         has = "has" if len(outputs) == 1 else "have"
         raise AssertionError(
-            f"{listed(outputs)} {has} no element, so nothing was compared: give the target inputs "
-            "of which it returns some"
+            f"nothing compared: {listed(outputs)} {has} no elements. Use inputs for which the "
+            "output is not empty"
         )
     if grads and not any(bool(_dense(grad).count_nonzero()) for grad in grads.values()):
         raise AssertionError(
-            f"all {len(grads)} gradients are zero, so nothing is known about them: choose a "
-            "loss_fn that depends on the output"
+            f"nothing compared: all {len(grads)} gradients are zero. Pass a loss_fn that depends "
+            "on the output"
         )
 
 
@@ -194,13 +197,13 @@ def _refuse_small(
     if math.isinf(limit):
         allows = "are within a relative tolerance of 1 or more"
     remedy = (
-        "give the target inputs for which it returns larger values"
+        "use inputs that give larger outputs"
         if what == "outputs"
-        else "choose a loss_fn with larger gradients, such as a sum in the place of a mean"
+        else "use a loss_fn with larger gradients, for example a sum instead of a mean"
     )
     raise AssertionError(
-        f"nothing compared: {values} {allows}, so zeros in their place would pass as well (the "
-        f"largest value, {largest:.3g}, is in {label}). Pass a smaller tolerance, such as "
+        f"nothing compared: {values} {allows}, so zeros would pass too (largest value: "
+        f"{largest:.3g}, in {label}). Pass a smaller tolerance, such as "
         f"assert_matches_eager(atol=0), or {remedy}"
     )
 
@@ -242,10 +245,12 @@ def _of_structure(eager: StepResult, captured: StepResult) -> Unequal | None:
             names = _named(kind), _named(other)
             if names[0] == names[1]:
                 names = _full_name(kind), _full_name(other)
-            return Unequal(f"{path} differs from the eager run: {names[0]}, and {names[1]} eagerly")
+            return Unequal(
+                f"{path} differs from the eager run: {names[0]}, but {names[1]} in the eager run"
+            )
     if left.keys() != right.keys():
         only = [path for path in {**left, **right} if (path in left) != (path in right)]
-        return Unequal(f"outputs: only one of the two runs gave {', '.join(only[:5])}")
+        return Unequal(f"outputs: only one of the two runs returned {', '.join(only[:5])}")
     return None
 
 
@@ -276,14 +281,16 @@ def _of_values(eager: StepResult, captured: StepResult) -> Unequal | None:
         expected = eager.others.get(path, _ABSENT)
         if not _is_same(value, expected):
             return Unequal(
-                f"{path} differs from the eager run: {_shown(value)}, and {_shown(expected)} "
-                "eagerly"
+                f"{path} differs from the eager run: {_shown(value)}, but {_shown(expected)} in "
+                "the eager run"
             )
     for path in captured.outputs:
         if (path in captured.requires_grad) != (path in eager.requires_grad):
             has = "requires grad" if path in captured.requires_grad else "does not require grad"
             other = "does not" if path in captured.requires_grad else "does"
-            return Unequal(f"{path} differs from the eager run: it {has}, and {other} eagerly")
+            return Unequal(
+                f"{path} differs from the eager run: it {has}, but {other} in the eager run"
+            )
     return None
 
 
@@ -315,13 +322,16 @@ def _of_tensors(
 ) -> Unequal | None:
     if what != "outputs" and captured.keys() != eager.keys():
         only = sorted(captured.keys() ^ eager.keys())
-        return Unequal(f"{what}: only one of the two runs gave {', '.join(only[:5])}")
+        return Unequal(f"{what}: only one of the two runs has {', '.join(only[:5])}")
     for name, tensor in captured.items():
         if what == "state" and (tensor is eager[name] or tensor.is_meta):
             continue
         label = f"gradient of {name}" if what == "gradients" else name
         if tensor.is_meta:
-            raise CaptureError(f"{label} is on the meta device: it has no values to compare")
+            raise CaptureError(
+                f"{label} is on the meta device, so it has no values to compare: capture with real "
+                "tensors"
+            )
         relative, allowed = tolerances(rtol, atol, tensor)
         try:
             torch.testing.assert_close(

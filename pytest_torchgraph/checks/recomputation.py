@@ -35,11 +35,11 @@ _BY = {
     "checkpoint": "a checkpoint",
     "partitioner": "torch.compile's partitioner",
     "function": "the backward of an autograd.Function",
-    "": "(a file does not say what recomputes it)",
+    "": "(unknown cause: the capture was loaded from a file)",
 }
 _NO_REASONS = (
-    "The capture was read from a file, which does not tell autograd's own formulas from a "
-    "checkpoint: every entry counts."
+    "A capture loaded from a file does not separate recomputation by autograd's formulas from "
+    "checkpoints, so all entries count."
 )
 
 
@@ -76,10 +76,10 @@ def assert_recomputed(
         patterns = [pattern_name(op) for op in expected]
         others = [each for each in there if not any(matches(each.op, p) for p in patterns)]
         if others:
-            wrong.append(f"  matched by no pattern (exact=True): {_times(others)}")
+            wrong.append(f"  ops without a pattern (exact=True): {_times(others)}")
             wrong += _places(others)
     if wrong:
-        title = f"what the backward computes again differs{_in(module)}:"
+        title = f"ops recomputed in the backward differ{_in(module)}:"
         counts = Counter({each.op: 0 for each in there})
         for each in there:
             counts[each.op] += each.times
@@ -98,7 +98,7 @@ def assert_not_recomputed(
     """See `Capture.assert_not_recomputed`."""
     __tracebackhide__ = True
     _need_ops("assert_not_recomputed", ops, module)
-    _need_some(graphs, ops, module, "so nothing of it could be computed again")
+    _need_some(graphs, ops, module, "so it cannot recompute any")
     patterns = [pattern_name(op) for op in ops] or ["*"]
     found = [
         each
@@ -107,16 +107,18 @@ def assert_not_recomputed(
     ]
     if found:
         named = f"none of {', '.join(patterns)}" if ops else "nothing"
-        first = f"the backward computes again what it should not{_in(module)}: expected {named}, "
+        first = f"unexpected recomputation in the backward{_in(module)}: expected {named}, "
         often = f"{_at_least(found, graphs)}{_times(found)}"
         lines = [f"{first}found {often}{_share(found, graphs)}", *_places(found)]
         modules = {each.original.module for each in found}
         there = Counter(_op(each) for each in kept(graphs, received) if each.node.module in modules)
         listed = [f"{op} ({count} times)" if count > 1 else op for op, count in there.most_common()]
-        lines.append(f"  kept for the backward there: {', '.join(listed[:MOST]) or 'nothing'}")
+        lines.append(
+            f"  saved for the backward in the same modules: {', '.join(listed[:MOST]) or 'nothing'}"
+        )
         if any(each.by == "checkpoint" for each in found):
             lines.append(
-                "  To keep an op, name it in "
+                "  To save an op instead, name it in "
                 "torch.utils.checkpoint.create_selective_checkpoint_contexts."
             )
         raise AssertionError("\n".join([*lines, *_notes(entries)]))
@@ -129,15 +131,15 @@ def assert_saved(
     __tracebackhide__ = True
     _need_ops("assert_saved", ops, module)
     need_backward(graphs)
-    _need_some(graphs, ops, module, "so none of it is saved")
+    _need_some(graphs, ops, module, "so none can be saved")
     saved = {(id(each.graph), each.node.name) for each in kept(graphs, received)}
     results = _results(graphs, received, ops, module)
     missing = [node for key, node in results.items() if key not in saved]
     if missing:
         named = ", ".join(map(pattern_name, ops)) or "every op"
         lines = [
-            f"not saved for the backward{_in(module)}: expected every result of {named}, "
-            f"{counted(len(missing), 'result')} not kept:",
+            f"not saved for the backward{_in(module)}: expected every result of {named}, missing "
+            f"{counted(len(missing), 'result')}:",
             *_lines((node, node.op, 1, "") for node in missing),
         ]
         raise AssertionError("\n".join(lines))
@@ -154,9 +156,11 @@ def assert_not_saved(
     __tracebackhide__ = True
     _need_ops("assert_not_saved", ops, module)
     if isinstance(max_bytes, bool) or not isinstance(max_bytes, int) or max_bytes < 0:
-        raise ValueError(f"max_bytes={max_bytes!r} is no number of bytes")
+        raise ValueError(
+            f"max_bytes={max_bytes!r} is not a number of bytes: pass an int of at least 0"
+        )
     need_backward(graphs)
-    _need_some(graphs, ops, module, "so nothing of it could be saved")
+    _need_some(graphs, ops, module, "so none can be saved")
     results = _results(graphs, received, ops, module)
     found = [each for each in kept(graphs, received) if (id(each.graph), each.node.name) in results]
     size = sum(each.bytes for each in found)
@@ -164,8 +168,8 @@ def assert_not_saved(
         named = ", ".join(map(pattern_name, ops)) or "any op"
         largest = sorted(found, key=lambda each: -each.bytes)
         lines = [
-            f"saved for the backward{_in(module)}: results of {named} keep {amount(size, 'B')}, "
-            f"expected at most {amount(max_bytes, 'B')}:",
+            f"saved for the backward{_in(module)}: expected at most {amount(max_bytes, 'B')} of "
+            f"{named}, found {amount(size, 'B')}:",
             *_lines((each.node, _op(each), 1, amount(each.bytes, "B")) for each in largest),
         ]
         raise AssertionError("\n".join(lines))
@@ -182,8 +186,8 @@ def flops_of(entries: Iterable[Recomputed]) -> int:
         if each.counts:
             if each.cost.flops is None:
                 raise CaptureError(
-                    f"the FLOPs of what is computed again are not known: torch has no formula for "
-                    f"{each.op}, or a size of %{each.node.name} is a symbol"
+                    f"recomputed FLOPs are unknown: torch has no formula for {each.op}, or a size "
+                    f"of %{each.node.name} is symbolic"
                 )
             found += each.cost.flops
     return found
@@ -208,12 +212,14 @@ def limit_in_flops(limit: Any, graphs: Sequence[Graph]) -> Any:
     except ValueError:
         share = -1.0
     if not 0 <= share < float("inf"):
-        raise ValueError(f'{limit!r} is no share: write "10%", or a number of FLOPs')
+        raise ValueError(
+            f'{limit!r} is not a share: pass a share such as "10%", or a number of FLOPs'
+        )
     forward = _of_forward(graphs)
     if not forward:
         raise AssertionError(
-            f"recomputed_flops={limit!r}: no FLOPs of the forward were counted, so there is no "
-            "share of them. Give a number, or use assert_not_recomputed"
+            f"recomputed_flops={limit!r}: the forward has no FLOPs to take a share of. Pass a "
+            "number, or use assert_not_recomputed"
         )
     return int(forward * share / 100)
 
@@ -243,7 +249,7 @@ def _chosen(
 
 def _need_ops(name: str, ops: Sequence[Any], module: str | None) -> None:
     if not ops and module is None:
-        raise TypeError(f"{name}() checks nothing: name an op, or a module")
+        raise TypeError(f"{name}() checks nothing: pass an op, or module=")
 
 
 def _calls(graphs: Sequence[Graph], op: Any, module: str | None = None) -> list[OpCall]:
@@ -259,8 +265,8 @@ def _calls(graphs: Sequence[Graph], op: Any, module: str | None = None) -> list[
     for call in found:
         if not any(call.graph is graph for graph in forwards):
             raise CaptureError(
-                f"{call.op} runs in a body of a higher-order op ({call.graph.name}), and what the "
-                "backward keeps of it or computes again is not known. Capture via 'dispatch'"
+                f"{call.op} runs inside a higher-order op ({call.graph.name}), where saved and "
+                "recomputed values are unknown: capture via 'dispatch'"
             )
     return found
 
@@ -271,7 +277,7 @@ def _need_some(graphs: Sequence[Graph], ops: Sequence[Any], module: str | None, 
     found = [_calls(graphs, op, module) for op in ops or ["*"]]  # raises for impossible patterns
     if not any(found):
         named = ", ".join(map(pattern_name, ops)) or "op"
-        raise AssertionError(f"the forward runs no {named}{_in(module)}, {so}")
+        raise AssertionError(f"the forward does not run {named}{_in(module)}, {so}")
 
 
 def _results(
@@ -302,8 +308,8 @@ def _results(
     if not found:
         named = ", ".join(map(pattern_name, ops)) or "the ops"
         raise AssertionError(
-            f"no result of {named}{_in(module)} has memory of its own: all are views of inputs or "
-            "of parameters"
+            f"no result of {named}{_in(module)} has its own memory: all are views of inputs or "
+            "parameters"
         )
     return found
 
@@ -334,7 +340,7 @@ def _share(found: Sequence[Recomputed], graphs: Sequence[Graph]) -> str:
     forward = _of_forward(graphs)
     if not flops or not forward:
         return ""
-    return f" ({amount(flops, 'FLOP')}, {flops / forward:.1%} of the forward's)"
+    return f" ({amount(flops, 'FLOP')}, {flops / forward:.1%} of the forward)"
 
 
 def _notes(entries: Sequence[Recomputed]) -> list[str]:

@@ -50,9 +50,9 @@ def assert_compiled_once(capture: Subject, glob: str, model: Any, kinds: int) ->
     record = capture.watched
     if record is None:
         raise CaptureError(
-            f"assert_compiled_once is available on watch() and steady(...), not via "
-            f"{capture.via!r}: use `with graph_capture.watch() as seen:` around the model's call; "
-            f"or assert_repeated({glob!r}) on this capture"
+            f"assert_compiled_once is not available via {capture.via!r}: use it on `with "
+            f"graph_capture.watch() as seen:` or steady(...), or call assert_repeated({glob!r}) on "
+            "this capture"
         )
     if not hasattr(model, "named_modules"):
         raise TypeError(f"model={type(model).__name__} is not a torch.nn.Module")
@@ -60,7 +60,7 @@ def assert_compiled_once(capture: Subject, glob: str, model: Any, kinds: int) ->
     blocks = {path: modules[path] for path in matching(modules, glob)}
     callees = {path: _callees(record, module) for path, module in blocks.items()}
     if not_compiled := [*_not_compiled(record, callees, blocks, model)]:
-        lines = [f"blocks {glob}: not all of them ran compiled", *not_compiled]
+        lines = [f"blocks {glob}: some did not run compiled", *not_compiled]
         if not capture.graphs:
             lines += ["no graph was compiled:", why_no_graph(record)]
         raise AssertionError("\n".join(lines))
@@ -104,7 +104,7 @@ def _not_compiled(
         for call in calls:
             eager.setdefault(str(call), []).append(path)
         if own and not calls and not any(_graphs_of(record, callee) for callee in own):
-            eager.setdefault("no compiled graph ran in its calls", []).append(path)
+            eager.setdefault("its calls ran no compiled graph", []).append(path)
     for words, paths in [*eager.items()][:MOST]:
         yield f"  {abridged(paths)}: {words}"
     if len(eager) > MOST:
@@ -127,23 +127,21 @@ def _why_uncalled(
     ]
     if around:
         yield (
-            f"they are part of the compiled {around[0]}, which has one graph for all: compile the "
-            "blocks instead, or check graph_capture(model, ...).assert_repeated(...)"
+            f"they are part of the compiled {around[0]}, which has one graph for all blocks: "
+            "compile the blocks instead, or check graph_capture(model, ...).assert_repeated(...)"
         )
         return
     classes = {type(blocks[path]).__name__: None for path in paths}
     named = getattr(model, "_repeated_blocks", None)
     if named and classes.keys().isdisjoint(named):
         yield (
-            f"{type(model).__name__}._repeated_blocks names {listed(map(str, named))}, and these "
-            f"blocks are of class {listed(classes)}: regional compilation passes them over in "
-            "silence"
+            f"regional compilation skips them silently: {type(model).__name__}._repeated_blocks "
+            f"names {listed(map(str, named))}, but these blocks are of class {listed(classes)}"
         )
         return
     yield (
-        "they ran eagerly, or did not run in the watch. Compile each before the watch: "
-        "`for block in model.modules(): if isinstance(block, "
-        f"{next(iter(classes))}): block.compile()`"
+        "they ran eagerly, or did not run in the watch. Compile each block before the watch: `for "
+        f"block in model.modules(): if isinstance(block, {next(iter(classes))}): block.compile()`"
     )
 
 
@@ -191,7 +189,7 @@ def _compilations(record: WatchRecord, served: Sequence[_Served]) -> Iterator[st
                 if compiled is not None and compiled.file
                 else " (compiled before the watch)"
             )
-            blocks = abridged(dict.fromkeys(paths)) or "blocks that an earlier graph served too"
+            blocks = abridged(dict.fromkeys(paths)) or "blocks also served by an earlier graph"
             yield f"  {compile_id}{where}: {blocks}"
             recompile = again.get(compile_id)
             if recompile is not None:
@@ -210,10 +208,10 @@ def _without_gradient(recompile: Recompile, served: Mapping[str, Sequence[str]])
         pair = guard.compile_id, recompile.compile_id
         without, others = pair if "was False" in guard.words else pair[::-1]
         yield (
-            f"    The input of {abridged(dict.fromkeys(served.get(without, ())))} needs no "
-            f"gradient, and that of {abridged(dict.fromkeys(served.get(others, ())))} does, so it "
-            "is compiled by itself in every training step. That is no defect: pass kinds=2. For "
-            "one compilation, give it an input that needs a gradient: "
-            "x = x.detach().requires_grad_()"
+            "    It is compiled separately in every training step, because the input of "
+            f"{abridged(dict.fromkeys(served.get(without, ())))} does not require grad, and the "
+            f"input of {abridged(dict.fromkeys(served.get(others, ())))} does. This is harmless: "
+            "pass kinds=2. For a single compilation, use an input that requires grad: x = "
+            "x.detach().requires_grad_()"
         )
         return

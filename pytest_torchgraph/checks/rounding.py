@@ -53,9 +53,8 @@ def sized(found: Unequal) -> Iterator[str]:
     off, scale, resolution = sizes
     name = str(found.eager.dtype).removeprefix("torch.")
     yield (
-        f"The largest difference, {off:.3g}, is {off / scale:.2g} of the largest value, "
-        f"{scale:.6g}: {off / scale / resolution:,.3g} times the resolution of {name} "
-        f"({resolution:.2g})."
+        f"Largest difference: {off:.3g}, {off / scale:.2g} of the largest value {scale:.6g}, or "
+        f"{off / scale / resolution:,.3g} times the resolution of {name} ({resolution:.2g})."
     )
 
 
@@ -76,24 +75,24 @@ def explained(found: Unequal, comparison: EagerComparison, expected: StepResult)
     if not of_eager + of_captured < 100 * off:  # different random numbers or control flow
         return
     judged = (
-        f"Against the same step in float64 the eager run is off by {of_eager:.3g}, the captured "
-        f"run by {of_captured:.3g}"
+        f"Compared with the same step in float64, the eager run is off by {of_eager:.3g}, the "
+        f"captured run by {of_captured:.3g}"
     )
     is_small = max(of_eager, of_captured) <= _ROUNDING * resolution * scale
     if of_captured <= _ALIKE * of_eager and is_small:
-        advice = f"A tolerance says so: assert_matches_eager(atol={_above(off)})."
+        advice = f"Use a tolerance: assert_matches_eager(atol={_above(off)})."
         # A tolerance above every value would also accept zeros: do not recommend it.
         if hidden := _hidden_by(float(_above(off)), expected):
             advice = (
-                f"A tolerance for it would be above all {hidden}: scale the loss_fn, so that "
-                "outputs and gradients are of a size."
+                f"No tolerance helps, because it would exceed all {hidden}: scale the loss_fn so "
+                "that outputs and gradients have similar sizes."
             )
         yield (
             f"{judged}: compiled code rounds in another order, and is about as exact (within "
             f"{_ALIKE} times). {advice}"
         )
     elif of_captured >= _BEYOND * of_eager:
-        yield f"{judged}: that is more than rounding in another order."
+        yield f"{judged}: more than a different rounding order explains."
     else:
         yield f"{judged}."
 
@@ -203,18 +202,24 @@ def _for(value: Any, tensor: torch.Tensor, name: str) -> float | None:
         devices = [key for key in value if key not in by_dtype]
         if devices:
             raise ValueError(
-                f"no {name} is given for device {device!r}, on which this was captured; there is "
-                f"one for {', '.join(map(repr, devices))}"
+                f"missing {name} for device {device!r} (given: {', '.join(map(repr, devices))})"
             )
         return None
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"{name}={value!r} is no tolerance: a number, or a mapping of numbers")
+        raise TypeError(
+            f"{name}={value!r} is not a tolerance: pass a number, or a mapping from dtype or "
+            "device to numbers"
+        )
     if not value >= 0:
-        raise ValueError(f"{name}={value!r} allows nothing at all")
+        raise ValueError(
+            f"{name}={value!r} allows no difference at all: pass a number of at least 0"
+        )
     if math.isinf(value):
-        raise ValueError(f"{name}={value!r} allows anything, so nothing would be compared")
+        raise ValueError(
+            f"{name}={value!r} allows any difference, so it checks nothing: pass a finite number"
+        )
     return float(value)
 
 

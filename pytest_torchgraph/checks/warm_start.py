@@ -22,7 +22,7 @@ def assert_cacheable(
     need_graphs(capture)
     if record is not None and not any(one.lookups or one.cache_off for one in record.compiled):
         raise AssertionError(
-            "no cache was asked: only torch.compile's default backend, inductor, has caches"
+            "no cache was used: only inductor, torch.compile's default backend, has caches"
         )
     tolerated = patterns(allow)
     wrong = [each for each in bypasses if not allows(tolerated, f"{each.op}: {each.reason}")]
@@ -43,13 +43,15 @@ def assert_warm(
     """See `Restart.assert_warm`."""
     __tracebackhide__ = True
     if isinstance(max_misses, bool) or not isinstance(max_misses, int) or max_misses < 0:
-        raise ValueError(f"max_misses={max_misses!r} is not a number of misses")
+        raise ValueError(
+            f"max_misses={max_misses!r} is not a number of misses: pass an int of at least 0"
+        )
     if not any(one.ops and not one.failure for one in cold.compiled):
         raise AssertionError(f"no graph was compiled:\n{why_no_graph(cold)}")
     if not lookups:
         raise AssertionError(
-            "no cache was asked by the second start: is the target compiled for another backend "
-            "than inductor?"
+            "the second start used no cache: only inductor, torch.compile's default backend, has "
+            "caches"
         )
     missed = {event.key for one in cold.compiled for event in one.lookups if event.state == "miss"}
     early = [
@@ -60,8 +62,9 @@ def assert_warm(
     ]
     if early:
         raise AssertionError(
-            f"the first start was warm already: {counted(len(early), 'lookup')} hit in an empty "
-            "cache directory, so a remote cache served them: switch it off for this test"
+            f"the first start was already warm: {counted(len(early), 'lookup')} hit in an empty "
+            "cache directory, so a remote cache served them. Disable the remote cache for this "
+            "test"
         )
     tolerated = patterns(allow)
     misses = [
@@ -72,6 +75,6 @@ def assert_warm(
             f"not warm: {len(misses)} of {counted(len(lookups), 'lookup')} missed, expected at "
             f"most {max_misses}",
             *(f"  {lookup}" for lookup in misses),
-            "  hint: graph_capture(target, ...).assert_cacheable() names what to change",
+            "  for each cause and its remedy: graph_capture(target, ...).assert_cacheable()",
         ]
         raise AssertionError("\n".join(lines))

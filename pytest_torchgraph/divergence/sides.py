@@ -71,7 +71,7 @@ def eager_side(again: EagerRun, expected: Any, budget: Budget) -> ValuedStep:
             valued = _runnable(graph)
             missing = [node.name for node in graph.inputs if node.name not in tensors]
             if missing:
-                raise NotFollowedError(f"the eager run has no value for the input {missing[0]}")
+                raise NotFollowedError(f"the eager run has no value for input {missing[0]}")
             # A saved value is not a copy: its views must see a write to it in the backward.
             outputs = valued.run([tensors[node.name] for node in graph.inputs], budget, read)
             tensors |= valued.live
@@ -82,7 +82,8 @@ def eager_side(again: EagerRun, expected: Any, budget: Budget) -> ValuedStep:
     for name, tensor in {**expected.outputs, **expected.grads}.items():
         if not any(is_same(tensor, value) for value in returned):
             raise NotFollowedError(
-                f"{name} of an eager run is another one than its ops give again, called one by one"
+                f"the value of {name} in the eager run differs from the value that its ops compute "
+                "one by one"
             )
     return ValuedStep(sides)
 
@@ -104,7 +105,7 @@ def _runnable(graph: Graph) -> ValuedGraph:
             kwargs = {name: _value(arg, nodes) for name, arg in node.kwargs.items()}
             nodes[node.name] = fx.call_function(_function(node.op), args, kwargs)
         else:
-            raise NotFollowedError(f"{node.op} ran eagerly, which cannot be called by its name")
+            raise NotFollowedError(f"{node.op} ran eagerly, but cannot be called by its name")
     return ValuedGraph(graph, torch.fx.GraphModule(torch.nn.Module(), fx), nodes)
 
 
@@ -116,7 +117,7 @@ def _function(op: str) -> Callable[..., Any]:
     for part in op.split("."):
         value = getattr(value, part, None)
     if not isinstance(value, torch._ops.OpOverload):
-        raise NotFollowedError(f"{op} ran eagerly, which cannot be called by its name")
+        raise NotFollowedError(f"{op} ran eagerly, but cannot be called by its name")
     return value
 
 
@@ -136,7 +137,7 @@ def _value(arg: Any, nodes: Mapping[str, torch.fx.Node]) -> Any:
         if value is not None:
             return value
     if isinstance(arg, Atom | Symbol | SubgraphRef):
-        raise NotFollowedError(f"an op takes {arg}, which cannot be given to it again")
+        raise NotFollowedError(f"an op takes {arg}, which cannot be passed to it again")
     return arg
 
 
@@ -181,8 +182,8 @@ class CompiledSide:
         kinds = [valued.graph.kind for valued in sides]
         if kinds not in (["forward"], ["inference"], ["forward", "backward"]):
             raise NotFollowedError(
-                f"{len(sides)} compiled graphs ran ({', '.join(kinds) or 'none'}), and only one "
-                "forward with its backward is compared"
+                f"{len(sides)} compiled graphs ran ({', '.join(kinds) or 'none'}), but only a "
+                "single forward with its backward can be compared"
             )
         graphs = numbered(valued.graph for valued in sides)
         for valued, graph in zip(sides, graphs, strict=True):

@@ -43,8 +43,8 @@ def stages_of(mechanism: Mechanism) -> list[tuple[Stage, Mechanism]]:
         return [*stages_of(lower), ("passes", passes)]
     if not isinstance(mechanism, Aot):
         raise CaptureError(
-            f"first_difference() is for captures via 'aot', 'inductor' and 'dynamo', not "
-            f"{mechanism.name!r}: capture the same call with via='aot'"
+            f"first_difference() is not available via {mechanism.name!r}: capture the same call "
+            "via 'aot', 'inductor' or 'dynamo'"
         )
     stages: list[tuple[Stage, Mechanism]] = [
         ("aot", replace(mechanism, decompositions=None, partition="default"))
@@ -92,13 +92,13 @@ class Search:
             return Divergence(self.checked, reason=str(error).partition("\n")[0])
         except Exception as error:  # torch refuses: report no node
             text = " ".join(str(error).split())[:300]
-            reason = f"{type(error).__name__} was raised: {text}"
+            reason = f"it raised {type(error).__name__}: {text}"
             return Divergence(self.checked, reason=reason)
 
     def _followed(self, stages: Sequence[tuple[Stage, Mechanism]]) -> Divergence:
         others = {t.device.type for t in self.again.invocation.named.all_tensors()} - {"cpu"}
         if others:
-            raise NotFollowedError(f"values on {others.pop()!r} are not compared yet")
+            raise NotFollowedError(f"values on {others.pop()!r} cannot be compared yet")
         eager = eager_side(self.again, self.expected, self.budget)
         sides: list[ValuedStep | None] = [None] * len(stages)
 
@@ -146,14 +146,13 @@ class Search:
             self.checked = "codegen"
             advice = self._rounding_as_eager() if _low_precision(eager) else ""
             raise NotFollowedError(
-                "the graphs agree up to inductor's passes, and kernels are not compared yet"
-                f"{advice}"
+                "the graphs match up to inductor's passes, and kernels cannot be compared "
+                f"yet{advice}"
             )
         if isinstance(self.mechanism, Dynamo):
-            raise NotFollowedError("AOTAutograd's graph of the same step agrees with the eager run")
+            raise NotFollowedError("AOTAutograd's graph of the same step matches the eager run")
         raise NotFollowedError(
-            "the graphs agree with the eager run where they run op by op, with eager's random "
-            "numbers"
+            "the graphs match the eager run when they run op by op, with eager's random numbers"
         )
 
     def _not_in_low_precision(self, dtype: str) -> None:
@@ -163,7 +162,7 @@ class Search:
             NotFollowedError: always.
         """
         advice = self._rounding_as_eager() if isinstance(self.mechanism, Inductor) else ""
-        raise NotFollowedError(f"values of {dtype} are not judged yet{advice}")
+        raise NotFollowedError(f"values of {dtype} cannot be judged yet{advice}")
 
     def _rounding_as_eager(self) -> str:
         """Return advice if inductor agrees once it rounds between ops like eager."""
@@ -176,8 +175,8 @@ class Search:
         if self.differs(outcome):
             return ""
         return (
-            '. With options={"emulate_precision_casts": True}, which rounds between ops as eager '
-            "does, the run agrees"
+            '. With options={"emulate_precision_casts": True}, which rounds between ops as '
+            "eager does, the run matches"
         )
 
     def _of_trace(self) -> Stage:
@@ -211,11 +210,11 @@ def _divergence(
         if outcome.rejected:
             number = outcome.rejected
             reason = (
-                f"eager's value in place of {'the candidate' if number == 1 else 'candidates'} "
-                f"({number}) makes nothing after it agree"
+                f"with eager's value instead of {'the candidate' if number == 1 else 'candidates'} "
+                f"({number}), the values after it still differ"
             )
         else:
-            reason = "every pair of values is one formula, up to rounding"
+            reason = "all compared values have the same formula, up to rounding"
         return Divergence(stage, reason=reason)
     differences = [
         _of_verdict(stage, verdict, outcome, before, after, eager) for verdict in outcome.accepted

@@ -151,7 +151,7 @@ class Budget:
         """
         if self._end is not None and time.monotonic() > self._end:
             raise NotFollowedError(
-                f"the {self._seconds:g} seconds of torchgraph_divergence are over"
+                f"the time limit (torchgraph_divergence = {self._seconds:g} seconds) was reached"
             )
 
     def keep(self, size: int) -> None:
@@ -163,6 +163,6 @@ class Budget:
         self._bytes += size
         if self._bytes > MOST_BYTES:
             raise NotFollowedError(
-                f"the values of the graphs take more than {MOST_BYTES / 2**30:g} GiB; a smaller "
-                "input or fewer layers may show the same"
+                f"the values of the graphs need more than {MOST_BYTES / 2**30:g} GiB: try a "
+                "smaller input or fewer layers"
             )

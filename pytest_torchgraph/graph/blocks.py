@@ -144,18 +144,20 @@ def matching(paths: Iterable[str], glob: str) -> list[str]:
         ValueError: if it matches fewer than two modules.
     """
     if not isinstance(glob, str):
-        raise TypeError(f"{glob!r} is not a glob of module paths: pass a string, as 'layers.*'")
+        raise TypeError(f"{glob!r} is not a glob of module paths: pass a string such as 'layers.*'")
     known = set(paths)
     members = sorted((path for path in known if _matches(path, glob)), key=natural)
     if not members:
         close = difflib.get_close_matches(glob, sorted(known), n=3)
         there = listed(sorted({path.partition(".")[0] for path in known} - {""}), 10)
-        hint = f"did you mean {', '.join(close)}?" if close else f"there is {there or 'no module'}"
-        raise ValueError(f"no module matches {glob!r} (here * is one component of a path): {hint}")
+        hint = f"did you mean {', '.join(close)}?" if close else f"modules: {there or 'none'}"
+        raise ValueError(
+            f"no module matches {glob!r} (here * matches one component of a path): {hint}"
+        )
     if len(members) == 1:
         raise ValueError(
-            f"{glob!r} matches one module only, {members[0]}: nothing to compare it with. "
-            "Pass a glob of all blocks, as 'layers.*'"
+            f"{glob!r} matches only one module, {members[0]}, so there is nothing to compare: pass "
+            "a glob of all blocks, such as 'layers.*'"
         )
     return members
 
@@ -315,8 +317,8 @@ def _refuse_bodies_of_several(
             if _matches(block, glob) and block != home_of.get(node.name) and node.is_call:
                 raise CaptureError(
                     f"{node.op} (%{node.name} of {graph.name}) runs ops of {block} in a body that "
-                    f"does not belong to that block alone, so blocks {glob} cannot be compared: "
-                    "capture the blocks outside of it, for example model.layers as a target"
+                    f"other blocks share, so blocks {glob} cannot be compared: capture the blocks "
+                    "by themselves, for example model.layers as the target"
                 )
 
 

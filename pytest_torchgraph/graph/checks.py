@@ -53,7 +53,7 @@ def assert_op_counts(
     if exact:
         for name, others in _unmatched(graphs, expected, selected):
             count = times(others, selected)
-            problems.append(f"  {name}: matched by no pattern (exact=True), found {count}")
+            problems.append(f"  {name}: without a pattern (exact=True), found {count}")
             unexpected += [call.node for call in others]
     if problems:
         title = f"op counts differ{f' ({selected})' if selected else ''}"
@@ -95,7 +95,7 @@ def assert_no_ops(
             problems.append(f"  {pattern_name(op)}: found {count}")
             problems += [f"      {line}" for line in format_places(found, selected)]
     if problems:
-        title = f"ops that should not be there{f' ({selected})' if selected else ''}"
+        title = f"unexpected ops{f' ({selected})' if selected else ''}"
         shows = UnexpectedOps(graphs, unexpected, title)
         raise failed("\n".join([f"{title}:", *problems]), shows)
 
@@ -116,8 +116,8 @@ def bounds(count: Any, device: str) -> tuple[int, int | None]:
     if isinstance(count, Mapping):
         if device not in count:
             raise ValueError(
-                f"no count is given for device {device!r}, on which this was captured; there is "
-                f"one for {', '.join(map(repr, count)) or 'no device'}"
+                f"missing count for device {device!r} (given: "
+                f"{', '.join(map(repr, count)) or 'no device'})"
             )
         return bounds(count[device], device)
     if isinstance(count, tuple | list) and len(count) == 2:
@@ -128,12 +128,17 @@ def bounds(count: Any, device: str) -> tuple[int, int | None]:
     for value in (low, high):
         if isinstance(value, bool) or not isinstance(value, int | None):
             raise TypeError(
-                f"{count!r} is no count: an int, a (min, max) pair, or a mapping by device type"
+                f"{count!r} is not a count: pass an int, a (min, max) pair, or a mapping by device "
+                "type"
             )
     if low is None:
-        raise TypeError("None is no count")
+        raise TypeError(
+            "None is not a count: pass an int, a (min, max) pair, or a mapping by device type"
+        )
     if low < 0 or (high is not None and high < low):
-        raise ValueError(f"{count!r} allows no count at all")
+        raise ValueError(
+            f"no number satisfies the count {count!r}: pass (min, max) with 0 <= min <= max"
+        )
     return low, high
 
 
@@ -148,7 +153,10 @@ def need_a_limit(name: str, limits: Iterable[tuple[int, int | None]]) -> None:
         TypeError: if none of the counts can fail.
     """
     if all(each == (0, None) for each in limits):
-        raise TypeError(f"{name} checks nothing: give a count with a limit, not (0, None) alone")
+        raise TypeError(
+            f"{name} checks nothing, because (0, None) allows any count: pass a minimum or a "
+            "maximum"
+        )
 
 
 def device_of(graphs: Iterable[Graph], device: str | None = None) -> str:
@@ -236,6 +244,6 @@ def need_any_graph(graphs: Sequence[Graph]) -> None:
     """Fail if there is no graph, or none with a node: an assertion about ops checks nothing."""
     __tracebackhide__ = True
     if not graphs:
-        raise AssertionError("no graph was captured, so nothing can be said about its ops")
+        raise AssertionError("no graph was captured, so no op can be checked")
     if not any(graph.nodes for graph in graphs):  # of an fx.Graph that nothing was traced into
-        raise AssertionError("the graph has no node, so nothing can be said about its ops")
+        raise AssertionError("the graph has no nodes, so no op can be checked")

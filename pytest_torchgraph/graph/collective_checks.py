@@ -64,7 +64,7 @@ def assert_collectives(
     heavy: Sequence[Collective] = ()
     unknown = [each for each in everything if group and not each.group]
     if unknown:
-        wrong.append(f"  {len(unknown)} over a group that is not known, which may be {group}:")
+        wrong.append(f"  {len(unknown)} over an unknown group, possibly {group}:")
         wrong += listed(unknown)
         unexpected += unknown
     for kind, (low, high) in counts.items():
@@ -91,7 +91,7 @@ def assert_collectives(
         nodes = [each.node for each in unexpected]
         shows = UnexpectedOps(graphs, nodes, title) if nodes else None
         if not everything:
-            wrong.append("  no collective was captured at all")
+            wrong.append("  no collective was captured")
         elif not unexpected and not heavy:
             wrong += ["collectives captured:", *listed(everything)]
         raise failed("\n".join([f"{title}:", *wrong]), shows)
@@ -100,7 +100,7 @@ def assert_collectives(
 def _check_arguments(expected: Mapping[str, Any]) -> None:
     if not isinstance(expected, Mapping):
         raise TypeError(
-            "expected a mapping from kind to count, as {'all_reduce': 2}, not "
+            "expected a mapping from kind to count, such as {'all_reduce': 2}, not "
             f"{type(expected).__name__}"
         )
     for kind in expected:
@@ -112,7 +112,7 @@ def check_kind(kind: str) -> None:
     if kind not in KINDS:
         close = difflib.get_close_matches(str(kind), KINDS, n=1)
         hint = f": did you mean {close[0]!r}?" if close else f": use {', '.join(KINDS)}"
-        raise ValueError(f"{kind!r} is no kind of collective{hint}")
+        raise ValueError(f"{kind!r} is not a kind of collective{hint}")
 
 
 def over_group(
@@ -128,9 +128,8 @@ def over_group(
     if group is not None and group not in known:
         there = ", ".join(sorted(known - {""})) or "no group"
         raise ValueError(
-            f"no collective runs over a group {group!r}, and no mesh is known that has such a "
-            "dimension, so that a check of it would say nothing: "
-            + "\n".join([f"there is {there}", *listed(everything)])
+            f"the check would be vacuous, because no collective runs over group {group!r}, and no "
+            "mesh has this dimension: " + "\n".join([f"groups: {there}", *listed(everything)])
         )
     return [each for each in everything if group is None or each.group == group]
 
@@ -142,7 +141,7 @@ def _wrong_bytes(
     low, high = bounds(limit, device)
     unknown = [each for each in found if each.bytes is None]
     if unknown:
-        return "  bytes: not known, because a size is a symbol", unknown
+        return "  bytes: unknown, because a size is symbolic", unknown
     total = sum(each.bytes or 0 for each in found)
     if low <= total and (high is None or total <= high):
         return "", []
@@ -187,9 +186,9 @@ def assert_overlapped(
     if kind is not None:
         check_kind(kind)
     if isinstance(at_least, bool) or not isinstance(at_least, int):
-        raise TypeError(f"at_least={at_least!r} is no number of ops")
+        raise TypeError(f"at_least={at_least!r} is not a number of ops: pass an int of at least 1")
     if at_least < 1:
-        raise ValueError(f"at_least={at_least} holds for every collective: ask for 1 at least")
+        raise ValueError(f"at_least={at_least} holds for every collective: pass at least 1")
     need_any_graph(graphs)
     _need_known_views(graphs)
     low, high = bounds(exposed, device_of(graphs, device))
@@ -197,11 +196,11 @@ def assert_overlapped(
         [f"kind {kind}"] * (kind is not None) + [f"group {group}"] * (group is not None)
     )
     if not everything:
-        raise AssertionError("no collective was captured at all, so that none could be overlapped")
+        raise AssertionError("no collective was captured, so none can be overlapped")
     found = [each for each in over_group(graphs, everything, group) if kind in (None, each.kind)]
     if not found:
         there = "\n".join(["collectives captured:", *listed(everything)])
-        raise AssertionError(f"no collective to be overlapped ({which})\n{there}")
+        raise AssertionError(f"no collective matches ({which})\n{there}")
     need_a_limit("assert_overlapped", [(low, high)])
     bare = [each for each in found if len(each.overlap) < at_least]
     if len(bare) < low or (high is not None and len(bare) > high):
@@ -216,8 +215,8 @@ def _need_known_views(graphs: Sequence[Graph]) -> None:
     for graph in graphs:
         if graph.level not in ATEN_LEVELS:
             raise CaptureError(
-                f"in a graph at level {graph.level!r} it is not known which ops compute and which "
-                "are views: capture via 'aot', 'inductor' or 'dispatch'"
+                f"overlap is unknown in a graph at level {graph.level!r}, which does not separate "
+                "views from ops that compute: capture via 'aot', 'inductor' or 'dispatch'"
             )
 
 
@@ -233,10 +232,12 @@ def _explained(bare: Sequence[Collective], at_least: int) -> Iterator[str]:
 
 def _between(each: Collective, at_least: int) -> str:
     if each.distance is None:
-        return "no wait was found, for it is at once, or outside of the graph"
+        return (
+            "no wait in the graph: the collective is synchronous, or its wait is in another graph"
+        )
     if each.overlap:
-        computed = f"{', '.join(each.overlap)}, which is fewer than {at_least}"
-        return f"until the wait this computes: {computed}"
+        computed = f"{', '.join(each.overlap)} (fewer than {at_least})"
+        return f"computed before the wait: {computed}"
     if each.distance:
-        return f"of {each.distance} calls until the wait none computes"
+        return f"none of the {each.distance} calls before the wait computes"
     return "waited for directly after the start"

@@ -183,13 +183,13 @@ def _of_graph(graph: Graph, name: str) -> Iterator[Collective]:
         hidden = hides_collectives(node.op, dispatched=graph.level in ATEN_LEVELS)
         if hidden or (_declared(node) and node.kind == "call_module"):
             raise CaptureError(
-                f"what %{node.name} ({node.op}) communicates is decided when it runs: capture via "
-                "'aot' or 'dispatch', or use capture.at('aot')"
+                f"unknown collective: %{node.name} ({node.op}) decides at run time what it "
+                "communicates. Capture via 'aot' or 'dispatch', or use capture.at('aot')"
             )
         if node.op == CALLS_FUNCTION:
             raise CaptureError(
-                f"%{node.name} ({node.op}) runs a backward in Python, and what that communicates "
-                "is in no graph: capture via 'dispatch', 'aot' or 'inductor'"
+                f"unknown collectives: %{node.name} ({node.op}) runs a backward in Python, whose "
+                "communication is in no graph. Capture via 'dispatch', 'aot' or 'inductor'"
             )
         call = executed(node)
         kinds = _kinds(call)

@@ -215,11 +215,11 @@ class _Bodies:
             case "hook":  # a body of the gradient, which is the result of no node
                 self._returned(bodies[0], [[], *self._given(operands_of(self.node))])
                 return self._argument(0)
-        raise self._unknown("it is not known what it hands to them")
+        raise self._unknown("its operands are unknown")
 
     def _unknown(self, why: str) -> CaptureError:
         return CaptureError(
-            f"patterns cannot be followed into the bodies of {self.run.op} (%{self.node.name} of "
+            f"patterns cannot follow values into the bodies of {self.run.op} (%{self.node.name} of "
             f"{self.graph.name}): {why}"
         )
 

@@ -29,15 +29,15 @@ _STAGES: dict[str, str] = {
 }
 _EXACT: dict[str, str] = {
     "state": "has hidden state",
-    "write": "writes to an argument that it does not declare",
-    "fake": "has a fake implementation that promises another result than it gives",
+    "write": "writes to an argument without declaring it",
+    "fake": "has a fake implementation whose result differs from the op's",
 }
 _JUDGED: dict[str, str] = {
     "formula": "another formula, not rounding",
-    "operand": "the same ops on another operand",
-    "random": "other random numbers",
-    "state": "the same op on the same values gives another result: hidden state",
-    "precision": "the same formula, less exact",
+    "operand": "the same ops on a different operand",
+    "random": "different random numbers",
+    "state": "the same op on the same values returns a different result: hidden state",
+    "precision": "the same formula, less precise",
 }
 _MOST_OPS = 6
 
@@ -110,8 +110,8 @@ class Divergence:
 
     def _end(self) -> str:
         return (
-            f"First difference: could not be followed beyond {_STAGES[self.stage][3:]} because "
-            f"{self.reason}."
+            f"First difference: not found, because {self.reason}. Last stage compared: "
+            f"{_STAGES[self.stage][3:]}."
         )
 
     def _judged(self) -> Sequence[str]:
@@ -119,10 +119,10 @@ class Divergence:
         lines = []
         judged = _JUDGED.get(self.kind, self.kind)
         if self.size:
-            times = f"{self.size / self.rounding:,.0f} times what eager rounds"
+            times = f"{self.size / self.rounding:,.0f} times eager's rounding"
             lines.append(
-                f"On eager's values and in float64 the two are {self.size:.2g} of the largest "
-                f"value apart, {times if self.rounding else 'and eager rounds nothing'}: {judged}."
+                f"On eager's values in float64, the two differ by {self.size:.2g} of the largest "
+                f"value, {times if self.rounding else 'and eager rounds nothing'}: {judged}."
             )
         else:
             lines.append(f"On eager's values the two differ: {judged}.")
@@ -136,7 +136,7 @@ class Divergence:
             lines.append(f"eager: {self.statistics[0]}")
         if self.sure:
             also = " at the places below too," * bool(self.more)
-            lines.append(f"With eager's value there,{also} the step gives eager's results.")
+            lines.append(f"With eager's value there,{also} the step matches eager.")
         return lines
 
 

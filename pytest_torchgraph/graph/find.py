@@ -14,7 +14,7 @@ from .higher_order import HIGHER_ORDER, WRAPPERS
 from .model import Graph, Node
 from .select import Selection, tensors_of
 
-_RECORDED = ": capture via 'aot' or 'dispatch', which record what it runs"
+_RECORDED = ": capture via 'aot' or 'dispatch', which record these ops"
 
 
 def find(graphs: Sequence[Graph], op: Any, selected: Selection | None = None) -> tuple[Node, ...]:
@@ -72,7 +72,7 @@ def _refuse_without_tensors(found: Sequence[OpCall], op: Any, selected: Selectio
     """
     if not any(tensors_of(call) for call in found):
         raise ValueError(
-            f"{selected} can match no {pattern_name(op)}: it neither gives nor writes a tensor"
+            f"{selected} can match no {pattern_name(op)}, which neither returns nor writes a tensor"
         )
 
 
@@ -97,7 +97,7 @@ def refuse_hidden(graphs: Sequence[Graph], but: str) -> None:
             continue
         where = f" ({node.source})" if node.source is not None else ""
         raise CaptureError(
-            f"the ops that {op} runs are not in the graph: %{node.name}{where} calls "
-            f"code that is not traced, so nothing can be said about the ops of {graph.name}"
-            f"{_RECORDED if calls_python(op) else ''}"
+            f"the graph does not contain the ops that {op} runs: %{node.name}{where} calls code "
+            f"that is not traced, so the ops of {graph.name} are "
+            f"incomplete{_RECORDED if calls_python(op) else ''}"
         )

@@ -308,8 +308,8 @@ class Graph(OpChecks):
         def __getattr__(self, name: str) -> Any:
             if name.startswith("assert_"):
                 raise AttributeError(
-                    f"Graph has no {name}: it is of a whole step, so `capture.{name}(...)` of the "
-                    "capture that the graph is from"
+                    f"Graph has no {name}, which needs a whole step: use `capture.{name}(...)` of "
+                    "the capture with this graph"
                 )
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 

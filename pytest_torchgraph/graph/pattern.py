@@ -19,7 +19,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..ops.names import matches
-from ..words import counted
 from .census import calls, runs
 from .checks import bounds, device_of, format_bounds, format_locations, need_a_limit, need_any_graph
 from .dataflow import Dataflow
@@ -73,16 +72,17 @@ def parse(text: str) -> Pattern:
         ValueError: if it has no arrow, or a part that names no op.
     """
     if not isinstance(text, str):
-        raise TypeError(f"{text!r} is no pattern: pass a string, as 'aten.mm -> aten.gelu'")
+        raise TypeError(f"{text!r} is not a pattern: pass a string such as 'aten.mm -> aten.gelu'")
     words = _ARROW.split(text)
     parts = tuple(tuple(op.strip() for op in part.split("|")) for part in words[::2])
     if not all(op and not re.search(r"[\s<>~-]", op) for part in parts for op in part):
         raise ValueError(
-            f"{text!r} is no pattern: ops between '->' (uses the result) or '~>' (at any "
-            "distance), '|' between alternatives, as in 'aten.mm | aten.addmm -> aten.gelu'"
+            f"{text!r} is not a pattern: write '->' (uses the result) or '~>' (at any distance) "
+            "between ops, and '|' between alternatives, such as 'aten.mm | aten.addmm -> "
+            "aten.gelu'"
         )
     if len(parts) == 1:
-        raise ValueError(f"{text!r} is no pattern of several ops: use find, count or assert_no_ops")
+        raise ValueError(f"{text!r} is a pattern of a single op: use find, count or assert_no_ops")
     return Pattern(text, parts, tuple(words[1::2]))
 
 
@@ -242,7 +242,7 @@ def _listed(found: Sequence[Match]) -> Iterator[str]:
 def _instead(graphs: Sequence[Graph], pattern: Pattern, found: Sequence[Match]) -> Iterator[str]:
     """Describe the matches of each part, and the operands of the right-hand nodes."""
     for part in pattern.parts:
-        yield f"there is {sum(count_of(graphs, op) for op in part)} times {' | '.join(part)}"
+        yield f"found {sum(count_of(graphs, op) for op in part)} of {' | '.join(part)}"
     yield from _how_far(graphs, pattern, _times(found))
     matched = {id(match.nodes[-1]) for match in found}
     used: Counter[str] = Counter()
@@ -275,11 +275,11 @@ def _how_far(graphs: Sequence[Graph], pattern: Pattern, found: int) -> Iterator[
             parts = [" | ".join(part) for part in begin.parts]
             arrows = [f" {arrow} " for arrow in (*begin.arrows, "")]
             words = "".join(f"{part}{arrow}" for part, arrow in zip(parts, arrows, strict=True))
-            yield f"there is {times} times {words.strip()}"
+            yield f"found {times} of {words.strip()}"
             break
     far = replace(pattern, arrows=("~>",) * len(pattern.arrows))
     if far != pattern and (times := _times(find_pattern(graphs, far))) > found:
-        yield f"with ~> for -> (at any distance) it is found {counted(times, 'time')}"
+        yield f"with ~> instead of -> (at any distance): found {times}"
 
 
 def assert_order(graphs: Sequence[Graph], first: Any, second: Any) -> None:
@@ -289,7 +289,7 @@ def assert_order(graphs: Sequence[Graph], first: Any, second: Any) -> None:
     before, after = find(graphs, first), find(graphs, second)
     for op, nodes in ((first, before), (second, after)):
         if not nodes:
-            raise AssertionError(f"{op} does not occur, so nothing can be said about its order")
+            raise AssertionError(f"{op} does not occur, so its order cannot be checked")
     firsts, seconds = set(map(id, before)), set(map(id, after))
     together = False
     for graph in graphs:
@@ -302,7 +302,7 @@ def assert_order(graphs: Sequence[Graph], first: Any, second: Any) -> None:
                 f"{title}: expected every {first} before every {second}",
                 f"  %{early.name} comes first",
                 *(f"      {line}" for line in format_locations([early])),
-                f"  %{late.name} comes after it",
+                f"  %{late.name} comes later",
                 *(f"      {line}" for line in format_locations([late])),
             ]
             raise failed("\n".join(lines), UnexpectedOps(graphs, [early, late], title))
@@ -313,7 +313,12 @@ def assert_order(graphs: Sequence[Graph], first: Any, second: Any) -> None:
             for graph in graphs
         ]
         raise AssertionError(
-            "\n".join([f"no graph holds both {first} and {second}, so they have no order", *places])
+            "\n".join(
+                [
+                    f"no graph contains both {first} and {second}, so they have no order",
+                    *places,
+                ]
+            )
         )
 
 

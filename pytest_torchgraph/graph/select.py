@@ -128,7 +128,7 @@ def nodes_of(graphs: Iterable[Graph]) -> Iterator[Node]:
 
 def _module(module: Any, graphs: Sequence[Graph]) -> str:
     if not isinstance(module, str):
-        raise TypeError(f"{module!r} is no path of a module: pass a string, as 'encoder.layer.*'")
+        raise TypeError(f"{module!r} is not a module path: pass a string such as 'encoder.layer.*'")
     known = {path for node in nodes_of(graphs) for path in ancestors(node.module)}
     if any(graph.subgraphs for graph in graphs):  # a body may stand for several modules
         called = (path for call in calls(graphs) for path in call.modules)
@@ -136,15 +136,17 @@ def _module(module: Any, graphs: Sequence[Graph]) -> str:
     if not any(fnmatchcase(path, module) for path in known):
         close = difflib.get_close_matches(module, sorted(known), n=3)
         top = sorted(path for path in known if "." not in path)
-        there = listed(top, 10) or "no module in these graphs"
-        hint = f"did you mean {', '.join(close)}?" if close else f"there is {there}"
+        there = listed(top, 10) or "these graphs have no module paths"
+        hint = f"did you mean {', '.join(close)}?" if close else f"modules: {there}"
         raise ValueError(f"no op was captured in a module that matches {module!r}: {hint}")
     return module
 
 
 def _device(device: Any) -> str:
     if not isinstance(device, str) and type(device).__name__ != "device":
-        raise TypeError(f"{device!r} is no device: pass a torch.device or its name, as 'cuda'")
+        raise TypeError(
+            f"{device!r} is not a device: pass a torch.device or its name, such as 'cuda'"
+        )
     kind, separator, index = str(device).partition(":")
     if kind not in KNOWN or (separator and not index.isdecimal()):
         raise ValueError(f"unknown device {str(device)!r}: choose from {', '.join(KNOWN)}")
@@ -160,11 +162,11 @@ def _refuse_unknown_results(graphs: Sequence[Graph], chosen: Selection) -> None:
     known = [tensor for node in nodes_of(graphs) for tensor in tensors(node.result)]
     if chosen.device and not any(tensor.device for tensor in known):
         raise ValueError(
-            f"device={chosen.device!r} can match nothing: these graphs do not say on which device "
-            'their results are, as those of a file that was not stored with detail="full"'
+            f"device={chosen.device!r} can match nothing: these graphs do not record the devices "
+            'of their results. If they come from a file, store it with detail="full"'
         )
     if chosen.dtype and not known:
         raise ValueError(
-            f"dtype={chosen.dtype!r} can match nothing: these graphs do not say what their results "
-            "are, as those of torch.fx without example inputs"
+            f"dtype={chosen.dtype!r} can match nothing: these graphs do not record the dtypes of "
+            "their results, for example because torch.fx traced them without example inputs"
         )

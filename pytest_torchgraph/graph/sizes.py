@@ -165,17 +165,17 @@ _NAME = re.compile(r"\b(?:s|u|zuf|zf|j)\d+\b")
 def with_sizes(graphs: Sequence[Graph], sizes: Mapping[str, int]) -> tuple[Graph, ...]:
     """Return the graphs of a step with values for symbols; see `Capture.with_sizes`."""
     there = _symbols(graphs)
-    known = ", ".join(f"{each} ({place})" for each, place in there.items()) or "none at all"
+    known = ", ".join(f"{each} ({place})" for each, place in there.items()) or "none"
     for name, value in sizes.items():
         if isinstance(value, bool) or not isinstance(value, int):
-            raise TypeError(f"{name}={value!r} is no size: pass an int")
+            raise TypeError(f"{name}={value!r} is not a size: pass an int")
         if value < 0:
-            raise ValueError(f"{name}={value} is no size: it is negative")
+            raise ValueError(f"{name}={value} is not a size: pass an int of at least 0")
         if name not in there:
-            raise ValueError(f"there is no symbol {name!r}: there is {known}")
+            raise ValueError(f"unknown symbol {name!r}; symbols: {known}")
     if not sizes:
         raise TypeError(
-            f"with_sizes() changes nothing: pass a size by the name of its symbol; there is {known}"
+            f"with_sizes() changes nothing: pass a size by the name of its symbol; symbols: {known}"
         )
     return tuple(_Sizes(sizes).graph(graph) for graph in graphs)
 
@@ -184,8 +184,8 @@ def advice(size: Symbol) -> str:
     """Return the advice for a figure that depends on a symbolic size."""
     names = ", ".join(f"{name}=8" for name in dict.fromkeys(_NAME.findall(size.expr))) or "s0=8"
     return (
-        f"give symbols values, as with_sizes({names}) (with_sizes() lists them all), or capture "
-        "with static sizes, as via Aot(dynamic=False)"
+        f"pass values for symbols, such as with_sizes({names}) (with_sizes() lists all symbols), "
+        "or capture with static sizes, for example via Aot(dynamic=False)"
     )
 
 
@@ -282,8 +282,8 @@ class _Sizes:
         if not isinstance(found, int) or found < 0:
             given = ", ".join(f"{name}={value}" for name, value in self.values.items())
             raise ValueError(
-                f"with {given} the size {size.expr} of %{node.name} would be {found}: no such "
-                "shape can be"
+                f"with {given}, the size {size.expr} of %{node.name} is {found}, which is not a "
+                "valid size"
             )
         return found
 

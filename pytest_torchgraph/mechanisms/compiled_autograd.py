@@ -313,9 +313,9 @@ class CompiledAutograd:
 
     def __post_init__(self) -> None:
         if self.forward not in ("aot", "eager"):
-            raise ValueError(f"forward={self.forward!r}: 'aot' or 'eager'")
+            raise ValueError(f"forward={self.forward!r} is invalid: pass 'aot' or 'eager'")
         if self.forward == "eager" and self.forward_fullgraph:
-            raise ValueError("forward_fullgraph=True needs a compiled forward: forward='aot'")
+            raise ValueError("forward_fullgraph=True needs a compiled forward: pass forward='aot'")
 
     def capture(self, step: Step, canon: CanonicalNames) -> Captured:
         """Run the step with our compiler in the autograd engine."""
@@ -471,12 +471,19 @@ class _Recorder:
         made = [each.counted for each in self.made]
         forwards = [each for each in made if each.graph.level == "aot"]
         if self.options.forward == "aot" and not forwards:
-            why_none = "the forward was not compiled (forward='eager' asks for that): "
+            why_none = (
+                "the forward was not compiled (for an eager forward, pass "
+                "CompiledAutograd(forward='eager')): "
+            )
             return Captured([], why_none + self.why_not_compiled)
         if not self.known and self.step.invocation.backward is not False:
             return Captured([], f"no backward ran: {self.step.why_no_grad()}")
         if self.options.forward == "eager":
-            return Captured(made, "backward=False, and an eager forward has no graph of its own")
+            return Captured(
+                made,
+                "backward=False and forward='eager' leave no graph to capture. Use "
+                "forward='aot', or omit backward=False",
+            )
         islands = recorded_islands(self.step, self.islands, self.canon, self.made)
         backwards = [each.counted for each in self.taken_over.values()]
         levels: dict[Level, list[Converted]] = {"aot": [*forwards, *backwards]}

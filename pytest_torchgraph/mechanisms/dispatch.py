@@ -311,8 +311,8 @@ class DispatchReplay(Replay):
 
 
 _REFUSED = (
-    "a region compiled by torch.compile runs inside the target: what it runs would be a hole in a "
-    "graph of dispatched ops. Capture the eager function, or use via='aot'"
+    "torch.compile compiles code inside the target, whose ops a dispatch mode does not record. "
+    "Capture the eager function, or use via='aot'"
 )
 
 
@@ -397,8 +397,8 @@ class Dispatch:
             note_calls(seen, recorder, replay, backward=ran_backward)
             if ran_backward and not any(node.is_call for node in graphs[1].nodes):
                 raise CaptureError(
-                    "the backward ran, but no op of it leads to a gradient of a leaf: does a hook "
-                    "clear .grad?"
+                    "the backward ran, but none of its ops leads to the gradient of a leaf: check "
+                    "for hooks that clear .grad"
                 )
             return Built(graphs, seen, replay.kept_by_name)
 
@@ -450,9 +450,8 @@ def _refuse(function: Any) -> None:
     name = getattr(function, "__qualname__", "")
     if str(getattr(function, "__module__", "")).startswith("torch."):
         raise CaptureError(
-            f"torch's {name.partition('.')[0]} compiles itself where it runs eagerly: what it runs "
-            "would be a hole in a graph of dispatched ops. Use via='aot', where its bodies are "
-            "subgraphs"
+            f"torch's {name.partition('.')[0]} compiles itself in eager code, so a dispatch mode "
+            "does not record its ops. Use via='aot', where its bodies are subgraphs"
         )
     raise CaptureError(f"{_REFUSED} ({name})" if name else _REFUSED)
 

@@ -48,9 +48,15 @@ class Export:
         invocation = step.invocation
         target, named = invocation.target, invocation.named
         if invocation.backward:
-            raise CaptureError("backward=True, but torch.export has no backward: use via='aot'")
+            raise CaptureError(
+                "backward=True is not available via 'export', because torch.export has no "
+                "backward: use via='aot'"
+            )
         if invocation.loss_fn is not None:
-            raise CaptureError("loss_fn has no use: torch.export has no backward; use via='aot'")
+            raise CaptureError(
+                "loss_fn is not available via 'export', because torch.export has no backward: use "
+                "via='aot'"
+            )
         module = target if isinstance(target, torch.nn.Module) else _Function(target, named)
         with torch_private.ignore_torch_warnings(), _noting_lines():
             try:
@@ -126,11 +132,11 @@ def _why(error: Exception) -> str:
         )
     if "data-dependent" in reason.lower():
         hint = (
-            "Control flow that depends on the data has no graph of this kind: write it with "
-            f"torch.cond, or {others}."
+            "Exported graphs have no data-dependent control flow: write it with torch.cond, or "
+            f"{others}."
         )
     else:
-        hint = f"What torch.export cannot trace, others can: {others}."
+        hint = f"For code that torch.export does not support, {others}."
     return f"torch.export cannot export the target: {reason}{source_lines.innermost(error)}\n{hint}"
 
 

@@ -246,20 +246,20 @@ def _why(error: Exception) -> str:
     """Return torch's reason for the failure, and the user's line."""
     words = str(error)
     if "is not installed as a submodule" in words:
-        advice = "A function over a module cannot be traced: pass the module itself"
+        advice = "torch.fx cannot trace a function over a module: pass the module itself"
     elif "co_varnames is too small" in words:
-        words = f"its forward is behind a decorator with another signature ({words})"
-        advice = "Trace a module whose forward is not decorated"
+        words = f"the signature of its forward differs from its decorator's ({words})"
+        advice = "Trace a module whose forward has no decorator"
     elif _is_about_tracing(error):
         advice = (
-            "Control flow that depends on the data has no graph of this kind: fix the argument "
-            "with Fx(concrete_args={...}), make the module a leaf with Fx(tracer=...)"
+            "torch.fx graphs have no data-dependent control flow: fix the argument with "
+            "Fx(concrete_args={...}), make the module a leaf with Fx(tracer=...)"
         )
     else:
-        words = f"on proxies it raises {type(error).__name__}: {words}"
+        words = f"with proxies it raises {type(error).__name__}: {words}"
         advice = (
-            "It runs on tensors: fix the argument that decides with Fx(concrete_args={...}), make "
-            "the module a leaf with Fx(tracer=...)"
+            "With tensors it runs: fix the argument that it branches on with "
+            "Fx(concrete_args={...}), make the module a leaf with Fx(tracer=...)"
         )
     return (
         f"torch.fx cannot trace the target: {words}{source_lines.innermost(error)}\n{advice}, or "
@@ -278,6 +278,6 @@ def _root(target: Any) -> tuple[Any, str]:
     called = target.func if isinstance(target, functools.partial) else target
     name = getattr(called, "__name__", type(called).__name__)
     raise CaptureError(
-        f"torch.fx traces modules, their methods and Python functions, not {name!r} "
-        f"({type(target).__name__}): wrap it in a function"
+        f"torch.fx cannot trace {name!r} ({type(target).__name__}), only modules, their methods "
+        "and Python functions: wrap it in a function"
     )

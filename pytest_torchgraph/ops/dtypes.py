@@ -95,7 +95,9 @@ def dtype_name(dtype: Any) -> str:
         TypeError: if `dtype` is neither a string nor a `torch.dtype`.
     """
     if not isinstance(dtype, str) and type(dtype).__name__ != "dtype":
-        raise TypeError(f"{dtype!r} is no dtype: pass a torch.dtype or its name, as 'float32'")
+        raise TypeError(
+            f"{dtype!r} is not a dtype: pass a torch.dtype or its name, such as 'float32'"
+        )
     text = str(dtype).removeprefix("torch.")
     name = DTYPE_NAMES.get(text, text)
     if name not in ABBREVIATIONS and name not in _OTHERS and isinstance(dtype, str):
@@ -103,5 +105,5 @@ def dtype_name(dtype: Any) -> str:
 
         close = difflib.get_close_matches(text, [*ABBREVIATIONS, *DTYPE_NAMES], n=1)
         hint = f": did you mean {close[0]!r}?" if close else ""
-        raise ValueError(f"{dtype!r} names no dtype{hint}")
+        raise ValueError(f"unknown dtype {dtype!r}{hint}")
     return name

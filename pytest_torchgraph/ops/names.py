@@ -67,8 +67,8 @@ class OpCounts(Counter[str]):
     def __missing__(self, key: str) -> int:
         counts = [count for op, count in self.items() if matches(op, key)]
         if not counts:
-            there = ", ".join(sorted(self)) or "no op at all"
-            raise KeyError(f"{key!r} does not occur; there is {there}")
+            there = ", ".join(sorted(self)) or "none"
+            raise KeyError(f"{key!r} does not occur; ops: {there}")
         return sum(counts)
 
     def __eq__(self, other: object) -> bool:

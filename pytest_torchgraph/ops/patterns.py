@@ -68,7 +68,7 @@ def pattern_name(op: Any) -> str:
     """
     if isinstance(op, str):
         if not op.strip():
-            raise TypeError("an empty string names no op")
+            raise TypeError("an empty string names no op: pass a string such as 'aten.mm'")
         return op
     if not callable(op):
         raise TypeError(f"{op!r} names no op: pass a string such as 'aten.mm', or the op itself")
@@ -103,7 +103,7 @@ def refuse_impossible(op: Any, levels: Iterable[Level], *, traced: bool = False)
 def _problem(op: Any, pattern: str, level: Level, traced: bool) -> str:
     """Return the reason why a pattern cannot match at a level, or "" if it can."""
     if pattern.startswith("torch.ops."):
-        return f"{pattern!r} names no op: leave out 'torch.ops.', as in {pattern[10:]!r}"
+        return f"{pattern!r} names no op: remove 'torch.ops.', as in {pattern[10:]!r}"
     if level == "compiled_autograd" and _GLUE.match(pattern):
         return ""
     registered = registry.matching(pattern)
@@ -163,8 +163,9 @@ def _dispatched_problem(pattern: str, known: list[str], level: Level) -> str:
     """Return `_problem` at a level that holds registered ops only, for ops that match."""
     if level in ("aot", "post_grad") and all(map(registry.is_triton_op, known)):
         return (
-            f"{pattern!r} cannot occur in a graph at level {level!r}: torch.compile takes ops of "
-            "torch.library.triton_op apart. Name what it runs: 'triton.<kernel>', or its ops"
+            f"{pattern!r} cannot occur in a graph at level {level!r}, because torch.compile "
+            "decomposes ops of torch.library.triton_op: name its ops, or its kernel as "
+            "'triton.<kernel>'"
         )
     if level == "post_grad":  # Inductor's passes may reintroduce composite and in-place ops
         return ""
@@ -174,8 +175,8 @@ def _dispatched_problem(pattern: str, known: list[str], level: Level) -> str:
         becomes = BECOMES.get(packet)
         hint = f": did you mean {becomes}?" if becomes else ""
         return (
-            f"{pattern!r} cannot occur in a graph at level {level!r}: it is a composite op, which "
-            f"is decomposed before{hint}"
+            f"{pattern!r} cannot occur in a graph at level {level!r}, because it is a composite "
+            f"op, which is decomposed before{hint}"
         )
     # Reading the names of all ops takes milliseconds: do it last.
     writes = level == "aot" and all(map(registry.is_in_place, known))
@@ -183,7 +184,7 @@ def _dispatched_problem(pattern: str, known: list[str], level: Level) -> str:
         instead = f": did you mean {packet.rstrip('_')}?" if packet.endswith("_") else ""
         return (
             f"{pattern!r} cannot occur in a graph at level 'aot', which is functional: ops that "
-            f"write their arguments are replaced{instead}"
+            f"write to their arguments are replaced{instead}"
         )
     return ""
 
@@ -296,14 +297,14 @@ def _why_not_fx(name: str, value: Any, traced: bool) -> str | None:
     if is_module or _is_own(name) or name in _wrapped():  # a tracer decides which modules it keeps
         return None
     if _is_pythons(name) or isinstance(value, type) or traced:
-        return f"{_traced_through(name, value)}, or keep it as a node by torch.fx.wrap"
+        return f"{_traced_through(name, value)}, or keep it as a node with torch.fx.wrap"
     return None
 
 
 _MODULE = "a module is traced through: name the ops of its forward, with its path in module="
 _CLASS = "a class is traced through: name the ops that its methods run"
 _FUNCTION = "a Python function is traced through: name the ops that it runs"
-_NOT_TRACED = "no function of Python's own or numpy's is a node: name the ops that torch runs"
+_NOT_TRACED = "a function of Python or numpy is never a node: name the ops that torch runs"
 
 
 def _traced_through(name: str, value: Any) -> str:

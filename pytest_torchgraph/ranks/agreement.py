@@ -23,7 +23,7 @@ WITH_CONSTANTS = frozenset({"all_reduce", "reduce_scatter", "reduce", "broadcast
 """Kinds whose constant arguments (e.g. the reduction, the root) are the same on each rank."""
 NO_TIMEOUT = -1
 """The timeout argument of c10d ops if no timeout was set."""
-UNLIKE = "which hangs or gives wrong numbers"
+UNLIKE = "which hangs or gives wrong results"
 """Consequence of collectives with different sizes, dtypes or reductions. Backends do not check."""
 MOST = 12
 """Maximum number of collectives that a message shows of one order."""
@@ -92,8 +92,8 @@ class OrderDifference(NamedTuple):
     def words(self) -> str:
         """Description of the difference."""
         if self.same_order:
-            return "communicate in the same order, but do not send the same"
-        return "do not communicate in the same order"
+            return "communicate in the same order, but send different data"
+        return "communicate in different orders"
 
 
 def order_difference(first: Capture, other: Capture, *, waits: bool) -> OrderDifference | None:
@@ -110,10 +110,9 @@ def order_difference(first: Capture, other: Capture, *, waits: bool) -> OrderDif
     same_order = list(map(format_over, left)) == list(map(format_over, right))
     danger = ""
     if waits:
-        danger = UNLIKE if same_order else "so that they would wait for each other for ever"
+        danger = UNLIKE if same_order else "so they would deadlock"
     elif not any(each.kind in PAIRED for each in (*left, *right)):
-        danger = UNLIKE if same_order else "a deadlock in waiting"
-        danger += " where they are in one group"
+        danger = f"{UNLIKE if same_order else 'which deadlocks'} if they share a group"
     rows = [(_text(one, two), _text(two, one)) for one, two in pairs]
     return OrderDifference(start, rows, danger, same_order)
 
@@ -129,7 +128,7 @@ def orders(first: Capture, other: Capture, *, waits: bool) -> Iterator[str]:
         return
     start, rows = found.start, found.rows
     why = f", {found.danger}" if found.danger else ""
-    yield f"they {found.words}{why}, from collective {start} on:"
+    yield f"they {found.words} from collective {start} on{why}:"
     shown = rows[start : start + MOST]
     width = max(len(two) for _, two in shown)
     for number, (one, two) in enumerate(shown, start):
@@ -294,7 +293,7 @@ def _unpaired(channel: Channel, ends: Ends) -> Iterator[str]:
     way = f"from rank {channel.source} to rank {channel.target}"
     for number, ((_, sent), (_, received)) in enumerate(zip(sends, receives, strict=False)):
         if (sent.bytes, sent.dtype) != (received.bytes, received.dtype):
-            yield f"  send {number} {way} is of another size than what is received:"
+            yield f"  send {number} {way} has a different size than its receive:"
             yield f"      {_size(sent)}: {place(sent)} of rank {channel.source}"
             yield f"      {_size(received)}: {place(received)} of rank {channel.target}"
             return
@@ -302,7 +301,7 @@ def _unpaired(channel: Channel, ends: Ends) -> Iterator[str]:
     if over:
         what = ("sent", "received") if len(sends) > len(receives) else ("received", "sent")
         _, first = over[0]
-        yield f"  {len(over)} {what[0]} {way} and not {what[1]}, the first of {_size(first)}:"
+        yield f"  {len(over)} {what[0]} {way} but not {what[1]}, the first of {_size(first)}:"
         yield f"      {place(first)} of rank {over[0][0].rank}"
 
 

@@ -71,7 +71,7 @@ def capture_ranks(
     if not callable(build):
         raise TypeError(f"build must be callable with a mesh, not {type(build).__name__}")
     if not torch.distributed.is_available():
-        raise CaptureError("this torch was built without torch.distributed, which has the groups")
+        raise CaptureError("torch.distributed is not available: this torch was built without it")
     refuse_other_group()
     random = RandomState()
     captures: list[Capture] = []
@@ -103,8 +103,9 @@ def _of_rank(
             target, args, kwargs = what_was_built(build(mesh))
             if torch.distributed.group.WORLD is not group:
                 raise CaptureError(
-                    "build(mesh) ended the process group, or made another one in which this is no "
-                    "rank of the mesh: leave it to graph_ranks, which ends it behind each rank"
+                    "build(mesh) destroyed the process group, or created one in which this "
+                    "process is not a rank of the mesh: remove that from build, because "
+                    "graph_ranks creates and destroys the process group"
                 )
             made = capture(target, *args, **options, **kwargs)
         except Exception as error:
@@ -148,8 +149,8 @@ def _refuse_other_device(made: Capture, device: str) -> None:
     found = device_types(made.program)
     if device not in ("cpu", "meta") and device not in found:
         raise CaptureError(
-            f"the mesh is on {device!r}, and nothing that was captured is (only "
-            f"{', '.join(sorted(found)) or 'no tensor'}): make target and inputs on "
+            f"nothing on {device!r} was captured (only on "
+            f"{', '.join(sorted(found)) or 'no device'}): create target and inputs on "
             "mesh.device_type in build(mesh)"
         )
 
@@ -166,9 +167,10 @@ def _refuse_objects(error: Exception) -> None:
         of_torch = frame.f_globals.get("__name__") == "torch.distributed.distributed_c10d"
         if of_torch and name.endswith(("_object", "_object_list")):
             raise CaptureError(
-                f"torch.distributed.{name} does not run under torch's fake process group, in which "
-                "nothing arrives from other ranks: give the objects to each rank in build(mesh), "
-                "or run the test under torchrun with gloo and capture each rank with graph_capture"
+                f"torch.distributed.{name} is not available in torch's fake process group, in "
+                "which nothing arrives from other ranks: pass the objects to each rank in "
+                "build(mesh), or run the test under torchrun with gloo and capture each rank with "
+                "graph_capture"
             ) from error
 
 
@@ -181,9 +183,9 @@ def _refuse_reducer(error: Exception) -> None:
     """
     if "expected the hook result is either a Tensor or a TensorList" in str(error):
         raise CaptureError(
-            "the reducer of DistributedDataParallel does not run under torch's fake process group: "
-            "register a communication hook that is written in Python and does not read the result "
-            "of a future, as the how-to for many ranks shows, or run the test under torchrun with "
+            "the reducer of DistributedDataParallel is not available in torch's fake process "
+            "group: register a communication hook written in Python that does not read the result "
+            "of a future (see the how-to for many ranks), or run the test under torchrun with "
             "gloo and capture each rank with graph_capture"
         ) from None  # torch's assertion asks the user to report a bug, but this is not a bug
 
@@ -193,7 +195,7 @@ def _note_rank(error: Exception, rank: int, dimensions: Mapping[str, int]) -> No
     add_note = getattr(error, "add_note", None)  # Python 3.11 or later
     if add_note is not None:
         at = format_mesh(coordinates(rank, dimensions))
-        add_note(f"while rank {rank} ({at}) was captured")
+        add_note(f"during the capture of rank {rank} ({at})")
 
 
 OPTIONS = frozenset({"via", "loss_fn", "backward", "fake"})
@@ -214,14 +216,14 @@ def dimensions_and_options(mesh: Mapping[str, Any]) -> tuple[dict[str, int], dic
             continue
         if isinstance(size, bool) or not isinstance(size, int):
             raise TypeError(
-                f"{name}={size!r} is no size of a mesh dimension, which is an int, and no option "
-                f"of graph_capture that ranks take: {', '.join(sorted(OPTIONS))}"
+                f"{name}={size!r} is neither a mesh dimension (int) nor a `graph_capture` option: "
+                f"use {', '.join(sorted(OPTIONS))}"
             )
         if size < 1:
-            raise ValueError(f"{name}={size}: a dimension of a mesh has at least one rank")
+            raise ValueError(f"{name}={size} is not a mesh dimension: pass an int of at least 1")
         dimensions[name] = size
     if not dimensions:
-        raise TypeError("name the dimensions of the mesh and their sizes, as dp=2, tp=4")
+        raise TypeError("missing mesh dimensions: pass their sizes, such as dp=2, tp=4")
     return dimensions, options
 
 
@@ -234,15 +236,17 @@ def device_type(device: str | torch.device) -> str:
         CaptureError: if torch cannot use the device in this process.
     """
     if not isinstance(device, str | torch.device):
-        raise TypeError(f"device={device!r} is no device: pass a type, as 'cpu' or 'cuda'")
+        raise TypeError(
+            f"device={device!r} is not a device: pass a device type, such as 'cpu' or 'cuda'"
+        )
     kind, _, index = str(device).partition(":")
     if kind not in KNOWN:
         raise ValueError(f"unknown device {str(device)!r}: choose from {', '.join(KNOWN)}")
     if index:
-        raise ValueError(f"device={str(device)!r}: a mesh has a type of device, as {kind!r}")
+        raise ValueError(f"device={str(device)!r} has an index: pass a device type, {kind!r}")
     reason = devices.why_absent(torch.device(kind))
     if reason is not None:
-        raise CaptureError(f"device {kind!r} is absent: {reason}")
+        raise CaptureError(f"device {kind!r} is not available: {reason}")
     return kind
 
 
@@ -256,17 +260,19 @@ def chosen_ranks(ranks: Iterable[int] | None, world: int) -> tuple[int, ...]:
     if ranks is None:
         return tuple(range(world))
     if not isinstance(ranks, Iterable):
-        raise TypeError(f"ranks={ranks!r} names no ranks: pass a sequence, as ranks=(0, 7)")
+        raise TypeError(
+            f"ranks={ranks!r} is not a sequence of ranks: pass for example ranks=(0, 7)"
+        )
     chosen = tuple(ranks)
     if not chosen:
-        raise ValueError("ranks=() captures nothing: name at least one rank, or leave it out")
+        raise ValueError("ranks=() captures nothing: pass at least one rank, or omit it")
     for rank in chosen:
         if isinstance(rank, bool) or not isinstance(rank, int):
-            raise TypeError(f"ranks holds {rank!r}, which is no number of a rank")
+            raise TypeError(f"{rank!r} in ranks is not a rank: pass ints")
         if not 0 <= rank < world:
-            raise ValueError(f"there is no rank {rank}: the mesh has {world}, from 0 on")
+            raise ValueError(f"rank {rank} is out of range: the mesh has ranks 0 to {world - 1}")
     if len(set(chosen)) < len(chosen):
-        raise ValueError(f"ranks={chosen} names a rank twice")
+        raise ValueError(f"ranks={chosen} contains a rank twice")
     return chosen
 
 

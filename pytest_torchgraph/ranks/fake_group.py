@@ -51,14 +51,14 @@ def refuse_other_group() -> None:
     """
     if _RUNNING.get():
         raise CaptureError(
-            "graph_ranks runs inside of another graph_ranks, and torch knows one process group at "
-            "a time: capture the one behind the other"
+            "graph_ranks runs inside another graph_ranks, but torch has only one default process "
+            "group: run one after the other"
         )
     if dist.is_initialized():
         raise CaptureError(
-            f"this process has a process group already (backend {dist.get_backend()!r}, rank "
-            f"{dist.get_rank()} of {dist.get_world_size()}), and torch knows one at a time: call "
-            "torch.distributed.destroy_process_group() before, or capture this rank alone with "
+            f"this process already has a process group (backend {dist.get_backend()!r}, rank "
+            f"{dist.get_rank()} of {dist.get_world_size()}), and torch has only one: call "
+            "torch.distributed.destroy_process_group() before, or capture only this rank with "
             "graph_capture"
         )
 

@@ -80,9 +80,8 @@ class Ranks(Sequence["Capture"]):
         def __getattr__(self, name: str) -> Any:
             if name.startswith("assert_"):
                 raise AttributeError(
-                    f"Ranks has no {name}: what is asserted of one capture is asserted of each, as "
-                    f"`for capture in ranks: capture.{name}(...)`, or of one, as "
-                    f"`ranks[0].{name}(...)`"
+                    f"Ranks has no {name}: assert on every capture, `for capture in ranks: "
+                    f"capture.{name}(...)`, or on one, `ranks[0].{name}(...)`"
                 )
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
@@ -107,7 +106,7 @@ class Ranks(Sequence["Capture"]):
         """
         __tracebackhide__ = True
         if not self._captures:
-            raise ValueError(f"there are no ranks, so nothing can be checked: {self!r}")
+            raise ValueError(f"no ranks, so there is nothing to check: {self!r}")
         wrong: dict[str, list[Capture]] = {}
         first: AssertionError | None = None
         for each in self._captures:
@@ -164,10 +163,8 @@ class Ranks(Sequence["Capture"]):
         groups = self._alike_but_for(across)
         compared = [each for group in groups if len(group) > 1 for each in group]
         if not any(each.collectives for each in compared):
-            alone = " that is compared" if len(compared) < len(self) else ""
-            raise AssertionError(
-                f"no rank{alone} communicates, so that they have no order to agree on"
-            )
+            alone = " in the comparison" if len(compared) < len(self) else ""
+            raise AssertionError(f"no rank{alone} communicates, so they have no order to compare")
         problems: list[str] = []
         waiting = self._waiting()
         for group in groups:
@@ -196,16 +193,19 @@ class Ranks(Sequence["Capture"]):
         """
         __tracebackhide__ = True
         if not any(each.collectives for each in self._captures):
-            raise AssertionError("no rank communicates, so that there is nothing to match")
+            raise AssertionError("no rank communicates, so there is nothing to match")
         if not channels(self._captures) and not meeting(self._captures):
-            raise ValueError(f"no two of these ranks communicate with each other: {self!r}")
+            raise ValueError(
+                "no two of these ranks communicate with each other, so there is nothing to match: "
+                f"{self!r}"
+            )
         waiting = stuck(self._captures)
         problems = [f"  {format_stuck(each, waiting)}" for each in waiting[:MOST_STUCK]]
         if waiting[MOST_STUCK:]:
             problems.append(f"  and {len(waiting) - MOST_STUCK} ranks more wait")
         problems += unpaired(self._captures)
         if problems:
-            raise AssertionError("\n".join(["what ranks send does not fit:", *problems]))
+            raise AssertionError("\n".join(["sends and receives do not match:", *problems]))
 
     def _waiting(self) -> frozenset[int | None]:
         """Return the ranks that would deadlock."""
@@ -225,12 +225,13 @@ class Ranks(Sequence["Capture"]):
         """
         if across is not None and across not in self.mesh:
             raise ValueError(
-                f"the mesh has no dimension {across!r}: it has {', '.join(map(repr, self.mesh))}"
+                f"the mesh has no dimension {across!r}; dimensions: "
+                f"{', '.join(map(repr, self.mesh))}"
             )
         groups = self._groups(across)
         if all(len(group) < 2 for group in groups):
-            of = "" if across is None else f" that differ in {across!r} alone"
-            raise ValueError(f"there are no two ranks{of}, so nothing can be compared: {self!r}")
+            of = "" if across is None else f" that differ only in {across!r}"
+            raise ValueError(f"no two ranks{of}, so there is nothing to compare: {self!r}")
         return groups
 
     def _groups(self, across: str | None) -> list[list[Capture]]:

@@ -101,11 +101,11 @@ def _behind(each: Sync | Transfer) -> str:
     """
     if each.certain or not each.op.startswith(SKIPPED):
         return ""
-    return f"behind line {each.line} of {each.file} in {each.function}\n{BREAKS}"
+    return f"after line {each.line} of {each.file} in {each.function}\n{BREAKS}"
 
 
 def place_of(each: Located) -> str:
     """Return file, line, function and code on one line."""
     if not each.file:
-        return f"(no line known) module {each.module}" if each.module else "(no line known)"
+        return f"(unknown line) module {each.module}" if each.module else "(no line known)"
     return f"{each.file}:{each.line} in {each.function}: {each.code}"

@@ -121,4 +121,4 @@ def _with_subclasses(kind: type[Any]) -> Iterator[type[Any]]:
 
 
 def _never_compiled(_args: Any) -> Any:
-    raise AssertionError("code that was only written cannot be run")
+    raise AssertionError("the generated code was not compiled, so it cannot run")

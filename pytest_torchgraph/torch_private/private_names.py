@@ -37,22 +37,22 @@ class PrivateName:
 
 NAMES = {
     # Dynamo: its settings and its state.
-    "counters": PrivateName(
-        "torch._dynamo.utils:counters", "2.0", "leaving Dynamo's counters alone"
-    ),
+    "counters": PrivateName("torch._dynamo.utils:counters", "2.0", "restoring Dynamo's counters"),
     "reset": PrivateName("torch._dynamo:reset", "2.0", "captures through Dynamo"),
     "callback_handler": PrivateName(
         "torch._dynamo.callback:callback_handler", "2.3", "keeping compilation callbacks"
     ),
-    "config": PrivateName("torch._dynamo:config", "2.0", "saying why nothing compiled"),
-    "stance": PrivateName("torch._dynamo.eval_frame:_stance", "2.6", "saying why nothing compiled"),
+    "config": PrivateName("torch._dynamo:config", "2.0", "explaining why nothing compiled"),
+    "stance": PrivateName(
+        "torch._dynamo.eval_frame:_stance", "2.6", "explaining why nothing compiled"
+    ),
     "optimized_module": PrivateName(
-        "torch._dynamo.eval_frame:OptimizedModule", "2.0", "seeing what is compiled already"
+        "torch._dynamo.eval_frame:OptimizedModule", "2.0", "detecting code that is already compiled"
     ),
     "tracing_context": PrivateName(
         "torch._guards:TracingContext.try_get",
         "2.1",
-        "capture by compiled_autograd, and what is kept under activation checkpointing",
+        "capture by compiled_autograd, and saved tensors under activation checkpointing",
     ),
     "module_stack_node": PrivateName(
         "torch.fx.experimental.proxy_tensor:_ModuleStackTracer.create_node",
@@ -72,13 +72,13 @@ NAMES = {
     "pending_result": PrivateName(
         "torch.distributed._functional_collectives:AsyncCollectiveTensor.elem",
         "2.1",
-        "collectives that are waited for when they are used",
+        "collectives with implicit waits",
     ),
     "process_groups": PrivateName(
         "torch.distributed.distributed_c10d:_world.pg_names", "2.1", "the names of process groups"
     ),
     "precompiled_call": PrivateName(
-        "torch._precompile:PrecompiledModule.__call__", "2.15", "noticing precompiled code"
+        "torch._precompile:PrecompiledModule.__call__", "2.15", "detecting precompiled code"
     ),
     "custom_op": PrivateName(
         "torch._library.custom_ops:CustomOpDef", "2.4", "patterns given as a custom op"
@@ -115,15 +115,15 @@ NAMES = {
         "counting the runs of compiled graphs",
     ),
     "compilation_metrics": PrivateName(
-        "torch._dynamo.utils:get_compilation_metrics", "2.1", "saying why nothing compiled"
+        "torch._dynamo.utils:get_compilation_metrics", "2.1", "explaining why nothing compiled"
     ),
     "in_hop_compile": PrivateName(
         "torch._higher_order_ops.utils:_in_hop_compile",
         "2.12",
-        "seeing calls that export traces",
+        "recording calls that export traces",
     ),
     "input_codes": PrivateName(
-        "torch._dynamo.convert_frame:input_codes", "2.0", "saying why nothing compiled"
+        "torch._dynamo.convert_frame:input_codes", "2.0", "explaining why nothing compiled"
     ),
     "wrap_inline": PrivateName(
         "torch._dynamo.external_utils:wrap_inline", "2.1", "the names of compiled modules"
@@ -131,43 +131,43 @@ NAMES = {
     "skip_code": PrivateName(
         "torch._dynamo.eval_frame:set_code_exec_strategy",
         "2.7",
-        "keeping Dynamo away from our own code",
+        "excluding our own code from Dynamo",
     ),
     "frame_strategy": PrivateName(
-        "torch._dynamo.eval_frame:FrameExecStrategy", "2.7", "keeping Dynamo away from our own code"
+        "torch._dynamo.eval_frame:FrameExecStrategy", "2.7", "excluding our own code from Dynamo"
     ),
     "frame_action": PrivateName(
-        "torch._dynamo.eval_frame:FrameAction", "2.7", "keeping Dynamo away from our own code"
+        "torch._dynamo.eval_frame:FrameAction", "2.7", "excluding our own code from Dynamo"
     ),
     # Dynamo: functions that are observed.
     "callback_from_stance": PrivateName(
-        "torch._dynamo.eval_frame:_callback_from_stance", "2.6", "knowing what runs compiled"
+        "torch._dynamo.eval_frame:_callback_from_stance", "2.6", "detecting compiled code"
     ),
     "skip_guard_eval_unsafe": PrivateName(
         "torch._dynamo.eval_frame:_is_skip_guard_eval_unsafe_stance",
         "2.6",
-        "seeing that compiled code is entered",
+        "detecting that compiled code is entered",
     ),
     "guard_hook": PrivateName(
         "torch._C:_dynamo.eval_frame.set_guard_complete_hook",
         "2.9",
-        "seeing that compiled code is served from the cache",
+        "detecting that compiled code is served from the cache",
     ),
     "optimize_context": PrivateName(
         "torch._dynamo.eval_frame:OptimizeContext.__init__",
         "2.0",
-        "seeing that torch.compile is called",
+        "detecting that torch.compile is called",
     ),
     "convert_frame": PrivateName(
         "torch._dynamo.convert_frame:CatchErrorsWrapper.__call__",
         "2.0",
-        "saying that a frame was skipped",
+        "reporting skipped frames",
     ),
     "in_skipfiles": PrivateName(
-        "torch._dynamo.trace_rules:check", "2.2", "saying why a frame was skipped"
+        "torch._dynamo.trace_rules:check", "2.2", "explaining why a frame was skipped"
     ),
     "skip_reason": PrivateName(
-        "torch._dynamo.convert_frame:add_skip_reason", "2.13", "saying why a frame was skipped"
+        "torch._dynamo.convert_frame:add_skip_reason", "2.13", "explaining why a frame was skipped"
     ),
     "collapse_resume_frames": PrivateName(
         "torch._dynamo.symbolic_convert:collapse_resume_frames",
@@ -187,30 +187,32 @@ NAMES = {
     "dispatch_modes": PrivateName(
         "torch.utils._python_dispatch:_get_current_dispatch_mode_stack",
         "2.0",
-        "saying why nothing compiled",
+        "explaining why nothing compiled",
     ),
     "module_call": PrivateName(
-        "torch.nn:Module._call_impl", "1.8", "recording what runs beside compiled graphs"
+        "torch.nn:Module._call_impl", "1.8", "recording eager ops beside compiled graphs"
     ),
     "wrapped_module_call": PrivateName(
-        "torch.nn:Module._wrapped_call_impl", "2.1", "recording what runs beside compiled graphs"
+        "torch.nn:Module._wrapped_call_impl", "2.1", "recording eager ops beside compiled graphs"
     ),
     "dispatch_mode_at": PrivateName(
-        "torch._C:_get_dispatch_stack_at", "2.0", "recording what runs beside compiled graphs"
+        "torch._C:_get_dispatch_stack_at", "2.0", "recording eager ops beside compiled graphs"
     ),
     "pop_dispatch_mode": PrivateName(
-        "torch._C:_pop_torch_dispatch_stack", "2.0", "recording what runs beside compiled graphs"
+        "torch._C:_pop_torch_dispatch_stack", "2.0", "recording eager ops beside compiled graphs"
     ),
     "push_dispatch_mode": PrivateName(
         "torch._C:_push_on_torch_dispatch_stack",
         "2.0",
-        "recording what runs beside compiled graphs",
+        "recording eager ops beside compiled graphs",
     ),
     "function_modes": PrivateName(
-        "torch.overrides:_get_current_function_mode_stack", "2.0", "saying why code was recompiled"
+        "torch.overrides:_get_current_function_mode_stack",
+        "2.0",
+        "explaining why code was recompiled",
     ),
     "dispatch_mode_count": PrivateName(
-        "torch._C:_len_torch_dispatch_stack", "2.0", "saying why nothing compiled"
+        "torch._C:_len_torch_dispatch_stack", "2.0", "explaining why nothing compiled"
     ),
     "ignore_compile_internals": PrivateName(
         "torch.utils._python_dispatch:TorchDispatchMode.ignore_compile_internals",
@@ -246,7 +248,7 @@ NAMES = {
         "torch.autograd:_engine_run_backward", "2.3", "module paths under compiled autograd"
     ),
     "set_version_counter": PrivateName(
-        "torch._C:_autograd._unsafe_set_version_counter", "2.5", "putting values back"
+        "torch._C:_autograd._unsafe_set_version_counter", "2.5", "restoring values"
     ),
     "storage_reference": PrivateName(
         "torch:UntypedStorage._weak_ref", "2.0", "recording ops as they run"
@@ -319,7 +321,7 @@ NAMES = {
     "check_node_safe": PrivateName(
         "torch._functorch._aot_autograd.autograd_cache:check_node_safe",
         "2.6",
-        "naming what keeps a graph out of AOTAutograd's cache",
+        "explaining bypasses of AOTAutograd's cache",
     ),
     "aot_cache_key": PrivateName(
         "torch._functorch._aot_autograd.autograd_cache:autograd_cache_key",
@@ -329,7 +331,7 @@ NAMES = {
     "aot_cache_bypass": PrivateName(
         "torch._functorch._aot_autograd.autograd_cache:BypassAOTAutogradCache",
         "2.6",
-        "naming what keeps a graph out of AOTAutograd's cache",
+        "explaining bypasses of AOTAutograd's cache",
     ),
     "aot_config": PrivateName(
         "torch._functorch._aot_autograd.schemas:AOTConfig", "2.2", "assert_cacheable of a capture"
@@ -350,15 +352,15 @@ NAMES = {
     "should_save_cache": PrivateName(
         "torch._functorch._aot_autograd.graph_compile:_should_save_cache",
         "2.9",
-        "noticing that compiled code is not saved",
+        "detecting that compiled code is not saved",
     ),
     "compile_id": PrivateName(
         "torch._guards:CompileContext.current_compile_id",
         "2.1",
-        "noticing that compiled code is not saved",
+        "detecting that compiled code is not saved",
     ),
     "clear_inductor_caches": PrivateName(
-        "torch._inductor.utils:clear_caches", "2.9", "restarting with the caches on disk alone"
+        "torch._inductor.utils:clear_caches", "2.9", "restarting with only the caches on disk"
     ),
     # Compiled autograd.
     "enable_compiled_autograd": PrivateName(
@@ -367,17 +369,17 @@ NAMES = {
     "compiled_autograd_enabled": PrivateName(
         "torch._dynamo.compiled_autograd:compiled_autograd_enabled",
         "2.1",
-        "leaving compiled autograd as it was",
+        "restoring compiled autograd",
     ),
     "set_autograd_compiler": PrivateName(
         "torch._C:_dynamo.compiled_autograd.set_autograd_compiler",
         "2.1",
-        "leaving compiled autograd as it was",
+        "restoring compiled autograd",
     ),
     "reset_compiled_autograd": PrivateName(
         "torch._dynamo.compiled_autograd:reset",
         "2.1",
-        "saying why compiled autograd captured again",
+        "explaining why compiled autograd captured again",
     ),
     "end_capture": PrivateName(
         "torch._dynamo.compiled_autograd:AutogradCompilerInstance.end_capture",
@@ -387,12 +389,12 @@ NAMES = {
     "set_verbose_logger": PrivateName(
         "torch._C:_dynamo.compiled_autograd.set_verbose_logger",
         "2.4",
-        "saying why compiled autograd captured again",
+        "explaining why compiled autograd captured again",
     ),
     "verbose_logging_enabled": PrivateName(
         "torch._dynamo.compiled_autograd:snapshot_verbose_logging_enabled",
         "2.4",
-        "leaving compiled autograd's log as it was",
+        "restoring compiled autograd's log",
     ),
     "unwrap_size": PrivateName(
         "torch._dynamo.external_utils:unwrap_maybe_dynamic_int",
@@ -438,9 +440,9 @@ def get(name: str) -> Any:
             value = getattr(value, attribute)
     except (ImportError, AttributeError):
         raise TorchGraphError(
-            f"torch {torch.__version__} has no {known.path.replace(':', '.')} (there since "
-            f"{known.since}), which pytest-torchgraph needs for {known.purpose}: that is "
-            "unavailable with this release"
+            f"torch {torch.__version__} has no {known.path.replace(':', '.')} (available since "
+            f"{known.since}), which pytest-torchgraph needs for {known.purpose}: this feature is "
+            "unavailable with this release of torch"
         ) from None
     return value
 

@@ -62,8 +62,8 @@ _GENERATED = re.compile(r"(?<=^<eval_with_key>)\.\d+$")
 _FILE = re.compile(r'File "([^"]+)"')
 _ASKED_FOR = "Call to `torch._dynamo.graph_break()`"
 _REWRITTEN = (
-    "pytest rewrote this assert, and the rewritten one branches on tensor data: compile a function "
-    "of another module, assert on torch._assert_async, or run with --assert=plain"
+    "pytest rewrote this assert, and the new code branches on tensor data: compile a function of "
+    "another module, use torch._assert_async, or run with --assert=plain"
 )
 
 

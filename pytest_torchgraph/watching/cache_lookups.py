@@ -14,7 +14,7 @@ from .observe import BACKWARD, CacheEvent
 
 NO_OP = "a graph without an op is never saved"
 """Bypass reason of a forward or backward without any op."""
-SWITCHED_OFF = "the cache is switched off by "
+SWITCHED_OFF = "the cache is disabled by "
 """Prefix of the bypass reason if a setting disables torch's cache."""
 
 
@@ -86,7 +86,7 @@ _HINTS = (
     (
         ("autograd_function_apply", "FunctionCtx"),
         "torch._functorch.config.autograd_cache_allow_custom_autograd_functions = True, if its "
-        "result depends on its arguments alone",
+        "result depends only on its arguments",
     ),
     (("context_fn",), 'set context_fn.cache_hash = "name-and-version"'),
     (
@@ -208,8 +208,10 @@ def _why_missed(
             other.backward for one in cold for other in one.lookups if other.id == event.id
         )
         if event.cache == "aot" and not ran_backward:
-            return "it was not saved: its backward did not run, or its entry cannot be pickled"
-        return "it was not saved, though the key is the same"
+            return (
+                "it was not saved, because its backward did not run, or its entry cannot be pickled"
+            )
+        return "it was not saved, although the key is the same"
     for one in cold:
         for other in one.lookups:
             if (other.id, other.cache, other.backward) == (event.id, event.cache, event.backward):

@@ -92,21 +92,21 @@ def _advice(sight: Sight, others: Collection[Sight], graphs: Sequence[str]) -> I
     subject = sight.check.subject
     if subject.startswith(STACK_VALUE):
         yield (
-            f"{subject} is what the code before a graph break left for the code behind it: mend "
-            "the break, of which assert_no_graph_breaks() says where it is"
+            f"{subject} is a value from before a graph break: remove the break; "
+            "assert_no_graph_breaks() shows its line"
         )
         return
     if _STATE.search(sight.text.check):
         yield (
-            "an optimizer makes its state in its first step, so the second one is compiled again: "
-            "warm up with two"
+            "an optimizer creates its state in its first step, so the second step recompiles: "
+            "warm up with two steps"
         )
         return
     if _is_float_that_may_be_a_tensor(sight):
         yield (
-            f"keep {sight.words.partition(': was ')[0]} as a tensor (torch.tensor(...), in a "
-            "module a buffer): torch.compile guards on the value of a float, not on that of a "
-            "tensor; an `if` on that would break the graph"
+            f"keep {sight.words.partition(': was ')[0]} as a tensor (torch.tensor(...), or a "
+            "buffer of the module): torch.compile guards on the value of a float, but not of a "
+            "tensor; an `if` on the tensor would break the graph"
         )
         return
     was_symbol = any(_FROM_2_ON.fullmatch(readable(each.text.check)) for each in others)
@@ -114,43 +114,42 @@ def _advice(sight: Sight, others: Collection[Sight], graphs: Sequence[str]) -> I
         not others and _is_int_of_an_argument(sight)
     ):
         yield (
-            "torch.compile makes an int a symbol at its second value, where no line needs to know "
-            "it: call it with two values to warm up, or compile with dynamic=True"
+            "torch.compile makes an int symbolic at its second value, unless the code depends on "
+            "the value: warm up with two values, or compile with dynamic=True"
         )
         return
     if _FROM_2_ON.fullmatch(readable(sight.text.check)):
-        yield "what is compiled for an int from 2 on does not serve 0 and 1: warm up with these"
+        yield "graphs for ints from 2 on do not serve 0 and 1: warm up with these values"
         return
     values = {sight.check.was, sight.check.now or sight.now}
     if sight.check.reads == "value" and values == {"True", "False"}:
-        yield "each value of a bool is compiled by itself: warm up with both"
+        yield "each value of a bool compiles separately: warm up with both"
         return
     if _is_fixed(sight):
         yield (
-            "the compiler itself needed this to be one number, so mark_dynamic and dynamic=True do "
-            "not help: pad to few sizes, and warm up with each"
+            "the compiler specialized this size, so mark_dynamic and dynamic=True do not help: "
+            "pad to few sizes, and warm up with each"
         )
         return
     is_tensor = sight.text.check.startswith("tensor '")
     named = not subject.startswith("___")  # "___": a value passed to a resumed frame
     if is_tensor and named and "stride of dim " in sight.check.words:
         # torch compares sizes before strides, so the sizes were equal.
-        yield f"{subject}.contiguous() before each call: for the same sizes it has the same strides"
+        yield f"call {subject}.contiguous() before each call: then equal sizes have equal strides"
         return
     size = _SIZE.search(sight.check.words) if is_tensor else None
     if size is not None and named and not sight.is_static:
         if not values.isdisjoint(("0", "1")):
             yield (
-                "sizes 0 and 1 are always compiled by themselves: pad them, or call "
+                "sizes 0 and 1 always compile separately: pad them, or call "
                 f"torch._dynamo.decorators.mark_unbacked({subject}, {size[1]}) before the first "
                 "call"
             )
             return
         if _is_number(subject, int(size[1]), graphs):
             yield (
-                "what was compiled now is for this size alone: where a line needs the number (a "
-                "loop over it, an `if`), pad, or warm up with each size; mark_dynamic is refused "
-                "there"
+                "this graph serves only this size. If the code needs the number (a loop over it, "
+                "an `if`), mark_dynamic is refused: pad, or warm up with each size"
             )
             return
         fixed = (
@@ -159,8 +158,8 @@ def _advice(sight: Sight, others: Collection[Sight], graphs: Sequence[str]) -> I
         if (subject, "size", int(size[1])) in fixed:
             return
         yield (
-            f"torch._dynamo.mark_dynamic({subject}, {size[1]}) before the first call compiles for "
-            "all sizes from 2 on at once; so have other tensors to be marked that share the size"
+            f"call torch._dynamo.mark_dynamic({subject}, {size[1]}) before the first call, to "
+            "compile once for all sizes from 2 on; also mark other tensors that share the size"
         )
 
 
@@ -272,4 +271,4 @@ def _alike(guards: Sequence[FailedGuard]) -> list[list[FailedGuard]]:
 
 def _words_of(group: list[FailedGuard]) -> str:
     earlier = ", ".join(each.was for each in group[1:])
-    return group[0].words + (f" (in earlier compilations it was {earlier})" if earlier else "")
+    return group[0].words + (f" (was {earlier} in earlier compilations)" if earlier else "")

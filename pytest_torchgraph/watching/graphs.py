@@ -109,8 +109,9 @@ class PrintedGraphs:
         for each, graphs in zip(self.record.compiled, self._compilations, strict=True):
             if not each.code and not each.is_capture and any(calls(graphs.own)):
                 raise UnreadableCodeError(
-                    f"{each.function} ({relative(each.file)}:{each.line}) was compiled by another "
-                    "backend than inductor: look at the others alone, by only(function=...)"
+                    f"{each.function} ({relative(each.file)}:{each.line}) was compiled with "
+                    "another backend than inductor: select the other functions by "
+                    "only(function=...)"
                 )
         return tuple(
             kernel

@@ -94,7 +94,7 @@ def follow(code: str) -> Reader:
     try:
         tree = ast.parse(code)
     except SyntaxError as error:
-        raise UnreadableCodeError(f"the code of inductor is no Python: {error}") from None
+        raise UnreadableCodeError(f"inductor's generated code is not Python: {error}") from None
     functions = {
         node.name: node
         for statement in tree.body
@@ -103,8 +103,8 @@ def follow(code: str) -> Reader:
     }
     if "call" not in functions or "cpp_wrapper_src" in _assigned(tree):
         raise UnreadableCodeError(
-            "inductor wrote the calls of kernels in C++ (its option cpp_wrapper), which is not "
-            "read: switch the option off for this check"
+            "inductor generated the kernel calls in C++ (option cpp_wrapper), which is not "
+            "parsed: disable cpp_wrapper for this check"
         )
     definitions = {each.name: each for each in _definitions(tree)}
     reader = Reader(Scope(tree, definitions), functions)
@@ -307,8 +307,8 @@ def _assigned(tree: ast.Module) -> set[str]:
 _PREFIX = "skipping cudagraphs due to "
 _STACK = re.compile(r"\.? *Found from ?: *\n?")
 NO_REASON = (
-    "torch gives no reason: it gives one for graphs on CUDA alone, and for each compilation the "
-    "last one"
+    "torch gives no reason: it reports reasons only for graphs on CUDA, and only the last one of "
+    "a compilation"
 )
 
 

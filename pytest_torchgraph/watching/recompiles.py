@@ -62,7 +62,7 @@ class Recompile:
         lines = [f"{self.compile_id} {self.function}{place}: {reasons(self.failed_guards)}"]
         lines += details(self.failed_guards)
         lines += [f"    hint: {line}" for line in self.hint.splitlines()]
-        lines += ["    the recompile limit: from here on it runs eagerly"] * self.limit_hit
+        lines += ["    recompile limit reached: it runs eagerly from then on"] * self.limit_hit
         return "\n".join(lines)
 
 
@@ -102,7 +102,7 @@ def _compiled_after_reset(compiled: Sequence[Compilation]) -> set[int]:
 
 
 def _after_reset(compiled: Compilation) -> Recompile:
-    words = "torch._dynamo.reset() dropped what had been compiled before"
+    words = "torch._dynamo.reset() cleared the earlier compilations"
     path = compiled.file
     return Recompile(
         compiled.function,
@@ -185,15 +185,12 @@ def miss_in_words(miss: str) -> str:
         name = node[1].rpartition("::")[2]
         if name == "AccumulateGrad" and node[4]:
             return (
-                "another autograd node: AccumulateGrad looks different from before: a .grad went "
-                "from None to a tensor or back, or a hook was added or removed"
+                "another autograd node: AccumulateGrad changed: a .grad went from None to a "
+                "tensor or back, or a hook was added or removed"
             )
         if node[4]:
-            return (
-                f"another autograd node: {name} looks different from before (a hook, or what it "
-                "saved)"
-            )
-        return f"another autograd node: {name}, which was not at this place before"
+            return f"another autograd node: {name} changed (a hook, or its saved tensors)"
+        return f"another autograd node: {name}, which is new at this position"
     sizes = _NEW_SIZES.match(text)
     if sizes:
         return f"{sizes[1]} of {sizes[2]} sizes changed: {sizes[3]}"

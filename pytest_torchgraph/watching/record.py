@@ -96,8 +96,8 @@ def eager_calls_of(
 
 def _limit_in_words(recompile: Recompile) -> str:
     return (
-        "the recompile limit was reached, and from then on it ran eagerly (compile "
-        f"{recompile.compile_id}: {next(iter(recompile.reasons), 'no guard is named')})"
+        f"recompile limit reached, so it ran eagerly from then on (compile {recompile.compile_id}: "
+        f"{next(iter(recompile.reasons), 'no guard is named')})"
     )
 
 
@@ -105,8 +105,8 @@ def _in_words(cause: EagerCause, callee: CompiledCallable) -> str:
     """Describe a cause, naming its frame unless that is the callable's own."""
     if _IN_TORCH in cause.reason and not is_user_file(cause.file):
         return (
-            f"{cause.reason}: a module of torch's own is not compiled by itself; compile a module "
-            "or function of yours that calls it"
+            f"{cause.reason}: Dynamo does not compile a module of torch by itself; compile a "
+            "module or function of yours that calls it"
         )
     other = cause.function and (cause.file, cause.line) != (callee.file, callee.line)
     other = other and not cause.file.startswith("<")
@@ -276,8 +276,8 @@ def record_of(recorder: EventRecorder) -> WatchRecord:
     """
     if recorder.broken is not None:
         raise TorchGraphError(
-            "the watch could not read what torch reported, so it knows nothing for certain; this "
-            f"is a mistake of pytest-torchgraph's: {recorder.broken!r}"
+            "the watch could not parse torch's reports, so its record is incomplete. This is a "
+            f"bug in pytest-torchgraph, please report it: {recorder.broken!r}"
         ) from recorder.broken
     now = HUB.look(recorder)
     return WatchRecord(

@@ -50,7 +50,7 @@ def test_an_unknown_mechanism(via: str) -> None:
 
 def test_a_watch_that_is_used_as_its_capture() -> None:
     unused: Any = watch()
-    with pytest.raises(AttributeError, match=r"`with .* as seen:` .* seen.assert_no_graph_breaks"):
+    with pytest.raises(AttributeError, match=r"`with .* as seen: .*seen\.assert_no_gr"):
         unused.assert_no_graph_breaks()
     with pytest.raises(AttributeError, match="'Watch' object has no attribute 'asert'"):
         unused.asert()
@@ -72,7 +72,7 @@ def test_backward_where_nothing_requires_grad(via: str) -> None:
         capture(lambda x: x.sin(), example(4), via=via, backward=True)
     with (
         torch.no_grad(),
-        pytest.raises(CaptureError, match=r"gradients are switched off"),
+        pytest.raises(CaptureError, match=r"grad mode is off"),
     ):
         capture(mlp(), example(4, 8), via=via, backward=True)
     with pytest.raises(CaptureError, match=r"no output of the target requires grad"):
@@ -112,7 +112,7 @@ def test_a_loss_that_is_no_scalar_tensor(via: str, loss_fn: object, message: str
 @pytest.mark.parametrize("via", MECHANISMS)
 @pytest.mark.parametrize(("output", "said"), [(None, "None"), (3, "an int"), ("s", "a str")])
 def test_an_output_without_tensors(via: str, output: object, said: str) -> None:
-    with pytest.raises(CaptureError, match=f"the output of the target holds no tensor: {said}"):
+    with pytest.raises(CaptureError, match=f"the target returned no tensor, but {said}"):
         capture(lambda x: (x * 2, output)[1], example(4), via=via)
 
 
@@ -170,7 +170,7 @@ def test_a_parameter_of_the_target_with_one_of_our_names() -> None:
         (lambda: torch._dynamo.config.patch(disable=True), r"config\.disable"),
         (
             lambda: torch.utils.flop_counter.FlopCounterMode(display=False),
-            "FlopCounterMode is active around the capture",
+            "FlopCounterMode is active",
         ),
     ],
 )
@@ -194,7 +194,7 @@ def test_files_that_are_no_graphs(tmp_path: object) -> None:
     path = tmp_path / "a.tgraph"  # type: ignore[operator]
     for content, message in (
         (b"", r"a\.tgraph:1:1: not a graph"),
-        (b"torchgraph 1\n", r"a\.tgraph:\d+:1: the file holds no graph"),
+        (b"torchgraph 1\n", r"a\.tgraph:\d+:1: the file contains no graph"),
         (b"torchgraph 99\n", "upgrade pytest-torchgraph, or store the graph again"),
         (b"\xff\xfe", "not UTF-8"),
         (b"torchgraph 1\n\nforward @ aot {\n  %x = input\n", "no closing '}'"),
@@ -216,8 +216,9 @@ def test_an_option_of_a_mechanism_given_to_the_target_is_an_error_that_says_wher
     with pytest.raises(TypeError) as caught:
         capture(torch.nn.Linear(2, 2), torch.randn(1, 2), dynamic=True)
     assert str(caught.value) == (
-        "'dynamic' is no argument of Linear, but an option of mechanisms: via=Dynamo(dynamic=True),"
-        " via=Aot(dynamic=True), via=CompiledAutograd(dynamic=True), via=Inductor(dynamic=True)"
+        "'dynamic' is not a parameter of Linear, but an option of mechanisms: "
+        "via=Dynamo(dynamic=True), via=Aot(dynamic=True), via=CompiledAutograd(dynamic=True), "
+        "via=Inductor(dynamic=True)"
     )
 
 

@@ -149,7 +149,7 @@ def test_files_that_cannot_be_opened_are_named(tmp_path: Path) -> None:
 
 def test_nothing_to_compare_is_an_error(tmp_path: Path) -> None:
     empty = directory(tmp_path / "empty", {"readme.txt": "nothing"})
-    with pytest.raises(TorchGraphError, match=r"there is no \.tgraph file in .*empty"):
+    with pytest.raises(TorchGraphError, match=r"no \.tgraph file in .*empty"):
         diff(empty, empty)
     file = directory(tmp_path / "one", {"a.tgraph": text("sin")}) / "a.tgraph"
     for pair in ((empty, tmp_path / "none"), (tmp_path / "none", file)):
@@ -218,7 +218,7 @@ def test_artifacts_are_compared_with_what_was_stored(tmp_path: Path) -> None:
     found = diff(directory(tmp_path / "art", files))
     assert [finding.files for finding in found.findings] == [("a",)]
     assert files_of(found).added == ("b",)
-    with pytest.raises(TorchGraphError, match=r"no \.tgraph file in .*: no test left its texts"):
+    with pytest.raises(TorchGraphError, match=r"no \.tgraph file in .*: no failed test wrote"):
         diff(directory(tmp_path / "none", {"a.tgraph": text("sin")}))
 
 
@@ -240,13 +240,19 @@ def test_mixtures_of_sides_are_type_errors(tmp_path: Path) -> None:
     file = directory(tmp_path / "one", {"a.tgraph": text("sin"), "r.tgraph": RANKS}) / "a.tgraph"
     graph = Graph.from_text(text("sin"))
     for pair, message in (
-        ((file.parent, file), r"is a directory and .*a\.tgraph is a file"),
+        ((file.parent, file), r"is a directory, but .*a\.tgraph is a file"),
         ((file, file.parent), r"a\.tgraph is a file and .* is a directory"),
-        ((file,), r"a\.tgraph is a file: say what to compare it with"),
-        ((graph,), "diff takes two sides, or a directory: not a Graph"),
-        ((graph, file.parent), r"is a directory, and a Graph is compared with a \.tgraph file"),
-        ((file.parent, graph), r"is a directory, and a Graph is compared with a \.tgraph file"),
-        ((graph, file.parent / "r.tgraph"), "holds the graphs of ranks, and the other side"),
+        ((file,), r"a\.tgraph is a file: pass a second file"),
+        ((graph,), "diff takes two sides, or one directory, not a Graph"),
+        (
+            (graph, file.parent),
+            r"is a directory, but a Graph can only be compared with a \.tgraph file",
+        ),
+        (
+            (file.parent, graph),
+            r"is a directory, but a Graph can only be compared with a \.tgraph file",
+        ),
+        ((graph, file.parent / "r.tgraph"), "contains the graphs of ranks, but the other side"),
         ((graph, 3), "expected a Capture, a Graph"),
     ):
         with pytest.raises(TypeError, match=message):
@@ -262,7 +268,7 @@ def test_a_graph_is_compared_with_a_file_from_either_side(tmp_path: Path) -> Non
         (finding,) = found.findings
         assert (finding.files, finding.ranks, found.files) == ((), None, None)
     assert not diff(Graph.from_text(text("sin")), where / "a.tgraph")
-    with pytest.raises(GraphFormatError, match="op counts only"):
+    with pytest.raises(GraphFormatError, match="only op counts"):
         diff(graph, where / "counts.tgraph")
 
 

@@ -139,7 +139,7 @@ def test_the_repr_names_what_ran_eagerly_and_how_often() -> None:
 
 
 def test_there_is_no_live_module_of_what_ran_eagerly() -> None:
-    with pytest.raises(CaptureError, match="eager_0 ran eagerly, as single ops, so there is no li"):
+    with pytest.raises(CaptureError, match="eager_0 ran eagerly, op by op, so it has no live"):
         captured(FIRST, ISLAND).fx(ISLAND)
 
 

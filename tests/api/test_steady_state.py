@@ -62,16 +62,16 @@ def test_keyword_arguments_and_pairs_of_tensors() -> None:
 
 def test_what_is_not_compiled_is_not_steady() -> None:
     seen = steady(torch.nn.Linear(4, 4), (torch.ones(2, 4),), (torch.ones(2, 4),))
-    with pytest.raises(AssertionError, match="nothing compiled ran"):
+    with pytest.raises(AssertionError, match="no compiled code ran"):
         seen.assert_no_recompiles()
 
 
 @pytest.mark.parametrize(
     ("calls", "message"),
     [
-        ((), "needs a call that warms up and one that is watched, not 0"),
-        (((1,),), "needs a call that warms up and one that is watched, not 1"),
-        (((1,), torch.ones(2)), "call 1 is no tuple of arguments but Tensor"),
+        ((), "needs at least two calls, a warm-up and one to watch: got 0"),
+        (((1,),), "needs at least two calls, a warm-up and one to watch: got 1"),
+        (((1,), torch.ones(2)), "call 1 is not a tuple of arguments, but Tensor"),
     ],
 )
 def test_calls_that_cannot_be_meant_are_errors(calls: tuple[object, ...], message: str) -> None:

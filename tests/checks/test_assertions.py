@@ -80,12 +80,12 @@ def test_one_graph_is_checked_as_a_capture_is(captured: Capture) -> None:
 
 def test_exact_names_the_ops_that_no_pattern_matches(captured: Capture) -> None:
     captured.forward.assert_op_counts({"aten.*": (1, None)}, exact=True)
-    with pytest.raises(AssertionError, match=r"aten\.relu\.default: matched by no pattern"):
+    with pytest.raises(AssertionError, match=r"aten\.relu\.default: without a pattern"):
         captured.forward.assert_op_counts({"aten.addmm": 4}, exact=True)
 
 
 def test_a_device_without_a_count_is_an_error_that_names_it(captured: Capture) -> None:
-    with pytest.raises(ValueError, match=r"no count is given for device 'cpu'.*one for 'cuda'"):
+    with pytest.raises(ValueError, match=r"missing count for device 'cpu' \(given: 'cuda'"):
         captured.assert_op_counts({"aten.addmm": {"cuda": 4}})
 
 
@@ -97,7 +97,7 @@ def test_what_is_no_count_is_refused(captured: Capture, count: Any) -> None:
 
 def test_counts_that_allow_nothing_are_refused(captured: Capture) -> None:
     for count in (-1, (3, 2)):
-        with pytest.raises(ValueError, match=r"allows no count"):
+        with pytest.raises(ValueError, match=r"no number satisfies the count"):
             captured.assert_op_counts({"aten.addmm": count})
 
 
@@ -131,11 +131,11 @@ def test_a_count_that_allows_any_number_is_no_check_alone(captured: Capture) -> 
         lambda: captured.assert_graph_breaks(count=(0, None)),
         lambda: captured.assert_graph_breaks(max={"cpu": (0, None)}),
     ):
-        with pytest.raises(TypeError, match=r"checks nothing: give a count with a limit"):
+        with pytest.raises(TypeError, match=r"checks nothing, because \(0, None\)"):
             check()
     captured.assert_op_counts({"aten.relu": (0, None), "aten.add": (1, None)})
     captured.assert_graph_count(forward=1, backward=(0, None))
-    with pytest.raises(AssertionError, match=r"matched by no pattern"):
+    with pytest.raises(AssertionError, match=r"without a pattern"):
         captured.assert_op_counts({"aten.relu": (0, None)}, exact=True)
 
 
@@ -203,7 +203,7 @@ def test_an_inference_graph_counts_as_a_forward() -> None:
         ("a*.item", r"did you mean aten\.item\?"),
         ("aten.relu_", r"functional: .*did you mean aten\.relu\?"),
         ("aten.mul.out", "functional"),
-        ("torch.ops.aten.mm", r"leave out 'torch\.ops\.', as in 'aten\.mm'"),
+        ("torch.ops.aten.mm", r"remove 'torch\.ops\.', as in 'aten\.mm'"),
     ],
 )
 def test_a_pattern_that_can_match_nothing_is_refused(
@@ -266,7 +266,7 @@ def test_a_custom_op_is_known_once_it_is_registered(captured: Capture) -> None:
 def test_op_counts_sum_a_packet_and_refuse_what_does_not_occur(captured: Capture) -> None:
     counts = captured.op_counts
     assert counts["aten.addmm"] == counts["aten.addmm.default"] == 4
-    with pytest.raises(KeyError, match=r"'aten.sin' does not occur; there is aten.add"):
+    with pytest.raises(KeyError, match=r"'aten.sin' does not occur; ops: aten.add"):
         counts["aten.sin"]
     assert "operator.getitem" not in counts
     assert captured.forward.count("operator.getitem") == 3
@@ -325,12 +325,12 @@ def test_what_is_beyond_the_tolerance_is_named(
 
 def test_a_tolerance_that_cannot_be_meant_is_a_mistake(inexact: Capture) -> None:
     for wrong, error, message in (
-        ({"cuda": 1e-2}, ValueError, "no rtol is given for device 'cpu', .* one for 'cuda'"),
-        (-1, ValueError, "rtol=-1 allows nothing at all"),
-        (float("nan"), ValueError, "rtol=nan allows nothing at all"),
-        (float("inf"), ValueError, "rtol=inf allows anything, so nothing would be compared"),
-        ("1e-2", TypeError, "rtol='1e-2' is no tolerance: a number, or a mapping of numbers"),
-        (True, TypeError, "rtol=True is no tolerance"),
+        ({"cuda": 1e-2}, ValueError, r"missing rtol for device 'cpu' \(given: 'cuda'"),
+        (-1, ValueError, "rtol=-1 allows no difference at all"),
+        (float("nan"), ValueError, "rtol=nan allows no difference at all"),
+        (float("inf"), ValueError, "rtol=inf allows any difference, so it checks nothing"),
+        ("1e-2", TypeError, "rtol='1e-2' is not a tolerance: pass a number"),
+        (True, TypeError, "rtol=True is not a tolerance"),
     ):
         with pytest.raises(error, match=message):
             inexact.assert_matches_eager(rtol=wrong)  # type: ignore[arg-type]
@@ -364,7 +364,7 @@ def test_an_output_or_a_gradient_that_is_all_nan_proves_nothing() -> None:
             "output, gradient of fc1.weight, gradient of fc1.bias, gradient of fc2.weight are NaN",
         ),
     ):
-        with pytest.raises(AssertionError, match=f"{named}.* nothing is known"):
+        with pytest.raises(AssertionError, match=f"nothing compared: {named}"):
             captured.assert_matches_eager()
 
 
@@ -402,10 +402,13 @@ class Held:
 def test_outputs_without_an_element_prove_nothing() -> None:
     x = torch.ones(3)
     for captured, named in (
-        (capture(lambda x: x[:0] * 2, x), "output has no element"),
-        (capture(lambda x: (x[:0] * 2, x[3:] + 1), x), r"output\[0\], output\[1\] have no element"),
+        (capture(lambda x: x[:0] * 2, x), "output has no elements"),
+        (
+            capture(lambda x: (x[:0] * 2, x[3:] + 1), x),
+            r"output\[0\], output\[1\] have no ",
+        ),
     ):
-        with pytest.raises(AssertionError, match=f"{named}, so nothing was compared: give"):
+        with pytest.raises(AssertionError, match=f"nothing compared: {named}"):
             captured.assert_matches_eager()
     capture(lambda x: (x[:0] * 2, x + 1), x).assert_matches_eager()
 

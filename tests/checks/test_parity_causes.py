@@ -188,13 +188,14 @@ def jittered(x: Tensor) -> Tensor:
     return x * jitter
 
 
-HIDDEN = (
-    r"Custom op parity.stateful has hidden state: called again with the same arguments it gives"
+HIDDEN = r"Custom op parity.stateful has hidden state: two calls with the same arguments return"
+WRITES = r"Custom op parity.sneaky writes to its argument 'x', which mutates_args does not declare"
+FAKE = r"The fake implementation of custom op parity\.{0} returns {1}"
+NUMPY = (
+    r"np.random draws different numbers in compiled code, at {0}.*"
+    r"torch._dynamo.config.use_numpy_random_stream = True"
 )
-WRITES = r"Custom op parity.sneaky writes to its argument 'x', which it does not declare"
-FAKE = r"The fake implementation of custom op parity\.{0} gives {1}"
-NUMPY = r"np.random draws numbers, at {0}.*torch._dynamo.config.use_numpy_random_stream = True"
-PYTHON = r"differs from itself: called again .*\nPython state: `{0}` was {1}"
+PYTHON = r"is not deterministic: two runs .*\nPython state changed: `{0}` was {1}"
 HERE = r"\S*test_parity_causes.py:\d+ in {0} \({1}\)"
 
 
@@ -231,19 +232,19 @@ PLANTED: dict[str, tuple[str, Callable[[], Any], str, str]] = {
     "fake dtype": (
         "aot",
         lambda: asks_dtype,
-        FAKE.format("dtype", "dtype torch.float32, and the op itself torch.bfloat16"),
+        FAKE.format("dtype", "dtype torch.float32, but the op returns torch.bfloat16"),
         here("asks_dtype", "y = dtype(x)"),
     ),
     "fake shape": (
         "aot",
         lambda: asks_shape,
-        FAKE.format("shape", r"shape \(4, 4\), and the op itself \(2, 4\)"),
+        FAKE.format("shape", r"shape \(4, 4\), but the op returns \(2, 4\)"),
         here("asks_shape", "y = shape(x)"),
     ),
     "fake strides": (
         "aot",
         lambda: asks_strides,
-        FAKE.format("strides", r"strides \(4, 1\), and the op itself \(1, 4\)"),
+        FAKE.format("strides", r"strides \(4, 1\), but the op returns \(1, 4\)"),
         here("asks_strides", "y = strides(x)"),
     ),
     "np.random": (
@@ -287,8 +288,8 @@ PLANTED: dict[str, tuple[str, Callable[[], Any], str, str]] = {
     "first call": (
         "aot",
         Warm,
-        r"With the Python values from before the capture, the eager run agrees with it\.\n"
-        "Python state: `is_warm` was False, is True",
+        r"With the Python values from before the capture, the eager run matches the capture\.\n"
+        "Python state changed: `is_warm` was False, is True",
         here("forward", "self.is_warm = True"),
     ),
     "tensor that is no buffer": (
@@ -423,8 +424,8 @@ def test_a_state_that_nobody_can_see_is_said_to_be_there() -> None:
         return x * inner[0]
 
     said = message(target, "dispatch")
-    assert "The eager run differs from itself" in said
-    assert "look for something that keeps a state from call to call" in said
+    assert "The eager run is not deterministic" in said
+    assert "look for state that is kept between calls" in said
 
 
 class Planted(nn.Module):
@@ -454,6 +455,6 @@ def test_no_cause_is_named_for_a_subject_that_has_none(name: str) -> None:
         with pytest.raises(AssertionError) as failure:
             made.assert_matches_eager()
     said = str(failure.value)
-    for words in ("Custom op", "fake impl", "np.random", "Python state", "differs from itself"):
+    for words in ("Custom op", "fake impl", "np.random", "Python state", "not deterministic"):
         assert words not in said, said
     assert "assert_matches_eager(atol=" not in said

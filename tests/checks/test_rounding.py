@@ -41,9 +41,7 @@ def test_rounding_is_called_rounding_and_the_tolerance_is_named() -> None:
     model, x = Rounding(), torch.randn(2, 3, 16, 16) * 100
     captured = capture(model, x, loss_fn=lambda output: (output * 1e3).sum())
     said = message(captured)
-    assert re.search(
-        r"The largest difference, \S+, is \S+ of the largest value, \S+: \S+ times", said
-    )
+    assert re.search(r"Largest difference: \S+, \S+ of the largest value \S+, or \S+ times", said)
     assert re.search(
         r"the eager run is off by \S+, the captured run by \S+: compiled code rounds", said
     )
@@ -57,7 +55,7 @@ def test_no_tolerance_is_advised_that_would_hide_the_outputs() -> None:
     torch.manual_seed(0)
     model, x = Rounding(), torch.randn(2, 3, 16, 16) * 100
     said = message(capture(model, x, loss_fn=lambda output: (output * 1e6).sum()))
-    assert "above all outputs: scale the loss_fn" in said
+    assert "would exceed all outputs: scale the loss_fn" in said
     assert "assert_matches_eager(atol=" not in said
 
 
@@ -84,7 +82,7 @@ def planted(x: Tensor, weight: Tensor) -> Tensor:
 def test_a_planted_error_is_not_called_rounding() -> None:
     torch.manual_seed(0)
     said = message(capture(planted, torch.randn(32, 32), torch.randn(32, 32)))
-    assert "that is more than rounding in another order." in said
+    assert "more than a different rounding order explains." in said
     assert "rounds in another order, and" not in said
 
 
@@ -141,4 +139,4 @@ def test_an_in_place_op_on_an_argument_is_seen_by_the_judge() -> None:
 
     torch.manual_seed(0)
     said = message(capture(target, torch.randn(32, 32), torch.randn(32, 32)))
-    assert "that is more than rounding in another order." in said
+    assert "more than a different rounding order explains." in said

@@ -115,7 +115,7 @@ def test_show_gives_what_is_sent_between_ranks(
         OLD.replace("via aot", "via dynamo").replace("aten.relu.default", "Tensor.redistribute")
     )
     told = run("show", "hidden.tgraph", "--collectives", code=2, capsys=capsys)
-    assert "is decided when it runs: capture via 'aot'" in told
+    assert "decides at run time what it communicates. Capture via 'aot'" in told
     Path("counts.tgraph").write_text(
         "torchgraph 1\nvia aot, torch 2.13.0, detail ops\n\nforward {\n  1 aten.relu.default\n}\n"
     )
@@ -130,7 +130,7 @@ def test_show_puts_values_in_place_of_symbols(
     shown = run("show", "dynamic.tgraph", "--size=s0=2", "--size=s1=2", code=0, capsys=capsys)
     assert shown == OLD
     for size, words in (
-        ("s9=1", "there is no symbol 's9'"),
+        ("s9=1", "unknown symbol 's9'"),
         ("s0", "expected SYMBOL=N, such as --size=s0="),
     ):
         assert words in run("show", "dynamic.tgraph", "--size", size, code=2, capsys=capsys)
@@ -141,7 +141,7 @@ def test_a_cost_that_is_not_known_and_torch_that_is_missing_are_trouble(
 ) -> None:
     Path("dynamo.tgraph").write_text(OLD.replace("via aot", "via dynamo"))
     told = run("show", "dynamo.tgraph", "--cost", code=2, capsys=capsys)
-    assert "the flops of a graph at level 'dynamo' are not known" in told
+    assert "FLOPs are unknown in a graph at level 'dynamo'" in told
     monkeypatch.setitem(sys.modules, "torch", None)
     for name in [n for n in sys.modules if n.startswith("pytest_torchgraph.graph.cost")]:
         monkeypatch.delitem(sys.modules, name)

@@ -70,7 +70,7 @@ def test_a_file_that_cannot_be_read_is_trouble_and_hides_nothing(
 @pytest.mark.parametrize(
     ("words", "what"),
     [
-        (("old",), "no test left its texts there"),
+        (("old",), "no failed test wrote its graphs there"),
         (("old", "none"), "none"),
         (("old", "new/a.tgraph"), "is a directory"),
         (("old/a.tgraph",), "old/a.tgraph"),

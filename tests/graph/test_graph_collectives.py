@@ -100,7 +100,7 @@ def test_a_symbolic_size_has_no_bytes() -> None:
     first = graph(text).collectives[0]
     assert first.bytes is None
     graph(text).assert_collectives({"all_gather": 1, "all_reduce": 2})
-    with pytest.raises(AssertionError, match="not known, because a size is a symbol"):
+    with pytest.raises(AssertionError, match="unknown, because a size is symbolic"):
         graph(text).assert_collectives({"all_gather": 1, "all_reduce": 2}, bytes=1)
 
 
@@ -150,7 +150,7 @@ def test_a_dimension_of_a_known_mesh_counts_none_where_nothing_runs_over_it() ->
     meshed.assert_collectives({}, group="pp")
     with pytest.raises(AssertionError, match="all_reduce: expected 1, found 0"):
         meshed.assert_collectives({"all_reduce": 1}, group="pp")
-    with pytest.raises(ValueError, match=r"a group 'ppp'.* there is dp, pp, tp"):
+    with pytest.raises(ValueError, match=r"group 'ppp'.* groups: dp, pp, tp"):
         meshed.assert_collectives({}, group="ppp")
     assert meshed == graph()
 
@@ -166,7 +166,7 @@ def test_a_group_that_is_not_known_may_be_the_one() -> None:
     """As where torch.export hands a process group in as an object."""
     text = TEXT.replace('"sum", "dp")', "%w)")
     assert graph(text).collectives[-1].group == ""
-    with pytest.raises(AssertionError, match="1 over a group that is not known, which may be tp:"):
+    with pytest.raises(AssertionError, match="1 over an unknown group, possibly tp:"):
         graph(text).assert_collectives({"all_gather": 1, "all_reduce": 1}, group="tp")
     graph(text).assert_collectives({"all_gather": 1, "all_reduce": 2})
 
@@ -180,7 +180,7 @@ def test_functions_that_fx_leaves_in_a_graph() -> None:
 
 def test_what_a_hook_does_is_no_silence() -> None:
     op = "torch._dynamo.external_utils.call_hook"
-    with pytest.raises(CaptureError, match=r"what %one \(torch._dynamo.external_utils.call_hook"):
+    with pytest.raises(CaptureError, match=r"%one \(torch._dynamo.external_utils.call_hook"):
         one(op, '%x, %x, hook_type="tensor_pre_hook"')
 
 
@@ -244,30 +244,30 @@ def test_none_at_all() -> None:
     )
     quiet.assert_collectives({})
     assert quiet.collectives == ()
-    with pytest.raises(AssertionError, match="no collective was captured at all"):
+    with pytest.raises(AssertionError, match="no collective was captured"):
         quiet.assert_collectives({"all_reduce": 1})
-    with pytest.raises(ValueError, match=r"over a group 'tp', and no mesh.*there is no group"):
+    with pytest.raises(ValueError, match=r"over group 'tp', and no mesh.*groups: no group"):
         quiet.assert_collectives({}, group="tp")
 
 
 @pytest.mark.parametrize(
     ("expected", "options", "error", "message"),
     [
-        ({}, {"exact": False}, TypeError, "with exact=False checks nothing: give a count"),
+        ({}, {"exact": False}, TypeError, "with exact=False checks nothing, because"),
         ({}, {"exact": False, "bytes": 1}, TypeError, "checks nothing"),
-        ({"all_reduce": (0, None)}, {"exact": False}, TypeError, r"not \(0, None\) alone"),
+        ({"all_reduce": (0, None)}, {"exact": False}, TypeError, r"because \(0, None\) allows"),
         (
             {"all_reduce": (0, None)},
             {"exact": False, "bytes": (0, None)},
             TypeError,
-            r"not \(0, None\) alone",
+            r"because \(0, None\) allows",
         ),
         (["all_reduce"], {}, TypeError, "expected a mapping"),
         ({"allreduce": 1}, {}, ValueError, "did you mean 'all_reduce'"),
-        ({"wait_tensor": 1}, {}, ValueError, "no kind of collective: use all_reduce"),
-        ({"all_reduce": 1}, {"group": "pp"}, ValueError, "there is dp, tp"),
-        ({"all_reduce": True}, {}, TypeError, "True is no count"),
-        ({"all_reduce": 2}, {"bytes": "1k", "exact": False}, TypeError, "'1k' is no count"),
+        ({"wait_tensor": 1}, {}, ValueError, "not a kind of collective: use all_reduce"),
+        ({"all_reduce": 1}, {"group": "pp"}, ValueError, "groups: dp, tp"),
+        ({"all_reduce": True}, {}, TypeError, "True is not a count"),
+        ({"all_reduce": 2}, {"bytes": "1k", "exact": False}, TypeError, "'1k' is not a count"),
     ],
 )
 def test_bad_arguments(

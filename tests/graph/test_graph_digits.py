@@ -83,7 +83,9 @@ def test_every_graph_is_equal_to_what_its_text_with_digits_says(graph: Graph, di
 
 @pytest.mark.parametrize("digits", [-1, 18, True, "3", 2.0])
 def test_other_digits_are_refused(digits):
-    with pytest.raises(ValueError, match=r"digits is None .*, or a number from 0 to 17, not"):
+    with pytest.raises(
+        ValueError, match=r"digits=.* is invalid: pass None .*, or an int from 0 to 17"
+    ):
         scaled(SCALE).to_text(digits=digits)
 
 
@@ -91,8 +93,8 @@ def test_other_digits_are_refused(digits):
     ("old", "new", "problem"),
     [
         ("digits 0", "digits 3", "expected a value, found '~"),
-        ("digits 0", "digits 18", "'digits' is a number from 0 to 17, not '18'"),
-        ("torchgraph 4", "torchgraph 2", "expected 'via', 'torch' or 'detail', each once"),
+        ("digits 0", "digits 18", "'digits' must be a number from 0 to 17, not '18'"),
+        ("torchgraph 4", "torchgraph 2", "expected 'via', 'torch' or 'detail', each only once"),
     ],
 )
 def test_what_no_text_says_is_refused(old, new, problem):

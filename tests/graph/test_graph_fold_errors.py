@@ -46,7 +46,7 @@ BROKEN = {
     "bad path": (folded(f"each {MARK}m/*{{\n}}"), "expected a path that ends in '*'"),
     "no brace": (folded(f"each m.*{MARK}\n  %/f = f()\n}}"), "expected ' {', found the end of the"),
     "bad letter": (folded(f"each m.*{MARK} B {{\n  %/f = f()\n}}"), "expected ' {', found ' B {'"),
-    "empty": (folded(f"{MARK}each m.* {{\n}}"), "a block without lines"),
+    "empty": (folded(f"{MARK}each m.* {{\n}}"), "empty block"),
     "no line": (folded(f"each m.* {{\n  {MARK}hello\n}}"), "expected a line of a block or '}'"),
     "a graph": (folded(f"each m.* {{\n  {MARK}body: forward {{\n}}"), "expected a line of a block"),
     "a return": (
@@ -57,11 +57,11 @@ BROKEN = {
         folded("each m.* {\n%/f = f()\n}").replace("  %/f", f"{MARK}  %/f"),
         "expected '    ', found '  %/f = f()'",
     ),
-    "no block": (called(f"{MARK}n.0"), "no block 'each n.* {' before this line"),
-    "no letter": (called(f"{MARK}m.0 b: $1 = %x"), "no block 'each m.* b {' before this line"),
+    "no block": (called(f"{MARK}n.0"), "missing block 'each n.* {' before this line"),
+    "no letter": (called(f"{MARK}m.0 b: $1 = %x"), "missing block 'each m.* b {' before this line"),
     "too late": (
         called(f"return [\n]\n{MARK}m.0: $1 = %x"),
-        "no block 'each m.* {' before this line",
+        "missing block 'each m.* {' before this line",
     ),
     "no end of the range": (called(f"m.0 .. {MARK}x"), "expected a number of at most 9 digits"),
     "large number": (called(f"m.0 .. {MARK}9999999999"), "expected a number of at most 9 digits"),
@@ -76,21 +76,21 @@ BROKEN = {
     "bad number": (called(f"m.0: $1 = %m.{MARK}[n*2]"), "expected"),
     "odd number": (
         called(f"m.0: $1 = %m.{MARK}[n-]/g"),
-        "expected a number of the instance: '[n]'",
+        "expected an instance number: '[n]'",
     ),
     "many numbers": (
         called(f"m.0: $1 = {MARK}%m.{'[n].' * 21}g"),
-        "a name with more than 20 numbers of the instance",
+        "a name with more than 20 instance numbers",
     ),
     "negative": (called(f"m.0 .. 1: $1 = %m.{MARK}[n-1]/g"), "[n-1] is -1 for n = 0"),
-    "but alone": (called(f"{MARK}but m.0 {{\n}}"), "'but' without an instance in the line before"),
+    "but alone": (called(f"{MARK}but m.0 {{\n}}"), "'but' without an instance on the line before"),
     "but of another": (
         called(f"m.0 .. 1: $1 = %x\nbut {MARK}n.0 {{\n}}"),
         "expected 'm.', found 'n.0 {'",
     ),
     "but outside": (
         called(f"m.0 .. 3: $1 = %x\nbut m.1, {MARK}4 {{\n}}"),
-        "not one of the instances in the line above",
+        "not an instance of the line above",
     ),
     "but twice": (
         called(f"m.0 .. 3: $1 = %x\nbut m.1, 2, {MARK}1 .. 2 {{\n}}"),
@@ -102,11 +102,11 @@ BROKEN = {
     ),
     "unknown line": (
         called(f"m.0: $1 = %x\nbut m.0 {{\n  - {MARK}%/h\n}}"),
-        "the block has no such line, or not behind the one before",
+        "the block has no such line after the line before",
     ),
     "wrong order": (
         called(f"m.0: $1 = %x\nbut m.0 {{\n  - %/g\n  @ {MARK}%.a/f\n}}"),
-        "the block has no such line, or not behind the one before",
+        "the block has no such line after the line before",
     ),
     "no line to add": (
         called(f"m.0: $1 = %x\nbut m.0 {{\n  + {MARK}return %x\n}}"),
@@ -170,7 +170,7 @@ def test_a_merge_conflict_is_named(marker: str) -> None:
         for each in (text, text.replace("\n", "\r\n")):
             with pytest.raises(GraphFormatError) as error:
                 parse_document(each)
-            assert error.value.problem.startswith(f"merge conflict, marked {marker!r}: ")
+            assert error.value.problem.startswith(f"merge conflict at {marker!r}: ")
             assert (error.value.line, error.value.column) == (row + 1, 1)
 
 
@@ -204,7 +204,7 @@ BOMBS = {
     ),
     "deep blocks": folded("\n".join("  " * k + "each m.* {" for k in range(100))),
 }
-BOUNDS = ("the text stands for more than ", "blocks are nested too deeply")
+BOUNDS = ("the text expands to more than ", "blocks are nested too deeply")
 
 
 @pytest.mark.slow(

@@ -53,7 +53,7 @@ def test_one_layer_that_differs_is_an_exception():
 
 def test_a_range_without_its_block_is_refused():
     text = Graph.from_text(text_of("encoder_layer_{}")).to_text()
-    with pytest.raises(GraphFormatError, match=r"no block 'each other_layer_\* \{'"):
+    with pytest.raises(GraphFormatError, match=r"missing block 'each other_layer_\* \{'"):
         Graph.from_text(text.replace("encoder_layer_1 ..", "other_layer_1 .."))
 
 

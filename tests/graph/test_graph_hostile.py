@@ -152,12 +152,12 @@ def test_keys_that_print_alike_are_one_key() -> None:
 
 @pytest.mark.parametrize("key", ["%x", "[1, %x]", "slice(1, 2, None)", "{}", "[{}]"])
 def test_what_is_no_constant_is_no_key(key: str) -> None:
-    assert problem(f"{{{key}: 1}}") == "this cannot be a key"
+    assert problem(f"{{{key}: 1}}") == "this value cannot be a key"
 
 
 def test_keys_made_to_have_one_hash_are_refused() -> None:
     keys = ", ".join(f"{k * (2**61 - 1)}: 1" for k in range(1, 200))
-    assert problem(f"{{{keys}}}") == "too many keys with one hash"
+    assert problem(f"{{{keys}}}") == "too many keys with the same hash"
     assert graph(f"%a = f({{{', '.join(f'{k}: 1' for k in range(200))}}})\nreturn %a")
 
 

@@ -55,5 +55,5 @@ def test_graphs_of_a_broken_frame_that_save_under_one_name() -> None:
 
 
 def test_a_capture_that_does_not_know_is_an_error() -> None:
-    with pytest.raises(CaptureError, match="do not say what is saved for the backward"):
+    with pytest.raises(CaptureError, match="do not record what is saved for the backward"):
         _ = capture(torch.nn.Linear(4, 4), torch.ones(2, 4), via="dynamo").peak_bytes

@@ -92,7 +92,9 @@ class Net(torch.nn.Module):
 @pytest.mark.slow("large graphs")
 def test_a_dynamic_graph_costs_what_a_static_one_does() -> None:
     dynamic = capture(Net(), torch.ones(6, 5, 4), via=Aot(dynamic=True))
-    with pytest.raises(CaptureError, match=r"which is a symbol: give symbols values, as with_siz"):
+    with pytest.raises(
+        CaptureError, match=r"symbolic size .*: pass values for symbols, such as with_siz"
+    ):
         _ = dynamic.flops
     for batch, length in ((6, 5), (2, 7)):
         static = capture(Net(), torch.ones(batch, length, 4), via=Aot(dynamic=False))
@@ -101,7 +103,7 @@ def test_a_dynamic_graph_costs_what_a_static_one_does() -> None:
         assert sized.peak_bytes == static.peak_bytes
         assert sized.by_module() == static.by_module()
         sized.assert_budget(flops=static.flops)
-        with pytest.raises(AssertionError, match="the budget does not hold"):
+        with pytest.raises(AssertionError, match="budget exceeded"):
             sized.assert_budget(flops=static.flops - 1)
     assert dynamic.forward.with_sizes(s0=6, s1=5).flops == 2 * 2 * 30 * 4 * 32
 
@@ -127,17 +129,17 @@ def test_what_has_no_value_stays_a_symbol_and_the_text_can_be_read_again() -> No
 
 
 def test_sizes_that_cannot_be_are_refused() -> None:
-    there = r"there is no symbol 's2': there is s0 \(dim 0 of x\), s1 \(dim 1 of x\), u0 \(dim 1 of"
+    there = r"unknown symbol 's2'; symbols: s0 \(dim 0 of x\), s1 \(dim 1 of x\), u0 \(dim 1 of"
     with pytest.raises(ValueError, match=there):
         MADE.with_sizes(s2=1)
-    with pytest.raises(ValueError, match="there is none at all"):
+    with pytest.raises(ValueError, match="symbols: none"):
         graph("return %x").with_sizes(s0=1)
-    with pytest.raises(ValueError, match=r"with s0=5 the size s0/2 of %b would be 2\.5"):
+    with pytest.raises(ValueError, match=r"with s0=5, the size s0/2 of %b is 2\.5"):
         MADE.with_sizes(s0=5)
-    with pytest.raises(ValueError, match="s0=-1 is no size: it is negative"):
+    with pytest.raises(ValueError, match="s0=-1 is not a size"):
         MADE.with_sizes(s0=-1)
     for size in (True, 2.0, "8"):
-        with pytest.raises(TypeError, match="is no size: pass an int"):
+        with pytest.raises(TypeError, match="is not a size: pass an int"):
             MADE.with_sizes(s0=size)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"with_sizes\(\) changes nothing.*; there is s\d+ \("):
+    with pytest.raises(TypeError, match=r"with_sizes\(\) changes nothing.*; symbols: s\d+ \("):
         MADE.with_sizes()

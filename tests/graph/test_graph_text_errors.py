@@ -32,14 +32,14 @@ BROKEN = {
     "leading blank": (f"{MARK}\n{OK}", "not a graph"),
     "merge conflict": (
         OK.replace("  %y", f"{MARK}<<<<<<< HEAD\n  %y", 1),
-        "merge conflict, marked '<<<<<<< HEAD': take the file of one side, or store the graph "
+        "merge conflict at '<<<<<<< HEAD': take the file of one side, or store the graph "
         "again with --torchgraph-update",
     ),
     "merge conflict in the first line": (
         f"{MARK}<<<<<<< HEAD\n{OK}=======\n{OK}>>>>>>> theirs\n",
-        "merge conflict, marked '<<<<<<< HEAD'",
+        "merge conflict at '<<<<<<< HEAD'",
     ),
-    "what is left of a conflict": (f"{OK}{MARK}>>>>>>> theirs\n", "merge conflict, marked '>>>>>>"),
+    "what is left of a conflict": (f"{OK}{MARK}>>>>>>> theirs\n", "merge conflict at '>>>>>>"),
     "no version": (f"torchgraph {MARK}\n", "expected a version"),
     "newer": (
         f"torchgraph 5{MARK}\n" + OK.partition("\n")[2],
@@ -48,14 +48,20 @@ BROKEN = {
     ),
     "version and more": (f"torchgraph 1{MARK} or 2\n", "expected the end of the line"),
     "unknown header": ("torchgraph 1\n" + MARK + "who me\n", "'via', 'torch' or 'detail'"),
-    "header twice": (f"torchgraph 1\nvia aot, {MARK}via fx\n", "each once"),
+    "header twice": (f"torchgraph 1\nvia aot, {MARK}via fx\n", "each only once"),
     "unknown detail": (f"torchgraph 1\ndetail most\n{MARK}", "unknown detail 'most'"),
-    "no graph": ("torchgraph 1\nvia aot\n" + MARK, "the file holds no graph: it is empty or trunc"),
+    "no graph": (
+        "torchgraph 1\nvia aot\n" + MARK,
+        "the file contains no graph: it is empty or trunc",
+    ),
     "unknown kind": (f"torchgraph 1\n\nmain{MARK} @ fx {{\n}}\n", "unknown kind of graph"),
     "unknown level": (f"torchgraph 1\n\nforward @ top{MARK} {{\n}}\n", "unknown level 'top'"),
     "no level": (f"torchgraph 1\n\nforward{MARK} {{\n}}\n", "unknown level ''"),
     "no brace": (f"torchgraph 1\n\nforward @ fx{MARK}\n", "expected ' {', found the end of"),
-    "no return": (document("%x = input").rstrip("\n") + MARK, "graph 'forward' has no 'return'"),
+    "no return": (
+        document("%x = input").rstrip("\n") + MARK,
+        "graph 'forward' has no 'return'",
+    ),
     "unknown ref": (line(f"{MARK}%y = aten.sin(%z)"), "%z is used before it is defined"),
     "own ref": (line(f"{MARK}%y = aten.sin(%y)"), "%y is used before it is defined"),
     "unknown order": (line(f"{MARK}%y = f(%x) after %z"), "%z is used before it is defined"),
@@ -91,11 +97,11 @@ BROKEN = {
     "unknown call": (line(f"%y = f({MARK}print(1))"), "'print' cannot be called here"),
     "short slice": (line(f"%y = f({MARK}slice(1, 2))"), "'slice' cannot be called here"),
     "odd bytes": (line(f'%y = f({MARK}bytes("0g"))'), "bytes are not hexadecimal"),
-    "unhashable key": (line(f"%y = f({{{MARK}{{}}: 1}})"), "this cannot be a key"),
+    "unhashable key": (line(f"%y = f({{{MARK}{{}}: 1}})"), "this value cannot be a key"),
     "key twice": (line(f"%y = f({{1: 1, {MARK}True: 2}})"), "a key is given twice"),
-    "long number": (line(f"%y = f({MARK}{'9' * 401})"), "a number of more than 400 digits"),
-    "unknown body": (line(f"%y = f(@{MARK}b)"), "@b is no subgraph of this graph"),
-    "bad result": (line(f"%y = f(%x) : {MARK}1"), "expected what the node gives"),
+    "long number": (line(f"%y = f({MARK}{'9' * 401})"), "a number with more than 400 digits"),
+    "unknown body": (line(f"%y = f(@{MARK}b)"), "this graph has no subgraph @b"),
+    "bad result": (line(f"%y = f(%x) : {MARK}1"), "expected the result of the node"),
     "bad size": (line(f"%y = f(%x) : f32[{MARK}1.5]"), "expected a size"),
     "bad effect": (line(f"%y = f(%x) !fails{MARK}"), "unknown effect 'fails'"),
     "no target": (line(f"%y = get_attr{MARK}"), "'get_attr' needs a target in brackets"),
@@ -107,26 +113,26 @@ BROKEN = {
     ),
     "eager in version 1": (
         f"torchgraph 1\nvia aot\n\n{MARK}eager_0: backward {{\n  return None\n}}\n",
-        "'eager_0' is the name of an eager graph, and a file of version 1 has none: the first line "
-        "must be 'torchgraph 2', or a level must stand behind the name, as in "
+        "'eager_0' is the name of an eager graph, which version 1 does not have: write "
+        "'torchgraph 2' in the first line, or a level after the name, such as "
         "'eager_0: forward @ aot'",
     ),
     "runs of a compiled graph": (
         f"torchgraph 2\nvia aot\n\nforward {MARK}× 2 {{\n",
-        "'forward' has no number of runs (version 2 has it of eager graphs): leave out '×' and the "
-        "number",
+        "'forward' cannot have a run count (only eager graphs have one in version 2): remove '×' "
+        "and the number",
     ),
     "runs of a graph with a level": (
         f"torchgraph 2\n\neager_0: forward @ aot {MARK}× 2 {{\n",
-        "'eager_0' has no number of runs (version 2 has it of eager graphs)",
+        "'eager_0' cannot have a run count (only eager graphs have one in version 2)",
     ),
     "runs of a body": (
         f"torchgraph 4\n\neager_0 {{\n  eager_1: forward {MARK}× 2 {{\n",
-        "'eager_1' has no number of runs (it is a body): leave out '×' and the number",
+        "'eager_1' cannot have a run count (it is a body): remove '×' and the number",
     ),
     "one run of a compiled graph": (
         f"torchgraph 4\n\nforward @ aot {MARK}× 1 {{\n",
-        "the number of runs is 2 or more, not 1: leave out the number, that is one run",
+        "the run count must be at least 2, not 1: remove the number, because 1 is the default",
     ),
     "output of an older version": (
         document("%x = input\nreturn %x")[:-2] + f"  {MARK}output a = %x\n}}\n",
@@ -134,12 +140,12 @@ BROKEN = {
     ),
     "output before the return": (
         f"torchgraph 4\n\nforward @ aot {{\n  %x = input\n  {MARK}output a = %x\n}}\n",
-        "an 'output' line comes after 'return' and before 'save'",
+        "an 'output' line must be after 'return' and before 'save'",
     ),
     "output twice": (
         "torchgraph 4\n\nforward @ aot {\n  %x = input\n  return %x\n  output a = %x\n"
         f"  {MARK}output a = 3\n}}\n",
-        "output 'a' is said twice",
+        "output 'a' is given twice",
     ),
     "output of no value": (
         f"torchgraph 4\n\nforward @ aot {{\n  %x = input\n  return %x\n  {MARK}output a = %y\n}}\n",
@@ -147,15 +153,15 @@ BROKEN = {
     ),
     "ranks where one capture is wanted": (
         f"torchgraph 4{MARK}\nmesh tp=2\n\nrank 0\n",
-        "the graphs of several ranks, and those of one capture are wanted",
+        "the file contains the graphs of several ranks, not of a single capture",
     ),
     "no run": (
         f"torchgraph 2\n\neager_0 {MARK}× 0 {{\n",
-        "the number of runs is 2 or more, not 0: a graph that never ran is not in a file",
+        "the run count must be at least 2, not 0: graphs that never ran are not stored",
     ),
     "one run": (
         f"torchgraph 2\n\neager_0: backward {MARK}× 1 {{\n",
-        "the number of runs is 2 or more, not 1: leave out the number, that is one run",
+        "the run count must be at least 2, not 1: remove the number, because 1 is the default",
     ),
     "no number of runs": (
         f"torchgraph 2\n\neager_0 × {MARK}many {{\n",

@@ -60,10 +60,10 @@ def test_what_another_library_computes_is_refused_with_both_lines(
     with pytest.raises(CaptureError) as caught:
         capture(target, example(4, 4), via=via)
     said = str(caught.value)
-    assert said.startswith("something ran unseen, and would be missing in the graphs: a tensor")
-    assert "may hold what another library computed from the tensor that ." in said
+    assert said.startswith("something ran unrecorded, so the graphs would be incomplete: a tensor")
+    assert "may contain results of another library, which got a tensor by ." in said
     assert f"() handed over at mechanisms/{HERE}:" in said or f"{HERE}:" in said
-    assert "Compute it with torch, or before the capture" in said
+    assert "Compute them with torch, or before the capture" in said
 
 
 GLOBAL = torch.from_numpy(np.ones(4, dtype=np.float32))

@@ -121,7 +121,7 @@ def test_filters_see_what_is_inside(name: str) -> None:
 @pytest.mark.parametrize("name", HIDING)
 def test_questions_about_ops_that_are_hidden_are_refused(name: str) -> None:
     graph = made(name)
-    message = rf"the ops that higher_order\.{name} runs are not in the graph"
+    message = rf"does not contain the ops that higher_order\.{name} runs"
     for question in (
         lambda: graph.count("aten.mm"),
         lambda: graph.assert_no_ops("aten.mm"),

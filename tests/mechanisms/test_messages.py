@@ -104,10 +104,10 @@ def test_what_a_skipped_frame_runs_is_recorded(via: str) -> None:
 @pytest.mark.parametrize("via", COMPILING)
 def test_where_nothing_is_captured_the_line_is_named(via: str) -> None:
     message = refusal(printing_in_a_loop, example(3, 4), via=via)
-    assert f"It broke at {here('in the loop')}" in message
+    assert f"Graph break at {here('in the loop')}" in message
     assert 'print("seen")' in message
     assert message.startswith(f"nothing was captured via {via!r}: ")
-    assert "Dynamo gave up on the target and ran it eagerly" in message
+    assert "Dynamo abandoned the target, and ran it eagerly" in message
     assert " in printing_in_a_loop: print(" in message
     assert "via='dispatch'" in message
     assert message.count("\n") <= 5
@@ -122,8 +122,8 @@ def test_a_layer_of_torch_that_looks_at_data(via: str) -> None:
     torch.manual_seed(0)
     layer = nn.AdaptiveLogSoftmaxWithLoss(8, 20, [5, 10])
     message = refusal(layer, example(4, 8), torch.randint(0, 20, (4,)), via=via)
-    assert "Dynamo broke the graph in torch's own code" in message
-    assert "It broke at torch/nn/modules/adaptive.py:" in message
+    assert "graph break inside torch's own code" in message
+    assert "Graph break at torch/nn/modules/adaptive.py:" in message
     assert ": row_indices = target_mask.nonzero().squeeze()\nDynamic shape operator: " in message
     assert "causal" not in message
     assert "checkpoint" not in message
@@ -139,9 +139,9 @@ def test_masks_of_a_transformer_alone_get_advice_about_masks(via: str) -> None:
         return model(source, target, tgt_mask=mask)  # type: ignore[no-any-return]  # called
 
     message = refusal(call, example(2, 4, 8), example(2, 3, 8), via=via)
-    assert "It broke at torch/nn/modules/transformer.py:" in message
+    assert "Graph break at torch/nn/modules/transformer.py:" in message
     assert f", called at {here('called')}: return model(source" in message
-    assert "The masks are not looked at where src_is_causal and tgt_is_causal are given" in message
+    assert "The masks are not inspected if src_is_causal and tgt_is_causal are given" in message
 
 
 @pytest.mark.slow("long models; short ones are in every run", only=["inductor"])
@@ -157,7 +157,7 @@ def test_a_quantised_module(via: str) -> None:
         nn.Sequential(nn.Linear(4, 4), nn.ReLU()), {nn.Linear}, dtype=torch.qint8
     )
     message = refusal(model, example(3, 4), via=via)
-    assert "It broke at torch/ao/nn/quantized/dynamic/modules/linear.py:" in message
+    assert "Graph break at torch/ao/nn/quantized/dynamic/modules/linear.py:" in message
     assert "causal" not in message
     assert "checkpoint" not in message
 
@@ -196,7 +196,7 @@ MASK = torch.tensor([True, False, True])
 def test_a_graph_that_the_backend_fails_on(via: str) -> None:
     message = refusal(Masked(), example(3, 4), MASK, via=via)
     name = "inductor" if via == "inductor" else "AOTAutograd"
-    assert f"It broke at {here('the end of the graph')}" in message
+    assert f"Graph break at {here('the end of the graph')}" in message
     assert (
         f"\nBackend compiler exception: {name} failed on the graph that ends here: "
         "DynamicOutputShapeException: aten.nonzero.default\n" in message
@@ -240,8 +240,8 @@ def test_what_fails_compiled_and_runs_eagerly_says_so(via: str) -> None:
     with pytest.raises(torch._dynamo.exc.TorchRuntimeError) as caught:
         capture(fails_compiled, example(3, 4), via=via)
     assert notes(caught.value) == (
-        f"The target itself runs eagerly without an error. What fails via {via!r} is compiling it, "
-        "or the code that was made of it; via='dispatch' captures what runs eagerly."
+        f"The target runs eagerly without an error: its compilation via {via!r}, or the compiled "
+        "code, fails. To capture the eager ops, use via='dispatch'."
     )
 
 
@@ -276,7 +276,7 @@ def test_a_compiled_graph_that_fails_when_it_runs(via: str) -> None:
     with pytest.raises((RuntimeError, AssertionError)) as caught:
         capture(lambda x: misled(model(x)).reshape(-1), example(3, 4), via=via, backward=False)
     assert not isinstance(caught.value, torch._dynamo.exc.TorchDynamoException)
-    assert "The target itself runs eagerly without an error." in notes(caught.value)
+    assert "The target runs eagerly without an error" in notes(caught.value)
 
 
 def test_a_failure_of_aot_keeps_its_type_and_has_no_address() -> None:
@@ -285,7 +285,7 @@ def test_a_failure_of_aot_keeps_its_type_and_has_no_address() -> None:
     message = str(caught.value)
     assert message.startswith("backend='AOTAutograd' raised:\nTypeError: 'int' object is not")
     assert "_Recorder" not in message
-    assert "The target itself runs eagerly without an error" in notes(caught.value)
+    assert "The target runs eagerly without an error" in notes(caught.value)
 
 
 @pytest.mark.slow("long models; short ones are in every run", only=["inductor"])
@@ -365,9 +365,8 @@ def test_a_capture_inside_a_capture(outer: str, inner: str) -> None:
 
     message = refusal(around, example(4), via=outer)
     assert message == (
-        "a capture is made inside another one, by its target or its loss_fn: both would hold what "
-        "the inner one runs, and each resets and restores the same things (the RNG, Dynamo). Make "
-        "one after the other"
+        "a capture runs inside another capture, in its target or loss_fn, and both change global "
+        "state (the RNG, Dynamo): capture one after the other"
     )
     assert capture(torch.relu, example(4), via=inner).graphs
 
@@ -391,22 +390,22 @@ def test_a_capture_from_a_second_thread(outer: str, inner: str) -> None:
         return x * 2
 
     capture(around, example(4), via=outer)
-    assert str(failed[0]).startswith("another thread is in the middle of a capture, and")
+    assert str(failed[0]).startswith("another thread is capturing")
     assert "watch()" not in str(failed[0])
 
 
 def test_an_open_watch_keeps_its_message() -> None:
     with watch():
         message = refusal(torch.relu, example(4))
-    assert "which would disturb what the open watch() sees" in message
+    assert "which would disturb the open watch()" in message
 
 
 # -- the meta device -------------------------------------------------------------------------------
 
 ON_META = (
-    "The target was given on the meta device (parameter 'linear.weight' and 1 more), where tensors "
-    "have a shape and no data. fake=True captures such a target, as if it were on the CPU, via "
-    "'aot', 'dispatch', 'dynamo' or 'export'."
+    "The target is on the meta device (parameter 'linear.weight' and 1 more), where tensors have "
+    "no data. To capture it as if on the CPU, pass fake=True, via 'aot', 'dispatch', 'dynamo' or "
+    "'export'."
 )
 
 
@@ -424,7 +423,10 @@ def test_an_error_of_the_target_on_meta() -> None:
     with pytest.raises(RuntimeError) as caught:
         capture(lambda x: x * x.sum().item(), torch.ones(3, device="meta"), via="dispatch")
     assert "meta" in str(caught.value)
-    assert "(input 'x'), where tensors have a shape and no data. fake=True" in notes(caught.value)
+    assert (
+        "(input 'x'), where tensors have no data. To capture it as if on the CPU, pass fake=True"
+        in notes(caught.value)
+    )
     assert capture(lambda x: x * 2, torch.ones(3, device="meta"), fake=True).graphs
 
 
@@ -454,11 +456,11 @@ def test_a_value_of_a_thread(via: str) -> None:
     code["used"] = "return x.sin() + y"
     text = "waits" if via == "aot" else "used"  # a compiled graph goes on behind the call
     assert refusal(threaded, example(3), via=via) == (
-        "something ran unseen, and would be missing in the graphs: a tensor that comes up at "
-        f"{here(text)} in threaded ({code[text]}  # {text}) is neither a parameter, a buffer "
-        "or an argument of the target nor the result of an op that was recorded. A thread that was "
-        "started meanwhile (worker) may have computed it. Compute it in the target itself, in the "
-        "thread that calls it, or pass it as an argument"
+        "something ran unrecorded, so the graphs would be incomplete: a tensor first used at "
+        f"{here(text)} in threaded ({code[text]}  # {text}) is not a parameter, buffer or argument "
+        "of the target, and not the result of a recorded op. A thread started during the capture "
+        "(worker) may have computed it. Compute it inside the target, in the thread that calls it, "
+        "or pass it as an argument"
     )
 
 
@@ -470,8 +472,8 @@ def test_an_output_of_a_thread(via: str) -> None:
 
     message = refusal(threaded, example(3), via=via)
     assert message.startswith(
-        "something ran unseen, and would be missing in the graphs: a tensor that the target "
-        "returned, or keeps, is neither a parameter, a buffer or an argument of the target nor the "
+        "something ran unrecorded, so the graphs would be incomplete: a tensor that the target "
+        "returns or keeps is not a parameter, buffer or argument of the target, and not the result "
     )
 
 
@@ -482,7 +484,7 @@ def test_a_value_from_a_thread_that_was_there(via: str) -> None:
         message = refusal(
             lambda x: pool.submit(x.sin().exp).result().cos(), example(3, grad=True), via=via
         )
-    assert "The op that computed it ran before the capture, or in a thread that " in message
+    assert "The op that computed it ran before the capture, or in an older thread" in message
 
 
 @pytest.mark.parametrize("via", ["aot", "dispatch"])
@@ -523,7 +525,7 @@ def test_a_higher_order_op_whose_body_is_not_seen() -> None:
     assert message.startswith(
         f"higher_order.cond ran eagerly at {here('chosen')} in chosen (return torch.ops"
     )
-    assert "remove the graph break because of which it is not (Aot(fullgraph=True)" in message
+    assert "remove the graph break around it (Aot(fullgraph=True)" in message
 
 
 @pytest.mark.parametrize("via", ["aot", "dispatch", "export"])
@@ -531,8 +533,8 @@ def test_a_lazy_module_is_refused_with_what_to_do(via: str) -> None:
     model = nn.Sequential(nn.LazyLinear(4), nn.ReLU())
     message = refusal(model, torch.ones(2, 3), via=via)
     assert message == (
-        "'0.weight' of the target is uninitialized: LazyLinear makes it in its first call. "
-        "Call it once first, `model(x)`, then capture"
+        "'0.weight' of the target is uninitialized, because LazyLinear creates it in its first "
+        "call. Call the target once before the capture: model(x)"
     )
     assert isinstance(model[0], nn.LazyLinear), "the refused capture called it"
     model(torch.ones(2, 3))

@@ -219,7 +219,7 @@ def test_a_parameter_that_was_written_to_has_its_value_again(
     assert refusal.type is (LookupError if raises else CaptureError)
     assert torch.equal(model.weight, before)
     assert model.weight.data_ptr() == address
-    assert "Not put back" not in "".join([str(refusal.value), *notes(refusal.value)])
+    assert "Not restored" not in "".join([str(refusal.value), *notes(refusal.value)])
 
 
 def notes(error: BaseException) -> list[str]:
@@ -241,7 +241,10 @@ def test_a_large_parameter_that_an_older_array_wrote_to_is_named(raises: bool) -
     with pytest.raises((CaptureError, LookupError)) as refusal:
         capture(target, example(3), via="dispatch", backward=False)
     said = "".join([str(refusal.value), *notes(refusal.value)])
-    assert "Not put back: weight, which something wrote to that is no op, such as numpy" in said
+    assert (
+        "Not restored, because they were written without an op, for example by numpy: weight"
+        in said
+    )
 
 
 def test_gradients_that_were_there_have_their_values_again() -> None:
@@ -331,10 +334,10 @@ def test_python_values_that_stay_changed_are_named(via: str) -> None:
         optimizer.step()
         return loss.detach()
 
-    with pytest.raises(CaptureError, match=r"not put back: `calls` was 0, is ") as refusal:
+    with pytest.raises(CaptureError, match=r"were not restored: `calls` was 0, is ") as refusal:
         capture(train, example(4, 8), via=via)
     said = "\n".join([str(refusal.value), *notes(refusal.value)])
-    assert "such as writing files, is not undone" in said
+    assert "not effects outside of torch, such as written files" in said
     assert "`seen` was []" in said
     assert "`fresh` was not there, is True" in said
     model.raises = True

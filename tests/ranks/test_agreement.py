@@ -17,12 +17,12 @@ from torch.distributed.fsdp import fully_shard
 from pytest_torchgraph import Ranks, capture_ranks
 
 Step = Callable[[Tensor, Callable[[str], Any]], Tensor]
-ORDER = "they do not communicate in the same order"
+ORDER = "they communicate in different orders"
 SAME_ORDER = (
-    "they communicate in the same order, but do not send the same, which hangs or gives wrong "
-    "numbers, from collective 0 on"
+    "they communicate in the same order, but send different data from collective 0 on, which "
+    "hangs or gives wrong results"
 )
-WAITING = "so that they would wait for each other for ever"
+WAITING = "so they would deadlock"
 
 
 def ranks_of(step: Step, ranks: Any = None, via: str = "dispatch", **mesh: int) -> Ranks:
@@ -142,7 +142,7 @@ def test_whether_they_would_wait_for_ever_is_said_where_it_is_known() -> None:
     going = ranks_of(turned)
     text = message(going.assert_same_graphs)
     assert WAITING not in text
-    assert f"{ORDER}, a deadlock in waiting where they are in one group, from collective 0" in text
+    assert f"{ORDER} from collective 0 on, which deadlocks if they share a group" in text
     going.assert_matching_collectives()
 
 
@@ -204,7 +204,7 @@ def test_a_pipeline_whose_stages_are_not_alike_matches() -> None:
         [2],
     ]
     text = message(ranks.assert_same_collectives)
-    assert f"{ORDER}, from collective 0 on" in text  # and nothing of waiting
+    assert f"{ORDER} from collective 0 on:" in text  # and nothing of waiting
 
 
 def exchanged(*, sends: int, receives: int, size: int = 4) -> Ranks:
@@ -238,12 +238,12 @@ def test_both_ends_in_one_batch() -> None:
 def test_what_is_sent_and_not_received() -> None:
     exchanged(sends=2, receives=2).assert_matching_collectives()
     text = message(exchanged(sends=2, receives=1).assert_matching_collectives)
-    assert "1 sent from rank 0 to rank 1 and not received, the first of 16 bytes float32:" in text
+    assert "1 sent from rank 0 to rank 1 but not received, the first of 16 bytes float32:" in text
     assert "test_agreement.py:" in text
     text = message(exchanged(sends=0, receives=2).assert_matching_collectives)
     assert "2 received from rank 0 to rank 1 and not sent" in text
     text = message(exchanged(sends=1, receives=1, size=2).assert_matching_collectives)
-    assert "send 0 from rank 0 to rank 1 is of another size than what is received:" in text
+    assert "send 0 from rank 0 to rank 1 has a different size than its receive:" in text
     assert "16 bytes float32: %send" in text
     assert "8 bytes float32: %recv_" in text
 

@@ -44,7 +44,7 @@ def test_what_a_backward_in_python_communicates_is_no_silence(name: str) -> None
     """Compiled autograd without a compiled forward calls it, whatever it does."""
     via = CompiledAutograd(forward="eager")
     (made,) = capture_ranks(MODELS[name], ranks=(RANK,), via=via, **MESH)
-    with pytest.raises(CaptureError, match=r"runs a backward in Python|the graphs broke"):
+    with pytest.raises(CaptureError, match=r"runs a backward in Python|first graph break"):
         made.assert_collectives({})
 
 

@@ -156,9 +156,9 @@ def test_a_heat_that_cannot_be_is_refused(tmp_path: Path):
 
     with pytest.raises(ValueError, match="heat='time' is not a cost: use 'flops' or 'saved"):
         STEP.to_dot(heat="time")  # type: ignore[arg-type]
-    with pytest.raises(CaptureError, match="the flops of a graph at level 'dynamo'"):
+    with pytest.raises(CaptureError, match="FLOPs are unknown in a graph at level 'dynamo'"):
         dynamo.render(tmp_path / "a.dot", heat="flops")
-    with pytest.raises(CaptureError, match="do not say what is saved for the backward"):
+    with pytest.raises(CaptureError, match="do not record what is saved for the backward"):
         dynamo.to_dot(heat="saved_bytes")
     with pytest.raises(ValueError, match="heat='flops' applies to graphs, not to a difference"):
         render(diff_graphs((STEP,), (dynamo,)), tmp_path / "a.dot", heat="flops")

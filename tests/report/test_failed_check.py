@@ -125,4 +125,4 @@ def test_a_picture_that_cannot_be_drawn_changes_no_outcome(
     result = run("-k", "test_ops or test_expected", "--torchgraph-artifacts=file/out")
     result.assert_outcomes(failed=1, passed=1, deselected=7)
     assert re.search(r"^picture: none, \w+Error: ", str(result.stdout), re.MULTILINE)
-    assert "AssertionError: ops that should not be there" in str(result.stdout)
+    assert "AssertionError: unexpected ops" in str(result.stdout)

@@ -79,4 +79,4 @@ def test_other_changes_are_not_blamed_on_floats(scaled, pytester):
 def test_other_digits_are_refused(scaled, ini):
     result = scaled("0.5", ini=f"torchgraph_digits = {ini}")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*torchgraph_digits: digits is None*"])
+    result.stderr.fnmatch_lines(["*torchgraph_digits: digits=* is invalid: pass None*"])

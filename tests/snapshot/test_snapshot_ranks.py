@@ -249,7 +249,7 @@ def test_a_file_that_cannot_be_read(stored: Run, pytester: pytest.Pytester) -> N
     path.write_text(path.read_text().replace("ranks 0-7", "ranks 0-8"))
     result = stored(RANKS="relu gelu * 8")
     result.assert_outcomes(failed=1)
-    says = f"*{FILE}:5:7: there is no rank 8: the mesh has 8, from 0 on*--torchgraph-update*"
+    says = f"*{FILE}:5:7: rank 8 is out of range*--torchgraph-update*"
     result.stdout.fnmatch_lines([says])
     stored("--torchgraph-update", RANKS="relu gelu * 8").assert_outcomes(passed=1)
     assert headings(pytester) == ["ranks 0-7"]

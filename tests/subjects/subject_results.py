@@ -83,7 +83,7 @@ def unaccounted(captured: Capture, subject: Subject) -> list[str]:
 def reason(refusal: CaptureError) -> str:
     """The first line, and the next where that says why; without mechanism and line numbers."""
     first, *others = re.sub(r"^nothing was captured via '\w+': ", "", str(refusal)).splitlines()
-    line = " ".join([first, *others[:1]]) if "It broke at" in first else first
+    line = " ".join([first, *others[:1]]) if "Graph break at" in first else first
     return re.sub(r"(\.py):\d+", r"\1", line)
 
 

@@ -37,5 +37,5 @@ def test_a_skip_without_a_reason_is_there_as_well() -> None:
 
 
 def test_a_capture_that_cannot_know_says_so() -> None:
-    with pytest.raises(CaptureError, match="a capture via 'dispatch' knows no CUDA graphs"):
+    with pytest.raises(CaptureError, match="CUDA graphs are not recorded via 'dispatch'"):
         _ = capture(double, torch.ones(3), via="dispatch").cudagraph_skips

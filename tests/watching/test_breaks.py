@@ -272,7 +272,7 @@ def test_counts_are_those_of_the_device_that_was_compiled_for() -> None:
     ):
         with pytest.raises(AssertionError, match="expected 0, found"):
             check()
-    with pytest.raises(ValueError, match="no count is given for device 'meta'"):
+    with pytest.raises(ValueError, match="missing count for device 'meta'"):
         seen.assert_graph_breaks({"cpu": 1, "cuda": 1})
 
 
@@ -285,11 +285,11 @@ def test_a_count_of_nothing_is_a_mistake() -> None:
     seen = compiled(plain)
     with pytest.raises(TypeError, match=r"assert_graph_breaks\(\) checks nothing: give count="):
         seen.assert_graph_breaks()
-    with pytest.raises(TypeError, match="'2' is no count"):
+    with pytest.raises(TypeError, match="'2' is not a count"):
         seen.assert_graph_breaks("2")
-    with pytest.raises(ValueError, match="-1 allows no count"):
+    with pytest.raises(ValueError, match="no number satisfies the count -1"):
         seen.assert_graph_breaks(-1)
-    with pytest.raises(ValueError, match="no count is given for device 'cpu'"):
+    with pytest.raises(ValueError, match="missing count for device 'cpu'"):
         seen.assert_graph_breaks({"cuda": 0})
 
 
@@ -299,7 +299,7 @@ def test_a_capture_that_cannot_know_says_so() -> None:
         lambda c: c.assert_no_graph_breaks(),
         lambda c: c.assert_graph_breaks(0),
     ):
-        with pytest.raises(CaptureError, match="a capture via 'fx' knows no graph breaks"):
+        with pytest.raises(CaptureError, match="graph breaks are not recorded via 'fx'"):
             ask(capture(plain, torch.ones(3), via="fx"))
 
 
@@ -353,7 +353,7 @@ def test_a_frame_that_was_given_up_can_be_allowed_where_others_are_compiled() ->
     both.assert_no_graph_breaks(allow=LOOP)
     both.assert_graph_breaks(1)
     both.assert_graph_breaks(1, within=break_cases.__file__)
-    with pytest.raises(AssertionError, match="not all of it ran compiled"):
+    with pytest.raises(AssertionError, match="some calls ran eagerly"):
         both.assert_no_ops("torch.sin")
 
 
@@ -435,8 +435,8 @@ def test_a_place_of_which_nothing_was_compiled_is_no_evidence(library: Any) -> N
     for within in ("somelibrary", ["somelibrary", "json"]):
         with pytest.raises(
             AssertionError,
-            match=r"no code within=.*somelibrary'.* was compiled, so nothing is known about it; "
-            r"compiled was code of tests/watching/test_breaks\.py\Z",
+            match=r"no code within=.*somelibrary'.* was compiled\. "
+            r"Compiled code is in: tests/watching/test_breaks\.py\Z",
         ):
             compiled(plain).assert_graph_breaks(max=3, within=within)
         torch._dynamo.reset()
@@ -577,7 +577,7 @@ def asserting(x: Tensor) -> Tensor:
 def test_an_assert_that_pytest_rewrote_is_named() -> None:
     (found,) = compiled(asserting).breaks
     assert found.line == asserting.__code__.co_firstlineno + 1
-    assert found.hint.startswith("pytest rewrote this assert, and the rewritten one branches on")
+    assert found.hint.startswith("pytest rewrote this assert, and the new code branches on")
 
 
 def test_an_assert_that_nobody_rewrote_is_not(tmp_path: Path, monkeypatch: Any) -> None:

@@ -71,7 +71,7 @@ def nothing_was_called() -> Run:
 
 
 # 2
-@way("alone compiles nothing, the first call of what it returns does")
+@way("compiles nothing by itself: call its result")
 def only_the_decorator_ran() -> Run:
     return lambda: compiled(plain)
 
@@ -133,7 +133,7 @@ def only_disabled(x: Tensor) -> Tensor:
 
 
 @way(
-    r"only_disabled \(.*\): its call ran eagerly: Dynamo compiled no graph of it: Skip calling "
+    r"only_disabled \(.*\): its call ran eagerly: Dynamo compiled no graph for it: Skip calling "
     r"`torch.compiler.disable\(\)`d function",
     broke=True,
 )
@@ -143,7 +143,7 @@ def everything_inside_is_disabled() -> Run:
 
 
 # 6
-@way(r"plain \(.*\): its call ran eagerly: torch.compiler.set_stance\('force_eager'\) is in force")
+@way(r"plain \(.*\): its call ran eagerly: torch.compiler.set_stance\('force_eager'\) is active")
 def the_stance_is_eager() -> Run:
     function = compiled(plain)
 
@@ -155,7 +155,7 @@ def the_stance_is_eager() -> Run:
 
 
 # 7, for the environment variables see the test
-@way("torch.compile is switched off by torch._dynamo.config.disable")
+@way("torch.compile is disabled by torch._dynamo.config.disable")
 def the_config_disables() -> Run:
     function = compiled(plain)
 
@@ -167,9 +167,7 @@ def the_config_disables() -> Run:
 
 
 # 8
-@way(
-    r"plain \(.*_cases.py:\d+\): its call ran eagerly: the recompile limit had been reached before"
-)
+@way(r"plain \(.*_cases.py:\d+\): its call ran eagerly: the recompile limit was reached before")
 def the_limit_was_reached_before() -> Run:
     function = compiled(plain, dynamic=False)
     for size in range(2, 12):
@@ -204,7 +202,9 @@ def there_is_no_tensor() -> Run:
 
 
 # 11
-@way(r"compiled code ran \(0/0 1 times\), but it had been compiled before and was served", ran=True)
+@way(
+    r"compiled code ran \(0/0 1 times\), but it was compiled before the watch and served", ran=True
+)
 def it_came_from_the_cache() -> Run:
     function = compiled(plain)
     function(ones())
@@ -213,7 +213,7 @@ def it_came_from_the_cache() -> Run:
 
 # 12
 @way(
-    r"plain \(.*\): its call ran eagerly: Dynamo did not even look at it. Its code was marked",
+    r"plain \(.*\): its call ran eagerly: Dynamo skipped it, because its code was marked",
     until_2_15=True,
 )
 def the_code_was_marked_before() -> Run:
@@ -225,7 +225,7 @@ def the_code_was_marked_before() -> Run:
 
 # 13
 @way(
-    r"Linear \(.*\): its call ran eagerly: .* a module of torch's own is not compiled by itself",
+    r"Linear \(.*\): its call ran eagerly: .* Dynamo does not compile a module of torch by itself",
     until_2_15=True,
 )
 def a_layer_of_torch_is_compiled() -> Run:

@@ -40,7 +40,10 @@ class Unresolved:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Raise. Callable only because torch.fx requires a callable target."""
-        raise NotImplementedError(f"{self.__module__}.{self.__name__} is known by name only")
+        raise NotImplementedError(
+            f"{self.__module__}.{self.__name__} cannot be called, because torch printed only its "
+            "name"
+        )
 
 
 def qualified(path: str) -> Any:

@@ -96,7 +96,7 @@ class Calls:
             return "call_function", builtins.getattr, (owner, value.attr), {}
         if isinstance(value, ast.Call):
             return self.call(value)
-        self.values.fail(value, f"not a call of anything: {self.values.text.segment(value)}")
+        self.values.fail(value, f"expected a call: {self.values.text.segment(value)}")
 
     def operator(
         self, table: dict[type[ast.AST], Callable[..., Any]], op: ast.AST, where: ast.AST
@@ -109,9 +109,7 @@ class Calls:
             where: the expression, for the error.
         """
         if type(op) not in table:
-            self.values.fail(
-                where, f"an operator that torch.fx does not print: {type(op).__name__}"
-            )
+            self.values.fail(where, f"unsupported operator: {type(op).__name__}")
         return table[type(op)]
 
     def operation(self, target: Callable[..., Any], *operands: ast.expr) -> Call:
@@ -141,7 +139,7 @@ class Calls:
             args, kwargs = self.values.arguments(call)
             owner = self.values.value(call.func.value)
             return "call_method", call.func.attr, (owner, *args), kwargs
-        self.values.fail(call, f"a call of an unknown form: {self.values.text.segment(call.func)}")
+        self.values.fail(call, f"unsupported call: {self.values.text.segment(call.func)}")
 
     def function(self, call: ast.Call, name: str) -> Any:
         """Return the function of a printed name."""
@@ -150,9 +148,9 @@ class Calls:
                 find = callables.qualified if "." in name else callables.identifier
                 function = find(name)
             except LookupError:
-                self.values.fail(call, f"{name} is not known in this process")
+                self.values.fail(call, f"{name} does not exist in this process")
             if not callable(function):
-                self.values.fail(call, f"{name} cannot be called")
+                self.values.fail(call, f"{name} is not callable")
             first = self.functions.get(_NUMBER.sub("", name))
             if isinstance(function, callables.Unresolved) and isinstance(
                 first, callables.Unresolved

@@ -58,7 +58,7 @@ class Printed:
             )
             if missing:
                 line = tree.forward.end_lineno or 1
-                raise text.error(f"the body {node.target} is not printed behind this", line)
+                raise text.error(f"missing body of {node.target} after this module", line)
 
     def __getattr__(self, name: str) -> Any:
         module = self.get_submodule(name) if "modules" in self.__dict__ else None

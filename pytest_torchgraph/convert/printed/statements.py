@@ -58,7 +58,7 @@ class ForwardReader:
         for statement in body:
             self.statement(statement)
         if not self.done:
-            self.fail(function, "forward has no return: the text is cut off")
+            self.fail(function, "missing return: the text is truncated")
         self.infer_tuples()
 
     def fail(self, node: ast.AST, problem: str) -> NoReturn:
@@ -71,10 +71,10 @@ class ForwardReader:
         """Read the inputs from the parameters of `forward`."""
         spec = function.args
         if spec.vararg or spec.kwarg or spec.kwonlyargs:
-            self.fail(function, "inputs with * are not read")
+            self.fail(function, "inputs with * are not supported")
         parameters = [*spec.posonlyargs, *spec.args]
         if not parameters or parameters[0].arg != "self":
-            self.fail(function, "forward has no self")
+            self.fail(function, "forward has no parameter self")
         defaults = [None] * (len(parameters) - len(spec.defaults)) + list(spec.defaults)
         for parameter, default in list(zip(parameters, defaults, strict=True))[1:]:
             args = () if default is None else (self.values.value(default),)
@@ -92,7 +92,7 @@ class ForwardReader:
         targets = assign.targets[0]
         names = [_target(t) for t in targets.elts] if isinstance(targets, ast.Tuple) else [""]
         if len(assign.targets) != 1 or "" in names or self.declared.keys() - set(names):
-            self.fail(assign, "the inputs of tree_flatten_spec are not those annotated")
+            self.fail(assign, "the inputs of tree_flatten_spec differ from the annotated inputs")
         for name in names:
             declared = self.declared.get(name)
             annotation = None if declared is None else declared.annotation
@@ -122,7 +122,7 @@ class ForwardReader:
     def statement(self, stmt: ast.stmt) -> None:
         """Read a statement after the inputs."""
         if self.done:
-            self.fail(stmt, "a statement behind the return")
+            self.fail(stmt, "statement after the return")
         if self.pending is not None:
             self.name_pending(stmt)
         elif isinstance(stmt, ast.Return):
@@ -139,7 +139,7 @@ class ForwardReader:
         elif isinstance(stmt, ast.Assign):
             self.assign(stmt)
         elif not isinstance(stmt, ast.Pass):
-            self.fail(stmt, "a statement that torch.fx does not print")
+            self.fail(stmt, "unsupported statement")
 
     def assign(self, stmt: ast.Assign) -> None:
         """Read `x = ...`: a call, `x = None`, `x[i] = y`, or another name of an input."""
@@ -148,10 +148,10 @@ class ForwardReader:
         if isinstance(value, ast.Constant) and value.value is None and all(names):
             unknown = [name for name in names if name not in self.nodes]
             if unknown:
-                self.fail(stmt, f"{unknown[0]} is dropped, but was never defined")
+                self.fail(stmt, f"{unknown[0]} is deleted, but not defined")
             return
         if len(stmt.targets) != 1:
-            self.fail(stmt, "several targets")
+            self.fail(stmt, "several assignment targets")
         target = stmt.targets[0]
         if isinstance(target, ast.Subscript):
             owner = self.values.value(target.value)
@@ -180,7 +180,7 @@ class ForwardReader:
         single = stmt.targets if isinstance(stmt, ast.Assign) else [getattr(stmt, "target", None)]
         value = stmt.value if isinstance(stmt, ast.Assign | ast.AnnAssign) else None
         if value is None or len(single) != 1 or self.text.segment(value) != owner:
-            self.fail(first, "an in-place operation whose result has no name")
+            self.fail(first, "in-place operation without a name for its result")
         name = _target(single[0])
         self.node(stmt, name, annotation, "call_function", target, args, {})
 
@@ -189,7 +189,7 @@ class ForwardReader:
         value = stmt.value
         if value is not None and isinstance(value, ast.Call):
             if dotted(value.func) != _TREE_UNFLATTEN or not value.args:
-                self.fail(stmt, "a return of a call")
+                self.fail(stmt, "a call in the return is not supported")
             value = value.args[0]
         returned = None if value is None else self.values.value(value)
         node = self.create(stmt, "output", "output", (returned,), {}, None)
@@ -243,7 +243,7 @@ class ForwardReader:
         try:
             node = self.graph.create_node(op, target, args, kwargs, name)
         except (TypeError, ValueError, RuntimeError, AssertionError) as error:
-            self.fail(where, f"torch.fx refuses this node: {error}")
+            self.fail(where, f"torch.fx rejects this node: {error}")
         if name is not None:
             node.name = name
             self.nodes[name] = node

@@ -73,15 +73,15 @@ def read_result(annotation: str) -> PrintedResult:
         _TENSOR.match(wrapped[1]) if wrapped else _TENSOR.fullmatch(annotation)
     )  # in a subclass, fields of the subclass follow the inner tensor: match the start only
     if match is None:
-        raise ValueError(f"{annotation!r} describes no tensor")
+        raise ValueError(f"{annotation!r} is not a tensor annotation")
     short, shape, stride, device = match.groups()
     dtype = DTYPE_NAMES.get(short) or _MORE_DTYPES.get(short)
     if dtype is None:
-        raise ValueError(f"{short!r} is no dtype")
+        raise ValueError(f"{short!r} is not a dtype")
     try:
         place = None if device is None else str(torch.device(device))
     except RuntimeError:
-        raise ValueError(f"{device!r} is no device") from None
+        raise ValueError(f"{device!r} is not a device") from None
     return PrintedTensor(dtype, _sizes(shape), None if stride is None else _sizes(stride), place)
 
 
@@ -99,7 +99,7 @@ def _sizes(text: str) -> tuple[str, ...]:
             sizes[-1] += letter
     stripped = tuple(size.strip() for size in sizes)
     if depth or not all(_SIZE.match(size) for size in stripped):
-        raise ValueError(f"[{text}] is no shape")
+        raise ValueError(f"[{text}] is not a shape")
     return stripped
 
 
@@ -185,7 +185,7 @@ class Values:
         kwargs: dict[str, Any] = {}
         for keyword in call.keywords:
             if keyword.arg is None:
-                self.fail(keyword.value, "a call with **")
+                self.fail(keyword.value, "** in a call is not supported")
             kwargs[keyword.arg] = self.value(keyword.value)
         return tuple([self.value(arg) for arg in call.args]), kwargs
 
@@ -206,13 +206,13 @@ class Values:
         if isinstance(node, ast.Call):
             return self._call(node)
         if isinstance(node, ast.Set):
-            self.fail(node, "a set as an argument")
+            self.fail(node, "a set as an argument is not supported")
         number = self._number(node)
         if number is not None:
             return number
         if self._is_symbolic(node):
             return PrintedSymbol(self.text.segment(node))
-        self.fail(node, f"an argument of an unknown form: {self.text.segment(node)}")
+        self.fail(node, f"unsupported argument: {self.text.segment(node)}")
 
     def _name(self, node: ast.Name) -> Any:
         if node.id in self.nodes:
@@ -226,23 +226,23 @@ class Values:
         try:
             return callables.identifier(node.id)
         except LookupError:
-            self.fail(node, f"{node.id} is neither a node before this one nor a known function")
+            self.fail(node, f"{node.id} is not an earlier node, and not a known function")
 
     def _dict(self, node: ast.Dict) -> dict[Any, Any]:
         items = {}
         for key, item in zip(node.keys, node.values, strict=True):
             if key is None:
-                self.fail(node, "a dict with **")
+                self.fail(node, "** in a dict is not supported")
             name = self.value(key)
             if isinstance(name, list | dict | slice | torch.fx.Node):
-                self.fail(key, "a key of a dict that is no constant")
+                self.fail(key, "a key of a dict is not a constant")
             items[name] = self.value(item)
         return items
 
     def _attribute(self, node: ast.Attribute) -> Any:
         path = dotted(node)
         if path is None:
-            self.fail(node, f"an argument of an unknown form: {self.text.segment(node)}")
+            self.fail(node, f"unsupported argument: {self.text.segment(node)}")
         try:
             return callables.qualified(path)
         except LookupError:
@@ -251,7 +251,7 @@ class Values:
         for found in _enums(enum.Enum):
             if found.__name__ == owner.rpartition(".")[2] and member in found.__members__:
                 return found[member]
-        self.fail(node, f"{path} is not known in this process")
+        self.fail(node, f"{path} does not exist in this process")
 
     def _call(self, node: ast.Call) -> Any:
         path = dotted(node.func) or ""
@@ -285,7 +285,7 @@ class Values:
             return args
         if path.startswith(_PLACEMENTS):
             return PrintedObject(path)
-        self.fail(node, f"an argument that is a call of {path or 'something'}")
+        self.fail(node, f"unsupported argument: a call of {path or 'an expression'}")
 
     def _is_named_tuple(self, path: str) -> bool:
         try:
@@ -308,7 +308,7 @@ class Values:
             for found in _enums(enum.Enum):
                 if found.__name__ == member[1] and member[2] in found.__members__:
                     return found[member[2]]
-        self.fail(node, f"an argument that torch printed as {text}")
+        self.fail(node, f"unsupported argument: {text}")
 
     # -- numbers and symbols ---------------------------------------------------------------------
 

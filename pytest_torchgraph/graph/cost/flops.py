@@ -75,8 +75,8 @@ def flops_of(graph: Graph) -> Flops:
     """
     if graph.level not in FLOP_LEVELS:
         raise CaptureError(
-            f"the flops of a graph at level {graph.level!r} are not known, because it holds torch "
-            "functions and no dispatched ops: capture via 'aot', or use capture.at('aot')"
+            f"FLOPs are unknown in a graph at level {graph.level!r}, which has torch functions "
+            "instead of dispatched ops: capture via 'aot', or use capture.at('aot')"
         )
     found = Flops()
     homes = Homes(graph)
@@ -156,7 +156,7 @@ def _of_node(graph: Graph, node: Node) -> int | None:
         return None
     except Exception as error:  # shapes that do not fit, in a graph that was not captured
         raise CaptureError(
-            f"the flops of %{node.name} ({node.op}) are not known, because torch's formula refuses "
+            f"the FLOPs of %{node.name} ({node.op}) are unknown, because torch's formula rejects "
             f"its arguments: {error}"
         ) from error
 
@@ -182,8 +182,8 @@ def _tensors(node: Node, result: Result) -> Any:
 def _number(node: Node, size: int | Symbol) -> int:
     if isinstance(size, Symbol):
         raise CaptureError(
-            f"the flops of %{node.name} ({node.op}) depend on the size {size.expr}, which is a "
-            f"symbol: {advice(size)}"
+            f"the FLOPs of %{node.name} ({node.op}) depend on the symbolic size {size.expr}: "
+            f"{advice(size)}"
         )
     return size
 
@@ -203,7 +203,7 @@ def total_flops(graphs: Sequence[Graph], *, times_run: bool, unknown: str = "fai
     for graph in graphs:
         found.add(flops_of(graph), graph.runs if times_run else 1)
     if found.unknown and unknown != "ignore":
-        raise CaptureError(f"the flops are not known, because {_why_unknown(found)}")
+        raise CaptureError(f"the FLOPs are unknown, because {_why_unknown(found)}")
     return found.total
 
 
@@ -218,6 +218,6 @@ def why_none_counted(graphs: Sequence[Graph]) -> str:
 def _why_unknown(found: Flops) -> str:
     ops = [f"{op} ({n} times)" if n > 1 else op for op, n in sorted(found.unknown.items())]
     return (
-        f"torch has no formula for {', '.join(ops)}; "
-        "torch.utils.flop_counter.register_flop_formula takes one"
+        f"torch has no formula for {', '.join(ops)}: register one with "
+        "torch.utils.flop_counter.register_flop_formula"
     )

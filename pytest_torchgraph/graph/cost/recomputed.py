@@ -180,20 +180,20 @@ def need_backward(graphs: Sequence[Graph]) -> None:
     unknown = {graph.level for graph in graphs} - _LEVELS
     if unknown:
         raise CaptureError(
-            f"graphs at level {min(unknown)!r} do not say what a backward takes from its forward, "
-            "so it is not known what is computed again: capture via 'aot', 'inductor' or 'dispatch'"
+            f"recomputation is unknown: graphs at level {min(unknown)!r} do not record which "
+            "forward values a backward uses. Capture via 'aot', 'inductor' or 'dispatch'"
         )
     if not any(graph.kind == "backward" for graph in graphs):
         raise CaptureError(
-            "no backward ran, so nothing was computed again. Does an output require grad, is grad "
-            "mode on, and is backward=False not set?"
+            "no backward ran, so nothing was recomputed: check that an output requires grad, grad "
+            "mode is on, and backward=False is not set"
         )
     for graph in graphs:
         for node in graph.nodes if graph.subgraphs and graph.kind == "backward" else ():
             if runs(graph, node) and KINDS.get(executed(node).op) != "attention":
                 raise CaptureError(
-                    f"{node.op} (%{node.name} of {graph.name}) runs a body in the backward, and "
-                    "what is computed again in a body is not known. Capture via 'dispatch'"
+                    f"recomputation is unknown: {node.op} (%{node.name} of {graph.name}) runs a "
+                    "body in the backward. Capture via 'dispatch'"
                 )
 
 

@@ -135,8 +135,8 @@ def need_saved(graphs: Sequence[Graph]) -> None:
     unknown = {graph.level for graph in graphs} - SAVING_LEVELS
     if unknown:
         raise CaptureError(
-            f"graphs at level {min(unknown)!r} do not say what is saved for the backward: capture "
-            "via 'aot' or 'dispatch', or use capture.at('aot')"
+            f"saved bytes are unknown: graphs at level {min(unknown)!r} do not record what is "
+            "saved for the backward. Capture via 'aot' or 'dispatch', or use capture.at('aot')"
         )
     forwards = [graph for graph in graphs if graph.kind == "forward" and not graph.eager]
     saved = {ref.name for graph in forwards for ref in graph.saved}
@@ -154,8 +154,8 @@ def need_saved(graphs: Sequence[Graph]) -> None:
     )
     if taken is not None and forwards:
         raise CaptureError(
-            f"the forward does not say that it saves anything, and its backward takes "
-            f"%{taken.name}: what is kept is not known"
+            f"saved bytes are unknown: the backward uses %{taken.name}, but the forward records no "
+            "saved values"
         )
 
 
@@ -196,7 +196,7 @@ def _bytes_of(node: Node, result: Result) -> int:
         if isinstance(size, Symbol):
             raise CaptureError(
                 f"the bytes of %{node.name} ({node.op}), which is saved for the backward, depend "
-                f"on the size {size.expr}, which is a symbol: {advice(size)}"
+                f"on the symbolic size {size.expr}: {advice(size)}"
             )
     sizes = (size for size in result.shape if isinstance(size, int))
     return prod(sizes) * item_size(result.dtype)

@@ -25,7 +25,9 @@ def by_module(
 ) -> dict[str, Cost]:
     """Return the costs of the graphs' ops by module path; see `Capture.by_module`."""
     if depth is not None and (isinstance(depth, bool) or not isinstance(depth, int) or depth < 0):
-        raise ValueError(f"depth={depth!r} is no depth of modules: an int of at least 0, or None")
+        raise ValueError(
+            f"depth={depth!r} is not a depth of modules: pass an int of at least 0, or None"
+        )
     flops: dict[str, int] = {}
     saved: dict[str, int] = {}
     again: dict[str, int] = {}

@@ -401,9 +401,8 @@ def same_ranks(old: Program, new: Program) -> Iterator[tuple[tuple[int, ...], Pr
     """
     if [*old.mesh.items()] != [*new.mesh.items()] or old.ranks != new.ranks:
         raise TorchGraphError(
-            "these are not the same ranks: "
-            f"{format_ranks(old.ranks)} of {format_mesh(old.mesh)}, and "
-            f"{format_ranks(new.ranks)} of {format_mesh(new.mesh)}"
+            f"ranks differ: {format_ranks(old.ranks)} of {format_mesh(old.mesh)} before, "
+            f"{format_ranks(new.ranks)} of {format_mesh(new.mesh)} now"
         )
     for ranks, before in old.sections:
         for others, after in new.sections:

@@ -293,7 +293,7 @@ def _directories(diff: GraphDiff, files: FilesDiff, limit: int | None) -> Iterat
     for sign, word, names in (
         ("+", "added", files.added),
         ("-", "removed", files.removed),
-        ("=", "other names, strides or devices alone", files.renamed),
+        ("=", "only names, strides or devices differ", files.renamed),
     ):
         if names:
             yield f"{sign} {word}: {some(names, limit)}"

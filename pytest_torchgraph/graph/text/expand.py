@@ -185,9 +185,9 @@ class _Expander(ValueReader):
         self.left_lines -= lines
         self.left_characters -= characters
         if self.left_lines < 0:
-            self.fail(f"the text stands for more than {MAX_LINES:,} lines", 0)
+            self.fail(f"the text expands to more than {MAX_LINES:,} lines", 0)
         if self.left_characters < 0:
-            self.fail(f"the text stands for more than {MAX_CHARACTERS:,} characters", 0)
+            self.fail(f"the text expands to more than {MAX_CHARACTERS:,} characters", 0)
 
     # -- blocks ----------------------------------------------------------------------------------
 
@@ -200,7 +200,7 @@ class _Expander(ValueReader):
         """
         self.pos = indent
         if match[2]:
-            self.fail("'but' without an instance in the line before")
+            self.fail("'but' without an instance on the line before")
         if match[1]:
             return self.each(" " * indent, out)
         return self.call(" " * indent, out)
@@ -234,7 +234,7 @@ class _Expander(ValueReader):
         if not body.lines:
             self.row = start
             self.text = self.lines[start]
-            self.fail("a block without lines", len(indent))
+            self.fail("empty block", len(indent))
         out.blocks[container, letter] = Block(body.lines, body.rows, body.depth)
         return self.next_line()
 
@@ -260,13 +260,13 @@ class _Expander(ValueReader):
         block = out.blocks.get((container, letter))
         if block is None:
             title = f"each {container}*{letter and ' '}{letter} {{"
-            self.fail(f"no block '{title}' before this line", start)
+            self.fail(f"missing block '{title}' before this line", start)
         given = self.formals(block) if self.skip(": ") else {}
         self.end_of_line()
         numbers = _range(first, last)
         row, text = self.row, self.text
         if len(numbers) * len(block.lines) > self.left_lines:
-            self.fail(f"the text stands for more than {MAX_LINES:,} lines", start)
+            self.fail(f"the text expands to more than {MAX_LINES:,} lines", start)
         more = self.next_line()
         others: dict[int, Block] = {}
         while more and self.text.startswith(f"{indent}but "):
@@ -298,9 +298,9 @@ class _Expander(ValueReader):
             name = self.match(_NAME, "a name")
             if "[" in EXPRESSION.sub("", name) and not name.startswith('"', 1):
                 column = start + EXPRESSION.sub(lambda m: "_" * len(m.group()), name).index("[")
-                self.fail("expected a number of the instance: '[n]', '[n-1]', '[9-n]'", column)
+                self.fail("expected an instance number: '[n]', '[n-1]' or '[9-n]'", column)
             if name.count("[") > MAX_NUMBERS and not name.startswith('"', 1):
-                self.fail(f"a name with more than {MAX_NUMBERS} numbers of the instance", start)
+                self.fail(f"a name with more than {MAX_NUMBERS} instance numbers", start)
             given[number] = name, start
             if not self.skip(", "):
                 return given
@@ -353,7 +353,7 @@ class _Expander(ValueReader):
             first = self.instance_number()
             last = self.instance_number() if self.skip(" .. ") else first
             if first not in numbers or last not in numbers:
-                self.fail("not one of the instances in the line above", start)
+                self.fail("not an instance of the line above", start)
             for n in _range(first, last):
                 if n in others:
                     self.fail(f"{container}{n} has exceptions already", start)
@@ -394,7 +394,7 @@ class _Expander(ValueReader):
             if sign != "+ ":
                 at = find(key_of(rest) if sign == "~ " else rest, done)
                 if at is None:
-                    self.fail("the block has no such line, or not behind the one before")
+                    self.fail("the block has no such line after the line before")
                 keep(at)
                 if sign == "@ ":
                     keep(at + 1)

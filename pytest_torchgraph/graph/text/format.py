@@ -419,7 +419,7 @@ def format_arg(value: Arg) -> str:
         return f"bytes({quote(value.hex())})"
     if isinstance(value, AnyFloat):
         return "~"
-    raise TypeError(f"{type(value).__name__} is not a value that a Graph can hold: {value!r}")
+    raise TypeError(f"a Graph cannot contain {value!r} of type {type(value).__name__}")
 
 
 def format_result(result: Result, *, full: bool = False) -> str:
@@ -431,7 +431,7 @@ def format_result(result: Result, *, full: bool = False) -> str:
         text = f"{dtype}[{format_shape(result.shape)}]"
         if result.layout != "strided":
             if result.layout not in LAYOUTS:
-                raise TypeError(f"{result.layout!r} is not a layout that a Graph can hold")
+                raise TypeError(f"a Graph cannot contain the layout {result.layout!r}")
             text += f" {result.layout}"
         if full and result.stride is not None:
             text += f" stride [{format_shape(result.stride)}]"

@@ -157,7 +157,7 @@ class ValueReader:
         try:
             return cast(str, json.loads(token))
         except ValueError:
-            self.fail("a string with an escape that JSON does not know", start)
+            self.fail("a string with an escape that is invalid in JSON", start)
 
     def name(self) -> str:
         """Read a name, bare or quoted."""
@@ -241,7 +241,7 @@ class ValueReader:
             start = self.pos
             name = self.name()
             if name not in self.subgraphs:
-                self.fail(f"@{name} is no subgraph of this graph", start)
+                self.fail(f"this graph has no subgraph @{name}", start)
             return SubgraphRef(name)
         if first == "&":
             self.pos += 1
@@ -274,7 +274,7 @@ class ValueReader:
         if match.group(1) or match.group(2) or text.endswith(("inf", "nan")):
             return float(text)
         if len(text) > MAX_DIGITS:
-            self.fail(f"a number of more than {MAX_DIGITS} digits", match.start())
+            self.fail(f"a number with more than {MAX_DIGITS} digits", match.start())
         return int(text)
 
     def mapping(self) -> dict[Any, Arg]:
@@ -287,11 +287,11 @@ class ValueReader:
             start = self.pos
             key = self.value()
             if not _is_key(key):
-                self.fail("this cannot be a key", start)
+                self.fail("this value cannot be a key", start)
             number = hash(key)
             hashes[number] = hashes.get(number, 0) + 1
             if hashes[number] > MAX_EQUAL_HASHES:
-                self.fail("too many keys with one hash", start)
+                self.fail("too many keys with the same hash", start)
             text = format_arg(key)
             if text in printed or key in items:  # nan is not equal to itself
                 self.fail("a key is given twice", start)
@@ -348,7 +348,7 @@ class ValueReader:
         value = self.value()
         if value is None or isinstance(value, Symbol | Atom):
             return value
-        self.fail("expected what the node gives", start)
+        self.fail("expected the result of the node", start)
 
     def layout(self) -> str:
         """Read the layout of a tensor; an omitted layout is `strided`."""

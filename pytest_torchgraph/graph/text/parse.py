@@ -99,8 +99,8 @@ def refuse_conflict(lines: list[str]) -> None:
     for row, line in enumerate(lines):
         if line[:1] in "<|=>" and _CONFLICT.match(line):
             raise GraphFormatError(
-                f"merge conflict, marked {line[:20]!r}: take the file of one side, or store the "
-                "graph again with --torchgraph-update",
+                f"merge conflict at {line[:20]!r}: take the file of one side, or store the graph "
+                "again with --torchgraph-update",
                 *(row + 1, 1),
             )
 
@@ -164,12 +164,12 @@ class _Parser(NodeReader):
         )
         if int(version) == RANKS_VERSION or mesh:
             self.fail(
-                "the graphs of several ranks, and those of one capture are wanted: read the file "
+                "the file contains the graphs of several ranks, not of a single capture: read it "
                 "with pytest_torchgraph.load, or choose a rank"
             )
         if int(version) not in (VERSION, EAGER_VERSION, FACTS_VERSION):
             self.fail(
-                f"version {version}, this release reads {VERSION} to {FACTS_VERSION}: upgrade "
+                f"version {version} is not supported, only {VERSION} to {FACTS_VERSION}: upgrade "
                 "pytest-torchgraph, or store the graph again with --torchgraph-update"
             )
         self.version = int(version)
@@ -190,7 +190,7 @@ class _Parser(NodeReader):
                 graphs.append(with_digits(graph, header.digits))
             self.next_line()
         if not graphs and not counts:
-            self.fail("the file holds no graph: it is empty or truncated")
+            self.fail("the file contains no graph: it is empty or truncated")
         return Program(header, tuple(graphs), tuple(counts), self.runs, self.version)
 
     def header(self) -> Header:
@@ -202,7 +202,7 @@ class _Parser(NodeReader):
             start = self.pos
             key = self.match(WORD, "'via', 'torch' or 'detail'")
             if key not in ("via", "torch", "detail", *["digits"] * self.has_facts) or key in found:
-                self.fail("expected 'via', 'torch' or 'detail', each once", start)
+                self.fail("expected 'via', 'torch' or 'detail', each only once", start)
             self.expect(" ")
             found[key] = self.match(_RELEASE, "a word")
             if not self.skip(", "):
@@ -220,7 +220,7 @@ class _Parser(NodeReader):
         if text is None:
             return None
         if not _DIGITS.match(text) or int(text) > MOST_DIGITS:
-            self.fail(f"'digits' is a number from 0 to {MOST_DIGITS}, not {text!r}", 0)
+            self.fail(f"'digits' must be a number from 0 to {MOST_DIGITS}, not {text!r}", 0)
         return int(text)
 
     def title(self, default: Level | None, *, inside: bool = False) -> _Title:
@@ -238,17 +238,17 @@ class _Parser(NodeReader):
         kinds = EAGER_KINDS if eager else GRAPH_KINDS
         if kind not in kinds:
             noun = "eager graph" if eager else "graph"
-            self.fail(f"unknown kind of {noun} {kind!r}: one of {', '.join(kinds)}")
+            self.fail(f"unknown kind of {noun} {kind!r}: use {', '.join(kinds)}")
         level: str = "dispatch" if eager else default or ""
         if self.skip(" @ "):
             level = self.match(WORD, "a level")
         if level not in LEVELS:
-            self.fail(f"unknown level {level!r}: one of {', '.join(LEVELS)}")
+            self.fail(f"unknown level {level!r}: use {', '.join(LEVELS)}")
         if eager and self.version < EAGER_VERSION:
             self.fail(
-                f"{name!r} is the name of an eager graph, and a file of version {self.version} has "
-                f"none: the first line must be 'torchgraph {EAGER_VERSION}', or a level must stand "
-                f"behind the name, as in '{name}: forward @ aot'",
+                f"{name!r} is the name of an eager graph, which version {self.version} does not "
+                f"have: write 'torchgraph {EAGER_VERSION}' in the first line, or a level after the "
+                f"name, such as '{name}: forward @ aot'",
                 start,
             )
         given = self.has_facts and not eager and self.skip(f" {GIVEN}")
@@ -274,19 +274,19 @@ class _Parser(NodeReader):
             why = (
                 "it is a body"
                 if self.has_facts
-                else f"version {self.version} has it of eager graphs"
+                else f"only eager graphs have one in version {self.version}"
             )
             self.fail(
-                f"{name!r} has no number of runs ({why}): leave out '{TIMES}' and the number", start
+                f"{name!r} cannot have a run count ({why}): remove '{TIMES}' and the number", start
             )
         runs = int(self.match(re.compile(r"[0-9]{1,18}"), "a number of runs"))
         if runs < 2 and (eager or runs):
             advice = (
-                "leave out the number, that is one run"
+                "remove the number, because 1 is the default"
                 if runs
-                else "a graph that never ran is not in a file"
+                else "graphs that never ran are not stored"
             )
-            self.fail(f"the number of runs is 2 or more, not {runs}: {advice}", start)
+            self.fail(f"the run count must be at least 2, not {runs}: {advice}", start)
         return runs
 
     def op_counts(self, default: Level | None) -> tuple[str, dict[str, int]]:
@@ -369,9 +369,9 @@ class _Parser(NodeReader):
             if ref.name not in body.names:
                 self.undefined(ref, start)
         if not body.returned or body.saved:
-            self.fail("an 'output' line comes after 'return' and before 'save'", start)
+            self.fail("an 'output' line must be after 'return' and before 'save'", start)
         if path in body.output:
-            self.fail(f"output {path!r} is said twice", start)
+            self.fail(f"output {path!r} is given twice", start)
         body.output[path] = value
 
     def save_line(self, body: _Body) -> None:

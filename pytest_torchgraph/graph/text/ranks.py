@@ -65,7 +65,9 @@ def parse_ranks(text: str) -> Program:
         )
     row = 1 if lines[1:] and lines[1].startswith("mesh ") else 2
     if row >= len(lines) or not lines[row].startswith("mesh "):
-        raise GraphFormatError("expected 'mesh' and its sizes, as 'mesh dp=2, tp=4'", row + 1, 1)
+        raise GraphFormatError(
+            "expected 'mesh' and its sizes, such as 'mesh dp=2, tp=4'", row + 1, 1
+        )
     mesh = _mesh(lines[row], row)
     origin = lines[1:row]
     sections: list[tuple[tuple[int, ...], Program]] = []
@@ -74,7 +76,7 @@ def parse_ranks(text: str) -> Program:
         ranks = _ranks(lines[start], start, known, math.prod(mesh.values()))
         sections.append((ranks, _document(lines, origin, start, end)))
     if not sections:
-        raise GraphFormatError("the file holds no rank: it is empty or truncated", len(lines), 1)
+        raise GraphFormatError("the file contains no rank: it is empty or truncated", len(lines), 1)
     return Program.of_ranks(mesh, sections)
 
 
@@ -85,7 +87,7 @@ def _spans_of_sections(lines: list[str], row: int) -> Iterator[tuple[int, int]]:
     for number in range(row, first):
         if lines[number]:
             raise GraphFormatError(
-                "expected the ranks that have the graphs, as 'ranks 0-3, 7'", number + 1, 1
+                "expected the ranks of these graphs, such as 'ranks 0-3, 7'", number + 1, 1
             )
     yield from pairwise([*starts, len(lines)])
 
@@ -96,10 +98,10 @@ def _mesh(line: str, row: int) -> dict[str, int]:
     while pos < len(line) or not mesh:
         found = _SIZE.match(line, pos)
         if found is None:
-            raise GraphFormatError("expected a size of the mesh, as 'tp=4'", row + 1, pos + 1)
+            raise GraphFormatError("expected a size of the mesh, such as 'tp=4'", row + 1, pos + 1)
         name = _unquoted(found[1], row, pos)
         if name in mesh:
-            raise GraphFormatError(f"the mesh has {name!r} twice", row + 1, pos + 1)
+            raise GraphFormatError(f"duplicate dimension {name!r} of the mesh", row + 1, pos + 1)
         mesh[name] = int(found[2])
         pos = found.end()
     return mesh
@@ -121,23 +123,23 @@ def _ranks(line: str, row: int, known: set[int], world: int) -> tuple[int, ...]:
     while pos < len(line) or not ranks:
         found = _SPAN.match(line, pos)
         if found is None:
-            raise GraphFormatError("expected ranks, as 'ranks 0-3, 7'", row + 1, pos + 1)
+            raise GraphFormatError("expected ranks, such as 'ranks 0-3, 7'", row + 1, pos + 1)
         first, last = int(found[1]), int(found[2] or found[1])
         if last >= world:
-            problem = f"there is no rank {last}: the mesh has {world}, from 0 on"
+            problem = f"rank {last} is out of range: the mesh has ranks 0 to {world - 1}"
             raise GraphFormatError(problem, row + 1, pos + 1)
         if last - first + len(known) >= MOST_RANKS:
             raise GraphFormatError(f"more than {MOST_RANKS} ranks", row + 1, pos + 1)
         span = range(first, last + 1)
         twice = known.intersection(span)
         if twice:
-            problem = f"{format_ranks(twice)} stands here and above"
+            problem = f"{format_ranks(twice)} appears twice"
             raise GraphFormatError(problem, row + 1, pos + 1)
         known.update(span)
         ranks += span
         pos = found.end()
     if not ranks or format_ranks(ranks) != line:
-        problem = f"ranks ascend, with ranges: {format_ranks(ranks)!r}"
+        problem = f"ranks must be ascending, with ranges: {format_ranks(ranks)!r}"
         raise GraphFormatError(problem, row + 1, start + 1)
     return tuple(ranks)
 

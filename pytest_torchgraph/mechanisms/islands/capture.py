@@ -193,8 +193,7 @@ def recorded_islands(
 def _hidden(op: str, line: source_lines.Line | None) -> str:
     place = "" if line is None else f" at {source_lines.described(line)}"
     return (
-        f"{op} ran eagerly{place}. What it runs in its body cannot be seen there, and would be "
-        "missing in the graphs. Where it is compiled together with the code around it, its body is "
-        "a subgraph: remove the graph break because of which it is not (Aot(fullgraph=True) raises "
-        "at it)"
+        f"{op} ran eagerly{place}, where the ops of its body are not recorded, so the graphs would "
+        "be incomplete. In compiled code its body is a subgraph: remove the graph break around it "
+        "(Aot(fullgraph=True) raises there)"
     )

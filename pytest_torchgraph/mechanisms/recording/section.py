@@ -299,9 +299,9 @@ def refuse_unfilled(unfilled: Unfilled) -> None:
         return
     at = "" if made.line is None else f" at {source_lines.described(made.line)}"
     raise CaptureError(
-        f"something ran unseen, and would be missing in the graphs: the tensor of {made.op}{at} is "
-        "read, and no op that was recorded has written to it. A kernel of Triton or C++ may have: "
-        "make it an op by torch.library.custom_op, or use torch.zeros if the values do not matter"
+        f"something ran unrecorded, so the graphs would be incomplete: the tensor of {made.op}{at} "
+        "is read, but no recorded op wrote to it. If a Triton or C++ kernel wrote to it, make it "
+        "an op with torch.library.custom_op. If the values do not matter, use torch.zeros"
     )
 
 

@@ -240,39 +240,38 @@ def refuse_unseen(recorder: RecordingMode, threads: list[str]) -> None:
             )
             at = "" if write.line is None else f" before {source_lines.described(write.line)}"
             raise CaptureError(
-                f"something ran unseen, and would be missing in the graphs: {what} was written to"
-                f"{at}, by no op that was recorded. A thread that was started meanwhile "
-                f"({started}) may have done it. Write to it in the thread that calls the target"
+                "something ran unrecorded, so the graphs would be incomplete: no recorded op "
+                f"wrote to {what}, but it changed{at}, possibly in a thread started during the "
+                f"capture ({started}). Write to it in the thread that calls the target"
             )
     for line in recorder.precompiled:
         at = "" if line is None else f" at {source_lines.described(line)}"
         raise CaptureError(
-            f"code of torch.compiler.precompile ran{at}: its kernels run unseen, and would be "
-            "missing in the graphs. Capture the function that it was made from"
+            "something ran unrecorded, so the graphs would be incomplete: code of "
+            f"torch.compiler.precompile ran{at}. Capture the original function"
         )
     for stranger in recorder.strangers:
         if stranger.age == "outside":
             method, line = recorder.handed_over[0]
             at = "" if line is None else f" at {source_lines.described(line)}"
             raise CaptureError(
-                f"something ran unseen, and would be missing in the graphs: "
-                f"{_place(stranger.line)} may hold what another library computed from the tensor "
-                f"that .{method}() handed over{at}. Compute it with torch, or before the capture "
-                "and pass it as an argument"
+                "something ran unrecorded, so the graphs would be incomplete: "
+                f"{_place(stranger.line)} may contain results of another library, which got a "
+                f"tensor by .{method}(){at}. Compute them with torch, or before the capture and "
+                "pass them as an argument"
             )
         if stranger.age == "before" or (stranger.age == "unknown" and not threads):
             continue
         why = (
-            f"A thread that was started meanwhile ({started}) may have computed it"
+            f"A thread started during the capture ({started}) may have computed it"
             if threads
-            else "The op that computed it ran before the capture, or in a thread that existed "
-            "before"
+            else "The op that computed it ran before the capture, or in an older thread"
         )
         raise CaptureError(
-            f"something ran unseen, and would be missing in the graphs: {_place(stranger.line)} is "
-            "neither a parameter, a buffer or an argument of the target nor the result of an op "
-            f"that was recorded. {why}. Compute it in the target itself, in the thread that calls "
-            "it, or pass it as an argument"
+            f"something ran unrecorded, so the graphs would be incomplete: {_place(stranger.line)} "
+            "is not a parameter, buffer or argument of the target, and not the result of a "
+            f"recorded op. {why}. Compute it inside the target, in the thread that calls it, or "
+            "pass it as an argument"
         )
 
 
@@ -286,5 +285,5 @@ def _module_of(thread: threading.Thread) -> str:
 
 def _place(line: source_lines.Line | None) -> str:
     if line is None:
-        return "a tensor that the target returned, or keeps,"
-    return f"a tensor that comes up at {source_lines.described(line)}"
+        return "a tensor that the target returns or keeps"
+    return f"a tensor first used at {source_lines.described(line)}"

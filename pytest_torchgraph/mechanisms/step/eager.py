@@ -209,8 +209,8 @@ class EagerRun:
             before, seen = self.versions.get(name, (tensor, version(tensor)))
             if before is not tensor or seen != version(tensor):
                 raise CaptureError(
-                    f"{name} has changed since the capture, so an eager run would start from "
-                    "another state: call assert_matches_eager() right after graph_capture()"
+                    f"{name} changed after the capture, so an eager run would start from a "
+                    "different state: call assert_matches_eager() directly after graph_capture()"
                 )
         with preserve_state(self.invocation.named) as saved, self.modes.again():
             step = Step(self.invocation, saved)

@@ -88,7 +88,7 @@ def to_device(invocation: Invocation, device: torch.device) -> Invocation:
     try:
         torch.empty(0, device=device)
     except (AssertionError, RuntimeError) as error:
-        raise CaptureError(f"device={str(device)!r} is not there: {error}") from None
+        raise CaptureError(f"device={str(device)!r} is not available: {error}") from None
 
     copies: dict[int, Any] = {}
 
@@ -130,7 +130,7 @@ def _moved_target(
     elsewhere = {parameter.device.type for _, parameter in parameters} - {device.type}
     if elsewhere:
         raise CaptureError(
-            f"device={str(device)!r}: the target is a function over a module on "
+            f"device={str(device)!r} is not available for a function over a module on "
             f"{', '.join(sorted(elsewhere))}, which cannot be copied. Pass the module itself, its "
             "bound method, or a functools.partial of it."
         )
@@ -149,9 +149,8 @@ def note_meta_device(error: Exception, invocation: Invocation) -> None:
         first = listed((f"{role} {name!r}" for role, name in on_meta), 1)
         add_note(
             error,
-            f"The target was given on the meta device ({first}), where tensors have "
-            "a shape and no data. fake=True captures such a target, as if it were on the CPU, via "
-            "'aot', 'dispatch', 'dynamo' or 'export'.",
+            f"The target is on the meta device ({first}), where tensors have no data. To capture "
+            "it as if on the CPU, pass fake=True, via 'aot', 'dispatch', 'dynamo' or 'export'.",
         )
 
 

@@ -206,9 +206,7 @@ def autocast() -> dict[str, torch.dtype | None]:
     }
 
 
-WATCH_THE_STEP = (
-    "A whole training step can be watched as it is: `with graph_capture.watch() as seen: step(x)`."
-)
+WATCH_THE_STEP = "To observe a whole training step: `with graph_capture.watch() as seen: step(x)`."
 """The advice for a step that contains its backward or its optimizer."""
 _COMPILED = "_is_torch_compile"
 """The attribute that `torch.compile(module)` sets in the module's `__dict__`; Dynamo reads it."""
@@ -360,12 +358,12 @@ class SavedState:
         changes = self.python.changes()
         if changes:
             shown = listed(map(str, changes))
-            said.append(f"The target has changed Python values, which are not put back: {shown}")
+            said.append(f"Python values that the target changed were not restored: {shown}")
         lost = [name for name, saved in self.parameters if saved.is_lost]
         if lost:
             said.append(
-                f"Not put back: {', '.join(lost[:5])}, which something wrote to that is no op, "
-                "such as numpy"
+                "Not restored, because they were written without an op, for example by numpy: "
+                f"{', '.join(lost[:5])}"
             )
         return ". ".join(said)
 
@@ -420,11 +418,11 @@ def parameters_changed(names: Sequence[str]) -> str:
     """Explain why a target that changed these parameters is refused, and suggest a fix."""
     shown = listed(names, 3)
     return (
-        f"the target changed its parameters ({shown}), as an optimizer does, so a second run would "
-        "see another model. Leave the optimizer step and the backward out of the target, and "
-        "return the loss: the backward is run by itself. Parameters, gradients, buffers and the "
-        "optimizer's state have their former values again; what the target did outside of torch, "
-        f"such as writing files, is not undone. {WATCH_THE_STEP}"
+        f"the target changed its parameters ({shown}), as an optimizer does, so another run would "
+        "get a different model. Remove the optimizer step and the backward from the target, and "
+        "return the loss: the capture runs the backward. Parameters, gradients, buffers and the "
+        "optimizer's state were restored, but not effects outside of torch, such as written "
+        f"files. {WATCH_THE_STEP}"
     )
 
 

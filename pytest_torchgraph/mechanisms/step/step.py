@@ -38,11 +38,11 @@ def _double_backward_explained() -> Iterator[None]:
         if not _NO_DOUBLE_BACKWARD.search(str(error)):
             raise
         raise CaptureError(
-            "the target takes gradients itself, with create_graph=True, as for forces or a "
-            "gradient penalty, and torch.compile cannot run a backward through these: a compiled "
-            "training step fails in the same way without pytest-torchgraph. via='dispatch' "
-            "captures all of it, and so does via='aot' where torch traces these gradients, by "
-            f"torch._dynamo.config.trace_autograd_ops = True. (torch: {error})"
+            "torch.compile cannot run a backward through gradients that the target computes with "
+            "create_graph=True, for example forces or a gradient penalty. It fails in the same "
+            "way without pytest-torchgraph. Use via='dispatch', or via='aot' with "
+            "torch._dynamo.config.trace_autograd_ops = True if torch can trace these gradients. "
+            f"(torch: {error})"
         ) from error
 
 
@@ -91,8 +91,8 @@ class Step:
         own_backward = any(leaf.grad is not None for leaf in self.leaves)
         if not tensors and not own_backward:
             raise CaptureError(
-                f"the output of the target holds no tensor: {_describe(self.output)}. Return the "
-                "result of the computation, so that there is something to see."
+                f"the target returned no tensor, but {_describe(self.output)}: return the result "
+                "of the computation."
             )
         if backward is None or wanted is False or (wanted is None and own_backward):
             return
@@ -100,7 +100,8 @@ class Step:
         if not roots:
             if wanted:
                 raise CaptureError(
-                    "backward=True, but the result of loss_fn does not depend on the output"
+                    "backward=True, but the result of loss_fn does not depend on the output: "
+                    "compute the loss from the output"
                 )
             return
         self._set_aside_leaves(roots)
@@ -122,11 +123,10 @@ class Step:
         if changed := self.saved.changed_parameters():
             return parameters_changed(changed)
         return (
-            "the backward of what the target returns cannot be started, because a backward went "
-            "through its graph before. If the target calls loss.backward() or torch.autograd.grad "
-            "itself: leave that out and return the loss (the backward is run by itself), or keep "
-            "it and pass backward=False. If it keeps a tensor of an earlier call, such as a "
-            f"hidden state: detach() that. {WATCH_THE_STEP}"
+            "the backward cannot start, because an earlier backward freed its graph. If the "
+            "target calls loss.backward() or torch.autograd.grad: return the loss instead (the "
+            "capture runs the backward), or pass backward=False. If the target keeps a tensor of "
+            f"an earlier call, such as a hidden state: detach() it. {WATCH_THE_STEP}"
         )
 
     def _set_aside_leaves(self, roots: list[torch.Tensor]) -> None:
@@ -190,13 +190,13 @@ class Step:
         loss = self.invocation.loss_fn(output)
         if isinstance(loss, torch.Tensor) and loss.is_complex():
             raise CaptureError(
-                f"loss_fn must return a real scalar, not one of dtype {str(loss.dtype)[6:]}: take "
-                "for example .abs() or .real"
+                f"loss_fn must return a real scalar, not {str(loss.dtype)[6:]}: for example .abs() "
+                "or .real of it"
             )
         if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
             raise CaptureError(
-                f"loss_fn must return a scalar tensor, not {_describe(loss)}: reduce it, for "
-                "example with .mean()"
+                f"loss_fn must return a scalar tensor, not {_describe(loss)}: for example its "
+                ".mean()"
             )
         return loss
 
@@ -204,12 +204,12 @@ class Step:
         """Explain why no backward could start."""
         tensors = output_leaves(self.output)
         if not torch.is_grad_enabled():
-            return "gradients are switched off (torch.no_grad() or inference_mode() around it)"
+            return "grad mode is off (torch.no_grad() or inference_mode())"
         if not any(leaf.requires_grad for leaf in self.leaves):
             return "no parameter and no input of the target requires grad"
         return (
-            f"no output of the target requires grad ({len(tensors)} output tensors): is it "
-            "detached, or of an integer dtype?"
+            f"no output of the target requires grad ({len(tensors)} output tensors): it may be "
+            "detached, or of an integer dtype"
         )
 
 
@@ -294,15 +294,14 @@ def exclusive(*, resets: bool) -> Iterator[None]:
     """
     if not _lock.acquire(blocking=False):
         raise CaptureError(
-            "another thread is in the middle of a capture, and a capture changes and restores what "
-            "all threads share (the RNG, Dynamo): make one after the other"
+            "another thread is capturing at the moment, and captures change global state (the "
+            "RNG, Dynamo): capture one after the other"
         )
     try:
         if _inside and (resets or any(_inside)):
             raise CaptureError(
-                "a capture is made inside another one, by its target or its loss_fn: both would "
-                "hold what the inner one runs, and each resets and restores the same things (the "
-                "RNG, Dynamo). Make one after the other"
+                "a capture runs inside another capture, in its target or loss_fn, and both change "
+                "global state (the RNG, Dynamo): capture one after the other"
             )
         _inside.append(resets)
         try:

@@ -48,9 +48,14 @@ class Aot:
 
     def __post_init__(self) -> None:
         if self.partition not in ("default", "min_cut"):
-            raise ValueError(f"partition={self.partition!r}: 'default' or 'min_cut'")
+            raise ValueError(
+                f"partition={self.partition!r} is invalid: pass 'default' or 'min_cut'"
+            )
         if isinstance(self.decompositions, str) and self.decompositions != "inductor":
-            raise ValueError(f"decompositions={self.decompositions!r}: None, 'inductor' or a table")
+            raise ValueError(
+                f"decompositions={self.decompositions!r} is invalid: pass None, 'inductor' or a "
+                "table"
+            )
 
     def capture(self, step: Step, canon: CanonicalNames) -> Captured:
         """Compile the target with the recording backend and run the step."""

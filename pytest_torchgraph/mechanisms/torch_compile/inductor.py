@@ -251,8 +251,8 @@ class _InductorRecorder:
         if not ops:
             return ""
         return (
-            f"with codegen=False a graph ran as it was before inductor's passes, because these put "
-            f"{', '.join(ops)} into it, which only generated code can compute: use Inductor()"
+            f"codegen=False cannot run a graph, because inductor's passes insert {', '.join(ops)}, "
+            "which only generated code can compute: use Inductor()"
         )
 
 
@@ -269,8 +269,8 @@ def _kernels(written: Sequence[_Written], graphs: Sequence[Graph]) -> list[Kerne
     without = len(graphs) - len({each.graph for each in written})
     if without:
         raise UnreadableCodeError(
-            f"inductor showed no code for {without} of {len(graphs)} graphs: do the options have "
-            "it write something else than Python (fx_wrapper)?"
+            f"inductor reported no Python code for {without} of {len(graphs)} graphs: remove "
+            "options that generate other code (fx_wrapper)"
         )
     return [
         placed_by_op(kernel, graphs[each.graph])

@@ -140,8 +140,8 @@ def tell_whose(error: Exception, invocation: Invocation, state: SavedState, via:
         raise own from None
     add_note(
         error,
-        f"The target itself runs eagerly without an error. What fails via {via!r} is compiling it, "
-        "or the code that was made of it; via='dispatch' captures what runs eagerly.",
+        f"The target runs eagerly without an error: its compilation via {via!r}, or the compiled "
+        "code, fails. To capture the eager ops, use via='dispatch'.",
     )
 
 
@@ -172,7 +172,7 @@ def _is_of_compiler(error: Exception) -> bool:
 
 _NO_HINT = ("Please report an issue to PyTorch.", "This graph break may have been caused by")
 """Prefixes of hints that do not help a reader of a single break."""
-_DISPATCH = "\nvia='dispatch' captures what runs eagerly."
+_DISPATCH = "\nTo capture the eager ops, use via='dispatch'."
 _IS_CAUSAL = "_detect_is_causal_mask"
 """The function of nn.Transformer that reads the data of masks."""
 
@@ -208,13 +208,13 @@ class Broke(NamedTuple):
         advice = ""
         if function == _IS_CAUSAL:
             advice = (
-                "\nThe masks are not looked at where src_is_causal and tgt_is_causal are given "
-                "(is_causal, for a layer or an encoder alone)."
+                "\nThe masks are not inspected if src_is_causal and tgt_is_causal are given "
+                "(is_causal, for a single layer or encoder)."
             )
         return (
-            "Dynamo broke the graph in torch's own code, which it compiles only together with the "
-            "code that calls it, so all of it ran eagerly and its operations are in no graph. It "
-            f"broke at {_line(file, line)}{called}\n{self.why}{advice}"
+            "graph break inside torch's own code, which Dynamo compiles only together with its "
+            "caller, so all ops ran eagerly and are in no graph. Graph break at "
+            f"{_line(file, line)}{called}\n{self.why}{advice}"
         )
 
     def describe(self) -> str:
@@ -224,7 +224,7 @@ class Broke(NamedTuple):
             return f"{self.describe_in_torch()}{_DISPATCH}"
         within = f" in {resumed(function)[0]}" if function else ""
         return (
-            "Dynamo gave up on the target and ran it eagerly. It broke at "
+            "Dynamo abandoned the target, and ran it eagerly. Graph break at "
             f"{_line(file, line, within)}\n{self.why}{_DISPATCH}"
         )
 
@@ -316,17 +316,18 @@ def switched_off() -> str:
     """Return the reason why torch.compile compiles nothing here, otherwise ""."""
     disabled = torch_private.compile_is_disabled()
     if disabled:
-        return f"torch.compile is switched off by {disabled}"
+        return f"torch.compile is disabled by {disabled}"
     if torch_private.stance() not in ("default", "eager_then_compile"):
         return (
-            f"torch.compiler.set_stance({torch_private.stance()!r}) is in force: under it "
-            "torch.compile compiles nothing"
+            "torch.compile compiles nothing under "
+            f"torch.compiler.set_stance({torch_private.stance()!r}): capture under the default "
+            "stance"
         )
     modes = torch_private.modes_that_stop_compilation()
     if modes:
         return (
-            f"{', '.join(modes)} is active around the capture: Dynamo compiles nothing under a "
-            "TorchDispatchMode"
+            f"Dynamo compiles nothing under a TorchDispatchMode, and {', '.join(modes)} is active: "
+            "capture outside of it"
         )
     return ""
 
@@ -381,6 +382,6 @@ def _why_none(broke: list[Broke]) -> str:
     if broke:
         return broke[0].describe()
     return (
-        "Dynamo found no tensor operation in a frame that it compiles: the target computes "
-        "nothing, all of it is in torch.compiler.disable'd code, or in files that Dynamo skips"
+        "Dynamo found no tensor operation to compile: the target computes nothing, or only in "
+        "code that torch.compiler.disable excludes or Dynamo skips"
     )

@@ -212,7 +212,9 @@ def marked(source: str) -> Check:
         f"{thing(source)}: {{now}}, and was not",
         source,
         reads="marks",
-        unknown=f"{thing(source)}: is marked (torch._dynamo.mark_dynamic or the like), and was not",
+        unknown=(
+            f"{thing(source)}: is marked (torch._dynamo.mark_dynamic or similar), was not marked"
+        ),
     )
 
 
@@ -229,7 +231,7 @@ def _keyed(match: re.Match[str]) -> Check:
 
 def _missing(match: re.Match[str]) -> Check:
     owner = re.match(r"(.+)\[[^\[\]]*\]\Z", match[1])
-    gone = f"{match[1]}: is not there any more"
+    gone = f"{match[1]}: no longer exists"
     # A key is gone from its container; listing the keys that are left shows a renamed one.
     if owner is None:
         return Check(gone)
@@ -264,9 +266,7 @@ _CHECKS: tuple[tuple[str, _Make], ...] = (
     (r"GLOBAL_STATE changed: (.+)", _state),
     (
         r"Duplicate tensors found: \[(.*)\]",
-        lambda m: Check(
-            f"the same tensor was not, but is now: {m[1]}", m[1].split(",")[0].strip("\"' ")
-        ),
+        lambda m: Check(f"two tensors became the same: {m[1]}", m[1].split(",")[0].strip("\"' ")),
     ),
     (r"KeyError on (.+)", _missing),
     (
@@ -277,18 +277,20 @@ _CHECKS: tuple[tuple[str, _Make], ...] = (
     (
         r"_has_dynamo_dim_marking is present",
         lambda _: Check(
-            "a dimension of a tensor is marked (torch._dynamo.mark_dynamic or the like), and was "
-            "not",
+            "a dimension of a tensor is marked (torch._dynamo.mark_dynamic or similar), was not "
+            "marked",
             reads="marks",
         ),
     ),
     (
         r"___check_torch_function_mode_stack\(\)",
         lambda _: Check(
-            "other modes of torch functions are in force: {now}",
+            "different torch function modes are active: {now}",
             reads="modes",
-            unknown="other modes of torch functions are in force (torch.device(...) as a context, "
-            "or the like)",
+            unknown=(
+                "different torch function modes are active (torch.device(...) as a context, or "
+                "similar)"
+            ),
         ),
     ),
     (r"list\(dict\.keys\((.+)\)\)\[(\d+)\] == (.+)\Z", _keyed),
@@ -309,9 +311,9 @@ _CHECKS: tuple[tuple[str, _Make], ...] = (
 def _other(text: str) -> Check:
     if _SIZE.search(text):
         said = _SIZE.sub(lambda size: size_in_words(size[1], size[2], int(size[3])), text)
-        said = f"does not hold any more: {said}"
+        said = f"no longer holds: {said}"
         return Check(f"{said} ({{now}})", text, reads="sizes", unknown=said)
-    return Check(f"does not hold any more: {masked(text)}" if text else "no guard is named")
+    return Check(f"no longer holds: {masked(text)}" if text else "no guard is named")
 
 
 def sizes_in(text: str) -> list[tuple[str, str, int]]:

@@ -281,13 +281,13 @@ _BACKEND_FAILED = "BackendCompilerFailed"
 _NO_TENSOR_OPS = ("No ops traced for the FX graph", "no tensor-related objects found in frame")
 """Dynamo's reasons for skipping a frame that has nothing to compile."""
 _DISABLED = "torch.compiler.disable"
-PRECOMPILED = "torch.compiler.precompile compiled it, and no graph of it is known"
+PRECOMPILED = "torch.compiler.precompile compiled it, so its graph is unknown"
 """Reason of a call of a precompiled module: it ran compiled code, but not Dynamo's."""
-_NO_GRAPH = "Dynamo compiled no graph of it"
+_NO_GRAPH = "Dynamo compiled no graph for it"
 _NEVER_LOOKED_AT = (
-    "Dynamo did not even look at it. Its code was marked as skipped earlier in this process, by a "
-    "dispatch mode that was active, the recompile limit, an error, or (modules of torch.nn share "
-    "the code) a layer without tensor operation; torch._dynamo.reset() clears that"
+    "Dynamo skipped it, because its code was marked as skipped earlier in this process: by an "
+    "active dispatch mode, the recompile limit, an error, or a layer without tensor operation "
+    "(modules of torch.nn share the code). torch._dynamo.reset() clears the mark"
 )
 
 
@@ -335,14 +335,14 @@ class Reasons:
             return None
         if missed or torch_private.is_at_recompile_limit(callee.code):
             words = (
-                "the recompile limit had been reached before: Dynamo compiles this code no more. "
-                "torch._dynamo.reset() clears it"
+                "the recompile limit was reached before, so Dynamo no longer compiles this code. "
+                "torch._dynamo.reset() clears the limit"
             )
             return EagerCause("limit", words, *key, earlier=True)
         last = torch_private.last_compilation(*key)
         if last is not None and last.failure:
             kind: CallKind = "backend" if last.failure == _BACKEND_FAILED else "skipped"
-            words = f"Dynamo gave it up earlier in this process: {first_line(last.reason)}"
+            words = f"Dynamo abandoned it earlier in this process: {first_line(last.reason)}"
             return EagerCause(kind, words, *key, earlier=True)
         if last is not None and last.ops is None:
             return None
@@ -361,18 +361,18 @@ def why_partly(stance: str) -> EagerCause:
         for code in codes
         if is_user_file(code.co_filename)
     ]
-    words = "a part of it ran eagerly, since the recompile limit had been reached before"
+    words = "a part of it ran eagerly, because the recompile limit was reached before"
     return EagerCause("limit", f"{words}: {', '.join(names)}" if names else words, earlier=True)
 
 
 def switched_off(setting: str) -> EagerCause:
     """Return the cause for a setting that disables compilation of all code."""
-    return EagerCause("disabled", f"torch.compile is switched off by {setting}")
+    return EagerCause("disabled", f"torch.compile is disabled by {setting}")
 
 
 def under_stance(stance: str) -> EagerCause:
     """Return the cause for a stance under which code may run eagerly."""
-    return EagerCause("stance", f"torch.compiler.set_stance({stance!r}) is in force")
+    return EagerCause("stance", f"torch.compiler.set_stance({stance!r}) is active")
 
 
 def has_no_ops(reason: str) -> bool:

@@ -369,7 +369,7 @@ class Hub:
             recorder.add(event)
 
     def _traced(self, call: Any) -> None:
-        self._callables.traced(call, "torch.export is tracing: torch.compile steps aside")
+        self._callables.traced(call, "torch.export is tracing, so torch.compile does nothing")
 
     def _precompiled(self, module: Any) -> None:
         try:

@@ -291,7 +291,7 @@ def test_what_is_wrong_leads_to_its_place_in_the_picture(
     assert page.locator("main h2").inner_text() == "2 failures in 2 tests"
     headlines = page.locator(".failure h3").all_inner_texts()
     assert headlines[0].startswith("AssertionError: graph breaks: expected 0, found 1")
-    assert headlines[1] == "AssertionError: ops that should not be there:"
+    assert headlines[1] == "AssertionError: unexpected ops:"
     page.locator("nav li button").nth(0).click()
     assert "graph break 1" in page.locator(".view .chosen").text_content()
     page.locator("nav li button").nth(1).click()

@@ -72,8 +72,8 @@ def test_another_order_is_shown_around_the_first_difference() -> None:
     assert (found["grid"]["down"], found["grid"]["across"]) == ("dp", "tp")
     order = found["classes"][1]["order"]
     assert (order["waits"], order["start"]) == (False, 5)  # they meet again, if nobody waits
-    assert order["danger"] == "a deadlock in waiting where they are in one group"
-    assert (order["same_order"], order["words"]) == (False, "do not communicate in the same order")
+    assert order["danger"] == "which deadlocks if they share a group"
+    assert (order["same_order"], order["words"]) == (False, "communicate in different orders")
     assert found["problems"] == []
     assert [row[0] for row in order["rows"]] == list(range(5 - BEFORE, 5 + AFTER))
     assert order["rows"][BEFORE][1:] == [
@@ -160,8 +160,8 @@ def test_the_orders_can_be_read(opened: Any, tmp_path: Path, width: int) -> None
     main = page.locator("main").inner_text()
     assert "8 ranks; captured: all of them, in 2 classes" in main
     assert (
-        "Different order: A ranks 0-6 and B rank 7 do not communicate in the same order, a "
-        "deadlock in waiting where they are in one group, from collective 1 on."
+        "Different order: A ranks 0-6 and B rank 7 communicate in different orders, which "
+        "deadlocks if they share a group, from collective 1 on."
     ) in main
     cells = page.locator(".orders td.first").all_inner_texts()
     assert cells == ["✗ all_reduce over tp, 16 bytes", "✗ all_reduce over dp, 16 bytes"]
@@ -185,7 +185,7 @@ def test_the_orders_can_be_read(opened: Any, tmp_path: Path, width: int) -> None
     main = settled(page).locator("main").inner_text()
     assert "Deadlock of 2 ranks." in main
     assert "rank 0 waits in all_reduce over tp, 16 bytes for rank 1" in main
-    assert "Deadlock: A ranks 0, 2-3 and B rank 1 do not communicate" in main
+    assert "Deadlock: A ranks 0, 2-3 and B rank 1 communicate" in main
 
     page.get_by_role("searchbox", name="search the tests").fill("down all_reduce")
     assert page.locator("nav ol li").count() == 1
