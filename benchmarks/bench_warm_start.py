@@ -19,13 +19,13 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
-from benchmarks.timing import paired, table
 from subjects.cache_cases import AutocastModel, kernels_left_out
 from torch import nn
 from torch._inductor.utils import clear_caches
 from transformers import BertConfig, BertModel, GPT2Config, GPT2Model
 
 import pytest_torchgraph as tg
+from benchmarks.timing import paired, table
 
 
 def models() -> dict[str, tuple[nn.Module, torch.Tensor]]:

@@ -110,8 +110,8 @@ def test_a_present_device_is_given_as_a_torch_device(pytester: pytest.Pytester, 
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ("gpu", "unknown device 'gpu': choose from cpu, cuda, *"),
-        ("cpu,cuda:0", "unknown device 'cuda:0': choose from * (without an index)"),
+        ("gpu", "unknown device 'gpu': use cpu, cuda, *"),
+        ("cpu,cuda:0", "unknown device 'cuda:0': use * (without an index)"),
         (" , ", "names no device: use cpu, *"),
     ],
 )
@@ -388,16 +388,16 @@ def test_what_a_marker_leaves_of_none_says_why(pytester: pytest.Pytester, run: R
     "further cases; a few are in every run",
     unless=[
         "-names no device: use cpu, *",
-        "['cpu']-unknown device [[]'cpu']: choose from *",
+        "['cpu']-unknown device [[]'cpu']: use *",
     ],
 )
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ("", "names no device: use cpu, *"),
-        ("'gpu'", "unknown device 'gpu': choose from *"),
-        ("'cuda:0'", "unknown device 'cuda:0': choose from * (without an index)"),
-        ("['cpu']", "unknown device [[]'cpu']: choose from *"),
+        ("'gpu'", "unknown device 'gpu': use *"),
+        ("'cuda:0'", "unknown device 'cuda:0': use * (without an index)"),
+        ("['cpu']", "unknown device [[]'cpu']: use *"),
         ("names='cpu'", 'takes device names, such as torchgraph_devices("cpu", "cuda")'),
     ],
 )

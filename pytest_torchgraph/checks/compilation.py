@@ -163,7 +163,7 @@ def need_code_within(record: WatchRecord, within: Any) -> None:
         return
     shown = sorted(relative(file) for file in files if is_user_file(file))
     raise AssertionError(
-        f"no code in within={within!r} was compiled. Compiled code is in: "
+        f"no code within={within!r} was compiled. Compiled code is in: "
         f"{listed(shown, 5, 'file') or 'torch only'}"
     )
 

@@ -136,7 +136,7 @@ def accumulated_limit() -> Step:
     return limited("accumulated_recompile_limit")
 
 
-@way("limit", "a part of it ran eagerly|recompile limit was reached")
+@way("limit", "a part of it ran eagerly|recompile limit (was )?reached")
 def limit_behind_a_break() -> Step:
     def rest(x: Tensor, number: float) -> Tensor:
         return x.cos() * number

@@ -686,7 +686,7 @@ def test_one_function_can_be_looked_at() -> None:
     later.only(function="doubled").assert_no_recompiles()
     with pytest.raises(AssertionError, match=r"no compiled function .* for function='scaled'"):
         later.only(function="scaled").assert_no_recompiles()
-    there = rf"for function='helper' .*: compiled was doubled \({FILE}:\d+\), scaled \("
+    there = rf"for function='helper' .*; compiled: doubled \({FILE}:\d+\), scaled \("
     with pytest.raises(AssertionError, match=there):
         seen.only(function="helper").assert_no_graph_breaks()
 

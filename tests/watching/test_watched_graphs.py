@@ -151,7 +151,10 @@ def test_the_own_level_is_what_the_backend_made() -> None:
 
 def test_a_level_that_is_not_there_is_an_error() -> None:
     seen = watched(Small(), data(3, 4), backend="eager")
-    with pytest.raises(CaptureError, match=r"'post_grad'; it has dynamo.*: capture via='inductor'"):
+    with pytest.raises(
+        CaptureError,
+        match=r"level 'post_grad' was not captured; captured: dynamo.*Use via='inductor'",
+    ):
         seen.at("post_grad")
     with pytest.raises(CaptureError, match="has no kernels, because it generates no code"):
         seen.kernels
