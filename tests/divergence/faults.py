@@ -454,7 +454,6 @@ def _decomposed(model: str, op: Any, function: Any, backward: bool = False) -> F
 
 _LN = aten.native_layer_norm.default
 _LNB = aten.native_layer_norm_backward.default
-_SMB = aten._softmax_backward_data.default
 _MM = "aten.mm.default"
 _DROPPED = "aten.native_dropout_backward.default"
 _MUL, _ADD, _SUB = "aten.mul.Tensor", "aten.add.Tensor", "aten.sub.Tensor"
@@ -522,12 +521,10 @@ HELD: list[Fault] = [
     Fault("GPTNeoXForCausalLM", "aot", "operand", reading_another("aten.mm.default", 1), True),
     Fault("BloomForCausalLM", "aot", "scaled", scaled("aten.sum.dim_IntList", 2), True),
     Fault("GemmaForCausalLM", "passes", "scaled", scaled("aten.mm.default", 3), True),
-    Fault("GPTNeoXForCausalLM", "aot", "scaled", scaled(str(_SMB)), True),
     Fault("BloomForCausalLM", "aot", "swapped", swapped(str(_LNB)), True),
     Fault("AlbertForMaskedLM", "partition", "operand", reading_another(_MM, 2, 1), True),
     Fault("ElectraForMaskedLM", "passes", "constant", constant(_MUL, -1), True),
     Fault("CohereForCausalLM", "passes", "removed", removed("aten.rsqrt.default")),
     Fault("Qwen2ForCausalLM", "partition", "saved", saving_another(2), True),
     Fault("recurrent", "passes", "scaled", scaled(_MM, 1), True),
-    Fault("GemmaForCausalLM", "aot", "along", along("aten._softmax.default", -2)),
 ]
