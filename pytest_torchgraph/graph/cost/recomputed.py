@@ -35,7 +35,7 @@ from ..model import (
     SubgraphRef,
     Symbol,
 )
-from ..text.format import format_result
+from ..text import format_result
 from .cost import Cost
 from .step import Received, producer_of, results_bytes, storage_bytes
 
