@@ -333,13 +333,13 @@ def test_an_update_on_another_release_of_torch_says_so_and_v_lists_each_file(
 
 @pytest.mark.slow(
     "further cases; a few are in every run",
-    unless=["graph.diff.report.diff_graphs-! cannot describe the difference  (2 places, *"],
+    unless=["graph.diff.diff_graphs-! cannot describe the difference  (2 places, *"],
 )
 @pytest.mark.parametrize(
     ("broken", "told"),
     [
-        ("graph.diff.report.diff_graphs", "! cannot describe the difference  (2 places, *"),
-        ("graph.diff.joining.join", "*cannot list the causes of this update: Run*: x"),
+        ("graph.diff.diff_graphs", "! cannot describe the difference  (2 places, *"),
+        ("graph.diff.join", "*cannot list the causes of this update: Run*: x"),
     ],
 )
 def test_what_cannot_be_found_out_does_not_keep_an_update_from_ending(
