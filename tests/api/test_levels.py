@@ -64,7 +64,9 @@ def test_one_level_leads_to_any_other() -> None:
     there_and_back = seen.at("aot").at("compiled_autograd")
     assert there_and_back.graphs == seen.at("compiled_autograd").graphs
     assert [graph.level for graph in there_and_back.graphs] == ["compiled_autograd"]
-    with pytest.raises(CaptureError, match=r"'fx'; captured: aot, compiled_a.* Use via='fx'"):
+    with pytest.raises(
+        CaptureError, match=r"'fx' was not captured; captured: aot, compiled_a.* Use via='fx'"
+    ):
         seen.at("aot").at("fx")
 
 

@@ -89,7 +89,7 @@ def test_what_is_not_known_of_a_node_is_a_question_mark() -> None:
 
 
 def test_costs_of_torch_functions_are_refused_and_what_export_keeps_is_left_out() -> None:
-    with pytest.raises(CaptureError, match="at level 'dynamo' are not known"):
+    with pytest.raises(CaptureError, match="unknown in a graph at level 'dynamo'"):
         graph("%a = torch.relu(%x) : f32[2, 3]\nreturn %a", "forward @ dynamo").to_table(cost=True)
     exported = graph("%a = aten.relu.default(%x) : f32[2, 3]\nreturn %a", "forward @ export")
     assert "saved bytes" not in exported.to_table(cost=True)

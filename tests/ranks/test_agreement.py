@@ -241,7 +241,7 @@ def test_what_is_sent_and_not_received() -> None:
     assert "1 sent from rank 0 to rank 1 but not received, the first of 16 bytes float32:" in text
     assert "test_agreement.py:" in text
     text = message(exchanged(sends=0, receives=2).assert_matching_collectives)
-    assert "2 received from rank 0 to rank 1 and not sent" in text
+    assert "2 received from rank 0 to rank 1 but not sent" in text
     text = message(exchanged(sends=1, receives=1, size=2).assert_matching_collectives)
     assert "send 0 from rank 0 to rank 1 has a different size than its receive:" in text
     assert "16 bytes float32: %send" in text

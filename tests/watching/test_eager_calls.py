@@ -198,8 +198,8 @@ def test_an_assertion_fails_and_names_the_calls(check: str, beside_a_stance: Cap
         CHECKS[check](beside_a_stance)
     assert re.fullmatch(
         "some calls ran eagerly, so the graphs do not contain everything that ran:\n"
-        r"  wavy_\d+: 2 of 2 calls ran eagerly: torch.compiler.set_stance\('force_eager'\) is in "
-        r'force\nto allow them, pass allow=\["stance: "\]',
+        r"  wavy_\d+: 2 of 2 calls ran eagerly: torch.compiler.set_stance\('force_eager'\) is "
+        r'active\nto allow them, pass allow=\["stance: "\]',
         str(failure.value),
     )
     with pytest.raises(AssertionError, match="some calls ran eagerly"):
