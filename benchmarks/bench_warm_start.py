@@ -80,7 +80,7 @@ def by_hand(model: nn.Module, x: torch.Tensor) -> Callable[[], None]:
 
 def first_value(outputs: Any) -> torch.Tensor:
     """Return the sum of the first output."""
-    values = outputs.values() if hasattr(outputs, "values") else [outputs]
+    values = [outputs] if isinstance(outputs, torch.Tensor) else outputs.values()
     return next(iter(values)).sum()  # type: ignore[no-any-return]
 
 
