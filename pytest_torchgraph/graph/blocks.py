@@ -150,10 +150,14 @@ def matching(paths: Iterable[str], glob: str) -> list[str]:
     if not members:
         close = difflib.get_close_matches(glob, sorted(known), n=3)
         there = listed(sorted({path.partition(".")[0] for path in known} - {""}), 10)
-        hint = f"did you mean {', '.join(close)}?" if close else f"modules: {there or 'none'}"
-        raise ValueError(
-            f"no module matches {glob!r} (here * matches one component of a path): {hint}"
+        hint = (
+            f"did you mean {', '.join(close)}?"
+            if close
+            else f"there are {there}"
+            if there
+            else "there are none"
         )
+        raise ValueError(f"no module matches {glob!r}, where * is one component of a path: {hint}")
     if len(members) == 1:
         raise ValueError(
             f"{glob!r} matches only one module, {members[0]}, so there is nothing to compare: pass "

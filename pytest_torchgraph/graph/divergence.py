@@ -18,6 +18,7 @@ DivergenceKind: TypeAlias = Literal[
     "formula", "precision", "random", "state", "write", "fake", "operand", ""
 ]
 
+_UNROUNDED = "and eager rounds nothing"
 _STAGES: dict[str, str] = {
     "eager": "in the eager run",
     "dynamo": "in the graph that Dynamo traced",
@@ -119,10 +120,11 @@ class Divergence:
         lines = []
         judged = _JUDGED.get(self.kind, self.kind)
         if self.size:
-            times = f"{self.size / self.rounding:,.0f} times eager's rounding"
+            size, rounding = self.size, self.rounding
+            times = f"{size / rounding:,.0f} times eager's rounding" if rounding else _UNROUNDED
             lines.append(
-                f"On eager's values in float64, the two differ by {self.size:.2g} of the largest "
-                f"value, {times if self.rounding else 'and eager rounds nothing'}: {judged}."
+                f"On eager's values in float64, the two differ by {size:.2g} of the largest "
+                f"value, {times}: {judged}."
             )
         else:
             lines.append(f"On eager's values the two differ: {judged}.")

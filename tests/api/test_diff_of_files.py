@@ -178,7 +178,7 @@ def test_equal_graphs_are_no_difference_whatever_their_origin_and_names(tmp_path
     assert files_of(found).renamed == ("b.tgraph",)
     assert str(found).splitlines() == [
         "no difference in 2 files",
-        "= other names, strides or devices alone: b.tgraph",
+        "= only names, strides or devices differ: b.tgraph",
     ]
 
 
@@ -241,7 +241,7 @@ def test_mixtures_of_sides_are_type_errors(tmp_path: Path) -> None:
     graph = Graph.from_text(text("sin"))
     for pair, message in (
         ((file.parent, file), r"is a directory, but .*a\.tgraph is a file"),
-        ((file, file.parent), r"a\.tgraph is a file and .* is a directory"),
+        ((file, file.parent), r"a\.tgraph is a file, but .* is a directory"),
         ((file,), r"a\.tgraph is a file: pass a second file"),
         ((graph,), "diff takes two sides, or one directory, not a Graph"),
         (

@@ -419,7 +419,7 @@ def test_older_file_of_a_model_that_returns_names_matches(tmp_path: Path) -> Non
             return {"logits": super().forward(x), "depth": 1}
 
     made = capture(Net(False), torch.ones(2, 3, 4))
-    text = made.to_text()
+    text = made.to_text(fold=False)
     assert text.startswith("torchgraph 4\n")
     lines = [line for line in text.split("\n") if not line.startswith("  output ")]
     (tmp_path / "old.tgraph").write_text("\n".join(["torchgraph 1", *lines[1:]]))

@@ -386,7 +386,7 @@ def test_via_a_mechanism_without_a_backward_graph_the_others_are_named(
     graph_capture: GraphCapture,
 ) -> None:
     capture = graph_capture(torch.sin, torch.ones(2, requires_grad=True), via="dynamo")
-    with pytest.raises(CaptureError, match="capture via 'aot', 'inductor' or 'dispatch'"):
+    with pytest.raises(CaptureError, match="Capture via 'aot', 'inductor' or 'dispatch'"):
         _ = capture.recomputed
 
 

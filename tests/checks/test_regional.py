@@ -215,7 +215,7 @@ def test_layers_with_an_index_reach_the_recompile_limit():
     message = str(failure.value)
     assert "blocks layers.*: some did not run compiled" in message
     assert "layers.{8, 9}: Indexed" in message
-    assert "the recompile limit was reached" in message
+    assert "recompile limit reached" in message
     assert "self.number: was 7, is 8" in message
 
 

@@ -19,7 +19,7 @@ def test_a_size_that_was_to_stay_dynamic() -> None:
     with pytest.raises(AssertionError) as error:
         made.assert_static("x", dim=1)
     assert str(error.value).startswith("sizes of x are not static:\n  inference: x is [s")
-    assert str(error.value).endswith(", so dim 1 is not a number")
+    assert str(error.value).endswith(": dim 1 is not a number")
 
 
 def test_a_size_that_was_specialised() -> None:

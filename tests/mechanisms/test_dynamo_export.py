@@ -129,7 +129,7 @@ def test_export_of_what_it_cannot_trace_says_nothing_of_control_flow() -> None:
         capture(as_array, example(4), via="export")
     message = str(caught.value)
     assert "torch.cond" not in message
-    assert message.endswith("others can: capture via 'dynamo', 'aot' or 'dispatch'.")
+    assert message.endswith("capture via 'dynamo', 'aot' or 'dispatch'.")
 
 
 def test_export_has_no_backward_and_says_so() -> None:

@@ -251,7 +251,8 @@ def fixed_constants(flat: NumberedGraph, i: int) -> tuple[str, ...]:
     shapes = [result.shape for result in results if isinstance(result, TensorMeta)]
     if not shapes or is_view(node.op):
         return ()
-    ends = {shape[start:] for shape in shapes for start in range(len(shape))}
+    # A list: a value is compared with them that need not be hashable.
+    ends = [shape[start:] for shape in shapes for start in range(len(shape))]
     sizes = {size for shape in shapes for size in _products(shape)}
     return tuple(
         format_arg(value)

@@ -151,7 +151,7 @@ def test_the_share_of_ops_that_ran_compiled(model: Capture) -> None:
     assert whole.eager == ()
     assert whole.compiled_share == 1.0
     whole.assert_no_eager_ops()
-    assert whole.to_text().startswith("torchgraph 1\n")
+    assert "eager_" not in whole.to_text()
 
 
 def test_eager_ops_fail_with_their_line_their_module_and_the_break(model: Capture) -> None:
@@ -184,7 +184,7 @@ def test_a_line_is_allowed_and_others_are_not(model: Capture) -> None:
 
 @pytest.mark.parametrize("allow", ["*", ["aten.atan", "*.*"], "**"])
 def test_what_allows_every_op_is_an_error(model: Capture, allow: Any) -> None:
-    with pytest.raises(ValueError, match=r"allow='.*' matches everything, so nothing would be ch"):
+    with pytest.raises(ValueError, match=r"allow='.*' allows every op, so it checks nothing"):
         model.assert_no_eager_ops(allow=allow)
 
 

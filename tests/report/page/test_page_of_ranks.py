@@ -113,7 +113,7 @@ def test_stages_of_a_pipeline_are_no_deadlock() -> None:
     assert (found["waiting"], found["problems"]) == (0, [])
     silent = data(last_is_silent, dp=3)
     assert silent["waiting"] == 0
-    assert silent["problems"][0].startswith("1 sent from rank 1 to rank 2 and not received")
+    assert silent["problems"][0].startswith("1 sent from rank 1 to rank 2 but not received")
 
 
 def test_ranks_of_a_large_mesh_are_not_drawn() -> None:
