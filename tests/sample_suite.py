@@ -373,7 +373,7 @@ REGRESSIONS = (
         'net.sized, backend="eager", dynamic=True',
         'net.sized, backend="eager", dynamic=False',
         "def sized(x):",
-        "compiled again",
+        "recompiled",
     ),
     Edit(
         "a guard",
@@ -381,7 +381,7 @@ REGRESSIONS = (
         "    y = x.sin()\n    return y.cos()\n",
         "    y = x.sin()\n    return y.cos() * int(times)\n",
         "def guarded(x",
-        "compiled again",
+        "recompiled",
     ),
     Edit(
         "fullgraph dropped, and a break",

@@ -156,7 +156,7 @@ def test_each_argument_passes_and_fails(net: Run, pytester: pytest.Pytester) -> 
     expected = {
         "test_nothing": [
             "no graph was compiled:",
-            "  no compiled function or module was called inside the watch: *",
+            "  no compiled function or module was called inside the watch. *",
             "required by @pytest.mark.torchgraph()",
         ],
         "test_one_of_two": [

@@ -43,7 +43,7 @@ BROKEN = {
     "no version": (f"torchgraph {MARK}\n", "expected a version"),
     "newer": (
         f"torchgraph 5{MARK}\n" + OK.partition("\n")[2],
-        "version 5, this release reads 1 to 4: upgrade pytest-torchgraph, or store the graph "
+        "version 5 is not supported, only 1 to 4: upgrade pytest-torchgraph, or store the graph "
         "again with --torchgraph-update",
     ),
     "version and more": (f"torchgraph 1{MARK} or 2\n", "expected the end of the line"),
@@ -169,7 +169,7 @@ BROKEN = {
     ),
     "joint eager graph": (
         f"torchgraph 2\n\neager_0: joint{MARK} {{\n",
-        "unknown kind of eager graph 'joint': one of forward, backward, inference",
+        "unknown kind of eager graph 'joint': use forward, backward, inference",
     ),
     "deep value": (line(f"%y = f({'[' * 60}{MARK}[])"), "values are nested too deeply"),
 }

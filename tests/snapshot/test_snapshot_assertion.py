@@ -189,7 +189,7 @@ BROKEN = {
     "empty": ("", "1:1: not a graph*"),
     "truncated": ("torchgraph 1\n\nforward @ fx {\n  %x = input\n", "5:1: *"),
     "merge": ("torchgraph 1\n<<<<<<< HEAD\n", "2:1: merge conflict at '<<<<<<< HEAD': *"),
-    "newer": ("torchgraph 5\n\nforward {\n}\n", "1:*: version 5, this release reads 1 to 4: *"),
+    "newer": ("torchgraph 5\n\nforward {\n}\n", "1:*: version 5 is not supported, only 1 to 4: *"),
     "binary": ("torchgraph 1\n\nforward {\n  \udcff", "4:3: a byte that is not UTF-8*"),
     "nothing": ("torchgraph 1\n", "*: the file contains no graph*"),
 }

@@ -83,7 +83,7 @@ def _flops(found: Capture, torchs: tuple[int, int], with_attention: tuple[int, i
     try:
         _ = found.flops
     except CaptureError as refusal:
-        ops = str(refusal).partition(" has no formula for ")[2].partition(";")[0]
+        ops = str(refusal).partition(" has no formula for ")[2].partition(": register")[0]
         known = "all else agrees" if ours == torchs else f"of all else: {ATTENTION}"
         wrong = "" if ours in (torchs, with_attention) else f"{_sum(ours)} without {ops}"
         return Entry("refused", f"torch has no formula for {ops}; {known}", wrong)
