@@ -50,8 +50,9 @@ REFUSED = SUITE.format(step="opaque(x)", choose="torch.cond(left, square, plain,
 
 @pytest.mark.slow("five runs of pytest")
 def test_two_new_bypasses_are_two_causes_with_their_tests_and_fail_the_check(
-    pytester: pytest.Pytester,
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("COLUMNS", "200")  # a line of the audit fits the terminal
     pytester.makepyfile(test_it=CACHED)
     recorded = pytester.runpytest("--torchgraph-audit=record")
     assert recorded.ret == 0
