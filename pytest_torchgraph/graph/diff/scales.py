@@ -68,7 +68,7 @@ def with_scales_as_consequences(findings: Iterable[Finding], origins: Origins) -
             edits.append(one_place(rest, finding.summary, consequences=consequences))
         else:
             edits.append(finding)
-    reach = _Reach(edits, origins)
+    reach = _EditReach(edits, origins)
     alone: list[Place] = []
     further: dict[int, list[Change]] = {}
     for finding in scales:
@@ -84,7 +84,7 @@ def with_scales_as_consequences(findings: Iterable[Finding], origins: Origins) -
     return [*edits, Finding(tuple(alone))] if alone else edits
 
 
-class _Reach:
+class _EditReach:
     """The values of the new graphs that edits touch, and those that come after an edit.
 
     Args:
@@ -94,11 +94,11 @@ class _Reach:
 
     def __init__(self, edits: Iterable[Finding], origins: Origins):
         self.origins = origins
-        self.graphs: dict[int, _Values] = {}
+        self.graphs: dict[int, _ScaleChains] = {}
         for number, edit in enumerate(edits):
             for change in edit.changes:
                 for node in origins.nodes(change):
-                    values = self.graphs.setdefault(id(node.matching), _Values(node.matching))
+                    values = self.graphs.setdefault(id(node.matching), _ScaleChains(node.matching))
                     if node.is_new or change.after is None:
                         values.touch(number, node)
 
@@ -112,7 +112,7 @@ class _Reach:
         return min(found)[1] if found else None
 
 
-class _Values:
+class _ScaleChains:
     """The values of one new graph, with the edits that they follow from."""
 
     def __init__(self, matching: Correspondence):
