@@ -65,13 +65,14 @@ class Export:
         module = target if isinstance(target, torch.nn.Module) else _Function(target, named)
         with torch_private.ignore_torch_warnings(), _noting_lines():
             try:
-                program = torch.export.export(
-                    module,
-                    invocation.args,
-                    invocation.kwargs,
-                    dynamic_shapes=self.dynamic_shapes,
-                    strict=self.strict,
-                )
+                with _backends_restored():
+                    program = torch.export.export(
+                        module,
+                        invocation.args,
+                        invocation.kwargs,
+                        dynamic_shapes=self.dynamic_shapes,
+                        strict=self.strict,
+                    )
             except Exception as error:
                 invocation.raise_what_the_target_raises(error)
                 raise CaptureError(_why(error)) from error
@@ -95,6 +96,25 @@ class Export:
         )
         graph = with_outputs_of_program(found, program)
         return Captured([replace(found, graph=graph)])
+
+
+@contextlib.contextmanager
+def _backends_restored() -> Iterator[None]:
+    """Restore the flags of oneDNN and NNPACK, which torch.export switches off for its trace.
+
+    If cuDNN's precisions conflict, torch (`_ignore_backend_decomps`) raises before it would restore
+    the two, and the rest of the process runs without them.
+    """
+    mkldnn: Any = torch.backends.mkldnn
+    nnpack: Any = torch.backends.nnpack
+    flags = mkldnn.set_flags(_fp32_precision=None)  # sets nothing, and returns all
+    (enabled,) = nnpack.set_flags(True)
+    nnpack.set_flags(enabled)
+    try:
+        yield
+    finally:
+        mkldnn.set_flags(*flags)
+        nnpack.set_flags(enabled)
 
 
 @contextlib.contextmanager

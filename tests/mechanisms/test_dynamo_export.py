@@ -296,13 +296,24 @@ def conflicting_precisions() -> Iterator[None]:
         cudnn.conv.fp32_precision, cudnn.rnn.fp32_precision = before
 
 
+def backend_flags() -> tuple[Any, ...]:
+    """The flags that export changes for its trace; reading them changes nothing."""
+    read: Any = torch.backends.nnpack.set_flags
+    (nnpack,) = read(True)
+    read(nnpack)
+    mkldnn: Any = torch.backends.mkldnn
+    return (*mkldnn.set_flags(_fp32_precision=None), nnpack)
+
+
 @pytest.mark.parametrize("strict", [False, True])
 @pytest.mark.usefixtures("conflicting_precisions")
 def test_export_under_conflicting_precisions_says_what_torch_said_and_blames_no_target(
     strict: bool,
 ) -> None:
+    before = backend_flags()
     with pytest.raises(CaptureError) as caught:
         capture(mlp(), example(4, 8), via=Export(strict=strict), backward=False)
+    assert backend_flags() == before
     message = str(caught.value)
     assert message.startswith("PyTorch is checking whether allow_tf32")
     assert "cannot export the target" not in message
