@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch._functorch.config
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -222,6 +223,31 @@ def test_what_the_partitioner_computes_again_is_called_so(budget: float) -> None
         capture = tg.capture(model, x, via=tg.Aot(partition="min_cut"))
         assert counted(capture) == _copies("plain", "min_cut")
     assert {each.by for each in capture.recomputed} == (set() if budget == 1 else {"partitioner"})
+
+
+def test_a_later_graph_whose_backward_takes_only_its_inputs() -> None:
+    def target(x: Tensor) -> Tensor:
+        y = x.sin()
+        torch._dynamo.graph_break()
+        return y.sigmoid().tanh()
+
+    x = torch.ones(3, requires_grad=True)
+    with torch._functorch.config.patch(activation_memory_budget=0.0):
+        capture = tg.capture(target, x, via=tg.Aot(partition="min_cut"))
+    assert counted(capture) == Counter({"aten.sigmoid.default": 1, "aten.tanh.default": 1})
+    with pytest.raises(AssertionError, match=r"aten\.sigmoid\.default"):
+        capture.assert_not_recomputed("aten.sigmoid")
+
+
+def test_a_formula_of_what_the_partitioner_copies_is_told_apart() -> None:
+    def target(x: Tensor) -> Tensor:
+        return (x / x.norm(dim=-1, keepdim=True)).sin()
+
+    x = torch.ones(3, requires_grad=True)
+    with torch._functorch.config.patch(activation_memory_budget=0.0):
+        capture = tg.capture(target, x, via=tg.Aot(partition="min_cut"))
+    entries = [(entry.by, entry.times) for entry in capture.recomputed if "div" in entry.op]
+    assert sorted(entries) == [("formula", 1), ("partitioner", 1)]
 
 
 def test_inductor_computes_again_what_aot_autograd_says() -> None:

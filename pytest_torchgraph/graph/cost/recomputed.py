@@ -120,10 +120,15 @@ def _recomputations(
                 if number in originals:
                     repeated[number].append((values, node))
     for number, again in repeated.items():
+        # A formula may compute what the partitioner copies too.
+        reasons: defaultdict[str, list[tuple[_Values, Node]]] = defaultdict(list)
+        for values, node in again:
+            reasons[node.by].append((values, node))
         # Forward calls that compute the same value share the runs.
-        for place, (_, original) in enumerate(originals[number]):
-            if mine := again[place :: len(originals[number])]:
-                yield original, mine
+        for runs_for_reason in reasons.values():
+            for place, (_, original) in enumerate(originals[number]):
+                if mine := runs_for_reason[place :: len(originals[number])]:
+                    yield original, mine
 
 
 def recomputed_if_known(graphs: Sequence[Graph], received: Received) -> tuple[Recomputed, ...]:

@@ -334,7 +334,8 @@ def with_savers(graphs: Sequence[Graph]) -> tuple[Graph, ...]:
     """The graphs of a capture, each backward with the forward that saved its inputs.
 
     It is the forward of the same number, else the last one before it that has all values that the
-    backward takes; `None` if no forward has them.
+    backward takes; `None` if no forward has them. For a backward that takes only inputs of its
+    forward, it is the last forward that saves exactly these.
     """
     linked: list[Graph] = []
     forwards: dict[str, Graph] = {}
@@ -344,6 +345,13 @@ def with_savers(graphs: Sequence[Graph]) -> tuple[Graph, ...]:
             same_number = forwards.get(graph.name.replace("backward", "forward", 1))
             candidates = [same_number, *reversed(forwards.values())] if saved else []
             saver = next((f for f in candidates if f and saved <= f.by_name.keys()), None)
+            if not saved:
+                # At a low memory budget a forward saves its inputs only, and several forwards may
+                # have an input of one name: the one that saves all of them is meant.
+                roles = ("tangent", "constant")
+                taken = {node.name for node in graph.inputs if node.op not in roles}
+                latest = reversed(forwards.values()) if taken else ()
+                saver = next((f for f in latest if taken == {ref.name for ref in f.saved}), None)
             graph = replace(graph, saver=saver)
         elif graph.kind == "forward" and not graph.eager:
             forwards[graph.name] = graph
