@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from . import device_types
-from .context import CONTEXT
 from .settings import options
 from .snapshot import RECORD, REPORTED, hide_from_cleanup
 from .snapshot.run import RunRecord
@@ -49,7 +48,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Resolve the options, and keep syrupy's clean-up away from stored graphs."""
-    CONTEXT.root = str(config.rootpath)
     config.stash[ANY_SET] = options.any_set(config)
     config.stash[RUN] = run = _RunRecord(config)
     config.pluginmanager.register(run, "torchgraph-run")
@@ -71,7 +69,6 @@ def _configure_what_is_set(config: pytest.Config) -> None:
         from .report.page import install
 
         install(config, chosen.report)
-    CONTEXT.divergence = chosen.divergence
     if chosen.limits:
         from .report.causes import LimitedTests
 
@@ -241,6 +238,7 @@ def graph_capture(request: pytest.FixtureRequest) -> GraphCapture:
     Session-scoped and stateless: fixtures of any scope, and hypothesis tests, can use it.
     """
     _need_torch()
+    _settings(request.config)  # captures need the root, also in a session without any option
     from .api.capture import GraphCapture
 
     return GraphCapture()
@@ -254,6 +252,7 @@ def graph_ranks(request: pytest.FixtureRequest) -> Callable[..., Ranks]:
     `pytest_torchgraph.capture_ranks`.
     """
     _need_torch()
+    _settings(request.config)
     from .ranks.capture_ranks import capture_ranks
 
     return capture_ranks

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from ..context import CONTEXT
 from ..device_types import DEFAULT
 from ..words import checked_digits
 from . import limits, options
@@ -139,7 +140,7 @@ def configure(config: pytest.Config) -> None:
     else:
         types = DEFAULT
     rank = rank_of_process(os.environ)
-    config.stash[_CONFIG] = Config(
+    config.stash[_CONFIG] = chosen = Config(
         update=option.torchgraph_update,
         prune=option.torchgraph_prune,
         devices=types,
@@ -158,8 +159,11 @@ def configure(config: pytest.Config) -> None:
         digits=_digits(config),
         rank=rank,
     )
+    # Captures cannot ask pytest. Set here and not at the start of the session, so that a run that
+    # does not use the plugin does not import the context.
+    CONTEXT.root, CONTEXT.divergence = str(config.rootpath), chosen.divergence
     if option.torchgraph_update:
-        limits.refuse_update(get(config).releases)
+        limits.refuse_update(chosen.releases)
 
 
 def get(config: pytest.Config) -> Config:
