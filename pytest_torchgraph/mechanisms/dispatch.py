@@ -90,7 +90,6 @@ class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         self._stack: list[int] = []
         self._hooks: _RunningHooks | None = None
         self._user_files: dict[str, bool] = {}
-        self._columns: dict[tuple[str, int, int], tuple[int, ...]] = {}
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -235,15 +234,12 @@ class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         direct = True
         while frame is not None:
             code = frame.f_code
-            file = code.co_filename  # hashing a code object would hash all its constants
+            file = code.co_filename
             mine = known.get(file)
             if mine is None:
                 mine = known[file] = is_user_file(file)
             if mine:
-                at = file, code.co_firstlineno, frame.f_lasti
-                columns = self._columns.get(at)
-                if columns is None:
-                    columns = self._columns[at] = source_lines.columns(code, frame.f_lasti)
+                columns = source_lines.columns(code, frame.f_lasti)
                 return file, frame.f_lineno, code.co_name, direct, columns
             direct = direct and not is_torch_module(file)
             frame = frame.f_back
