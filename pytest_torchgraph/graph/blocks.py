@@ -22,7 +22,7 @@ from ..words import listed
 from .census import Homes, bodies_of, operands_of, outputs_of, projects
 from .diff import holds, instances_of, natural
 from .higher_order import body_names
-from .model import Arg, Effect, Graph, Node, Ref
+from .model import Arg, Effect, Graph, Node, Ref, map_arg
 from .module_paths import common_path
 from .select import ancestors, nodes_of
 
@@ -95,15 +95,9 @@ def _with_values(node: Node, values: Mapping[str, Arg]) -> Node:
 
 def mapped(value: Arg, values: Mapping[str, Arg]) -> Arg:
     """Return an argument with references replaced by values, by node name."""
-    if isinstance(value, Ref):
-        return values.get(value.name, value)
-    if isinstance(value, tuple):
-        return tuple(mapped(item, values) for item in value)
-    if isinstance(value, Mapping):
-        return {key: mapped(item, values) for key, item in value.items()}
-    if isinstance(value, slice):
-        return slice(*(mapped(end, values) for end in (value.start, value.stop, value.step)))
-    return value
+    return map_arg(
+        value, lambda leaf: values.get(leaf.name, leaf) if isinstance(leaf, Ref) else leaf
+    )
 
 
 _SEED = "prims.inductor_lookup_seed.default"

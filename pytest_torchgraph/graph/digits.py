@@ -7,11 +7,10 @@ digits that both have, and without floats (`ANY_FLOAT`) if either has 0 digits.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
 
-from .model import ANY_FLOAT, Arg, Graph, Node
+from .model import ANY_FLOAT, Arg, Graph, Node, map_arg
 
 
 def fewest(digits: Iterable[int | None]) -> int | None:
@@ -64,20 +63,13 @@ def _rounded_node(node: Node, digits: int) -> Node:
     return replace(node, args=args, kwargs=kwargs)
 
 
-def _rounded_arg(value: Arg, digits: int) -> Any:
-    if isinstance(value, float):
+def _rounded_arg(value: Arg, digits: int) -> Arg:
+    def round_float(value: Arg) -> Arg:
+        if not isinstance(value, float):
+            return value
         return ANY_FLOAT if digits == 0 else rounded(value, digits)
-    if isinstance(value, tuple):
-        items = tuple([_rounded_arg(item, digits) for item in value])
-        same = all(new is old for new, old in zip(items, value, strict=True))
-        return value if same else items
-    if isinstance(value, Mapping):
-        named = {key: _rounded_arg(item, digits) for key, item in value.items()}
-        return value if all(named[key] is item for key, item in value.items()) else named
-    if isinstance(value, slice):
-        bounds = (value.start, value.stop, value.step)
-        return slice(*[_rounded_arg(bound, digits) for bound in bounds])
-    return value
+
+    return map_arg(value, round_float)
 
 
 def rounded(value: float, digits: int) -> float:

@@ -8,8 +8,9 @@ side effects and the order they impose are explicit; and no value depends on the
 
 from __future__ import annotations
 
+import operator
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -551,6 +552,32 @@ def _add_refs(values: Iterable[Arg], refs: list[Ref]) -> None:
 
 _WITHOUT_REFS = frozenset({Atom, Device, Symbol, bool, float, int, str, type(None)})
 """Types of values that hold no references."""
+
+
+def map_arg(value: Arg, change: Callable[[Arg], Arg]) -> Arg:
+    """Apply a function to each value inside an argument, as `torch.fx.node.map_arg` does to nodes.
+
+    Returns `value` itself if nothing changed, so that equal graphs share their arguments.
+
+    Args:
+        value: an argument; values of sequences, mappings and slices are visited one by one.
+        change: receives each value that contains no other, and returns its replacement.
+    """
+    if type(value) in _LEAVES:  # most: asking whether it is a Mapping takes ten times as long
+        return change(value)
+    changed: Arg
+    if isinstance(value, tuple):
+        changed = tuple([map_arg(item, change) for item in value])
+        return value if all(map(operator.is_, changed, value)) else changed
+    if isinstance(value, Mapping):
+        changed = {key: map_arg(item, change) for key, item in value.items()}
+        return value if all(map(operator.is_, changed.values(), value.values())) else changed
+    if isinstance(value, slice):
+        return slice(*[map_arg(end, change) for end in (value.start, value.stop, value.step)])
+    return change(value)
+
+
+_LEAVES = _WITHOUT_REFS | {Ref}
 
 
 def is_projection(node: Node, producer: Node | None) -> bool:

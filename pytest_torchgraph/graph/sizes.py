@@ -12,7 +12,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any, TypeAlias
 
-from .model import Arg, Graph, Node, Result, Symbol, TensorMeta
+from .model import Arg, Graph, Node, Result, Symbol, TensorMeta, map_arg
 
 Number: TypeAlias = Any
 """Value of an expression or of a part of it: an int, a float, a bool or a `Fraction`."""
@@ -242,22 +242,14 @@ class _Sizes:
     def node(self, node: Node) -> Node:
         return replace(
             node,
-            args=self.arg(node.args),
-            kwargs=self.arg(node.kwargs),
+            args=map_arg(node.args, self.arg),
+            kwargs=map_arg(node.kwargs, self.arg),
             result=self.result(node, node.result),
         )
 
     def arg(self, value: Arg) -> Arg:
-        if isinstance(value, Symbol):
-            found = self.value(value)
-            return value if found is None else found
-        if isinstance(value, tuple):
-            return tuple(map(self.arg, value))
-        if isinstance(value, Mapping):
-            return {key: self.arg(each) for key, each in value.items()}
-        if isinstance(value, slice):
-            return slice(self.arg(value.start), self.arg(value.stop), self.arg(value.step))
-        return value
+        number = self.value(value) if isinstance(value, Symbol) else None
+        return value if number is None else number
 
     def result(self, node: Node, result: Result) -> Result:
         if isinstance(result, TensorMeta):

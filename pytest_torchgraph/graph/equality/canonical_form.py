@@ -22,7 +22,7 @@ from dataclasses import replace
 
 from ...ops.names import ATEN_LEVELS
 from ..cost import with_savers
-from ..model import Arg, Effect, Graph, Node, Ref, iter_refs
+from ..model import Arg, Effect, Graph, Node, Ref, iter_refs, map_arg
 
 BELOW_AUTOGRAD = ATEN_LEVELS
 """Levels of graphs to which autograd has already been applied."""
@@ -197,13 +197,8 @@ def _effect(effect: Effect, names: Mapping[str, str]) -> Effect:
 
 
 def _renamed(value: Arg, names: Mapping[str, str]) -> Arg:
-    if isinstance(value, Ref):
-        return Ref(names[value.name]) if value.name in names else value
-    if isinstance(value, tuple):
-        return tuple([_renamed(item, names) for item in value])
-    if isinstance(value, dict):
-        return {key: _renamed(item, names) for key, item in value.items()}
-    if isinstance(value, slice):
-        parts = (value.start, value.stop, value.step)
-        return slice(*[_renamed(part, names) for part in parts])
-    return value
+    def rename(value: Arg) -> Arg:
+        known = isinstance(value, Ref) and value.name in names
+        return Ref(names[value.name]) if known else value
+
+    return map_arg(value, rename)

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import weakref
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, cast
 
-from ..model import Arg, Atom, Device, Graph, Node, Result, TensorMeta
+from ..model import Arg, Atom, Device, Graph, Node, Result, TensorMeta, map_arg
 from .canonical_form import aliases_of, canonical, canonical_graph
 from .numbered_graph import NumberedGraph, OrderFree, common
 
@@ -461,8 +460,8 @@ def strict(graph: Graph) -> Graph:
 def _strict_node(node: Node) -> Node:
     return replace(
         node,
-        args=cast("tuple[Arg, ...]", _strict_arg(node.args)),
-        kwargs=cast("dict[str, Arg]", _strict_arg(node.kwargs)),
+        args=map_arg(node.args, _strict_arg),
+        kwargs=map_arg(node.kwargs, _strict_arg),
         result=_strict_result(node.result),
     )
 
@@ -475,11 +474,5 @@ def _strict_result(result: Result) -> Result:
     return result
 
 
-def _strict_arg(value: Arg) -> Any:
-    if isinstance(value, Device):
-        return Atom(f"device {value.name}")
-    if isinstance(value, tuple):
-        return tuple(map(_strict_arg, value))
-    if isinstance(value, Mapping):
-        return {key: _strict_arg(item) for key, item in value.items()}
-    return value
+def _strict_arg(value: Arg) -> Arg:
+    return Atom(f"device {value.name}") if isinstance(value, Device) else value
