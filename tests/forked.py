@@ -17,6 +17,7 @@ import importlib
 import json
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -26,7 +27,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
+import psutil
+
 HERE = Path(__file__).parent
+HANGS_AFTER = 600
+"""Seconds after which a run is taken to hang. The longest takes half a minute."""
 
 READ_AT_START = ("PYTHON", "TORCH", "PYTORCH", "ATEN_", "OMP_", "MKL_", "LD_", "LC_", "LANG")
 """Beginnings of the environment variables that count when Python starts or torch is imported."""
@@ -87,7 +92,7 @@ class Template:
         }
         self._stream.write(json.dumps(asked) + "\n")
         self._stream.flush()
-        return Forked(self._stream)
+        return Forked(self._stream, self._process.pid)
 
     def close(self) -> None:
         """End it."""
@@ -101,12 +106,25 @@ class Forked:
 
     stdin = None
 
-    def __init__(self, stream: IO[str]) -> None:
+    def __init__(self, stream: IO[str], template: int) -> None:
         self._stream = stream
+        self._template = template
 
     def wait(self) -> int:
-        """The exit status, negative for a signal."""
-        return int(self._stream.readline())
+        """The exit status, negative for a signal.
+
+        A run that hangs is aborted: pytest's faulthandler then prints its stacks.
+        """
+        watchdog = threading.Timer(HANGS_AFTER, self._abort)
+        watchdog.start()
+        try:
+            return int(self._stream.readline())
+        finally:
+            watchdog.cancel()
+
+    def _abort(self) -> None:
+        for fork in psutil.Process(self._template).children():
+            fork.send_signal(signal.SIGABRT)
 
 
 PROGRAM = """

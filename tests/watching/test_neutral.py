@@ -694,10 +694,25 @@ def test_threads_that_ended_are_forgotten() -> None:
             thread = threading.Thread(target=lambda: compiled(lambda x: x * 2)(ones()))
             thread.start()
             thread.join()
-            while thread.ident in sys._current_frames():  # joined, and not yet gone
+            while HUB._callables._threads[-1].alive():  # joined, and not yet gone
                 time.sleep(0.001)
         assert len(HUB._callables._threads) < 5
     assert len(seen.watched.callables) == 20
+
+
+def test_no_watch_asks_for_the_frames_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`sys._current_frames()` hangs on Python 3.11.0 to 3.11.8 if the garbage collector starts in it.
+
+    The collector then frees a `threading.local`, which waits for a lock that is already held.
+    """
+
+    def hang() -> None:
+        raise AssertionError("sys._current_frames() was called")
+
+    monkeypatch.setattr(sys, "_current_frames", hang)
+    with watch() as seen:
+        compiled(lambda x: x * 2)(ones())
+    seen.assert_graph_count(1)
 
 
 # -- memory ----------------------------------------------------------------------------------------

@@ -238,18 +238,22 @@ class ThreadCalls:
     """The calls of one thread.
 
     Attributes:
-        ident: its `threading.get_ident()`.
+        alive: refers to a value that only the thread's own state holds: dead once it has ended.
         last: the latest call that is not judged when it returns. The object is reused for the next
             call.
         compiling: calls interrupted by compilations, outermost first: a backend may call compiled
             code itself.
     """
 
-    def __init__(self, local: Local) -> None:
-        self.ident = threading.get_ident()
+    def __init__(self, local: Local, alive: weakref.ref[Lifetime]) -> None:
+        self.alive = alive
         self.compiling: list[Interrupted] = []
         self.last = Call(local)
         self.last.end()
+
+
+class Lifetime:
+    """A value that Python drops when its thread ends."""
 
 
 class Local(threading.local):
@@ -257,12 +261,16 @@ class Local(threading.local):
 
     Attributes:
         calls: its calls.
+        lifetime: the value to which `calls.alive` refers.
         hit: `setdefault` of the current call, called by name in C. The call is its `__self__`.
             Outside any call it belongs to a `Call` that is never judged.
     """
 
     def __init__(self, threads: list[ThreadCalls]) -> None:
-        self.calls = ThreadCalls(self)
+        # `sys._current_frames()` would tell which threads run, but hangs on Python 3.11.0 to 3.11.8
+        # if the garbage collector starts inside it and frees a `threading.local`.
+        self.lifetime = Lifetime()
+        self.calls = ThreadCalls(self, weakref.ref(self.lifetime))
         self.hit: Any = Call(self).setdefault
         threads.append(self.calls)
 

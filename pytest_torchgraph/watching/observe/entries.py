@@ -390,11 +390,8 @@ class CompiledCallables:
         self._references.pop(key, None)
 
     def _drop_ended_threads(self) -> None:
-        alive = sys._current_frames()
-        # A new thread may reuse the ident of an ended thread.
-        latest = {thread.ident: thread for thread in self._threads}
         for thread in list(self._threads):
-            if thread.ident not in alive or latest[thread.ident] is not thread:
+            if thread.alive() is None:
                 self._judge_last(thread)
                 self._threads.remove(thread)
 
