@@ -701,7 +701,7 @@ def test_threads_that_ended_are_forgotten() -> None:
 
 
 def test_no_watch_asks_for_the_frames_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`sys._current_frames()` hangs on Python 3.11.0 to 3.11.8 if the garbage collector starts in it.
+    """It hangs on Python 3.11.0 to 3.11.8 if the garbage collector starts in it.
 
     The collector then frees a `threading.local`, which waits for a lock that is already held.
     """
