@@ -715,6 +715,15 @@ def test_no_watch_asks_for_the_frames_of_threads(monkeypatch: pytest.MonkeyPatch
     seen.assert_graph_count(1)
 
 
+def test_a_watch_that_is_entered_twice_records_nothing_while_it_is_paused() -> None:
+    twice = watch()
+    with twice as seen, twice:
+        with HUB.paused():
+            compiled(lambda x: x * 2)(ones())
+        compiled(lambda x: x * 3)(ones())
+    seen.assert_graph_count(1)
+
+
 # -- memory ----------------------------------------------------------------------------------------
 
 

@@ -261,10 +261,12 @@ class Hub:
     def paused(self) -> Iterator[None]:
         """Close every open recorder inside the context, so that they record nothing of it."""
         with self._lock:
-            paused = list(self._open)
-            for recorder in paused:
-                self.close(recorder)
+            paused = []
+            for recorder in list(self._open):
                 recorder.was_paused = True
+                while recorder.is_open:  # once for each `with` block that entered the watch
+                    self.close(recorder)
+                    paused.append(recorder)
         try:
             yield
         finally:
