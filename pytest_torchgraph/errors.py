@@ -8,7 +8,7 @@ from __future__ import annotations
 
 
 class TorchGraphError(Exception):
-    """The base class of our errors, for whoever wants to catch all of them.
+    """The base class of all errors of this package.
 
     Raised directly if this torch lacks a private name that a feature needs, if a watch cannot parse
     torch's reports, if a stored graph cannot be read or written, if a comparison without a name is
@@ -18,7 +18,7 @@ class TorchGraphError(Exception):
 
 
 class CaptureError(TorchGraphError):
-    """A capture failed, or was asked for something that it cannot know.
+    """A capture failed, or lacks the requested data.
 
     Raised by `graph_capture(...)` if nothing was captured, the target changes its parameters,
     `backward=True` is impossible, or a `watch()` is open; the message has the reason. Raised by a

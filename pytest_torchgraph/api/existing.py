@@ -25,7 +25,7 @@ from .result import Capture
 
 
 def from_fx(obj: Any, *, name: str = "main", kind: GraphKind = "forward") -> Graph:
-    """The `Graph` of a GraphModule, fx.Graph or ExportedProgram that you already have.
+    """Return the `Graph` of a GraphModule, fx.Graph or ExportedProgram.
 
     The graph is taken unchanged: a `detach` is an ordinary op, and a constant has the dtype and
     shape of its attribute. Other values take them from the nodes' `meta`, if a pass has written

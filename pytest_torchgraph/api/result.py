@@ -53,7 +53,7 @@ def _no_eager_ops(via: str, is_watch: bool) -> str:
 
 
 class Capture(Assertions, Observed):
-    """The graphs that one run gave, and what is known of it: its contents, seen at a level.
+    """The graphs of one run at one level, and what else the run recorded.
 
     `capture`, `watch` and `load` return captures. Two captures are equal if their `program`s have
     equal graphs in the same order, with equal run counts where both record them. Comparing two

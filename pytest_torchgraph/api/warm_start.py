@@ -38,7 +38,7 @@ class Half(NamedTuple):
 
 
 class Restart:
-    """The result of `restart`: what the second start found in the caches that the first one left.
+    """The result of `restart`: the second start's lookups in the caches of the first.
 
     Attributes:
         cold, warm: seconds of the first and the second start. Timings prove nothing.
@@ -83,7 +83,7 @@ def restart(
     loss_fn: Callable[[Any], torch.Tensor] | None = None,
     process: bool = False,
 ) -> Restart:
-    """Compile a target with an empty cache directory, then again with what is in it.
+    """Compile a target with an empty cache directory, then compile it again with the filled one.
 
     The directory is temporary and deleted at the end. Before each half, Dynamo and inductor's
     in-memory caches are reset. After each call, the RNG state, `.grad`, buffers and tensor

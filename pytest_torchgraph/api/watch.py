@@ -72,7 +72,7 @@ class Watch:
 
 
 def watch() -> Watch:
-    """Watch what the code inside compiles and runs, without touching it.
+    """Watch what the code in a `with` block compiles and runs, without changing it.
 
     `with watch() as capture:` gives a `Capture` of every graph, graph break and recompilation, with
     the run count of each compiled graph. The capture is readable while the watch is open. Nothing
@@ -93,7 +93,7 @@ def steady(
     loss_fn: Callable[[Any], torch.Tensor] | None = None,
     backward: bool | None = None,
 ) -> Capture:
-    """Call a target that is compiled, and watch all calls but the first, which warms it up.
+    """Call a compiled target several times, and watch all calls except the first.
 
     `steady(torch.compile(model), (x,), (x,)).assert_no_recompiles()` asserts that the second call
     compiles nothing. Nothing is reset, and the target runs unchanged. After each call the RNG

@@ -110,7 +110,7 @@ _SUMS = ("aten.add.Tensor", "aten.add_.Tensor")
 
 @dataclass(frozen=True, slots=True)
 class BlockKind:
-    """Blocks that compute the same.
+    """Blocks of a model that are alike.
 
     Attributes:
         members: module paths, in natural order.

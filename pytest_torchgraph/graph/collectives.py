@@ -97,7 +97,7 @@ def format_wait(each: Collective) -> str:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Collective:
-    """One collective operation of a graph; waiting for one is none.
+    """A collective operation in a graph. A wait is not a collective.
 
     Attributes:
         kind: "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send",

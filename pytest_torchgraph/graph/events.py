@@ -66,7 +66,7 @@ class StackFrame(NamedTuple):
 
 @dataclass(frozen=True)
 class GraphBreak:
-    """A place at which a graph ended early, or a frame that Dynamo left to the interpreter.
+    """A place where a graph ended early, or a frame that Dynamo did not compile.
 
     Attributes:
         kind: Dynamo's class of graph breaks, as in its registry; `frame skipped: ...` if

@@ -176,7 +176,7 @@ class Effect:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Node:
-    """One node of a graph. Compared by identity: what equality means is decided for whole graphs.
+    """A node of a graph. Nodes are compared by identity; only whole graphs compare by structure.
 
     Attributes:
         name: unique in its graph, derived from the module path and the op.
@@ -231,7 +231,7 @@ class Node:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Graph(OpChecks):
-    """One captured graph: nodes in a valid order, the last one being the output.
+    """A captured graph: its nodes in a valid order of execution. The last node is the output.
 
     Equality (`==`) is equality of the dataflow: the same ops on the same operands, from the ordered
     inputs to the outputs and side effects. It compares op, constants, dtype, shape and layout

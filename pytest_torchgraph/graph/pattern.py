@@ -33,7 +33,7 @@ _ARROW = re.compile(r"(->|~>)")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Match:
-    """Nodes that a pattern matches: one for each of its parts, in order.
+    """A match of a pattern: one node for each part of the pattern, in order.
 
     Attributes:
         nodes: the nodes; the last one is of the right-hand side.

@@ -278,7 +278,7 @@ def _consumers(start: Sequence[Any]) -> Counter[Any]:
 
 @dataclass(frozen=True)
 class CompiledAutograd:
-    """The whole backward in one graph, with its hooks, through graph breaks of the forward.
+    """The whole backward in one graph, with its hooks, even if the forward has graph breaks.
 
     The capture has AOTAutograd's forward graphs and, instead of AOTAutograd's backward graphs, the
     single graph of compiled autograd. `capture.at("aot")` has AOTAutograd's forwards and backwards.

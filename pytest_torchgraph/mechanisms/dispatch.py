@@ -314,7 +314,7 @@ _REFUSED = (
 
 @dataclass(frozen=True)
 class Dispatch:
-    """A TorchDispatchMode that records each op which reaches the dispatcher below autograd.
+    """A TorchDispatchMode that records each op that reaches the dispatcher below autograd.
 
     Args:
         keep_dead: whether to keep ops with unused results in the graph.

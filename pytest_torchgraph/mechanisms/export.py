@@ -33,7 +33,7 @@ _LIFTED = re.compile(r"((?:.*\.)?lifted_tensor_)[0-9]+")
 
 @dataclass(frozen=True)
 class Export:
-    """`torch.export.export`: one graph, which does not depend on Python any more.
+    """`torch.export.export`: one graph that no longer depends on Python.
 
     The exported program is then run once, for `capture.output`. Export captures no backward.
 

@@ -30,7 +30,7 @@ from .step import Invocation, Step, callable_of
 
 @dataclass(frozen=True)
 class Fx:
-    """`torch.fx.symbolic_trace`: the target's Python code run on proxies, then the graph run.
+    """`torch.fx.symbolic_trace`: runs the target's Python code on proxies, then runs the graph.
 
     The graph is run once on the real arguments. The run gives `capture.output` and the dtypes and
     shapes of the nodes. The backward runs eagerly and is not captured.

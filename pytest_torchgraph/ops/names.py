@@ -58,7 +58,7 @@ def _twins(op: str) -> tuple[str, ...]:
 
 
 class OpCounts(Counter[str]):
-    """How often each op occurs, by full name; `counts["aten.mm"]` sums the packet's overloads.
+    """The count of each op, by full name; `counts["aten.mm"]` sums the packet's overloads.
 
     An absent name raises `KeyError` instead of returning zero. Arithmetic and comparisons work as
     in `collections.Counter`; arithmetic returns an `OpCounts`.

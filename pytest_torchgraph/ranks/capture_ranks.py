@@ -35,7 +35,7 @@ def capture_ranks(
     device: str | torch.device = "cpu",
     **mesh: Any,
 ) -> Ranks:
-    """Capture a model as several ranks see it, in this process and without any other one.
+    """Capture a model on several simulated ranks, all in this process.
 
     Each rank gets a fake process group (torch's own; its collectives do nothing) and a device mesh
     over the group. `build` returns the model and inputs of that rank. Every rank starts with the

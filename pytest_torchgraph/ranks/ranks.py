@@ -25,7 +25,7 @@ MOST_STUCK = 8
 
 
 class Ranks(Sequence["Capture"]):
-    """The captures of several ranks, in the order in which they were asked for.
+    """The captures of several ranks, in the order in which they were requested.
 
     A sequence: `ranks[0]` is the first capture, and `.rank` of each capture is its rank.
 
@@ -282,7 +282,7 @@ class Ranks(Sequence["Capture"]):
 
 
 def load(path: str | Path) -> Capture | Ranks:
-    """Return the graphs that a `.tgraph` file holds: a `Capture`, or `Ranks` if it has ranks.
+    """Return the graphs in a `.tgraph` file: a `Capture`, or `Ranks` if it stores several ranks.
 
     Raises:
         GraphFormatError: if the file is malformed, with line and column, or if it holds only op

@@ -40,7 +40,7 @@ _ORIGIN = re.compile(r"(via|torch|detail) \S")
 
 
 def assert_graph_text(capture_or_graph: object, text: str, detail: Detail = "dataflow") -> None:
-    """Assert that graphs are those that a text in the test describes.
+    """Assert that graphs match a text in the test.
 
     Indentation, blank lines and the header are ignored. Start with `""`:
     `--torchgraph-update` writes the text, which must be a literal in the call.

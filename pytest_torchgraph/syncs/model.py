@@ -45,7 +45,7 @@ class Located:
 
 @dataclass(frozen=True)
 class Sync(Located):
-    """A place at which Python waits for the device, or would if the tensors were on one.
+    """A place where Python waits for the device, or would wait if the tensors were on one.
 
     A CPU run does not wait, but reports the same ops.
 
@@ -70,7 +70,7 @@ class Sync(Located):
 
 @dataclass(frozen=True)
 class Transfer(Located):
-    """A place at which a tensor is copied from one device to another.
+    """A place where a tensor is copied from one device to another.
 
     Attributes:
         source, target: device types, with an index for the second device of a type: `cpu`, `cuda`,

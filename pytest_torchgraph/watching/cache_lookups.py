@@ -43,7 +43,7 @@ class CacheLookup:
 
 @dataclass(frozen=True)
 class CacheBypass:
-    """A reason for which a graph is compiled anew in every process.
+    """A reason why a graph is compiled again in every process.
 
     Attributes:
         graph: name of the graph; in a watch its compile id, such as `0/0` or `0/0 backward`.

@@ -32,7 +32,7 @@ _FEW = 3
 
 @dataclass(frozen=True)
 class FailedGuard:
-    """A guard of an earlier compilation that did not hold any more.
+    """A guard of an earlier compilation that no longer held.
 
     Attributes:
         compile_id: id of the earlier compilation.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What some ops cost, or what an edit costs: after minus before.
+    """The cost of some ops, or of an edit: after minus before.
 
     Attributes:
         flops: floating-point operations (see `Graph.flops`); `None` if unknown.

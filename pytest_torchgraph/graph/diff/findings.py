@@ -56,7 +56,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One place that an edit touched, and what followed from it elsewhere.
+    """One place of an edit, and its consequences elsewhere.
 
     Attributes:
         module: the innermost module path common to the ops of the edit in this place, "" at the
@@ -110,7 +110,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One edit, however many places it touches: the same edit in twelve layers has twelve.
+    """One edit, with all its places: the same edit in twelve layers is one finding.
 
     An edit found in several files is one finding with the places of all files.
 

@@ -23,7 +23,7 @@ from .run import Frame, run_compiled, switched_off
 
 @dataclass(frozen=True)
 class Dynamo:
-    """torch.compile up to the backend: one graph for each frame, or part of one, that it compiles.
+    """torch.compile up to the backend: one graph per frame, or part of a frame, that it compiles.
 
     `Capture.eager` has the ops that ran eagerly between the graphs. The backward of the graphs runs
     but is not captured: autograd differentiates the graphs op by op. Use AOTAutograd for compiled
