@@ -22,12 +22,12 @@ from ..watching.dynamo_import import DynamoFinder, is_imported
 if TYPE_CHECKING:
     from ..watching.observe import EventRecorder
     from ..watching.record import WatchRecord
-    from .compile_calls import CompileCall, SettingsLeft
-    from .facts import SettingLeft
+    from .compile_calls import CompileCall, SettingsTracker
+    from .facts import LeakedSetting
 
 
 @dataclass(frozen=True)
-class Seen:
+class TestObservation:
     """Observations from one test.
 
     Attributes:
@@ -62,7 +62,7 @@ class SuiteWatch:
         self._running = False
         self._recorder: EventRecorder | None = None
         self._keeper: EventRecorder | None = None
-        self._settings: SettingsLeft | None = None
+        self._settings: SettingsTracker | None = None
         self._calls: list[CompileCall] = []
         self._in_wider_fixture = False
         self._fixture_calls: Counter[str] = Counter()
@@ -76,7 +76,7 @@ class SuiteWatch:
             self._reset()
             self._open()
 
-    def end(self, test: str) -> Seen | None:
+    def end(self, test: str) -> TestObservation | None:
         """Return the observations since `begin`; `None` if there are none.
 
         Args:
@@ -100,14 +100,16 @@ class SuiteWatch:
         # Captures are not watched, and a callable from `torch.compile` may have run inside one.
         calls = () if recorder.was_paused else tuple(self._calls)
         self._calls = []
-        wider, self._in_wider_fixture = self._in_wider_fixture, False
+        in_wider_fixture, self._in_wider_fixture = self._in_wider_fixture, False
         fixture_calls, self._fixture_calls = self._fixture_calls, Counter()
         if recorder.saw_nothing and not calls:
             return None
         from ..torch_private import nested_graph_breaks
         from ..watching.record import record_of
 
-        return Seen(record_of(recorder), calls, wider, nested_graph_breaks(), fixture_calls)
+        return TestObservation(
+            record_of(recorder), calls, in_wider_fixture, nested_graph_breaks(), fixture_calls
+        )
 
     @contextlib.contextmanager
     def wider_fixture(self, test: str) -> Iterator[None]:
@@ -131,7 +133,7 @@ class SuiteWatch:
                 self._fixture_calls += _calls(after) - _calls(before)
                 self._reset()
 
-    def settings_left(self) -> list[SettingLeft]:
+    def settings_left(self) -> list[LeakedSetting]:
         """Return the settings of torch that tests left changed."""
         return [] if self._settings is None else self._settings.all()
 
@@ -172,9 +174,9 @@ class SuiteWatch:
     def _observe(self) -> None:
         """Observe settings and calls of `torch.compile`, which the watch itself ignores."""
         from .. import torch_private
-        from .compile_calls import SettingsLeft
+        from .compile_calls import SettingsTracker
 
-        self._settings = SettingsLeft()
+        self._settings = SettingsTracker()
         torch_private.leave_alone(__package__)
         self._stack.enter_context(torch_private.on_compile_call(self._called))
 
@@ -263,7 +265,7 @@ class TestWatcher:
         return "" if error is None else f"{type(error).__name__}: {error}"
 
     @property
-    def settings_left(self) -> list[SettingLeft]:
+    def settings_left(self) -> list[LeakedSetting]:
         """Settings of torch that tests of this process left changed."""
         return self._watch.settings_left()
 
@@ -290,11 +292,11 @@ class TestWatcher:
         try:
             return (yield)
         finally:
-            seen = self._watch.end(item.nodeid)
-            if seen is not None:
+            observation = self._watch.end(item.nodeid)
+            if observation is not None:
                 from .read import facts_of_test
 
-                facts = facts_of_test(seen)
+                facts = facts_of_test(observation)
                 if facts.uses_compile:
                     self._facts = item.nodeid, facts.to_json()
 
@@ -313,4 +315,4 @@ class TestWatcher:
         output = getattr(session.config, "workeroutput", None)
         if output is not None:
             output[BROKEN] = self.broken
-            output[SETTINGS] = [list(each) for each in self.settings_left]
+            output[SETTINGS] = [list(setting) for setting in self.settings_left]

@@ -30,7 +30,7 @@ _MOST = 6
 """Maximum number of changed Python values that are tried separately."""
 
 
-class Differ(Protocol):
+class OutcomeComparer(Protocol):
     """A comparison of two outcomes, bitwise or within the tolerance of the check."""
 
     def __call__(
@@ -62,7 +62,7 @@ def causes_of(
     expected: StepResult,
     outcome: StepResult,
     changed: Sequence[PythonChange],
-    differ: Differ,
+    differ: OutcomeComparer,
 ) -> Causes:
     """Return the causes that make a captured run differ.
 
@@ -73,20 +73,26 @@ def causes_of(
         changed: Python values that changed during the eager run.
         differ: compares outcomes.
     """
-    own = differ(expected, comparison.eager())
-    probe = OpProbe(comparison.generators, stateful=own is not None, fakes=comparison.traces)
+    own_difference = differ(expected, comparison.eager())
+    probe = OpProbe(
+        comparison.generators, stateful=own_difference is not None, fakes=comparison.traces
+    )
     comparison.inside(lambda: probe)
     lines = list(probe.found)
-    lines += _numpy(comparison, expected, outcome)
+    lines += _detect_numpy_random(comparison, expected, outcome)
     kind, op = next(iter(probe.found.values()), (("random" if lines else ""), ""))
-    if own is not None:
-        lines += _unlike_itself(comparison, expected, own, changed, differ, bool(lines))
+    if own_difference is not None:
+        lines += _explain_nondeterminism(
+            comparison, expected, own_difference, changed, differ, bool(lines)
+        )
     elif not lines:
-        lines += _changed_since(comparison, outcome, differ)
+        lines += _explain_changed_values(comparison, outcome, differ)
     return Causes(lines, not lines and comparison.compiles, kind or ("state" if lines else ""), op)
 
 
-def _numpy(comparison: EagerComparison, expected: StepResult, outcome: StepResult) -> Iterator[str]:
+def _detect_numpy_random(
+    comparison: EagerComparison, expected: StepResult, outcome: StepResult
+) -> Iterator[str]:
     """Detect np.random. Dynamo draws from torch's generator, so numpy's state did not change."""
     if not comparison.compiles or expected.numpy == outcome.numpy:
         return
@@ -105,26 +111,35 @@ def _numpy(comparison: EagerComparison, expected: StepResult, outcome: StepResul
     )
 
 
-def _unlike_itself(
+def _explain_nondeterminism(
     comparison: EagerComparison,
     expected: StepResult,
-    own: Unequal,
+    own_difference: Unequal,
     changed: Sequence[PythonChange],
-    differ: Differ,
+    differ: OutcomeComparer,
     explained: bool,
 ) -> Iterator[str]:
     """Explain two eager runs that differ from the same state, by Python values if they cause it."""
-    by = ""
-    if own.eager is not None and own.captured is not None and own.eager.is_floating_point():
-        size = float((own.eager.double() - own.captured.double()).abs().max())
-        by = f" by up to {size:.3g}"
-    label = f"gradient of {own.name}" if own.what == "gradients" else own.name or "the output"
+    size_text = ""
+    if (
+        own_difference.eager is not None
+        and own_difference.captured is not None
+        and own_difference.eager.is_floating_point()
+    ):
+        size = float((own_difference.eager.double() - own_difference.captured.double()).abs().max())
+        size_text = f" by up to {size:.3g}"
+    label = (
+        f"gradient of {own_difference.name}"
+        if own_difference.what == "gradients"
+        else own_difference.name or "the output"
+    )
     yield (
-        f"The eager run is not deterministic: two runs from the same state differ in {label}{by}."
+        "The eager run is not deterministic: two runs from the same state differ in "
+        f"{label}{size_text}."
     )
 
-    def settles(some: Sequence[PythonChange]) -> bool:
-        return differ(expected, _with_former(comparison, some)) is None
+    def settles(changes: Sequence[PythonChange]) -> bool:
+        return differ(expected, _run_with_former_values(comparison, changes)) is None
 
     proven = bool(changed) and settles(changed)
     if proven:
@@ -135,7 +150,7 @@ def _unlike_itself(
                 needed = others
         changed = needed
     if changed and (proven or not explained):
-        yield from _named(comparison, changed)
+        yield from _lines_of_changes(comparison, changed)
     elif not explained:
         yield (
             "No Python value of the model and no custom op explains it: look for state that is "
@@ -143,25 +158,25 @@ def _unlike_itself(
         )
 
 
-def _changed_since(
-    comparison: EagerComparison, outcome: StepResult, differ: Differ
+def _explain_changed_values(
+    comparison: EagerComparison, outcome: StepResult, differ: OutcomeComparer
 ) -> Iterator[str]:
     """Return Python values that changed since the capture, if they cause the difference."""
     changed = comparison.before.changes()
     if not changed:
         return
     tracer = LineTracer([change.mark for change in changed])
-    again = _with_former(comparison, changed, tracer)
-    if differ(again, outcome, exact=False) is None:
+    eager_result = _run_with_former_values(comparison, changed, tracer)
+    if differ(eager_result, outcome, exact=False) is None:
         yield "With the Python values from before the capture, the eager run matches the capture."
-        yield from _named(comparison, changed, tracer)
+        yield from _lines_of_changes(comparison, changed, tracer)
 
 
-def _with_former(
+def _run_with_former_values(
     comparison: EagerComparison, changed: Sequence[PythonChange], tracer: LineTracer | None = None
 ) -> StepResult:
     """Run eagerly with the former Python values, then restore the current values."""
-    now = [change.value() for change in changed]
+    current_values = [change.value() for change in changed]
     for change in changed:
         change.put(_copy(change.before))
     try:
@@ -169,7 +184,7 @@ def _with_former(
             return comparison.eager()
         return comparison.inside(tracer.tracing)
     finally:
-        for change, value in zip(changed, now, strict=True):
+        for change, value in zip(changed, current_values, strict=True):
             change.put(value)
 
 
@@ -179,7 +194,7 @@ def _copy(value: Any) -> Any:
     return copy.copy(value)
 
 
-def _named(
+def _lines_of_changes(
     comparison: EagerComparison, changed: Sequence[PythonChange], tracer: LineTracer | None = None
 ) -> Iterator[str]:
     """Return a line for each changed Python value."""
@@ -217,12 +232,12 @@ class LineTracer:
     def tracing(self) -> Iterator[None]:
         """Trace this thread inside the context. A debugger's or coverage's tracer is suspended."""
         self._marks = [probe() for probe in self._probes]
-        before = sys.gettrace()
+        outer_tracer = sys.gettrace()
         sys.settrace(self._enter)
         try:
             yield
         finally:
-            sys.settrace(before)
+            sys.settrace(outer_tracer)
             self._look()
 
     def line(self, number: int) -> str:
@@ -300,30 +315,30 @@ class OpProbe(torch_private.TorchDispatchMode):  # type: ignore[no-untyped-call]
             return NotImplemented
         if not _is_custom(func):
             return func(*args, **kwargs)
-        before = _cloned((args, kwargs))
+        cloned_arguments = _cloned((args, kwargs))
         drawn = self._generators() if self._stateful else None
         output = func(*args, **kwargs)
-        self._look_at_writes(func, before, args, kwargs)
+        self._look_at_writes(func, cloned_arguments, args, kwargs)
         if drawn is not None:
-            self._call_again(func, before, output, drawn)
+            self._call_again(func, cloned_arguments, output, drawn)
         if self._fakes:
-            self._compare_with_fake(func, before, output)
+            self._compare_with_fake(func, cloned_arguments, output)
         return output
 
-    def _say(self, kind: DivergenceKind, func: Any, what: str) -> None:
+    def _say(self, kind: DivergenceKind, func: Any, claim: str) -> None:
         line = current()
-        at = "" if line is None else f", at {described(line)}"
-        self.found.setdefault(f"{what}{at}.", (kind, str(func)))
+        location = "" if line is None else f", at {described(line)}"
+        self.found.setdefault(f"{claim}{location}.", (kind, str(func)))
 
     def _look_at_writes(
-        self, func: Any, before: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+        self, func: Any, cloned_arguments: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> None:
         declared = {argument.name for argument in func._schema.arguments if argument.is_write}
         names = [argument.name for argument in func._schema.arguments]
-        now = [*zip(names, args, strict=False), *kwargs.items()]
-        then = [*before[0], *before[1].values()]
-        for (name, value), old in zip(now, then, strict=True):
-            if name not in declared and not _are_same(value, old):
+        current_arguments = [*zip(names, args, strict=False), *kwargs.items()]
+        former_arguments = [*cloned_arguments[0], *cloned_arguments[1].values()]
+        for (name, value), former in zip(current_arguments, former_arguments, strict=True):
+            if name not in declared and not _equal_tensors(value, former):
                 self._say(
                     "write",
                     func,
@@ -331,15 +346,15 @@ class OpProbe(torch_private.TorchDispatchMode):  # type: ignore[no-untyped-call]
                     "does not declare",
                 )
 
-    def _call_again(self, func: Any, before: Any, output: Any, drawn: Generators) -> None:
+    def _call_again(self, func: Any, cloned_arguments: Any, output: Any, drawn: Generators) -> None:
         after = self._generators()
         drawn.restore()
         try:
-            args, kwargs = _cloned(before)
-            again = func(*args, **kwargs)
+            args, kwargs = _cloned(cloned_arguments)
+            second_output = func(*args, **kwargs)
         finally:
             after.restore()
-        if not _are_same(again, output):
+        if not _equal_tensors(second_output, output):
             self._say(
                 "state",
                 func,
@@ -347,21 +362,21 @@ class OpProbe(torch_private.TorchDispatchMode):  # type: ignore[no-untyped-call]
                 "return different results",
             )
 
-    def _compare_with_fake(self, func: Any, before: Any, output: Any) -> None:
+    def _compare_with_fake(self, func: Any, cloned_arguments: Any, output: Any) -> None:
         mode = torch_private.get("fake_tensor_mode")(allow_non_fake_inputs=True)
         try:
-            args, kwargs = pytree.tree_map_only(torch.Tensor, mode.from_tensor, before)
+            args, kwargs = pytree.tree_map_only(torch.Tensor, mode.from_tensor, cloned_arguments)
             with mode:
                 fake = func(*args, **kwargs)
         except Exception:  # no fake implementation, or data-dependent sizes
             return
-        for claimed, real in zip(_tensors(fake), _tensors(output), strict=False):
-            for what, left, right in _forms(claimed, real):
+        for fake_tensor, real_tensor in zip(_tensors(fake), _tensors(output), strict=False):
+            for property_name, left, right in _differing_properties(fake_tensor, real_tensor):
                 self._say(
                     "fake",
                     func,
-                    f"The fake implementation of custom op {_name(func)} returns {what} {left}, "
-                    f"but the op returns {right}",
+                    f"The fake implementation of custom op {_name(func)} returns {property_name} "
+                    f"{left}, but the op returns {right}",
                 )
                 return
 
@@ -389,7 +404,7 @@ def _tensors(value: Any) -> list[torch.Tensor]:
     return [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
 
 
-def _are_same(a: Any, b: Any) -> bool:
+def _equal_tensors(a: Any, b: Any) -> bool:
     """Return True if the tensors in two values are equal, NaN to NaN."""
     return all(
         x.shape == y.shape
@@ -405,7 +420,7 @@ def _equal_but_for_nan(a: torch.Tensor, b: torch.Tensor) -> bool:
     return bool(((a == b) | (a.isnan() & b.isnan())).all())
 
 
-def _forms(fake: torch.Tensor, real: torch.Tensor) -> Iterator[tuple[str, Any, Any]]:
+def _differing_properties(fake: torch.Tensor, real: torch.Tensor) -> Iterator[tuple[str, Any, Any]]:
     """Return the properties of a fake result that differ from the real result."""
     if fake.dtype != real.dtype:
         yield "dtype", fake.dtype, real.dtype

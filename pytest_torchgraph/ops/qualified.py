@@ -65,9 +65,9 @@ def _callable_name(target: Any) -> str:
 
 def _public_name(target: Any, short: str) -> str | None:
     """Return the name of a torch function in a public module, or `None`."""
-    own = getattr(target, "__name__", short)  # max_pool2d: its __qualname__ is that of `fn`
+    own_name = getattr(target, "__name__", short)  # max_pool2d: its __qualname__ is that of `fn`
     for public in _PUBLIC:
-        for name in (own, short):
+        for name in (own_name, short):
             if getattr(public, name, None) is target:
                 return f"{public.__name__}.{name}"
     return None

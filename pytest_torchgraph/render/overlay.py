@@ -139,24 +139,30 @@ class Overlay:
     def _pairing(self) -> dict[str, str]:
         """Map each drawn node of the old graph to its match in the new graph, by name."""
         pair = self.pair
-        both = (*pair.changed, *pair.rewired)
+        changed_pairs = (*pair.changed, *pair.rewired)
         partner = {
-            a.name: b.name for a, b in both if a.name in self.old.nodes and b.name in self.new.nodes
+            a.name: b.name
+            for a, b in changed_pairs
+            if a.name in self.old.nodes and b.name in self.new.nodes
         }
-        gone = {id(node) for node in (*pair.removed, *(a for a, _ in both))}
-        come = {id(node) for node in (*pair.added, *(b for _, b in both))}
-        old = [folded.node for folded in self.old.nodes.values() if id(folded.node) not in gone]
-        new = [folded.node for folded in self.new.nodes.values() if id(folded.node) not in come]
+        removed_ids = {id(node) for node in (*pair.removed, *(a for a, _ in changed_pairs))}
+        added_ids = {id(node) for node in (*pair.added, *(b for _, b in changed_pairs))}
+        unmatched_old = [
+            folded.node for folded in self.old.nodes.values() if id(folded.node) not in removed_ids
+        ]
+        unmatched_new = [
+            folded.node for folded in self.new.nodes.values() if id(folded.node) not in added_ids
+        ]
         for key in CORRESPONDENCE:
-            waiting: defaultdict[Hashable, list[Node]] = defaultdict(list)
-            for node in reversed(new):
-                waiting[key(node)].append(node)
-            for node in old:
-                if waiting[key(node)]:
-                    partner[node.name] = waiting[key(node)].pop().name
-            taken = set(partner.values())
-            old = [node for node in old if node.name not in partner]
-            new = [node for node in new if node.name not in taken]
+            candidates: defaultdict[Hashable, list[Node]] = defaultdict(list)
+            for node in reversed(unmatched_new):
+                candidates[key(node)].append(node)
+            for node in unmatched_old:
+                if candidates[key(node)]:
+                    partner[node.name] = candidates[key(node)].pop().name
+            matched_names = set(partner.values())
+            unmatched_old = [node for node in unmatched_old if node.name not in partner]
+            unmatched_new = [node for node in unmatched_new if node.name not in matched_names]
         return partner
 
     # -- change marks ------------------------------------------------------------------------------
@@ -170,12 +176,14 @@ class Overlay:
             yield "changed", before, after
         for before, after in self.pair.rewired:
             yield "rewired", before, after
-        listed = (*self.pair.added, *self.pair.removed)
-        known = {id(node) for node in listed}
-        known |= {id(b) for pairs in (self.pair.changed, self.pair.rewired) for _, b in pairs}
-        own = {id(each.node) for graph in (self.old, self.new) for each in graph.nodes.values()}
+        listed_nodes = (*self.pair.added, *self.pair.removed)
+        listed_ids = {id(node) for node in listed_nodes}
+        listed_ids |= {id(b) for pairs in (self.pair.changed, self.pair.rewired) for _, b in pairs}
+        drawn_ids = {
+            id(folded.node) for graph in (self.old, self.new) for folded in graph.nodes.values()
+        }
         for change in self._further:
-            if id(change.node) in own and id(change.node) not in known:
+            if id(change.node) in drawn_ids and id(change.node) not in listed_ids:
                 yield change.kind, change.before, change.after
 
     def _mark_drawn(self) -> None:
@@ -261,13 +269,13 @@ class Overlay:
             OverlaidNode(True, name): (folded.position, 0)
             for name, folded in self.new.nodes.items()
         }
-        last = 0
+        last_position = 0
         for name, folded in self.old.nodes.items():
             node = self.overlaid(name, is_new=False)
             if node.is_new:
-                last = positions[node][0]
+                last_position = positions[node][0]
             else:
-                positions[node] = (last, folded.position + 1)
+                positions[node] = (last_position, folded.position + 1)
         return positions
 
     # -- surroundings ------------------------------------------------------------------------------
@@ -292,8 +300,8 @@ def _folded_line(
     head = f"{SIGNS[kind]} "
     if kind != "changed" or before is None:
         return ComparedLine.same(f"{head}{text}")
-    was, now = value_label(before), value_label(node)
-    return ComparedLine.changed(was, now, head + text.removesuffix(now))
+    old_label, new_label = value_label(before), value_label(node)
+    return ComparedLine.changed(old_label, new_label, head + text.removesuffix(new_label))
 
 
 def _folded_text(graph: FoldedGraph, node: Node) -> str:

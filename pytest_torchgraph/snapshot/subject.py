@@ -43,7 +43,7 @@ def _of_ranks(value: ManyRanks) -> Program:
     if not len(value):
         raise AssertionError("nothing to compare: no rank was captured, choose at least one")
     captures = dict(sorted(zip(value.ranks, value, strict=True)))
-    sections = [((rank,), _of_capture(made)) for rank, made in captures.items()]
+    sections = [((rank,), _of_capture(capture)) for rank, capture in captures.items()]
     return Program.of_ranks(dict(value.mesh), sections)
 
 
@@ -127,7 +127,7 @@ def why_not_stored(config: pytest.Config) -> str:
             return f"{needs}, which is not installed: {INSTALL}"
         return SWITCHED_OFF
     version = metadata.version(PLUGIN)
-    found = re.match(r"(?a)(\d+)\.(\d+)", version)
-    if found and (int(found[1]), int(found[2])) < LOWEST:
+    match = re.match(r"(?a)(\d+)\.(\d+)", version)
+    if match and (int(match[1]), int(match[2])) < LOWEST:
         return f"{needs}, found {version}: {INSTALL}"
     return ""

@@ -137,18 +137,18 @@ class Canvas:
         self.unit_of = {n: i for i, unit in enumerate(self.units) for n in unit.members}
         self.drawn = {unit.members[0] for unit in self.units if not unit.is_group}
         bundles, unboxed = self._bundle()
-        whole, cut = self._split(bundles)
+        uncut, cut = self._split(bundles)
         for head, edges in unboxed.items():
             if not self.units[head].is_group:
                 cut += [_Bundle(-1, head, "value", [edge]) for edge in edges.values()]
-        named = {edge.tail for bundle in cut for edge in bundle.edges}
+        port_tails = {edge.tail for bundle in cut for edge in bundle.edges}
         self.keys = [
             self._group_box(unit, len(unboxed.get(number, ())))
             if unit.is_group
-            else self._box(unit, unit.members[0] in named)
+            else self._box(unit, unit.members[0] in port_tails)
             for number, unit in enumerate(self.units)
         ]
-        for bundle in whole:
+        for bundle in uncut:
             self._edge(bundle)
         for bundle in cut:
             self._port(bundle)
@@ -164,11 +164,11 @@ class Canvas:
         )
 
     def _choose_units(self, limit: int | None, focus: Sequence[int], compact: bool) -> list[Unit]:
-        shown = [n for n, drawable in enumerate(self.drawables) if not drawable.no_box]
-        number_of = {n: i for i, n in enumerate(shown)}
-        clusters = [self.drawables[n].cluster for n in shown]
-        wanted = [number_of[n] for n in focus if n in number_of]
-        units = Clustering(clusters).units(limit, wanted, compact=compact)
+        boxed = [n for n, drawable in enumerate(self.drawables) if not drawable.no_box]
+        number_of = {n: i for i, n in enumerate(boxed)}
+        clusters = [self.drawables[n].cluster for n in boxed]
+        boxed_focus = [number_of[n] for n in focus if n in number_of]
+        units = Clustering(clusters).units(limit, boxed_focus, compact=compact)
         flow = [
             (number_of[e.tail], number_of[e.head])
             for e in self.edges
@@ -176,7 +176,7 @@ class Canvas:
         ]
         if limit is not None:
             units = break_cycles(units, flow, limit + limit // CYCLES)
-        return [unit._replace(members=tuple(shown[i] for i in unit.members)) for unit in units]
+        return [unit._replace(members=tuple(boxed[i] for i in unit.members)) for unit in units]
 
     # -- edges -------------------------------------------------------------------------------------
 
@@ -217,8 +217,8 @@ class Canvas:
         for bundle in flow:
             if bundle.kind != "order":
                 shortest[bundle.head] = min(shortest.get(bundle.head, span(bundle)), span(bundle))
-            known = nearest_user.get(bundle.tail)
-            if known is None or rank(bundle.head) < rank(known):
+            nearest = nearest_user.get(bundle.tail)
+            if nearest is None or rank(bundle.head) < rank(nearest):
                 nearest_user[bundle.tail] = bundle.head
 
         def is_drawn(bundle: _Bundle) -> bool:
@@ -231,13 +231,13 @@ class Canvas:
                 or nearest_user[bundle.tail] == bundle.head
             )
 
-        whole: list[_Bundle] = []
+        uncut: list[_Bundle] = []
         cut: list[_Bundle] = []
         for bundle in bundles:
             if bundle.kind == "order" and abs(span(bundle)) > LONG:
                 continue  # an order edge has no value to show in a port
-            (whole if is_drawn(bundle) else cut).append(bundle)
-        return whole, cut
+            (uncut if is_drawn(bundle) else cut).append(bundle)
+        return uncut, cut
 
     def _edge(self, bundle: _Bundle) -> None:
         key = self.scene.add_edge(
@@ -247,7 +247,7 @@ class Canvas:
             [bundle.kind],
             **EDGE_STYLES[bundle.kind],
         )
-        self.scene.sides.only(key, _only(edge.only for edge in bundle.edges))
+        self.scene.sides.only(key, _common_side(edge.only for edge in bundle.edges))
         before, after = (
             _bundle_label(
                 [edge._replace(label=(edge.sides or [edge.label] * 2)[n]) for edge in bundle.edges]
@@ -316,7 +316,9 @@ class Canvas:
             Element("group", drawables[0].graph, _names(drawables), title, kind),
             **look.attributes,
         )
-        self.scene.sides.only(self.scene.box_id(key), _only(each.only for each in drawables))
+        self.scene.sides.only(
+            self.scene.box_id(key), _common_side(drawable.only for drawable in drawables)
+        )
         return key
 
     def _port(self, bundle: _Bundle) -> None:
@@ -335,7 +337,7 @@ class Canvas:
             name, label = f"{name} and {len(bundle.edges) - 1} more", ""
         else:
             name, label = f"{name}{index}", edge.label.removeprefix(index).strip()
-        names = tuple(self.drawables[each.tail].node.name for each in bundle.edges)
+        names = tuple(self.drawables[bundled.tail].node.name for bundled in bundle.edges)
         key = self.scene.add_box(
             [name],
             head.cluster,
@@ -347,7 +349,9 @@ class Canvas:
             **PORT,
         )
         self.scene.add_edge(key, self.keys[bundle.head], label, ["value"])
-        self.scene.sides.only(self.scene.box_id(key), _only(each.only for each in bundle.edges))
+        self.scene.sides.only(
+            self.scene.box_id(key), _common_side(bundled.only for bundled in bundle.edges)
+        )
 
 
 def _bundle_label(edges: Sequence[Edge]) -> str:
@@ -359,10 +363,10 @@ def _bundle_label(edges: Sequence[Edge]) -> str:
     return f"{len(edges)} values" if edges[0].kind not in ("order", "body", "cut") else ""
 
 
-def _only(sides: Iterable[OnlySide]) -> OnlySide:
+def _common_side(sides: Iterable[OnlySide]) -> OnlySide:
     """Return the side that all elements share, or "" if they differ."""
-    found = set(sides)
-    return found.pop() if len(found) == 1 else ""
+    distinct = set(sides)
+    return distinct.pop() if len(distinct) == 1 else ""
 
 
 def _names(drawables: Iterable[Drawable]) -> tuple[str, ...]:
