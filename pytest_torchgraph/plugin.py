@@ -151,6 +151,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 
         with _from_import_on(item, marker.watched(item, limits)):
             result = yield
+        # If Dynamo was never imported, the watch was not entered and has set nothing.
         item.stash.setdefault(marker.COMPILED, False)
     record = item.stash.get(RECORD, None)
     if record is not None and record.failed:
@@ -283,6 +284,7 @@ def graph_snapshot(request: pytest.FixtureRequest) -> GraphSnapshot:
     return make_snapshot(request)
 
 
+# Not per session: pytest would then order the whole run by device.
 @pytest.fixture(scope="class")
 def graph_device(request: pytest.FixtureRequest) -> torch.device:
     """The `torch.device` to run on; the test runs once per device, with ids `cpu` and `cuda`.

@@ -207,6 +207,7 @@ def read(path: Path, *, pytest: str = "pytest") -> Baseline:
     except (OSError, UnicodeDecodeError) as error:
         raise BaselineError(f"{path}: {error}") from error
     remedy = f"record it again: {pytest} --torchgraph-audit=record"
+    # Before parsing: a conflict marker would be a JSON error that names a column and no remedy.
     if conflict := _conflict(text):
         raise BaselineError(f"{path}:{conflict}: merge conflict; resolve it, or {remedy}")
     try:
@@ -247,6 +248,7 @@ def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     Raises:
         ValueError: if a key occurs twice.
     """
+    # `json` alone would keep the last of two equal keys, and drop the other without a word.
     entries = dict(pairs)
     if len(entries) < len(pairs):
         keys = [key for key, _ in pairs]
@@ -264,6 +266,7 @@ def _conflict(text: str) -> int:
 def to_text(baseline: Baseline) -> str:
     """Return the text of a baseline; equal baselines have equal texts."""
     lines = [f'{{"{_MARK}": {VERSION},', '"torch": {']
+    # As numbers: as text, 2.10 would come before 2.9.
     sections = sorted(baseline.items(), key=lambda item: [*map(int, item[0].split("."))])
     for number, (release, section) in enumerate(sections):
         lines.append(f'{json.dumps(release)}: {{"functions": {{')
@@ -297,6 +300,8 @@ def merge(shards: Sequence[Baseline], base: Baseline | None = None) -> Baseline:
         tests = [section.tests for section in sections]
         functions = [section.functions for section in sections]
         merged[release] = ReleaseSection(
+            # A test runs in one shard, so a second entry replaces the first. Tests of several
+            # shards can compile one function, so the entries of a function are joined.
             _merge_entries(tests, before.tests, lambda _, entry: entry),
             _merge_entries(functions, before.functions, lambda recorded, entry: recorded | entry),
         )

@@ -251,7 +251,6 @@ def _causes_of_eager_runs(
 
 
 def _merge_causes(causes: Iterable[Cause]) -> tuple[Cause, ...]:
-    """Merge causes of equal identity."""
     merged: dict[str, Cause] = {}
     for cause in causes:
         earlier = merged.get(cause.key)

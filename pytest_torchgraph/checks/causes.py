@@ -421,7 +421,6 @@ def _equal_but_for_nan(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 def _differing_properties(fake: torch.Tensor, real: torch.Tensor) -> Iterator[tuple[str, Any, Any]]:
-    """Return the properties of a fake result that differ from the real result."""
     if fake.dtype != real.dtype:
         yield "dtype", fake.dtype, real.dtype
     if fake.device.type != real.device.type:

@@ -168,7 +168,6 @@ def _note_counts_only(
 
 
 def _with_file_name(difference: GraphDiff | None, file: Path) -> GraphDiff | None:
-    """Return the difference with the name of the new file."""
     if difference is None:
         return None
     findings = (replace(finding, files=(file.name,)) for finding in difference.findings)

@@ -38,7 +38,6 @@ def op_name(target: Any) -> str:
 
 @functools.lru_cache(maxsize=4096)
 def _builtin_name(target: Any) -> str:
-    """Return the name of a builtin."""
     # Cache builtins only: a cached Python function would be kept alive.
     return _callable_name(target)
 

@@ -130,6 +130,8 @@ def _defaults_restored() -> Iterator[None]:
         torch.set_default_dtype(dtype)
         torch.set_grad_enabled(grad)
         if _default_device() != device:
+            # `None` for the CPU: any device installs a mode that every later torch function goes
+            # through.
             torch.set_default_device(None if device.type == "cpu" else device)
 
 
@@ -191,7 +193,6 @@ def _refuse_reducer(error: Exception) -> None:
 
 
 def _note_rank(error: Exception, rank: int, dimensions: Mapping[str, int]) -> None:
-    """Add the rank to an exception, as a note."""
     add_note = getattr(error, "add_note", None)  # Python 3.11 or later
     if add_note is not None:
         position = format_mesh(coordinates(rank, dimensions))

@@ -84,6 +84,7 @@ class Ranks(Sequence["Capture"]):
     def __repr__(self) -> str:
         return f"<Ranks of {format_mesh(self.mesh)}: {format_ranks(self.ranks)}>"
 
+    # Hidden from type checkers, which would accept any attribute of a class with `__getattr__`.
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
@@ -123,6 +124,7 @@ class Ranks(Sequence["Capture"]):
                 capture.assert_collectives(expected, group, bytes, exact)
             except AssertionError as error:
                 first_error = first_error or error
+                # All ranks are checked: those that fail alike share one message.
                 captures_by_message.setdefault(str(error), []).append(capture)
         if first_error is not None:
             lines = [
@@ -173,6 +175,7 @@ class Ranks(Sequence["Capture"]):
         """
         __tracebackhide__ = True
         groups = self._comparable_groups(across)
+        # A group of one rank is compared with nothing, so its collectives are no evidence.
         compared = [capture for group in groups if len(group) > 1 for capture in group]
         if not any(capture.collectives for capture in compared):
             scope = " in the comparison" if len(compared) < len(self) else ""
@@ -232,7 +235,6 @@ class Ranks(Sequence["Capture"]):
             raise AssertionError("\n".join(["sends and receives do not match:", *problems]))
 
     def _deadlocked_ranks(self) -> frozenset[int | None]:
-        """Return the ranks that would deadlock."""
         return frozenset(deadlock.capture.rank for deadlock in find_deadlocks(self._captures))
 
     def _count_omitted(self, other_classes: Sequence[Sequence[Capture]]) -> Iterator[str]:
@@ -267,6 +269,7 @@ class Ranks(Sequence["Capture"]):
         groups: dict[tuple[int, ...], list[Capture]] = {}
         for capture in self._captures:
             position = coordinates(_rank(capture), self.mesh)
+            # Ranks that have all other coordinates in common differ only in `across`.
             key = tuple(n for name, n in position.items() if name != across)
             groups.setdefault(key, []).append(capture)
         return list(groups.values())
@@ -334,6 +337,7 @@ def load(path: str | Path) -> Capture | Ranks:
     captures = []
     for rank, rank_program in program.of_rank.items():
         capture = loaded(rank_program, file)
+        # A file stores equal ranks once, so the program itself has no rank.
         capture.settle(rank)
         captures.append(capture)
     return Ranks(captures, program.mesh)
@@ -359,6 +363,7 @@ def classes_of(
     classes: list[tuple[object, list[Capture]]] = []
     for capture in captures:
         key = key_of(capture)
+        # `==` instead of a dictionary: a key can be a list of signatures, and the classes are few.
         for class_key, class_members in classes:
             if class_key == key:
                 class_members.append(capture)
@@ -380,6 +385,7 @@ def format_deadlock(deadlock: DeadlockedRank, deadlocks: Iterable[DeadlockedRank
     peer_properties = (
         signature_of(peer.collective) for peer in deadlocks if peer.ranks == deadlock.ranks
     )
+    # Without the details, two ranks that wait for each other would seem to run the same collective.
     differ = any(peer.text == properties.text and peer != properties for peer in peer_properties)
     description = f"{properties.text} ({properties.details})" if differ else properties.text
     rank, place = deadlock.capture.rank, format_place(deadlock.collective)

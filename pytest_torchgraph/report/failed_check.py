@@ -185,7 +185,6 @@ def _is_refusal(error: BaseException, raised: TracebackType) -> bool:
 
 
 def _is_user_file(file: str) -> bool:
-    """Return True for a file of the user's code."""
     # Without torch imported, no file is torch's.
     if not hasattr(sys.modules.get("torch"), "__file__"):
         return not is_below(file, _OURS)

@@ -125,6 +125,7 @@ class Comparison:
         if self.parts:
             return of_ranks((part.ranks, part.diff) for part in self.parts)
         old, new = self.stored, self.now
+        # A file with detail "ops" has counts in place of graphs.
         if old is None or not (old.graphs and new.graphs) or old.sections or new.sections:
             return GraphDiff(())
         return diff_graphs(old.graphs, new.graphs)
@@ -198,6 +199,7 @@ def same_flat_text(stored: str, now: Program, detail: Detail) -> bool:
 
 def is_stored(stored: str, now: Program, detail: Detail) -> bool:
     """Return True if a text holds these graphs with exactly this detail; False if malformed."""
+    # Texts first: reading a file and comparing its graphs takes many times as long.
     if same_text(stored, now.to_text(detail)) or same_flat_text(stored, now, detail):
         return True
     try:
@@ -221,6 +223,7 @@ def compare(stored: Program, now: Program, detail: Detail) -> Comparison | None:
     if bool(stored.sections) != bool(now.sections):
         problem = "cannot compare a single capture with ranks"
         return Comparison(now, stored, problem, _describe_both(stored, now))
+    # A file with more detail than asked for can be compared at the coarser level.
     if DETAILS.index(stored.header.detail) < DETAILS.index(detail):
         stored_detail = stored.header.detail
         return Comparison(
@@ -250,6 +253,7 @@ def _compare_ranks(stored: Program, now: Program, detail: Detail) -> Comparison 
 
     If one of eight equal ranks changes, that rank is a part of its own.
     """
+    # As lists: the order of the dimensions decides which ranks share a group.
     if [*stored.mesh.items()] != [*now.mesh.items()]:
         problem = "the captured mesh differs from the stored mesh"
         return Comparison(now, stored, problem, _describe_both(stored, now))
@@ -320,6 +324,8 @@ def _compare_without_eager(
     omitted_text = f" and {len(parts) - MOST_EAGER} more" if len(parts) > MOST_EAGER else ""
     eager = f"now:     {', '.join(parts[:MOST_EAGER])}{omitted_text}"
     compiled = tuple(graph for graph in now.graphs if not graph.eager)
+    # If the compiled graphs differ as well, that is what the user has changed; the missing eager
+    # graphs are only noted.
     if _compare(stored, replace(now, graphs=compiled), detail) is None:
         return WITHOUT_EAGER, (eager,)
     mismatch = _compare(stored, now, detail)
@@ -334,6 +340,7 @@ def _ops(graph: Graph) -> str:
 
 def _compare_runs(stored: Program, now: Program) -> tuple[str, tuple[str, ...]] | None:
     """Compare the run counts of graphs that are otherwise equal, including their names."""
+    # What a file of an older version lacks is not compared: it has no run counts.
     differing = [
         graph
         for graph in now.graphs

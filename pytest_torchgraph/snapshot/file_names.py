@@ -94,6 +94,7 @@ def stem_of(item: pytest.Item, index: str | int, release: str = "", rank: str = 
     nodes = [node for node in item.listchain() if isinstance(node, pytest.Class)]
     callspec = getattr(item, "callspec", None)
     parameters = [] if callspec is None else [callspec.id]
+    # pytest's `name` of a parametrized test contains the id, which is added below in another form.
     name = item.name if callspec is None else getattr(item, "originalname", None) or item.name
     if isinstance(index, str):
         subtest, _, name_part = index.rpartition(IN_SUBTEST)
@@ -146,6 +147,7 @@ def may_be_of(stem: str, nodeid: str) -> bool:
     name = ".".join(identifiers)
     if stem.startswith(name):
         return not _IDENTIFIER_GOES_ON.match(stem, len(name))
+    # Otherwise only a truncated name can be the test's: a part of the name, a `-` and the digest.
     truncated = stem[: -DIGEST_LENGTH - 1]
     return len(truncated) >= SHORTEST_CUT and name.startswith(truncated)
 
@@ -189,8 +191,10 @@ def _file_stem(readable: str, exact: str, plain: bool, suffix: str) -> str:
     max_bytes = MAX_BYTES - len(suffix)
     if plain and len(readable.encode()) <= max_bytes and not _RESERVED.match(readable):
         return readable
+    # A test id can contain lone surrogates, which plain UTF-8 refuses.
     digest = hashlib.sha256(exact.encode("utf-8", "surrogatepass")).hexdigest()[:DIGEST_LENGTH]
     clean = "".join(c if c.isprintable() and c not in _FORBIDDEN else "-" for c in readable)
+    # The limit is in bytes: "ignore" drops a character that the cut divides.
     truncated = clean.encode()[: max_bytes - DIGEST_LENGTH - 1].decode("utf-8", "ignore")
     return f"{truncated}-{digest}"
 

@@ -216,6 +216,7 @@ def _record_edit(
     except TorchGraphError as error:
         refused = str(error)
     if refused:
+        # The text is right: a call that no update could edit is no error then.
         if lines is None:
             return
         raise TorchGraphError(f"{location}: cannot update the text: {refused}")
@@ -241,6 +242,7 @@ def merge_edits(edits: list[dict[str, Any]]) -> Iterator[tuple[Path, list[dict[s
         calls = files.setdefault(edit["path"], {})
         calls.setdefault((edit["line"], edit["edit"][0]), []).append(edit)
     for path, calls in sorted(files.items()):
+        # One call may run many times, as in a parametrized test, if it gets one graph each time.
         changing = {
             position: same_call
             for position, same_call in calls.items()
@@ -308,6 +310,8 @@ class TextUpdates:
         """Write one file; return the reason for a refusal, else ""."""
         try:
             data = read_bytes(path)
+            # An edit is a range of characters: in a file that was saved during the run it would
+            # overwrite other code.
             if any(note["digest"] != hashlib.sha256(data).hexdigest() for note in notes):
                 return "the file changed while the tests ran: run the tests again"
             text = apply_edits(data.decode(), (Edit(*note["edit"]) for note in notes))

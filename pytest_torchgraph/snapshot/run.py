@@ -70,6 +70,7 @@ class RunRecord:
         if report.failed:
             self.mark_incomplete(f"{report.nodeid} failed")
         elif report.skipped:
+            # pytest reports an expected failure as skipped, with the attribute `wasxfail`.
             reason = "failed as expected" if hasattr(report, "wasxfail") else "was skipped"
             self.unjudged.setdefault(report.nodeid, reason)
         elif report.passed and report.when == "call":
@@ -97,6 +98,7 @@ class RunRecord:
         remaining_ids = set(map(id, session.items))
         self.expected.update(item.nodeid for item in session.items)
         for item in self._collected:
+            # Not every plugin reports the tests that it removes to `pytest_deselected`.
             if id(item) not in remaining_ids and item.nodeid not in self.expected:
                 self.mark_incomplete(f"{item.nodeid} was removed by a plugin")
         self._collected.clear()
@@ -115,6 +117,7 @@ class RunRecord:
         """Record the problem of a pytest-xdist worker, or its loss."""
         output = getattr(node, "workeroutput", None)
         if output is None:
+            # A worker that crashes never sends its `workeroutput`.
             self.mark_incomplete("a pytest-xdist worker crashed")
         elif output.get(_INCOMPLETE):
             self.mark_incomplete(output[_INCOMPLETE])

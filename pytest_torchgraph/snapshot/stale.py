@@ -119,6 +119,8 @@ def judge(run: RunRecord, exitstatus: int) -> StaleFiles:
     )
     absent_devices: set[str] = set()
     for path in uncompared:
+        # A suite may omit a parameter instead of skipping it, as in `["cpu"] + ["cuda"] *
+        # has_cuda`: on a machine without that device no test owns the file.
         unused_devices = devices_in(_below(root, path)) - used_devices
         (stale.elsewhere if unused_devices else stale.files).append(path)
         absent_devices |= unused_devices
@@ -176,6 +178,7 @@ def _reason(run: RunRecord, exitstatus: int) -> str:
     if filter_option := active_filter(config):
         return f"{filter_option} was given, so not all tests ran"
     for text in getattr(config.option, "override_ini", None) or ():
+        # `python_files`, `python_classes` and `python_functions` decide which tests are collected.
         if text.startswith("python_"):
             return f"-o {text} was given, so not all tests ran"
     # Paths from the ini value `testpaths` are the whole suite, not a selection.
@@ -199,12 +202,12 @@ def _candidates(root: Path, files_run: set[str], kept_files: dict[str, str]) -> 
         for directory in sorted((test_directory / DIRECTORY).iterdir()):
             sources = [name for name in file_names if Path(name).stem == directory.name]
             files = {(test_directory / name).relative_to(root).as_posix() for name in sources}
+            # Without a test file of that name, the directory is of one that was renamed or removed.
             if not files or (files & files_run and not files & kept_files.keys()):
                 yield from sorted(directory.glob(f"*.{SUFFIX}"))
 
 
 def _has_stored_graphs(file: Path) -> bool:
-    """Return True if a test file has stored graphs."""
     return (file.parent / DIRECTORY / file.stem).is_dir()
 
 

@@ -64,6 +64,7 @@ def _update_lines(config: pytest.Config, run: RunRecord) -> Iterator[str]:
     """Yield a line for each file that an update wrote or kept, or that nothing was stored."""
     if settings.get(config).update and not run.comparing and not config.option.collectonly:
         yield "nothing stored: no test compared graphs"
+    # Without a description, a file was left as it is: it is listed as unchanged below.
     written = sorted({(path, action, change) for action, path, change in run.stored if change})
     numbers = Counter(
         action for path, action, _ in written if action in BY_CAUSE or path in run.replaced
@@ -169,6 +170,7 @@ def describe(failed: Comparison, detail: Detail = "dataflow") -> str:
     if not findings:
         part_lines = [line for part in failed.parts for line in (part.problem, *part.details)]
         lines = [*dict.fromkeys((*failed.details, *part_lines))]
+        # With detail "full", the details are lines of a text difference (`compare._full_lines`).
         lines = [line for line in lines if line and not line.startswith(("+", "-"))]
         first = listed((" ".join(line.split()) for line in lines), MOST_CHANGES, between="; ")
         return f"{failed.problem}: {first}" if first else failed.problem
@@ -197,6 +199,7 @@ def describe_renames(stored: str, now: Program, detail: Detail) -> str:
     from .compare import read_stored, same_ranks
 
     old = read_stored(stored)
+    # A single capture has no ranks to pair.
     program_pairs = [
         (stored_part, current_part) for _, stored_part, current_part in same_ranks(old, now, detail)
     ] or [(old, now)]
@@ -220,6 +223,7 @@ def describe_added_facts(stored: str, text: str) -> str:
     from ..graph.text import ALIAS_OPS, FACTS_VERSION, GIVEN, TIMES
 
     first = f"torchgraph {FACTS_VERSION}\n"
+    # Only the newest version has these facts; a file of that version has them already.
     if not text.startswith(first) or stored.startswith(first):
         return ""
     lines = text.split("\n")
@@ -241,6 +245,7 @@ def describe_added_facts(stored: str, text: str) -> str:
 def _without_common_words(pair: tuple[str, str]) -> tuple[str, str]:
     """Return two names without their common leading and trailing words."""
     old, new = (re.split(r"(?<=[./])|(?=[./])", name) for name in pair)
+    # At least one word of each name remains, even if one name begins with the other.
     while old[1:] and new[1:] and old[0] == new[0]:
         del old[0], new[0]
     while old[1:] and new[1:] and old[-1] == new[-1]:

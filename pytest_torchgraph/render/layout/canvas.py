@@ -118,6 +118,8 @@ class Canvas:
                 users[edge.tail].append(edge.head)
         numbers = dict.fromkeys(focus)
         for number in focus:
+            # Numbers follow the order of the graph: the largest operand and the smallest user are
+            # nearest.
             numbers.update(dict.fromkeys(sorted(set(operands[number]), reverse=True)[:most]))
             numbers.update(dict.fromkeys(sorted(set(users[number]))[:most]))
         return list(numbers)
@@ -139,6 +141,8 @@ class Canvas:
         bundles, unboxed = self._bundle()
         uncut, cut = self._split(bundles)
         for head, edges in unboxed.items():
+            # A group counts these values in its label (`_group_box`); a single node gets a port for
+            # each.
             if not self.units[head].is_group:
                 cut += [_Bundle(-1, head, "value", [edge]) for edge in edges.values()]
         port_tails = {edge.tail for bundle in cut for edge in bundle.edges}
@@ -172,6 +176,8 @@ class Canvas:
         flow = [
             (number_of[e.tail], number_of[e.head])
             for e in self.edges
+            # Removed edges are left out: the old and the new data flow together can have cycles
+            # that neither graph has.
             if e.kind in ("value", "added", "changed") and e.tail in number_of
         ]
         if limit is not None:
@@ -200,6 +206,8 @@ class Canvas:
         A value stays an edge if the edge is short, if it is the shortest edge into its box, or if
         it leads to the value's nearest user.
         """
+        # As in `_choose_units`: with removed edges there can be cycles, and a box on a cycle has no
+        # rank.
         flow = [bundle for bundle in bundles if bundle.kind != "removed"]
         ranks = NodeRanks(
             (str(bundle.tail), str(bundle.head)) for bundle in flow if bundle.kind != "order"
@@ -226,6 +234,8 @@ class Canvas:
                 return True
             limit = SHORT if users[bundle.tail] > BUSY else LONG
             return (
+                # Each box keeps at least one edge: `dot` puts a box without edges at the top,
+                # wherever it is in the graph.
                 span(bundle) <= limit
                 or span(bundle) == shortest[bundle.head]
                 or nearest_user[bundle.tail] == bundle.head
@@ -301,6 +311,8 @@ class Canvas:
             notes["values read from the forward"] = unboxed
         nodes = [drawable.node for drawable in drawables]
         title, lines, tooltip = group_text(nodes, unit, notes, change_counts)
+        # The first change in graph order gives the colour; the label counts the changes of each
+        # kind.
         kind = next(iter(change_counts), "")
         attributes = dict(GROUP)
         if kind:

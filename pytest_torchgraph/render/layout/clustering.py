@@ -113,6 +113,7 @@ class Clustering:
     def _cut_into_blocks(self, node: _TreeNode) -> None:
         if len(node.children) <= FANOUT:
             return
+        # Rounded up: at most `FANOUT` blocks, each divided further if it is too large itself.
         size = -(-len(node.children) // FANOUT)
         blocks = []
         for start in range(0, len(node.children), size):
@@ -150,6 +151,7 @@ class Clustering:
         if limit is None:
             open_nodes = dict.fromkeys(self._walk())
             return self._units(open_nodes, range(len(self._parents)), compact=False)
+        # Each further drawable opens clusters and divides boxes, so the number of boxes only grows.
         # Binary search for the longest prefix of `focus` that fits.
         low, high = 0, len(focus)
         while low < high:
@@ -180,6 +182,7 @@ class Clustering:
         count = self._count(open_nodes, set(), compact=False)
         closed = [node for node in _child_nodes(open_nodes) if node not in open_nodes]
         while closed:
+            # An opened cluster gives up its own box for one box per child.
             added = sum(len(node.children) - 1 for node in closed)
             if count + added > limit:
                 break
@@ -187,6 +190,8 @@ class Clustering:
             open_nodes.update(dict.fromkeys(closed))
             closed = _child_nodes(closed)
         for node in closed:
+            # `limit` never fits, because the root has at least one box: a cluster that is not tiny
+            # stays closed.
             added = len(list(node.leaves())) - 1 if node.is_tiny() else limit
             if count + added <= limit:
                 count += added
@@ -307,6 +312,7 @@ def _cut_into_runs(
 ) -> None:
     """Split the units of a cycle into `runs`, wherever a member of another unit is in between."""
     previous_unit = -1
+    # In the order of the graph a value comes before its users: runs in this order form no cycle.
     for member in sorted(member for number in cycle for member in units[number].members):
         number = unit_of[member]
         parts = runs.setdefault(number, [])

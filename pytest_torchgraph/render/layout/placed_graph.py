@@ -33,6 +33,7 @@ def collective_lines(folded: FoldedGraph) -> Mapping[str, list[str]]:
     waited: set[str] = set()
     for name, wait in folded.nodes.items():
         for start in awaited(folded.graph, wait.node):
+            # The first wait ends the collective. A later wait for the same tensor returns at once.
             if start in collectives and start not in waited:
                 waited.add(start)
                 lines.setdefault(name, []).append(_overlap(collectives[start][0]))
@@ -43,11 +44,14 @@ def _top_level_collectives(graph: Graph) -> Iterator[Collective]:
     """Yield the collectives of a graph, excluding its bodies."""
     try:
         collectives = collectives_of((graph,))
+    # Graphs of torch functions do not record their collectives, and are drawn nevertheless.
     except CaptureError:
         return
     yield from (
         collective
         for collective in collectives
+        # By identity: `collectives_of` looks into bodies too, and a node there can have the same
+        # name.
         if graph.by_name.get(collective.node.name) is collective.node
     )
 
@@ -149,6 +153,8 @@ class _GraphPlacer:
             if folded.node.kind == "output" and has_many_results:
                 continue
             drawable = Drawable(self.graph.name, folded, self._cluster(folded.node))
+            # A value from the forward has no box of its own: it is a port at each of its users (see
+            # `Canvas.draw`).
             drawable.no_box = folded.node.op == "saved" and bool(self.users[name])
             drawable.lines += lines_of_collectives.get(name, ())
             if NOT_OVERLAPPED in drawable.lines:

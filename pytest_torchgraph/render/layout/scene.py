@@ -284,6 +284,7 @@ class _Cluster:
                 ]
             )
             row = [child for cluster in row for child in cluster.children.values()]
+        # Innermost first: the edges that separate inner clusters move the boxes of the outer ones.
         return levels[::-1]
 
 

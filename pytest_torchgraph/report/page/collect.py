@@ -53,6 +53,8 @@ def capture_data(capture: Capture, parts: Parts | None = None) -> Data:
                 "level": graph.level,
                 "count": sum(len(body.nodes) for body in graph.walk()),
                 "ops": [[op, count] for op, count in graph.op_counts.most_common()],
+                # 0 marks a compiled graph: the page and its search say "eager" for any other
+                # number.
                 "runs": graph.runs if graph.eager else 0,
                 "cause": _cause(graph),
                 "nodes": parts.add(bodies_data(graph)) if parts is not None else "",
@@ -77,6 +79,7 @@ def capture_data(capture: Capture, parts: Parts | None = None) -> Data:
                 "file": recompile.file,
                 "line": recompile.line,
                 "reasons": list(recompile.reasons),
+                # Without the first line, which repeats the function, the place and the reasons.
                 "details": str(recompile).splitlines()[1:],
             }
             for recompile in _facts(capture, "recompiles")
@@ -296,6 +299,8 @@ def cost_data(
         The table, or `None` if the cost is unknown: graphs of torch functions, symbolic sizes, or a
         test that did not import torch, whose formulas count the FLOPs.
     """
+    # FLOP formulas are torch's. A run that only compares loaded graphs has not imported torch,
+    # which takes seconds (2.8 s measured).
     if not graphs or "torch" not in sys.modules:
         return None
     from ...graph.cost import cost_table

@@ -60,9 +60,13 @@ class Gatherer:
 
     def _keep(self, announced: Capture | Sequence[Capture]) -> None:
         if isinstance(announced, Sequence):
+            # Each rank was announced as a capture of its own; the page shows it below its ranks
+            # alone.
             in_ranks = {id(capture) for capture in announced}
             self.captures = [capture for capture in self.captures if id(capture) not in in_ranks]
             self.ranks.append(cast("Ranks", announced))
+        # By identity, because `==` compares graphs: a watch that is entered again is announced
+        # again.
         elif not any(capture is announced for capture in self.captures):
             self.captures.append(announced)
 
@@ -86,6 +90,7 @@ class Gatherer:
             "differences": item.stash[RECORD].shown if RECORD in item.stash else [],
             "pictures": item.stash.get(PICTURES, []),
         }
+        # What fixtures captured is sent with the call: that report has all captures of the test.
         if report.when != "setup":
             parts = Parts()
             data["captures"] = [_data(capture, parts) for capture in self.captures]
@@ -97,6 +102,8 @@ class Gatherer:
             item.stash[RECORD].shown = []
         if any(data.values()) or hasattr(report, REPORTED):
             torch = sys.modules.get("torch")
+            # From the process that ran the test: the controller of pytest-xdist may not import
+            # torch.
             data["torch"] = str(getattr(torch, "__version__", ""))
             vars(report)[ATTRIBUTE] = data
         return report
@@ -194,12 +201,12 @@ def _problems(ranks: Ranks) -> tuple[frozenset[int | None], list[str]]:
     try:
         waiting = find_deadlocks(ranks)
         lines = [
-            *(format_deadlock(collective, waiting) for collective in waiting),
+            *(format_deadlock(deadlock, waiting) for deadlock in waiting),
             *(line.removeprefix("  ") for line in describe_unpaired(ranks)),
         ]
     except CaptureError:  # the graphs do not record their collectives
         return frozenset(), []
-    return frozenset(collective.capture.rank for collective in waiting), lines
+    return frozenset(deadlock.capture.rank for deadlock in waiting), lines
 
 
 def _order(
@@ -248,6 +255,7 @@ def merge_pages(pages: Sequence[Path]) -> tuple[Data, Parts]:
     for path in pages:
         data, page_parts = read_page(path)
         runs.append(RunData.of_page(data, page_parts))
+        # `RunData.data` writes these two parts anew, from all runs together.
         obsolete = {data["run"], data["search"]}
         parts.texts |= {key: text for key, text in page_parts.texts.items() if key not in obsolete}
     test_counts = Counter(test["id"] for run in runs for test in run.tests)

@@ -76,6 +76,7 @@ def page(data: dict[str, Any], parts: Mapping[str, str]) -> str:
         parts: parts that the data refer to, see `Parts`.
     """
     script = _constants() + "".join(_resource(f"script/{file}") for file in SCRIPTS)
+    # The policy allows this one script by its hash, so that no text in the data can run as one.
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return _TEMPLATE.format(
         digest=f"sha256-{digest}",
@@ -143,9 +144,11 @@ class Parts:
 
     def add(self, data: object) -> str:
         """Store data and return their digest."""
+        # Escaped as in `embedded`, because `encode` raises for a lone surrogate.
         text = json.dumps(data, ensure_ascii=True, separators=(",", ":")).encode()
         digest = hashlib.blake2b(text, digest_size=_DIGEST_BYTES).hexdigest()
         if digest not in self.texts:
+            # gzip stores the time by default: equal runs would have pages with different bytes.
             packed = gzip.compress(text, _LEVEL, mtime=0)
             self.texts[digest] = base64.b64encode(packed).decode()
         return digest

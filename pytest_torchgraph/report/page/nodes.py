@@ -52,6 +52,8 @@ def changed_nodes_data(diff: GraphDiff, drawing: Drawing | None) -> list[Data]:
             is_removed_graph = pair.after is None
             shown_graph = pair.before if pair.after is None else pair.after
             old_nodes = _nodes(pair.before, removed_signs, box_ids, True, shown_graph.name)
+            # Unchanged nodes of an old graph are listed once, as nodes of the new graph. A graph
+            # that went has no new one: all of its nodes are listed.
             nodes += [node for node in old_nodes if is_removed_graph or node["sign"]]
     return nodes
 
@@ -110,6 +112,7 @@ def _box_ids(drawing: Drawing | None) -> BoxIds:
     for key, element in drawing.elements.items() if drawing is not None else ():
         if element.kind in ("node", "group"):
             for node in element.nodes:
+                # A group can have nodes of both graphs.
                 for is_old in {element.is_old, element.kind == "group"}:
                     box_ids.setdefault((element.graph, node, is_old), []).append(key)
     return box_ids
@@ -212,6 +215,7 @@ def graph_data(graph: Graph) -> Data:
     table: dict[str, int] = {}
 
     def place(text: str) -> int:
+        # Ops, modules and source lines repeat from layer to layer: each text is stored once.
         return table.setdefault(text, len(table))
 
     position_of = {node.name: position for position, node in enumerate(graph.nodes)}
@@ -252,6 +256,7 @@ def _texts(node: Node) -> tuple[str, ...]:
 def _column(graph: Graph, costs: Any) -> list[int | None]:
     """Return the cost of each node over all runs of the graph."""
     node_costs = (costs.get(node.name, 0) for node in graph.nodes)
+    # `and` keeps `None`, an unknown cost, apart from 0.
     return [value and value * graph.runs for value in node_costs]
 
 

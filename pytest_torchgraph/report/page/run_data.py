@@ -183,6 +183,7 @@ class Page:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Add the data of a phase to the data of its test."""
         data: Data | None = getattr(report, ATTRIBUTE, None)
+        # pytest-xdist reports the test of a crashed worker itself, with `when` "???".
         crashed = report.when not in ("setup", "call", "teardown")
         if data is None and report.nodeid not in self.tests and not crashed:
             self.others += report.when == "call"
@@ -229,12 +230,14 @@ class Page:
         self.tests[test] = summary(data, self.parts.add({key: data[key] for key in DETAILS}))
 
     def _outcome(self, report: pytest.TestReport) -> str:
+        # The hook knows xfail and xpass, which `report.outcome` does not.
         status = self.config.hook.pytest_report_teststatus(report=report, config=self.config)
         category = str(status[0] if isinstance(status, tuple) else "")
         if category in ("passed", "failed", "error", "skipped", "xfailed", "xpassed"):
             return category
         return "passed" if report.passed else "failed"
 
+    # Last, because the audit judges the run in the same hook, and its verdict is on the page.
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self) -> None:
         """Write the page. An error is reported in the summary and changes no outcome."""
