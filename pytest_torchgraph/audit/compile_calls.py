@@ -49,7 +49,7 @@ def compile_call(frame: FrameType | None) -> CompileCall | None:
 
 
 def _is_entry_file(file: str) -> bool:
-    return any(is_torch_file(file, *way.split("/")) for way in _ENTRY_FILES)
+    return any(is_torch_file(file, *entry.split("/")) for entry in _ENTRY_FILES)
 
 
 _LONGEST = 60

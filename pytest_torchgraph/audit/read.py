@@ -27,22 +27,24 @@ _ADDRESS = re.compile(r"0x[0-9a-f]{6,}|\b\d{9,}\b")
 """Addresses and ids of objects, which differ in each run."""
 
 
-def facts_of_test(seen: TestObservation) -> TestFacts:
+def facts_of_test(observation: TestObservation) -> TestFacts:
     """Convert the observations of a test to facts."""
-    facts = facts_of(seen.record)
-    functions = tuple(_functions(seen))
-    never_ran = () if facts.uses_compile else _causes_of_unused_calls(seen.compile_calls)
+    facts = facts_of(observation.record)
+    functions = tuple(_functions(observation))
+    never_ran = () if facts.uses_compile else _causes_of_unused_calls(observation.compile_calls)
     causes = facts.causes + never_ran
     # In another test order, another test sets up the fixture.
-    if seen.in_wider_fixture:
+    if observation.in_wider_fixture:
         causes = tuple(replace(cause, shared=_depends_on_order(cause)) for cause in causes)
-    shared = facts.shared or seen.in_wider_fixture
-    return replace(facts, causes=causes, shared=shared, nested=seen.nested, functions=functions)
+    shared = facts.shared or observation.in_wider_fixture
+    return replace(
+        facts, causes=causes, shared=shared, nested=observation.nested, functions=functions
+    )
 
 
-def _functions(seen: TestObservation) -> Iterator[FunctionFacts]:
+def _functions(observation: TestObservation) -> Iterator[FunctionFacts]:
     """Yield the facts about each compiled function; a module has the name of its class."""
-    record = seen.record
+    record = observation.record
     lines: dict[str, int] = {}
     ops: defaultdict[str, set[int]] = defaultdict(set)
     backends: defaultdict[str, set[str]] = defaultdict(set)
@@ -53,7 +55,7 @@ def _functions(seen: TestObservation) -> Iterator[FunctionFacts]:
         lines.setdefault(key, callee.line)
         backends[key] |= {callee.backend} - {""}
         calls[key] += callee.entries
-    calls.subtract(seen.fixture_calls)
+    calls.subtract(observation.fixture_calls)
 
     def key_of(compiled: Any) -> str:
         names = (callee.name for callee in record.callables if callee.names_of(compiled))
@@ -75,7 +77,7 @@ def _functions(seen: TestObservation) -> Iterator[FunctionFacts]:
             tuple(sorted(ops[key])),
             tuple(sorted(backends[key])),
             key in backwards,
-            seen.nested,
+            observation.nested,
         )
 
 

@@ -72,8 +72,8 @@ def assert_budget(
             unknown.append(error)
             wrong.append(f"  {name}: {error}")
             continue
-        if name == "flops" and not measured and (why := why_none_counted(graphs)):
-            wrong.append(f"  flops: no FLOPs were counted, because {why}")
+        if name == "flops" and not measured and (reason := why_none_counted(graphs)):
+            wrong.append(f"  flops: no FLOPs were counted, because {reason}")
         if name == "saved_bytes" and high != 0 and all(g.kind == "inference" for g in graphs):
             wrong.append(
                 "  saved_bytes: nothing is saved for the backward, because no graph has a backward"

@@ -420,22 +420,24 @@ def _equal_but_for_nan(a: torch.Tensor, b: torch.Tensor) -> bool:
     return bool(((a == b) | (a.isnan() & b.isnan())).all())
 
 
-def _differing_properties(fake: torch.Tensor, real: torch.Tensor) -> Iterator[tuple[str, Any, Any]]:
-    if fake.dtype != real.dtype:
-        yield "dtype", fake.dtype, real.dtype
-    if fake.device.type != real.device.type:
-        yield "device", fake.device, real.device
-    if fake.layout is not torch.strided or real.layout is not torch.strided:
+def _differing_properties(
+    claimed: torch.Tensor, actual: torch.Tensor
+) -> Iterator[tuple[str, Any, Any]]:
+    if claimed.dtype != actual.dtype:
+        yield "dtype", claimed.dtype, actual.dtype
+    if claimed.device.type != actual.device.type:
+        yield "device", claimed.device, actual.device
+    if claimed.layout is not torch.strided or actual.layout is not torch.strided:
         return
-    if not all(isinstance(size, int) for size in (*fake.shape, *fake.stride())):
+    if not all(isinstance(size, int) for size in (*claimed.shape, *claimed.stride())):
         return  # data-dependent size
-    if fake.shape != real.shape:
-        yield "shape", tuple(fake.shape), tuple(real.shape)
+    if claimed.shape != actual.shape:
+        yield "shape", tuple(claimed.shape), tuple(actual.shape)
         return
     pairs = [  # strides of dimensions of size 1 are irrelevant
         pair
-        for size, *pair in zip(real.shape, fake.stride(), real.stride(), strict=True)
+        for size, *pair in zip(actual.shape, claimed.stride(), actual.stride(), strict=True)
         if size > 1
     ]
-    if real.numel() and any(left != right for left, right in pairs):
-        yield "strides", fake.stride(), real.stride()
+    if actual.numel() and any(left != right for left, right in pairs):
+        yield "strides", claimed.stride(), actual.stride()

@@ -109,8 +109,8 @@ def assert_not_recomputed(
     ]
     if unexpected:
         expectation = f"none of {', '.join(patterns)}" if ops else "nothing"
-        where = f"the backward{_in_module(module)}"
-        first = f"unexpected recomputation in {where}: expected {expectation}, "
+        location = f"the backward{_in_module(module)}"
+        first = f"unexpected recomputation in {location}: expected {expectation}, "
         count_text = f"{_at_least(unexpected, graphs)}{_total_times(unexpected)}"
         lines = [
             f"{first}found {count_text}{_format_share(unexpected, graphs)}",

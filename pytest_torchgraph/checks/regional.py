@@ -174,17 +174,15 @@ def _group_compilations(
     by_code: dict[tuple[str, str, int], _CompilationGroup] = {}
     for path, block_callees in callees.items():
         for callee in block_callees:
-            served = by_code.setdefault(
-                (callee.name, callee.file, callee.line), _CompilationGroup()
-            )
+            group = by_code.setdefault((callee.name, callee.file, callee.line), _CompilationGroup())
             for compile_id in _graphs_of(record, callee):
-                ids = served.frames.setdefault(compile_id.rpartition("/")[0], {})
+                ids = group.frames.setdefault(compile_id.rpartition("/")[0], {})
                 ids.setdefault(compile_id, []).append(path)
-    for served in by_code.values():
+    for group in by_code.values():
         for graph, count in record.runs.items():
             # Calls that were not examined ran these, for example with an already compiled shape.
-            if count and not graph.part and graph.id.rpartition("/")[0] in served.frames:
-                served.frames[graph.id.rpartition("/")[0]].setdefault(graph.id, [])
+            if count and not graph.part and graph.id.rpartition("/")[0] in group.frames:
+                group.frames[graph.id.rpartition("/")[0]].setdefault(graph.id, [])
     return [*by_code.values()]
 
 

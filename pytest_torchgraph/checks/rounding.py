@@ -178,8 +178,8 @@ def tolerances(
         return given_tolerances
     default = torch_private.get("default_tolerances")(tensor.dtype)
     relative, absolute = (
-        given if given is not None else default_value
-        for given, default_value in zip(given_tolerances, default, strict=True)
+        given_tolerance if given_tolerance is not None else default_value
+        for given_tolerance, default_value in zip(given_tolerances, default, strict=True)
     )
     return relative, absolute
 

@@ -49,7 +49,7 @@ def add_command(commands: Any) -> None:
     parser.add_argument(
         "--cost",
         action="store_true",
-        help="print FLOPs and bytes kept for the backward per module, or with --table per node; "
+        help="print FLOPs and bytes saved for backward per module, or with --table per node; "
         "imports torch for its FLOP formulas",
     )
     parser.add_argument(

@@ -284,8 +284,8 @@ def unpack_build_result(built: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any
         TypeError: if `build` returned neither `(target, args)` nor `(target, args, kwargs)`.
     """
     if isinstance(built, tuple) and len(built) in (2, 3):
-        target, args, *rest = built
-        kwargs = rest[0] if rest else {}
+        target, args, *options = built
+        kwargs = options[0] if options else {}
         if isinstance(args, tuple) and isinstance(kwargs, dict):
             return target, args, kwargs
     raise TypeError(

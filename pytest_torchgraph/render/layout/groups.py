@@ -56,10 +56,10 @@ def group_text(
     ops = Counter(op_label(node.op) for node in nodes if node.is_call)
     title = _title(nodes, unit)
     lines = [title, _describe_size(nodes, unit, ops.total())]
-    named = [f"{count} {TIMES} {op}" for op, count in ops.most_common(MAX_OPS)]
+    op_texts = [f"{count} {TIMES} {op}" for op, count in ops.most_common(MAX_OPS)]
     if len(ops) > MAX_OPS:
-        named[-1] += f", {ELLIPSIS}"
-    lines += _pack_lines(named)
+        op_texts[-1] += f", {ELLIPSIS}"
+    lines += _pack_lines(op_texts)
     effects = Counter(
         EFFECT_NOUNS[effect.kind]
         for node in nodes

@@ -164,10 +164,10 @@ def anchor_edges(
             enclosing = [tuple(cluster[:end]) for end in range(len(cluster), 0, -1)]
             neighbour = next(
                 (
-                    near
+                    candidate
                     for path in enclosing
-                    for near in latest_boxes.get(path, ())
-                    if component(near) != own_component
+                    for candidate in latest_boxes.get(path, ())
+                    if component(candidate) != own_component
                 ),
                 None,
             )

@@ -151,7 +151,7 @@ HeatFigure = Literal["flops", "saved_bytes"]
 """Cost figures that colours can show."""
 UNITS: dict[HeatFigure, tuple[str, str]] = {
     "flops": ("FLOP", "floating-point operations"),
-    "saved_bytes": ("B", "bytes kept for the backward"),
+    "saved_bytes": ("B", "bytes saved for backward"),
 }
 """Unit and description of each figure."""
 BORDER = "#54478C"

@@ -195,7 +195,7 @@ def graph_collection(
     graphs: Sequence[Graph],
     label: str,
     side: ExplorerSide | None = None,
-    about: Mapping[str, str] | None = None,
+    further_facts: Mapping[str, str] | None = None,
 ) -> Json:
     """Return the graphs of a file as a collection, including bodies of higher-order ops.
 
@@ -203,13 +203,13 @@ def graph_collection(
         graphs: the graphs.
         label: name of the collection.
         side: export options; `None` for ops in the colours of their categories.
-        about: additional side-panel lines of every graph.
+        further_facts: additional side-panel lines of every graph.
     """
     side = side or ExplorerSide(_category_paint)
     graphs_with_ids = [pair for graph in graphs for pair in with_ids(graph, side.prefix)]
     return {
         "label": label,
-        "subgraphs": [_graph(*pair, side, about or {}) for pair in graphs_with_ids],
+        "subgraphs": [_graph(*pair, side, further_facts or {}) for pair in graphs_with_ids],
     }
 
 
@@ -225,12 +225,14 @@ def _category_paint(node: Node) -> Paint | None:
     return None if node.kind == "output" else CATEGORY_PAINTS[op_category(node)]
 
 
-def _graph(graph_id: str, graph: Graph, side: ExplorerSide, about: Mapping[str, str]) -> Json:
+def _graph(
+    graph_id: str, graph: Graph, side: ExplorerSide, further_facts: Mapping[str, str]
+) -> Json:
     bodies = {sub.name: f"{graph_id}/{sub.name}" for sub in graph.subgraphs}
     return {
         "id": graph_id,
         "nodes": nodes_json(graph, side, bodies),
-        "groupNodeAttributes": {"": {**_facts(graph), **about}},
+        "groupNodeAttributes": {"": {**_facts(graph), **further_facts}},
         "groupNodeConfigs": _changed_groups(graph, side),
     }
 

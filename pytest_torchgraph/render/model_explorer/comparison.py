@@ -64,13 +64,13 @@ def compare(
         )
         for prefix in (OLD, NEW)
     )
-    about = {"difference": heading(diff.findings)}
+    graph_facts = {"difference": heading(diff.findings)}
     olds = [old_graph for old_graph, _ in origins.pairs if old_graph is not None]
     news = [new_graph for _, new_graph in origins.pairs if new_graph is not None]
     return ExportedComparison(
         (
-            graph_collection(_in_order(olds, before), labels[0], old, about),
-            graph_collection(_in_order(news, after), labels[1], new, about),
+            graph_collection(_in_order(olds, before), labels[0], old, graph_facts),
+            graph_collection(_in_order(news, after), labels[1], new, graph_facts),
         ),
         _mapping(matched, ids),
         first_panes(diff, origins.pairs, ids),

@@ -320,7 +320,7 @@ def cost_data(
     if totals.recomputed:
         totals_text.append(f"{amount(totals.recomputed, 'FLOP')} recomputed")
     if totals.saved_bytes is not None:
-        totals_text.append(f"{amount(totals.saved_bytes, 'B')} kept for the backward")
+        totals_text.append(f"{amount(totals.saved_bytes, 'B')} saved for backward")
     titles = [title for title, _ in table.figures]
     columns = zip(*(figures for _, figures in table.figures), strict=True)
     listed_rows = [
@@ -345,7 +345,7 @@ def changed_cost_data(before: Sequence[Graph], after: Sequence[Graph]) -> Data |
     titles = ["FLOPs before", "FLOPs after"]
     if old.saved_bytes is not None and new.saved_bytes is not None:
         saved_bytes = new.saved_bytes - old.saved_bytes
-        changes_text.append(f"{amount(saved_bytes, 'B', signed=True)} kept for the backward")
+        changes_text.append(f"{amount(saved_bytes, 'B', signed=True)} saved for backward")
         titles += ["saved bytes before", "saved bytes after"]
     listed_rows = []
     for old, new in pairs[:MOST_MODULES]:

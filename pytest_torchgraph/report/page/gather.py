@@ -147,23 +147,23 @@ def ranks_data(ranks: Ranks, parts: Parts | None = None) -> Data:
     from ...ranks.ranks import classes_of
 
     classes = classes_of(ranks)
-    waiting, problems = _problems(ranks)
+    deadlocked_ranks, problems = _problems(ranks)
     return {
         "mesh": format_mesh(ranks.mesh),
         "captured": len(ranks),
         "world": ranks.world_size,
         "count": len(classes),
         "grid": _grid(ranks, classes),
-        "waiting": len(waiting),
+        "waiting": len(deadlocked_ranks),
         "problems": problems[:MOST_PROBLEMS],
         "classes": [
             {
                 "name": name_of(number),
-                "ranks": format_ranks([capture.rank for capture in alike]),
-                "capture": capture_data(alike[0], parts),
-                "order": _order(classes[0], alike, waiting) if number else None,
+                "ranks": format_ranks([capture.rank for capture in equal_captures]),
+                "capture": capture_data(equal_captures[0], parts),
+                "order": _order(classes[0], equal_captures, deadlocked_ranks) if number else None,
             }
-            for number, alike in enumerate(classes[:MOST_CLASSES])
+            for number, equal_captures in enumerate(classes[:MOST_CLASSES])
         ],
     }
 
@@ -183,7 +183,9 @@ def _grid(ranks: Ranks, classes: Sequence[Sequence[Capture]]) -> Data | None:
         return None
     *outer, (across, width) = ranks.mesh.items()
     class_names = {
-        capture.rank: name_of(number) for number, alike in enumerate(classes) for capture in alike
+        capture.rank: name_of(number)
+        for number, equal_captures in enumerate(classes)
+        for capture in equal_captures
     }
     cells = [[rank, class_names.get(rank, "")] for rank in range(ranks.world_size)]
     return {
@@ -199,23 +201,23 @@ def _problems(ranks: Ranks) -> tuple[frozenset[int | None], list[str]]:
     from ...ranks.ranks import format_deadlock
 
     try:
-        waiting = find_deadlocks(ranks)
+        deadlocks = find_deadlocks(ranks)
         lines = [
-            *(format_deadlock(deadlock, waiting) for deadlock in waiting),
+            *(format_deadlock(deadlock, deadlocks) for deadlock in deadlocks),
             *(line.removeprefix("  ") for line in describe_unpaired(ranks)),
         ]
     except CaptureError:  # the graphs do not record their collectives
         return frozenset(), []
-    return frozenset(deadlock.capture.rank for deadlock in waiting), lines
+    return frozenset(deadlock.capture.rank for deadlock in deadlocks), lines
 
 
 def _order(
-    first: Sequence[Capture], other: Sequence[Capture], waiting: Container[int | None]
+    first: Sequence[Capture], other: Sequence[Capture], deadlocked_ranks: Container[int | None]
 ) -> Data | None:
     """Return the first difference between the collectives of two classes, or `None` if equal."""
     from ...ranks.agreement import order_difference
 
-    waits = any(capture.rank in waiting for capture in other)
+    waits = any(capture.rank in deadlocked_ranks for capture in other)
     try:
         difference = order_difference(first[0], other[0], waits=waits)
     except CaptureError:

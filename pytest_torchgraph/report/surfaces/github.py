@@ -72,9 +72,9 @@ class Workspace:
         for home in (*map(str, self._homes), *filter(None, sys.path)):
             path = Path(os.path.realpath(Path(home, file)))
             if path.is_relative_to(self._root) and path.is_file():
-                inside = path.relative_to(self._root)
-                if _INSTALLED.isdisjoint(inside.parts):
-                    yield inside.as_posix()
+                path_in_root = path.relative_to(self._root)
+                if _INSTALLED.isdisjoint(path_in_root.parts):
+                    yield path_in_root.as_posix()
 
 
 Level = Literal["error", "warning"]

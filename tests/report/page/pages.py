@@ -24,7 +24,7 @@ LAYER = """\
 
 
 def trained(changed: int = -1, added: int = -1, removed: int = -1) -> Graph:
-    """Six layers and a loss; the products of the first three are kept for the backward.
+    """Six layers and a loss; the products of the first three are saved for backward.
 
     Nobody needs `dead`; `mean` is needed by `write` alone, which changes the input.
 
