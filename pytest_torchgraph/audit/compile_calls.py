@@ -66,22 +66,22 @@ class SettingsTracker:
     def __init__(self) -> None:
         self._changes = ConfigChanges()
         self._first: dict[str, Any] = {}
-        self._left: dict[str, tuple[Any, Any, str]] = {}
+        self._leaked: dict[str, tuple[Any, Any, str]] = {}
 
     def look(self, test: str) -> None:
         """Attribute all changes since the last look to a test; "" if they belong to no test."""
         for name, (before, after) in self._changes.take().items():
             first = self._first.setdefault(name, before)
-            old, _, changed_by = self._left.pop(name, (before, None, test))
+            old, _, changed_by = self._leaked.pop(name, (before, None, test))
             # A test that restores the first or the previous value leaves nothing changed.
             if changed_by and not same(after, first) and not same(after, old):
-                self._left[name] = (old, after, changed_by)
+                self._leaked[name] = (old, after, changed_by)
 
     def all(self) -> list[LeakedSetting]:
         """Return the settings that are still changed, sorted by name."""
         return [
             LeakedSetting(name, _text(old), _text(current), test)
-            for name, (old, current, test) in sorted(self._left.items())
+            for name, (old, current, test) in sorted(self._leaked.items())
         ]
 
 

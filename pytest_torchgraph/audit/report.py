@@ -46,7 +46,7 @@ class AuditReport:
         self._mode = config_settings.audit
         self._isolated = config_settings.audit_isolation
         self._path = config_settings.audit_file
-        self._shown = settings.display_path(config, self._path)
+        self._shown_path = settings.display_path(config, self._path)
         self._watcher = watcher
         self._baseline = _baseline(config, self._path, self._mode)
         self._facts: dict[str, TestFacts] = {}
@@ -54,10 +54,10 @@ class AuditReport:
         self._places: dict[str, str] = {}
         self._passed: set[str] = set()
         self._broken = ""
-        self._left = False
+        self._interrupted = False
         self._deselected = False
         self._settings: list[LeakedSetting] = []
-        self._said: list[str] = []
+        self._outcome_lines: list[str] = []
         self._colour = ""
         self._verdict: Verdict | None = None
         self._compared = 0
@@ -69,7 +69,7 @@ class AuditReport:
 
         return AuditOutcome(
             mode=self._mode,
-            file=self._shown,
+            file=self._shown_path,
             isolated=bool(self._mode) and self._isolated,
             tests=len(self._tests),
             facts=dict(sorted(self._facts.items())),
@@ -78,7 +78,7 @@ class AuditReport:
             verdict=self._verdict,
             compared=self._compared,
             broken=self._broken,
-            said=tuple(self._said),
+            said=tuple(self._outcome_lines),
         )
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -106,7 +106,7 @@ class AuditReport:
 
     def pytest_keyboard_interrupt(self) -> None:
         """Note that the run was interrupted; the exit status may be 0 after `pytest.exit`."""
-        self._left = True
+        self._interrupted = True
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: object) -> None:
@@ -126,16 +126,19 @@ class AuditReport:
         if self._mode in ("", "show"):
             return
         ended_normally = exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
-        if not ended_normally or self._left or session.shouldfail or session.shouldstop:
-            self._said = [f"{self._shown}: not {self._mode}ed: the run stopped early"]
+        if not ended_normally or self._interrupted or session.shouldfail or session.shouldstop:
+            self._outcome_lines = [f"{self._shown_path}: not {self._mode}ed: the run stopped early"]
         elif self._broken:
-            self._said = [f"{self._shown}: not {self._mode}ed"]
+            self._outcome_lines = [f"{self._shown_path}: not {self._mode}ed"]
             _fail(session, exitstatus, self._mode == "check")
         elif self._mode == "record":
             try:
-                self._said = [self._record(session.config)]
+                self._outcome_lines = [self._record(session.config)]
             except OutsideRootError as error:
-                self._said, self._colour = [f"{self._shown}: not recorded: {error.reason}"], "red"
+                self._outcome_lines, self._colour = (
+                    [f"{self._shown_path}: not recorded: {error.reason}"],
+                    "red",
+                )
                 session.exitstatus = TROUBLE
         else:
             from .baseline import ReleaseSection
@@ -148,7 +151,7 @@ class AuditReport:
             self._compared = verdict.compared.tests
             includes_baseline = self._holds_the_baseline(session.config, section, missing)
             verdict.vacuous = bool(section.tests) and includes_baseline and not self._compared
-            self._said = self._lines(verdict)
+            self._outcome_lines = self._lines(verdict)
             failed = bool(verdict.worse) or verdict.vacuous
             self._colour = "red" if failed else "green"
             _fail(session, exitstatus, failed)
@@ -178,7 +181,7 @@ class AuditReport:
         )
         for line in lines:
             terminalreporter.line(line)
-        for number, line in enumerate(self._said):
+        for number, line in enumerate(self._outcome_lines):
             colour = {self._colour: True} if self._colour and number == 0 else {}
             terminalreporter.line(line, **colour)
 
@@ -247,14 +250,14 @@ class AuditReport:
         text = to_text({**self._baseline, release: ReleaseSection(tests, functions)})
         test_count = counted(len(tests), "test")
         if self._path.is_file() and self._path.read_text("utf-8") == text:
-            return f"unchanged  {self._shown}: {test_count} with torch {release}"
+            return f"unchanged  {self._shown_path}: {test_count} with torch {release}"
         write_text(self._path, text, root=config.rootpath)
-        return f"recorded  {self._shown}: {test_count} with torch {release}"
+        return f"recorded  {self._shown_path}: {test_count} with torch {release}"
 
     def _lines(self, verdict: Verdict) -> list[str]:
         from .verdict import verdict_lines
 
-        return list(verdict_lines(verdict, self._shown, width=_width()))
+        return list(verdict_lines(verdict, self._shown_path, width=_width()))
 
 
 class _HasOutcome(Protocol):

@@ -78,9 +78,9 @@ def causes_of(
         comparison.generators, stateful=own_difference is not None, fakes=comparison.traces
     )
     comparison.inside(lambda: probe)
-    lines = list(probe.found)
+    lines = list(probe.causes)
     lines += _detect_numpy_random(comparison, expected, outcome)
-    kind, op = next(iter(probe.found.values()), (("random" if lines else ""), ""))
+    kind, op = next(iter(probe.causes.values()), (("random" if lines else ""), ""))
     if own_difference is not None:
         lines += _explain_nondeterminism(
             comparison, expected, own_difference, changed, differ, bool(lines)
@@ -224,7 +224,7 @@ class LineTracer:
 
     def __init__(self, probes: Sequence[Callable[[], Any]]):
         self._probes = probes
-        self._found: dict[int, Line] = {}
+        self._first_changes: dict[int, Line] = {}
         self._marks: list[Any] = []
         self._last: Line | None = None
 
@@ -238,22 +238,22 @@ class LineTracer:
             yield
         finally:
             sys.settrace(outer_tracer)
-            self._look()
+            self._compare_marks()
 
     def line(self, number: int) -> str:
         """Return the line of a value's first change, as part of a sentence; "" if unknown."""
-        line = self._found.get(number)
+        line = self._first_changes.get(number)
         return "" if line is None else f", at {described(line)}"
 
     def _enter(self, frame: FrameType, _event: str, _arg: Any) -> Any:
         if not is_user_file(frame.f_code.co_filename):
             return None
-        self._look()
+        self._compare_marks()
         self._last = line_of(frame)
         return self._step
 
     def _step(self, frame: FrameType, event: str, _arg: Any) -> Any:
-        self._look()
+        self._compare_marks()
         caller: FrameType | None = frame
         if event == "return":  # the caller continues in the middle of its line
             caller = frame.f_back
@@ -263,13 +263,13 @@ class LineTracer:
             self._last = line_of(caller)
         return self._step
 
-    def _look(self) -> None:
+    def _compare_marks(self) -> None:
         for number, probe in enumerate(self._probes):
             mark = probe()
             if mark != self._marks[number]:
                 self._marks[number] = mark
                 if self._last is not None:
-                    self._found.setdefault(number, self._last)
+                    self._first_changes.setdefault(number, self._last)
 
 
 _TORCHS = KNOWN_NAMESPACES | {"prim", "profiler", "quantized", "mkldnn", "torchgraph"}
@@ -297,7 +297,7 @@ class OpProbe(torch_private.TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __init__(self, generators: Callable[[], Generators], *, stateful: bool, fakes: bool):
         super().__init__()  # type: ignore[no-untyped-call]
-        self.found: dict[str, tuple[DivergenceKind, str]] = {}
+        self.causes: dict[str, tuple[DivergenceKind, str]] = {}
         self._generators = generators
         self._stateful = stateful
         self._fakes = fakes
@@ -318,19 +318,19 @@ class OpProbe(torch_private.TorchDispatchMode):  # type: ignore[no-untyped-call]
         cloned_arguments = _cloned((args, kwargs))
         drawn = self._generators() if self._stateful else None
         output = func(*args, **kwargs)
-        self._look_at_writes(func, cloned_arguments, args, kwargs)
+        self._check_writes(func, cloned_arguments, args, kwargs)
         if drawn is not None:
             self._call_again(func, cloned_arguments, output, drawn)
         if self._fakes:
             self._compare_with_fake(func, cloned_arguments, output)
         return output
 
-    def _say(self, kind: DivergenceKind, func: Any, claim: str) -> None:
+    def _report(self, kind: DivergenceKind, func: Any, claim: str) -> None:
         line = current()
         location = "" if line is None else f", at {described(line)}"
-        self.found.setdefault(f"{claim}{location}.", (kind, str(func)))
+        self.causes.setdefault(f"{claim}{location}.", (kind, str(func)))
 
-    def _look_at_writes(
+    def _check_writes(
         self, func: Any, cloned_arguments: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> None:
         declared = {argument.name for argument in func._schema.arguments if argument.is_write}
@@ -339,7 +339,7 @@ class OpProbe(torch_private.TorchDispatchMode):  # type: ignore[no-untyped-call]
         former_arguments = [*cloned_arguments[0], *cloned_arguments[1].values()]
         for (name, value), former in zip(current_arguments, former_arguments, strict=True):
             if name not in declared and not _equal_tensors(value, former):
-                self._say(
+                self._report(
                     "write",
                     func,
                     f"Custom op {_name(func)} writes to its argument {name!r}, which mutates_args "
@@ -355,7 +355,7 @@ class OpProbe(torch_private.TorchDispatchMode):  # type: ignore[no-untyped-call]
         finally:
             after.restore()
         if not _equal_tensors(second_output, output):
-            self._say(
+            self._report(
                 "state",
                 func,
                 f"Custom op {_name(func)} has hidden state: two calls with the same arguments "
@@ -372,7 +372,7 @@ class OpProbe(torch_private.TorchDispatchMode):  # type: ignore[no-untyped-call]
             return
         for fake_tensor, real_tensor in zip(_tensors(fake), _tensors(output), strict=False):
             for property_name, left, right in _differing_properties(fake_tensor, real_tensor):
-                self._say(
+                self._report(
                     "fake",
                     func,
                     f"The fake implementation of custom op {_name(func)} returns {property_name} "

@@ -43,7 +43,7 @@ def assert_matches_eager(
     """See `Capture.assert_matches_eager`."""
     __tracebackhide__ = True
     compared = _EagerRunComparison(capture, comparison, rtol, atol)
-    unequal, outcome, expected = compared.found, compared.outcome, compared.expected
+    unequal, outcome, expected = compared.unequal, compared.outcome, compared.expected
     if unequal is not None:
         causes = compared.causes()
         rounds = (
@@ -81,7 +81,7 @@ def first_difference(
             f"{listed(_SEARCHED)}"
         )
     compared = _EagerRunComparison(capture, comparison, rtol, atol)
-    if compared.found is None:
+    if compared.unequal is None:
         return None
     return compared.divergence(compared.causes(), None)
 
@@ -112,8 +112,8 @@ class _EagerRunComparison:
         self.outcome = comparison.captured()
         python_values = comparison.python()
         self.expected = comparison.eager()
-        self.found = self._differ(self.expected, self.outcome, exact=False)
-        self._changed = python_values.changes() if self.found is not None else ()
+        self.unequal = self._differ(self.expected, self.outcome, exact=False)
+        self._changed = python_values.changes() if self.unequal is not None else ()
 
     def _differ(
         self, eager: StepResult, other: StepResult, *, exact: bool = True

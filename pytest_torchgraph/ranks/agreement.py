@@ -209,7 +209,7 @@ def find_deadlocks(captures: Sequence[Capture]) -> list[DeadlockedRank]:
     ready = [_RankCursor(capture, iter(_of_groups(capture))) for capture in captures]
     while ready:
         cursor = ready.pop()
-        if not cursor.step():
+        if not cursor.advance():
             continue
         key = _entry_signature(cursor.collective), cursor.ranks
         waiting_by_entry.setdefault(key, []).append(cursor)
@@ -241,11 +241,11 @@ class _RankCursor:
 
     def __init__(self, capture: Capture, remaining: Iterator[tuple[Collective, tuple[int, ...]]]):
         self.capture = capture
-        self.left = remaining
+        self._remaining = remaining
 
-    def step(self) -> bool:
+    def advance(self) -> bool:
         """Enter the next collective. Return False if there is none."""
-        following = next(self.left, None)
+        following = next(self._remaining, None)
         if following is not None:
             self.collective, self.ranks = following
         return following is not None

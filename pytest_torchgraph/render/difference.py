@@ -253,7 +253,7 @@ def _whole_graph(scene: Scene, graph: Graph | None, overlay: Overlay) -> None:
         penwidth="2",
         style="filled,rounded,dashed" if kind == "removed" else "filled,rounded",
     )
-    scene.sides.only(scene.box_id(key), side_of.get(kind, ""))
+    scene.sides.record_only(scene.box_id(key), side_of.get(kind, ""))
 
 
 def _add_nodes(

@@ -75,7 +75,7 @@ class Overlay:
 
     def __init__(self, pair: GraphPair, changes: Iterable[Change] = ()):
         self.pair = pair
-        self._further = list(changes)
+        self._further_changes = list(changes)
         self.old = FoldedGraph(pair.before or EMPTY)
         self.new = FoldedGraph(pair.after or EMPTY)
         self.change_marks: dict[OverlaidNode, ChangeMark] = {}
@@ -182,7 +182,7 @@ class Overlay:
         drawn_ids = {
             id(folded.node) for graph in (self.old, self.new) for folded in graph.nodes.values()
         }
-        for change in self._further:
+        for change in self._further_changes:
             if id(change.node) in drawn_ids and id(change.node) not in listed_ids:
                 yield change.kind, change.before, change.after
 
@@ -198,7 +198,7 @@ class Overlay:
             mark = self.change_marks[node] = ChangeMark(kind, before, after)
             if kind == "changed" and after is not None and after.kind == "output":
                 mark.lines += self._saved_lines()
-            self._note(node, before, after)
+            self._register(node, before, after)
 
     def _saved_lines(self) -> Iterator[ComparedLine]:
         """Yield lines for the values that only one of the two graphs saves for backward."""
@@ -229,9 +229,9 @@ class Overlay:
             mark = self.change_marks.setdefault(overlaid, ChangeMark("changed", None, None))
             if mark.kind not in ("added", "removed"):
                 mark.lines.append(_folded_line(graph, node, kind, before))
-            self._note(overlaid, before, after)
+            self._register(overlaid, before, after)
 
-    def _note(self, overlaid: OverlaidNode, before: Node | None, after: Node | None) -> None:
+    def _register(self, overlaid: OverlaidNode, before: Node | None, after: Node | None) -> None:
         for node in (before, after):
             if node is not None:
                 self.node_of[id(node)] = overlaid

@@ -280,19 +280,19 @@ class _BreakBoxes:
         numbers: dict[tuple[str, int, str] | None, int] = {}
         for number, part in enumerate(parts):
             if isinstance(part, Graph):
-                starts = self._keys(_start_drawables(self.placed[number]))
+                starts = self._keys_of(_start_drawables(self.placed[number]))
                 if numbers and number and not isinstance(parts[number - 1], Graph):
-                    self._tie(before, starts)
+                    self._connect(before, starts)
                 elif self._is_alone(number):
-                    self._tie(before, starts[:1], "order")
-                before = self._keys(_end_drawables(self.placed[number]))
+                    self._connect(before, starts[:1], "order")
+                before = self._keys_of(_end_drawables(self.placed[number]))
             else:
                 count = numbers.setdefault(_place_of(part), len(numbers) + 1)
-                key = self._box(part, count)
-                self._tie(before, [key])
+                key = self._add_box(part, count)
+                self._connect(before, [key])
                 before = [key]
 
-    def _keys(self, drawables: Sequence[int]) -> list[str]:
+    def _keys_of(self, drawables: Sequence[int]) -> list[str]:
         units = dict.fromkeys(
             self.canvas.unit_of[number] for number in drawables if number in self.canvas.unit_of
         )
@@ -304,12 +304,12 @@ class _BreakBoxes:
         first = min(drawables, default=0)
         return not any(edge.head in drawables and edge.tail < first for edge in self.canvas.edges)
 
-    def _tie(self, tails: Sequence[str], heads: Sequence[str], kind: str = "cut") -> None:
+    def _connect(self, tails: Sequence[str], heads: Sequence[str], kind: str = "cut") -> None:
         for tail in tails:
             for head in heads:
                 self.scene.add_edge(tail, head, "", [kind], **EDGE_STYLES[kind])
 
-    def _box(self, graph_break: GraphBreak, number: int) -> str:
+    def _add_box(self, graph_break: GraphBreak, number: int) -> str:
         times = f", {graph_break.occurrences} times" if graph_break.occurrences > 1 else ""
         location = f"{graph_break.file}:{graph_break.line} in {graph_break.function}{times}"
         reason = textwrap.wrap(graph_break.reason, WIDTH)

@@ -272,31 +272,31 @@ class TextUpdates:
 
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
-        self._running: list[dict[str, Any]] = []
-        self._noted: list[dict[str, Any]] = []
-        UPDATES.append(self._running)
+        self._edits_of_phase: list[dict[str, Any]] = []
+        self._edits: list[dict[str, Any]] = []
+        UPDATES.append(self._edits_of_phase)
 
     def pytest_unconfigure(self) -> None:
         """End the update, so that `assert_graph_text` compares again."""
-        UPDATES[:] = [updates for updates in UPDATES if updates is not self._running]
+        UPDATES[:] = [updates for updates in UPDATES if updates is not self._edits_of_phase]
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         """Move the edits of a phase into its report."""
         report = yield
-        vars(report)[_REPORTED] = [*self._running]
-        self._running.clear()
+        vars(report)[_REPORTED] = [*self._edits_of_phase]
+        self._edits_of_phase.clear()
         return report
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Collect the edits of a test."""
-        self._noted += getattr(report, _REPORTED, ())
+        self._edits += getattr(report, _REPORTED, ())
 
     def write(self, run: RunRecord) -> None:
         """Write the files, and add the outcome of each to the record of the run."""
-        run.comparing.update(note["path"] for note in self._noted)
-        for path, notes, refused in merge_edits(self._noted):
-            outcome, detail = "updated", refused or self._written(path, notes)
+        run.comparing.update(note["path"] for note in self._edits)
+        for path, notes, refused in merge_edits(self._edits):
+            outcome, detail = "updated", refused or self._write_file(path, notes)
             if refused or detail:
                 outcome = "refused"
                 run.end_with_trouble()
@@ -306,7 +306,7 @@ class TextUpdates:
                 detail = f"{counted(len(notes), 'text')} on {lines} {line_numbers}"
             run.stored.append((outcome, str(path), detail))
 
-    def _written(self, path: Path, notes: list[dict[str, Any]]) -> str:
+    def _write_file(self, path: Path, notes: list[dict[str, Any]]) -> str:
         """Write one file; return the reason for a refusal, else ""."""
         try:
             data = read_bytes(path)

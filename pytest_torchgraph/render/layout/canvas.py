@@ -138,24 +138,24 @@ class Canvas:
         self.units = self._choose_units(limit, focus, compact)
         self.unit_of = {n: i for i, unit in enumerate(self.units) for n in unit.members}
         self.drawn = {unit.members[0] for unit in self.units if not unit.is_group}
-        bundles, unboxed = self._bundle()
-        uncut, cut = self._split(bundles)
+        bundles, unboxed = self._bundle_edges()
+        uncut, cut = self._split_bundles(bundles)
         for head, edges in unboxed.items():
-            # A group counts these values in its label (`_group_box`); a single node gets a port for
-            # each.
+            # A group counts these values in its label (`_add_group_box`); a single node gets a port
+            # for each.
             if not self.units[head].is_group:
                 cut += [_Bundle(-1, head, "value", [edge]) for edge in edges.values()]
         port_tails = {edge.tail for bundle in cut for edge in bundle.edges}
         self.keys = [
-            self._group_box(unit, len(unboxed.get(number, ())))
+            self._add_group_box(unit, len(unboxed.get(number, ())))
             if unit.is_group
-            else self._box(unit, unit.members[0] in port_tails)
+            else self._add_box(unit, unit.members[0] in port_tails)
             for number, unit in enumerate(self.units)
         ]
         for bundle in uncut:
-            self._edge(bundle)
+            self._add_edge(bundle)
         for bundle in cut:
-            self._port(bundle)
+            self._add_port(bundle)
         return self.units
 
     def count_marks_in_groups(self) -> int:
@@ -186,7 +186,7 @@ class Canvas:
 
     # -- edges -------------------------------------------------------------------------------------
 
-    def _bundle(self) -> tuple[list[_Bundle], Mapping[int, dict[int, Edge]]]:
+    def _bundle_edges(self) -> tuple[list[_Bundle], Mapping[int, dict[int, Edge]]]:
         """Return the bundles, and for each unit, keyed by tail, edges from tails without a box."""
         bundles: dict[tuple[int, int, str], dict[Hashable, Edge]] = {}
         unboxed: defaultdict[int, dict[int, Edge]] = defaultdict(dict)
@@ -200,7 +200,7 @@ class Canvas:
                 bundles.setdefault(key, {}).setdefault((edge.tail, edge.value), edge)
         return [_Bundle(*key, list(edges.values())) for key, edges in bundles.items()], unboxed
 
-    def _split(self, bundles: Sequence[_Bundle]) -> tuple[list[_Bundle], list[_Bundle]]:
+    def _split_bundles(self, bundles: Sequence[_Bundle]) -> tuple[list[_Bundle], list[_Bundle]]:
         """Separate the bundles to draw as edges from the bundles to cut into ports.
 
         A value stays an edge if the edge is short, if it is the shortest edge into its box, or if
@@ -249,7 +249,7 @@ class Canvas:
             (uncut if is_drawn(bundle) else cut).append(bundle)
         return uncut, cut
 
-    def _edge(self, bundle: _Bundle) -> None:
+    def _add_edge(self, bundle: _Bundle) -> None:
         key = self.scene.add_edge(
             self.keys[bundle.tail],
             self.keys[bundle.head],
@@ -257,20 +257,20 @@ class Canvas:
             [bundle.kind],
             **EDGE_STYLES[bundle.kind],
         )
-        self.scene.sides.only(key, _common_side(edge.only for edge in bundle.edges))
+        self.scene.sides.record_only(key, _common_side(edge.only for edge in bundle.edges))
         before, after = (
             _bundle_label(
                 [edge._replace(label=(edge.sides or [edge.label] * 2)[n]) for edge in bundle.edges]
             )
             for n in (0, 1)
         )
-        self.scene.sides.label(key, [before], [after])
+        self.scene.sides.record_labels(key, [before], [after])
 
     # -- boxes -------------------------------------------------------------------------------------
 
-    def _box(self, unit: Unit, named: bool) -> str:
+    def _add_box(self, unit: Unit, named: bool) -> str:
         drawable = self.drawables[unit.members[0]]
-        look = self._heated(self.look(drawable, named), unit)
+        look = self._with_heat(self.look(drawable, named), unit)
         mark = "" if drawable.mark is None else drawable.mark.kind
         element = Element(
             "node", drawable.graph, _names([drawable]), change=mark, is_old=drawable.is_old
@@ -283,12 +283,12 @@ class Canvas:
             element,
             **look.attributes,
         )
-        self.scene.sides.only(self.scene.box_id(key), drawable.only)
+        self.scene.sides.record_only(self.scene.box_id(key), drawable.only)
         if look.sides is not None:
-            self.scene.sides.label(self.scene.box_id(key), *look.sides)
+            self.scene.sides.record_labels(self.scene.box_id(key), *look.sides)
         return key
 
-    def _heated(self, look: Look, unit: Unit) -> Look:
+    def _with_heat(self, look: Look, unit: Unit) -> Look:
         """Return the look of a box, coloured by the cost of its nodes if the scene has a heat."""
         heat = self.scene.heat
         if heat is None:
@@ -301,7 +301,7 @@ class Canvas:
         classes = (*look.classes, f"heat-{step}")
         return look._replace(lines=lines, attributes=attributes, classes=classes)
 
-    def _group_box(self, unit: Unit, unboxed: int) -> str:
+    def _add_group_box(self, unit: Unit, unboxed: int) -> str:
         drawables = [self.drawables[n] for n in unit.members]
         change_counts: Counter[str] = Counter(
             drawable.mark.kind for drawable in drawables if drawable.mark is not None
@@ -319,7 +319,7 @@ class Canvas:
             border, fill = CHANGE_PAINTS[kind]
             attributes |= {"color": border, "fillcolor": fill}
         classes = ("group", *([kind] if kind else ()))
-        look = self._heated(Look(lines, attributes, classes), unit)
+        look = self._with_heat(Look(lines, attributes, classes), unit)
         key = self.scene.add_box(
             look.lines,
             unit.cluster,
@@ -328,12 +328,12 @@ class Canvas:
             Element("group", drawables[0].graph, _names(drawables), title, kind),
             **look.attributes,
         )
-        self.scene.sides.only(
+        self.scene.sides.record_only(
             self.scene.box_id(key), _common_side(drawable.only for drawable in drawables)
         )
         return key
 
-    def _port(self, bundle: _Bundle) -> None:
+    def _add_port(self, bundle: _Bundle) -> None:
         head = self.units[bundle.head]
         edge = bundle.edges[0]
         drawable = self.drawables[edge.tail]
@@ -361,7 +361,7 @@ class Canvas:
             **PORT,
         )
         self.scene.add_edge(key, self.keys[bundle.head], label, ["value"])
-        self.scene.sides.only(
+        self.scene.sides.record_only(
             self.scene.box_id(key), _common_side(bundled.only for bundled in bundle.edges)
         )
 

@@ -164,7 +164,7 @@ class Clustering:
         fitting_focus = focus[: max(low, 1)]
         open_nodes = self._nodes_to_open(fitting_focus)
         if not compact:
-            self._open_more(open_nodes, limit)
+            self._open_what_fits(open_nodes, limit)
         return self._units(open_nodes, set(fitting_focus), compact)
 
     def _nodes_to_open(self, focus: Iterable[int]) -> dict[_TreeNode, None]:
@@ -177,7 +177,7 @@ class Clustering:
                 node = node.parent
         return open_nodes
 
-    def _open_more(self, open_nodes: dict[_TreeNode, None], limit: int) -> None:
+    def _open_what_fits(self, open_nodes: dict[_TreeNode, None], limit: int) -> None:
         """Open all clusters of one depth after another while they fit, then tiny clusters."""
         count = self._count(open_nodes, set(), compact=False)
         closed = [node for node in _child_nodes(open_nodes) if node not in open_nodes]

@@ -44,8 +44,7 @@ def _top_level_collectives(graph: Graph) -> Iterator[Collective]:
     """Yield the collectives of a graph, excluding its bodies."""
     try:
         collectives = collectives_of((graph,))
-    # Graphs of torch functions do not record their collectives, and are drawn nevertheless.
-    except CaptureError:
+    except CaptureError:  # graphs of torch functions do not record their collectives
         return
     yield from (
         collective
@@ -119,7 +118,7 @@ def add_graph(
         inside: module that `base` already represents.
     """
     canvas.scene.classes.update(graph.classes)
-    return _GraphPlacer(canvas, graph, base, inside).run()
+    return _GraphPlacer(canvas, graph, base, inside).place()
 
 
 class _GraphPlacer:
@@ -132,12 +131,12 @@ class _GraphPlacer:
         self.users = self.folded.users()
         self.numbers: dict[str, int] = {}
 
-    def run(self) -> PlacedGraph:
-        self._drawables()
-        self._edges()
-        return PlacedGraph(self.numbers, self.folded, self._bodies())
+    def place(self) -> PlacedGraph:
+        self._add_drawables()
+        self._add_edges()
+        return PlacedGraph(self.numbers, self.folded, self._add_bodies())
 
-    def _drawables(self) -> None:
+    def _add_drawables(self) -> None:
         has_many_results = (
             len({value.producer.name for _, value in self.folded.returned}) > MAX_RETURNED
         )
@@ -168,7 +167,7 @@ class _GraphPlacer:
                 drawable.notes += (RETURNED,)
             self.numbers[name] = self.canvas.add(drawable)
 
-    def _edges(self) -> None:
+    def _add_edges(self) -> None:
         for name, head in self.numbers.items():
             folded = self.folded.nodes[name]
             for value in folded.operands:
@@ -177,7 +176,7 @@ class _GraphPlacer:
             for node in folded.after:
                 self.canvas.edges.append(Edge(self.numbers[node.name], head, kind="order"))
 
-    def _bodies(self) -> list[PlacedGraph]:
+    def _add_bodies(self) -> list[PlacedGraph]:
         callers: dict[str, FoldedNode] = {}
         for folded in self.folded.nodes.values():
             for ref in subgraph_refs((folded.node.args, folded.node.kwargs)):

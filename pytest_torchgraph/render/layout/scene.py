@@ -67,13 +67,13 @@ class Sides:
     def __bool__(self) -> bool:
         return any(side.without or side.labels for side in (self.before, self.after))
 
-    def only(self, element: str, side: OnlySide) -> None:
+    def record_only(self, element: str, side: OnlySide) -> None:
         """Record that only one side has an element."""
         if side:
             missing_side = self.after if side == "before" else self.before
             missing_side.without[element] = None
 
-    def label(
+    def record_labels(
         self, element: str, before: Sequence[str], after: Sequence[str], limit: int = MAX_LINE
     ) -> None:
         """Record the label lines of an element on both sides if they differ.
@@ -87,13 +87,13 @@ class Sides:
         if label_lines[0] != label_lines[1]:
             self.before.labels[element], self.after.labels[element] = label_lines
 
-    def edge(self, element: str, *boxes: str) -> None:
+    def record_edge(self, element: str, *boxes: str) -> None:
         """Record that a side does not have an edge if a box at its ends is missing."""
         for side in (self.before, self.after):
             if any(box in side.without for box in boxes):
                 side.without[element] = None
 
-    def cluster(self, element: str, boxes: Iterable[str]) -> None:
+    def record_cluster(self, element: str, boxes: Iterable[str]) -> None:
         """Record that a side does not have a cluster if all of its boxes are missing."""
         boxes = list(boxes)
         for side in (self.before, self.after):
@@ -359,7 +359,7 @@ class Scene:
             if element.kind == "port":
                 self._ports.add(key)
             self.elements[attributes["id"]] = element
-        *_, innermost = self._around(cluster)
+        *_, innermost = self._enclosing_clusters(cluster)
         innermost.boxes.append((key, {"label": dot_text(lines), "tooltip": tooltip, **attributes}))
         return key
 
@@ -369,10 +369,10 @@ class Scene:
 
     def add_cost(self, cluster: ClusterPath, cost: int) -> None:
         """Add the cost of a box to all enclosing clusters."""
-        for enclosing in self._around(cluster):
+        for enclosing in self._enclosing_clusters(cluster):
             enclosing.cost += cost
 
-    def _around(self, cluster: ClusterPath) -> Iterator[_Cluster]:
+    def _enclosing_clusters(self, cluster: ClusterPath) -> Iterator[_Cluster]:
         """Yield the root and the clusters on a path, outermost first, creating missing clusters."""
         innermost = self._root
         yield innermost
@@ -434,23 +434,23 @@ class Scene:
         box_edges = [(tail, head) for tail, head, _ in self.edges]
         # Invisible edges only place boxes. `dot` puts a box without edges at the top, whatever its
         # place in the graph is.
-        for tail, head, weight in list(self._invisible(box_edges)):
+        for tail, head, weight in list(self._invisible_edges(box_edges)):
             box_edges.append((tail, head))
             drawing.edge(tail, head, style="invis", weight=weight)
         for tail, head in separating_edges(box_edges, self._root.levels()):
             drawing.edge(tail, head, style="invis", minlen="2")
-        self._write(drawing, self._root, count())
+        self._write_cluster(drawing, self._root, count())
         # See `LARGE`: 5,000 boxes with labels on edges take `dot` six times as long.
         large = len(self._cluster_of) > LARGE
         for tail, head, attributes in self.edges:
-            self.sides.edge(attributes["id"], self.box_id(tail), self.box_id(head))
+            self.sides.record_edge(attributes["id"], self.box_id(tail), self.box_id(head))
             if large and "label" in attributes:
                 attributes = {**attributes, "taillabel": attributes["label"]}
                 del attributes["label"]
             drawing.edge(tail, head, **attributes)
         return drawing
 
-    def _invisible(self, box_edges: Sequence[BoxEdge]) -> Iterator[tuple[str, str, str]]:
+    def _invisible_edges(self, box_edges: Sequence[BoxEdge]) -> Iterator[tuple[str, str, str]]:
         """Yield invisible edges with weights: 1 for `anchor_edges`, 0 for `stacking_edges`."""
         root = Segment("graph", "")
         placed = [
@@ -467,7 +467,9 @@ class Scene:
         stacking = stacking_edges(list(graphs.values()), [*box_edges, *tied_edges])
         yield from ((tail, head, "0") for tail, head in stacking)
 
-    def _write(self, drawing: graphviz.Digraph, cluster: _Cluster, numbers: Iterator[int]) -> None:
+    def _write_cluster(
+        self, drawing: graphviz.Digraph, cluster: _Cluster, numbers: Iterator[int]
+    ) -> None:
         for key, attributes in cluster.boxes:
             drawing.node(key, **attributes)
         for child in cluster.children.values():
@@ -494,8 +496,8 @@ class Scene:
             # A page links to each cluster but the legend, which stands for no part of a graph.
             if kind != "legend":
                 self.elements[attributes["id"]] = Element(kind, label=label)
-            self.sides.label(attributes["id"], [old_title], [new_title], MAX_CLUSTER_LABEL)
-            self.sides.cluster(attributes["id"], map(self.box_id, drawn_cluster.all_boxes()))
+            self.sides.record_labels(attributes["id"], [old_title], [new_title], MAX_CLUSTER_LABEL)
+            self.sides.record_cluster(attributes["id"], map(self.box_id, drawn_cluster.all_boxes()))
             with drawing.subgraph(name=f"cluster_{number}") as subgraph:
                 subgraph.attr(**attributes)
-                self._write(subgraph, drawn_cluster, numbers)
+                self._write_cluster(subgraph, drawn_cluster, numbers)

@@ -52,13 +52,13 @@ class Gatherer:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self) -> Generator[None, object, object]:
         """Collect captures while a test runs, including its class and module fixtures."""
-        with CONTEXT.subscribed(self._keep):
+        with CONTEXT.subscribed(self._collect):
             try:
                 return (yield)
             finally:
-                self._forget()
+                self._clear()
 
-    def _keep(self, announced: Capture | Sequence[Capture]) -> None:
+    def _collect(self, announced: Capture | Sequence[Capture]) -> None:
         if isinstance(announced, Sequence):
             # Each rank was announced as a capture of its own; the page shows it below its ranks
             # alone.
@@ -70,13 +70,13 @@ class Gatherer:
         elif not any(capture is announced for capture in self.captures):
             self.captures.append(announced)
 
-    def _new(self, parts: Parts) -> Data:
+    def _unsent_parts(self, parts: Parts) -> Data:
         """Return the parts that no earlier report of this process contains."""
         new = {key: text for key, text in parts.texts.items() if key not in self.sent}
         self.sent |= new.keys()
         return new
 
-    def _forget(self) -> None:
+    def _clear(self) -> None:
         self.captures.clear()
         self.ranks.clear()
 
@@ -95,8 +95,8 @@ class Gatherer:
             parts = Parts()
             data["captures"] = [_data(capture, parts) for capture in self.captures]
             data["ranks"] = [_ranks_data(ranks, parts) for ranks in self.ranks]
-            data["parts"] = self._new(parts)
-            self._forget()
+            data["parts"] = self._unsent_parts(parts)
+            self._clear()
         item.stash[PICTURES] = []
         if RECORD in item.stash:
             item.stash[RECORD].shown = []

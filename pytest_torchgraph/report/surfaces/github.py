@@ -50,7 +50,7 @@ class Workspace:
         ]
         server, repository, commit = address
         self._blob = f"{server}/{repository}/blob/{commit}" if all(address) else ""
-        self._found: dict[str, str] = {}
+        self._path_of_file: dict[str, str] = {}
 
     def path(self, file: str) -> str:
         """Return a file's path relative to the workspace, with `/`, or "" if it is outside.
@@ -59,9 +59,9 @@ class Workspace:
             file: path as in facts: relative to pytest's rootdir, the working directory, or an entry
                 of the import path.
         """
-        if file not in self._found:
-            self._found[file] = next(self._paths(file), "") if file else ""
-        return self._found[file]
+        if file not in self._path_of_file:
+            self._path_of_file[file] = next(self._paths(file), "") if file else ""
+        return self._path_of_file[file]
 
     def link(self, place: CodePlace) -> str:
         """Return the URL of a line on GitHub, or "" if it has none."""

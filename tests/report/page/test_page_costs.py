@@ -124,7 +124,7 @@ def test_the_tables_can_be_read(opened: Any, tmp_path: Path, width: int, scheme:
     assert change.locator("summary").inner_text() == (
         "Cost before and after: +0 FLOP, +256 B saved for backward"
     )
-    assert own.locator("summary").inner_text().startswith("Cost: 7.2 kFLOP, 0 B kept")
+    assert own.locator("summary").inner_text().startswith("Cost: 7.2 kFLOP, 0 B saved")
     for each in (change, own):
         assert not each.locator("table").is_visible()
         each.locator("summary").click()
