@@ -53,8 +53,8 @@ def limits_of(item: pytest.Item, defaults: Mapping[str, Any]) -> Limits | None:
                     f"{name!r}{_suggest_argument(name)}: write {SIGNATURE}"
                 )
             source = f"{item.nodeid}: @pytest.mark.{MARKER}"
-            # Checked even if a closer marker overrides it: a mistake must not wait for the other
-            # marker to go.
+            # Check it even if a closer marker overrides it: otherwise the mistake shows only once
+            # that marker is removed.
             checked_value = check_argument(name, value, source, item.config.rootpath)
             if name not in marker_values:
                 marker_values[name] = checked_value
@@ -134,7 +134,7 @@ def watched(item: pytest.Item, limits: Limits) -> Iterator[None]:
         requirements = dict.fromkeys(limits.asked_by[name] for name, _ in problems)
         message = "\n".join([*map(str, errors), f"required by {' and '.join(requirements)}"])
         picture = next((failure for failure in map(shown_by, errors) if failure is not None), None)
-        # Without a traceback: it would end in the plugin, and no line of the test is at fault.
+        # No traceback: it would end in the plugin, not at a line of the test.
         raise with_picture(pytest.fail.Exception(message, pytrace=False), picture)
 
 
@@ -177,8 +177,8 @@ def find_problems(capture: Capture, limits: Limits) -> Iterator[tuple[str, Asser
     ]
     maximum = limits.max_recompiles
     is_limited = "max_recompiles" in limits.asked_by
-    # After its limit, Dynamo runs the function eagerly. That fails without a maximum too, but with
-    # limits of the ini file only if they name recompiles.
+    # At the limit, Dynamo runs the function eagerly from then on. This fails even without a
+    # maximum, but for limits of the ini file only if they include recompiles.
     limit_hits = [recompile for recompile in recompiles if recompile.limit_hit and is_limited]
     if limit_hits or (maximum is not None and len(recompiles) > maximum):
         yield "max_recompiles", AssertionError(checks.format_recompiles(recompiles, 0, maximum))

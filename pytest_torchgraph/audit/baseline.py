@@ -207,7 +207,7 @@ def read(path: Path, *, pytest: str = "pytest") -> Baseline:
     except (OSError, UnicodeDecodeError) as error:
         raise BaselineError(f"{path}: {error}") from error
     remedy = f"record it again: {pytest} --torchgraph-audit=record"
-    # Before parsing: a conflict marker would be a JSON error that names a column and no remedy.
+    # Check before parsing: for `json`, a conflict marker is only a syntax error at some column.
     if conflict := _conflict(text):
         raise BaselineError(f"{path}:{conflict}: merge conflict; resolve it, or {remedy}")
     try:
@@ -248,7 +248,7 @@ def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     Raises:
         ValueError: if a key occurs twice.
     """
-    # `json` alone would keep the last of two equal keys, and drop the other without a word.
+    # `json` keeps only the last of two equal keys, without an error.
     entries = dict(pairs)
     if len(entries) < len(pairs):
         keys = [key for key, _ in pairs]

@@ -120,8 +120,8 @@ def order_difference(first: Capture, other: Capture, *, waits: bool) -> OrderDif
     danger = ""
     if waits:
         danger = UNLIKE if same_order else "so they would deadlock"
-    # Calls between two ranks differ by design: one sends where the other receives, so a different
-    # order alone is no danger.
+    # Point-to-point calls differ by design: one rank sends where its peer receives. A different
+    # order does not imply a deadlock.
     elif not any(
         collective.kind in PAIRED for collective in (*first_collectives, *second_collectives)
     ):
@@ -304,7 +304,8 @@ def channels_between(captures: Sequence[Capture]) -> dict[Channel, ChannelEnds]:
                 or collective.peer >= len(ranks)
             ):
                 continue
-            # A peer is numbered in its group. What a rank that was not captured sends is unknown.
+            # Peers are numbered within the group. The calls of a rank that was not captured are
+            # unknown.
             own_rank, peer_rank = capture.rank, ranks[collective.peer]
             if own_rank is None or peer_rank not in captured:
                 continue
@@ -329,7 +330,7 @@ def _describe_channel(channel: Channel, ends: ChannelEnds) -> Iterator[str]:
             yield f"      {_size(send)}: {format_place(send)} of rank {channel.source}"
             yield f"      {_size(receive)}: {format_place(receive)} of rank {channel.target}"
             return
-    # Sends and receives of a channel arrive in order, so those at the end are the unmatched ones.
+    # A channel delivers in order, so the sends or receives at the end are the unmatched ones.
     unmatched = sends[len(receives) :] or receives[len(sends) :]
     if unmatched:
         verbs = ("sent", "received") if len(sends) > len(receives) else ("received", "sent")

@@ -124,7 +124,7 @@ class Ranks(Sequence["Capture"]):
                 capture.assert_collectives(expected, group, bytes, exact)
             except AssertionError as error:
                 first_error = first_error or error
-                # All ranks are checked: those that fail alike share one message.
+                # Check every rank: ranks with the same failure share one message.
                 captures_by_message.setdefault(str(error), []).append(capture)
         if first_error is not None:
             lines = [
@@ -175,7 +175,7 @@ class Ranks(Sequence["Capture"]):
         """
         __tracebackhide__ = True
         groups = self._comparable_groups(across)
-        # A group of one rank is compared with nothing, so its collectives are no evidence.
+        # A group of one rank is not compared, so its collectives prove nothing.
         compared = [capture for group in groups if len(group) > 1 for capture in group]
         if not any(capture.collectives for capture in compared):
             scope = " in the comparison" if len(compared) < len(self) else ""
@@ -269,7 +269,7 @@ class Ranks(Sequence["Capture"]):
         groups: dict[tuple[int, ...], list[Capture]] = {}
         for capture in self._captures:
             position = coordinates(_rank(capture), self.mesh)
-            # Ranks that have all other coordinates in common differ only in `across`.
+            # Ranks with equal coordinates in all other dimensions differ only in `across`.
             key = tuple(n for name, n in position.items() if name != across)
             groups.setdefault(key, []).append(capture)
         return list(groups.values())
@@ -385,7 +385,7 @@ def format_deadlock(deadlock: DeadlockedRank, deadlocks: Iterable[DeadlockedRank
     peer_properties = (
         signature_of(peer.collective) for peer in deadlocks if peer.ranks == deadlock.ranks
     )
-    # Without the details, two ranks that wait for each other would seem to run the same collective.
+    # Without the details, two deadlocked ranks would seem to wait in the same collective.
     differ = any(peer.text == properties.text and peer != properties for peer in peer_properties)
     description = f"{properties.text} ({properties.details})" if differ else properties.text
     rank, place = deadlock.capture.rank, format_place(deadlock.collective)

@@ -324,8 +324,8 @@ def _compare_without_eager(
     omitted_text = f" and {len(parts) - MOST_EAGER} more" if len(parts) > MOST_EAGER else ""
     eager = f"now:     {', '.join(parts[:MOST_EAGER])}{omitted_text}"
     compiled = tuple(graph for graph in now.graphs if not graph.eager)
-    # If the compiled graphs differ as well, that is what the user has changed; the missing eager
-    # graphs are only noted.
+    # If the compiled graphs differ too, report their difference, and only note the missing eager
+    # graphs.
     if _compare(stored, replace(now, graphs=compiled), detail) is None:
         return WITHOUT_EAGER, (eager,)
     mismatch = _compare(stored, now, detail)
@@ -340,7 +340,7 @@ def _ops(graph: Graph) -> str:
 
 def _compare_runs(stored: Program, now: Program) -> tuple[str, tuple[str, ...]] | None:
     """Compare the run counts of graphs that are otherwise equal, including their names."""
-    # What a file of an older version lacks is not compared: it has no run counts.
+    # A file of an older version has no run counts. Facts that a file lacks are not compared.
     differing = [
         graph
         for graph in now.graphs

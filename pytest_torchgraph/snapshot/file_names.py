@@ -147,7 +147,8 @@ def may_be_of(stem: str, nodeid: str) -> bool:
     name = ".".join(identifiers)
     if stem.startswith(name):
         return not _IDENTIFIER_GOES_ON.match(stem, len(name))
-    # Otherwise only a truncated name can be the test's: a part of the name, a `-` and the digest.
+    # Otherwise the file can only have a truncated name of the test: its beginning, a `-` and the
+    # digest.
     truncated = stem[: -DIGEST_LENGTH - 1]
     return len(truncated) >= SHORTEST_CUT and name.startswith(truncated)
 

@@ -216,7 +216,7 @@ def _record_edit(
     except TorchGraphError as error:
         refused = str(error)
     if refused:
-        # The text is right: a call that no update could edit is no error then.
+        # The text matches, so it does not matter that the call cannot be edited.
         if lines is None:
             return
         raise TorchGraphError(f"{location}: cannot update the text: {refused}")
@@ -242,7 +242,8 @@ def merge_edits(edits: list[dict[str, Any]]) -> Iterator[tuple[Path, list[dict[s
         calls = files.setdefault(edit["path"], {})
         calls.setdefault((edit["line"], edit["edit"][0]), []).append(edit)
     for path, calls in sorted(files.items()):
-        # One call may run many times, as in a parametrized test, if it gets one graph each time.
+        # A call may run many times, for example in a parametrized test, if every run gets the same
+        # graph.
         changing = {
             position: same_call
             for position, same_call in calls.items()
@@ -310,8 +311,8 @@ class TextUpdates:
         """Write one file; return the reason for a refusal, else ""."""
         try:
             data = read_bytes(path)
-            # An edit is a range of characters: in a file that was saved during the run it would
-            # overwrite other code.
+            # An edit is a range of characters. If the file was saved during the run, the range
+            # would cover other code.
             if any(note["digest"] != hashlib.sha256(data).hexdigest() for note in notes):
                 return "the file changed while the tests ran: run the tests again"
             text = apply_edits(data.decode(), (Edit(*note["edit"]) for note in notes))

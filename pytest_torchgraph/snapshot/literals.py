@@ -82,8 +82,8 @@ def call_in(source: SourceFile, frame: FrameType, name: str) -> ast.Call:
     """
     calls = [node for node in ast.walk(source.tree) if isinstance(node, ast.Call)]
     if hasattr(frame.f_code, "co_positions"):
-        # An instruction takes two bytes. Python 3.10 has no positions: there the only call of that
-        # name on the line is taken.
+        # One entry per instruction of two bytes. Python 3.10 has no positions: take the only call
+        # of this name on the line.
         position = [*frame.f_code.co_positions()][frame.f_lasti // 2]
         matching = [
             call

@@ -213,8 +213,8 @@ def merge_updates(
 
 def _is_stored_graph(name: str) -> bool:
     """Return True if `graph_snapshot` may give a stored file this relative path."""
-    # An artifact comes from CI, perhaps from a stranger's branch: its path must not lead to another
-    # file on any system.
+    # Artifacts come from CI, perhaps from a branch of a stranger: the path must not lead to any
+    # other file, on any system.
     path = PurePosixPath(name)
     return (
         not path.is_absolute()

@@ -120,7 +120,7 @@ def judge(run: RunRecord, exitstatus: int) -> StaleFiles:
     absent_devices: set[str] = set()
     for path in uncompared:
         # A suite may omit a parameter instead of skipping it, as in `["cpu"] + ["cuda"] *
-        # has_cuda`: on a machine without that device no test owns the file.
+        # has_cuda`. Without that device, no test compares the file.
         unused_devices = devices_in(_below(root, path)) - used_devices
         (stale.elsewhere if unused_devices else stale.files).append(path)
         absent_devices |= unused_devices
@@ -202,7 +202,8 @@ def _candidates(root: Path, files_run: set[str], kept_files: dict[str, str]) -> 
         for directory in sorted((test_directory / DIRECTORY).iterdir()):
             sources = [name for name in file_names if Path(name).stem == directory.name]
             files = {(test_directory / name).relative_to(root).as_posix() for name in sources}
-            # Without a test file of that name, the directory is of one that was renamed or removed.
+            # No test file of this name exists: it was renamed or removed, so the whole directory is
+            # judged.
             if not files or (files & files_run and not files & kept_files.keys()):
                 yield from sorted(directory.glob(f"*.{SUFFIX}"))
 

@@ -64,7 +64,7 @@ def _update_lines(config: pytest.Config, run: RunRecord) -> Iterator[str]:
     """Yield a line for each file that an update wrote or kept, or that nothing was stored."""
     if settings.get(config).update and not run.comparing and not config.option.collectonly:
         yield "nothing stored: no test compared graphs"
-    # Without a description, a file was left as it is: it is listed as unchanged below.
+    # A file without a description did not change. It is listed as unchanged below.
     written = sorted({(path, action, change) for action, path, change in run.stored if change})
     numbers = Counter(
         action for path, action, _ in written if action in BY_CAUSE or path in run.replaced

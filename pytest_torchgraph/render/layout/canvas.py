@@ -118,8 +118,7 @@ class Canvas:
                 users[edge.tail].append(edge.head)
         numbers = dict.fromkeys(focus)
         for number in focus:
-            # Numbers follow the order of the graph: the largest operand and the smallest user are
-            # nearest.
+            # Numbers follow graph order: the largest operand and the smallest user are the nearest.
             numbers.update(dict.fromkeys(sorted(set(operands[number]), reverse=True)[:most]))
             numbers.update(dict.fromkeys(sorted(set(users[number]))[:most]))
         return list(numbers)
@@ -176,8 +175,8 @@ class Canvas:
         flow = [
             (number_of[e.tail], number_of[e.head])
             for e in self.edges
-            # Removed edges are left out: the old and the new data flow together can have cycles
-            # that neither graph has.
+            # Without removed edges: the data flow of both graphs together may have cycles that
+            # neither has.
             if e.kind in ("value", "added", "changed") and e.tail in number_of
         ]
         if limit is not None:
@@ -206,8 +205,7 @@ class Canvas:
         A value stays an edge if the edge is short, if it is the shortest edge into its box, or if
         it leads to the value's nearest user.
         """
-        # As in `_choose_units`: with removed edges there can be cycles, and a box on a cycle has no
-        # rank.
+        # As in `_choose_units`: removed edges may close cycles, and a box on a cycle has no rank.
         flow = [bundle for bundle in bundles if bundle.kind != "removed"]
         ranks = NodeRanks(
             (str(bundle.tail), str(bundle.head)) for bundle in flow if bundle.kind != "order"

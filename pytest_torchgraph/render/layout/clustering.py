@@ -151,8 +151,7 @@ class Clustering:
         if limit is None:
             open_nodes = dict.fromkeys(self._walk())
             return self._units(open_nodes, range(len(self._parents)), compact=False)
-        # Each further drawable opens clusters and divides boxes, so the number of boxes only grows.
-        # Binary search for the longest prefix of `focus` that fits.
+        # Every further drawable opens clusters or divides boxes, so the number of boxes only grows.
         low, high = 0, len(focus)
         while low < high:
             middle = (low + high + 1) // 2
@@ -182,7 +181,7 @@ class Clustering:
         count = self._count(open_nodes, set(), compact=False)
         closed = [node for node in _child_nodes(open_nodes) if node not in open_nodes]
         while closed:
-            # An opened cluster gives up its own box for one box per child.
+            # Opening a cluster replaces its box by one box per child.
             added = sum(len(node.children) - 1 for node in closed)
             if count + added > limit:
                 break
@@ -190,8 +189,8 @@ class Clustering:
             open_nodes.update(dict.fromkeys(closed))
             closed = _child_nodes(closed)
         for node in closed:
-            # `limit` never fits, because the root has at least one box: a cluster that is not tiny
-            # stays closed.
+            # The root has at least one box, so `limit` never fits: clusters that are not tiny stay
+            # closed.
             added = len(list(node.leaves())) - 1 if node.is_tiny() else limit
             if count + added <= limit:
                 count += added
@@ -312,7 +311,7 @@ def _cut_into_runs(
 ) -> None:
     """Split the units of a cycle into `runs`, wherever a member of another unit is in between."""
     previous_unit = -1
-    # In the order of the graph a value comes before its users: runs in this order form no cycle.
+    # In graph order a value precedes its users, so runs in this order cannot form a cycle.
     for member in sorted(member for number in cycle for member in units[number].members):
         number = unit_of[member]
         parts = runs.setdefault(number, [])

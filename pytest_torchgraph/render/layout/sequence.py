@@ -156,7 +156,7 @@ def anchor_edges(
         joined[component(tail)] = component(head)
     sizes = Counter(component(box) for box, _ in boxes)
     ties: list[BoxEdge] = []
-    # Backwards as well: what comes first in the graph has no neighbour before it.
+    # Also backwards: the first boxes of the graph have no neighbour before them.
     for order, forward in ((boxes, True), (boxes[::-1], False)):
         latest_boxes: dict[Hashable, list[str]] = {}
         for box, cluster in order:
@@ -176,7 +176,7 @@ def anchor_edges(
                 sizes[component(neighbour)] += sizes[own_component]
                 joined[own_component] = component(neighbour)
             for path in enclosing:
-                # Two, because the latest box can be of the same component as the next one.
+                # Keep two: the latest box may be in the same component as the next one.
                 latest_boxes[path] = [box, *latest_boxes.get(path, ())[:1]]
     return ties
 

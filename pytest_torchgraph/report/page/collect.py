@@ -79,7 +79,7 @@ def capture_data(capture: Capture, parts: Parts | None = None) -> Data:
                 "file": recompile.file,
                 "line": recompile.line,
                 "reasons": list(recompile.reasons),
-                # Without the first line, which repeats the function, the place and the reasons.
+                # Skip the first line: it repeats the function, the place and the reasons.
                 "details": str(recompile).splitlines()[1:],
             }
             for recompile in _facts(capture, "recompiles")

@@ -60,12 +60,11 @@ class Gatherer:
 
     def _collect(self, announced: Capture | Sequence[Capture]) -> None:
         if isinstance(announced, Sequence):
-            # Each rank was announced as a capture of its own; the page shows it below its ranks
-            # alone.
+            # Every rank was announced as a capture before; the page shows it only below its ranks.
             in_ranks = {id(capture) for capture in announced}
             self.captures = [capture for capture in self.captures if id(capture) not in in_ranks]
             self.ranks.append(cast("Ranks", announced))
-        # By identity, because `==` compares graphs: a watch that is entered again is announced
+        # By identity, because `==` compares graphs. A watch that is entered again is announced
         # again.
         elif not any(capture is announced for capture in self.captures):
             self.captures.append(announced)
@@ -90,7 +89,8 @@ class Gatherer:
             "differences": item.stash[RECORD].shown if RECORD in item.stash else [],
             "pictures": item.stash.get(PICTURES, []),
         }
-        # What fixtures captured is sent with the call: that report has all captures of the test.
+        # Captures of fixtures are sent with the call, so that one report has all captures of the
+        # test.
         if report.when != "setup":
             parts = Parts()
             data["captures"] = [_data(capture, parts) for capture in self.captures]

@@ -52,8 +52,8 @@ def changed_nodes_data(diff: GraphDiff, drawing: Drawing | None) -> list[Data]:
             is_removed_graph = pair.after is None
             shown_graph = pair.before if pair.after is None else pair.after
             old_nodes = _nodes(pair.before, removed_signs, box_ids, True, shown_graph.name)
-            # Unchanged nodes of an old graph are listed once, as nodes of the new graph. A graph
-            # that went has no new one: all of its nodes are listed.
+            # List an unchanged node only once, in the new graph. A removed graph has no new one, so
+            # list all of its nodes.
             nodes += [node for node in old_nodes if is_removed_graph or node["sign"]]
     return nodes
 
