@@ -60,7 +60,7 @@ def assert_budget(
             "assert_budget() checks nothing: pass flops, saved_bytes, "
             "peak_bytes or recomputed_flops"
         )
-    wrong: list[str] = []
+    problems: list[str] = []
     unknown: list[CaptureError] = []
     for name, limit in limits.items():
         low, high = _limits(limit, device)
@@ -70,16 +70,16 @@ def assert_budget(
             measured = figures[name]()
         except CaptureError as error:
             unknown.append(error)
-            wrong.append(f"  {name}: {error}")
+            problems.append(f"  {name}: {error}")
             continue
         if name == "flops" and not measured and (reason := why_none_counted(graphs)):
-            wrong.append(f"  flops: no FLOPs were counted, because {reason}")
+            problems.append(f"  flops: no FLOPs were counted, because {reason}")
         if name == "saved_bytes" and high != 0 and all(g.kind == "inference" for g in graphs):
-            wrong.append(
+            problems.append(
                 "  saved_bytes: nothing is saved for the backward, because no graph has a backward"
             )
         if measured < low or (high is not None and measured > high):
-            wrong.append(f"  {name}: expected {format_bounds(low, high)}, found {measured}")
+            problems.append(f"  {name}: expected {format_bounds(low, high)}, found {measured}")
             if name == "recomputed_flops":
                 largest = _most_recomputed(recomputed)
             elif name == "flops":
@@ -88,19 +88,19 @@ def assert_budget(
                 largest = _most_saved(graphs, received)
             if name == "peak_bytes":
                 total_saved = saved_bytes(graphs, received)
-                wrong.append(
+                problems.append(
                     f"      of these, saved for the backward ({total_saved} bytes in total):"
                 )
-            wrong += [f"      {line}" for line in largest]
+            problems += [f"      {line}" for line in largest]
             if name == "peak_bytes":
-                wrong.append(
+                problems.append(
                     "      the rest: gradients and intermediate results that are live at the peak"
                 )
-    if unknown and len(unknown) == len(wrong):
+    if unknown and len(unknown) == len(problems):
         raise unknown[0]
-    if wrong:
+    if problems:
         hint = [_WHERE_MORE] * any(node.module for graph in graphs for node in graph.nodes)
-        raise AssertionError("\n".join(["budget exceeded:", *wrong, *hint]))
+        raise AssertionError("\n".join(["budget exceeded:", *problems, *hint]))
 
 
 def _limits(limit: Any, device: str) -> tuple[int, int | None]:

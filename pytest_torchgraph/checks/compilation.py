@@ -141,13 +141,13 @@ def assert_graph_breaks(
     if capture.watched is None:  # for a watch, any number asserts that something was compiled
         need_a_limit("assert_graph_breaks", [(low, high)])
     counted = select_breaks(record, allow, within)
-    wrong = len(counted) < low or (high is not None and len(counted) > high)
-    if wrong and counted:
+    is_out_of_bounds = len(counted) < low or (high is not None and len(counted) > high)
+    if is_out_of_bounds and counted:
         message = format_breaks(counted, low, high, len(record.breaks))
         raise failed(message, UnexpectedBreaks(capture))
     need_graphs(capture, allow=allow, unreported=True)
     need_code_within(record, within)
-    if wrong:
+    if is_out_of_bounds:
         raise AssertionError(f"graph breaks: expected {format_bounds(low, high)}, found none")
 
 
@@ -240,11 +240,11 @@ def assert_recompiles(
     low, high = _limits(capture, count, maximum, "assert_recompiles")
     record = capture.record("recompilations")
     recompiles = record.recompiles
-    wrong = len(recompiles) < low or (high is not None and len(recompiles) > high)
-    if any(recompile.limit_hit for recompile in recompiles) or (wrong and recompiles):
+    is_out_of_bounds = len(recompiles) < low or (high is not None and len(recompiles) > high)
+    if any(recompile.limit_hit for recompile in recompiles) or (is_out_of_bounds and recompiles):
         raise AssertionError(format_recompiles(recompiles, low, high))
     _need_runs(capture, record, allow)
-    if wrong:
+    if is_out_of_bounds:
         raise AssertionError(f"recompilations: expected {format_bounds(low, high)}, found none")
     impossible = "" if recompiles else why_no_recompile_possible(record)
     if impossible:
@@ -379,17 +379,22 @@ def assert_graph_count(capture: Subject, forward: Any, backward: Any, total: Any
     ]
     if capture.watched is None:  # for a watch, any number asserts that something was compiled
         need_a_limit("assert_graph_count", [(low, high) for _, low, high, _ in expectations])
-    wrong: list[str] = []
+    problems: list[str] = []
     for word, low, high, graphs in expectations:
         if len(graphs) < low or (high is not None and len(graphs) > high):
-            wrong.append(f"  {word}: expected {format_bounds(low, high)}, found {len(graphs)}")
-    if wrong:
+            problems.append(f"  {word}: expected {format_bounds(low, high)}, found {len(graphs)}")
+    if problems:
         graph_lines = [
             f"  {graph.name}: {graph.kind}, {sum(call.times for call in calls([graph]))} ops"
             for graph in capture.graphs
         ]
         raise AssertionError(
             "\n".join(
-                ["graph count differs:", *wrong, "graphs captured:", *(graph_lines or ["  none"])]
+                [
+                    "graph count differs:",
+                    *problems,
+                    "graphs captured:",
+                    *(graph_lines or ["  none"]),
+                ]
             )
         )

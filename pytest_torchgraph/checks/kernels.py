@@ -41,14 +41,14 @@ def assert_kernel_count(capture: Subject, n: Any, extern: Any, launches: Any) ->
         if expected is not None
     ]
     need_a_limit("assert_kernel_count", [(low, high) for _, low, high, _ in expectations])
-    wrong, kinds = [], set()
+    problems, kinds = [], set()
     for word, low, high, actual in expectations:
         if actual < low or (high is not None and actual > high):
-            wrong.append(f"  {word}: expected {format_bounds(low, high)}, found {actual}")
+            problems.append(f"  {word}: expected {format_bounds(low, high)}, found {actual}")
             kinds.add(word == "library calls")
-    if wrong:
+    if problems:
         shown_kernels = [kernel for kernel in kernels if kernel.is_extern in kinds]
-        lines = ["kernel count differs:", *wrong, "launched, in order of the generated code:"]
+        lines = ["kernel count differs:", *problems, "launched, in order of the generated code:"]
         raise AssertionError(
             "\n".join([*lines, *(f"  {line}" for line in _lines_of_kernels(shown_kernels))])
         )
@@ -98,7 +98,7 @@ def assert_sizes(capture: Subject, name: str, dim: int | Sequence[int], *, dynam
     if not dims:
         raise TypeError(f"dim={dim!r} checks nothing: pass at least one dimension")
     expectation = "a symbol" if dynamic else "a number"
-    wrong: list[str] = []
+    problems: list[str] = []
     for graph, node in _inputs(capture.forwards, name):
         result = node.result
         if not isinstance(result, TensorMeta):
@@ -117,10 +117,12 @@ def assert_sizes(capture: Subject, name: str, dim: int | Sequence[int], *, dynam
                     else str(size_or_symbol)
                     for size_or_symbol in result.shape
                 )
-                wrong.append(f"  {graph.name}: {name} is [{sizes}]: dim {dim} is not {expectation}")
-    if wrong:
+                problems.append(
+                    f"  {graph.name}: {name} is [{sizes}]: dim {dim} is not {expectation}"
+                )
+    if problems:
         word = "dynamic" if dynamic else "static"
-        raise AssertionError("\n".join([f"sizes of {name} are not {word}:", *wrong]))
+        raise AssertionError("\n".join([f"sizes of {name} are not {word}:", *problems]))
 
 
 def _inputs(graphs: Sequence[Graph], name: str) -> list[tuple[Graph, Node]]:
@@ -207,17 +209,17 @@ def _assert_none(
 ) -> None:
     __tracebackhide__ = True
     allowed = patterns(allow)
-    wrong = [event for event in events if not allows(allowed, str(event))]
-    if wrong:
-        tolerated = len(events) - len(wrong)
-        certain = sum(event.certain for event in wrong)
-        unknown = len(wrong) - certain
+    refused = [event for event in events if not allows(allowed, str(event))]
+    if refused:
+        tolerated = len(events) - len(refused)
+        certain = sum(event.certain for event in refused)
+        unknown = len(refused) - certain
         head = f"{kind}: expected none, found {certain or 'none for certain'}"
         head += f", and {unknown} possible" if unknown else ""
         head += f" ({tolerated} more are allowed)" if tolerated else ""
-        lines = [_format_event(number, event) for number, event in enumerate(wrong, 1)]
+        lines = [_format_event(number, event) for number, event in enumerate(refused, 1)]
         at_breaks = _UNKNOWN_BUT_OPS if capture.watched is None else _UNKNOWN
-        uncertain = [event for event in wrong if not event.certain]
+        uncertain = [event for event in refused if not event.certain]
         lines += [at_breaks] * any(event.op != STARTS for event in uncertain)
         lines += [_IN_THREADS] * any(event.op == STARTS for event in uncertain)
         raise AssertionError("\n".join([head, *lines]))

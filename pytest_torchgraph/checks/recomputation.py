@@ -61,32 +61,32 @@ def assert_recomputed(
     if not exact:
         need_a_limit("assert_recomputed", limits.values())
     entries_of_module = _entries_of_module(graphs, entries, module)
-    wrong: list[str] = []
+    problems: list[str] = []
     for op, (low, high) in limits.items():
         _calls(graphs, op)  # raises for patterns that cannot match anything
         matched = [entry for entry in entries_of_module if matches(entry.op, pattern_name(op))]
         count = _total_times(matched)
         if count < low or (high is not None and count > high):
-            wrong.append(
+            problems.append(
                 f"  {pattern_name(op)}: expected {format_bounds(low, high)}, found "
                 f"{_at_least(matched, graphs)}{count}"
             )
-            wrong += _places(matched)
+            problems += _places(matched)
     if exact:
         patterns = [pattern_name(op) for op in expected]
         unmatched = [
             entry for entry in entries_of_module if not any(matches(entry.op, p) for p in patterns)
         ]
         if unmatched:
-            wrong.append(f"  ops without a pattern (exact=True): {_total_times(unmatched)}")
-            wrong += _places(unmatched)
-    if wrong:
+            problems.append(f"  ops without a pattern (exact=True): {_total_times(unmatched)}")
+            problems += _places(unmatched)
+    if problems:
         title = f"ops recomputed in the backward differ{_in_module(module)}:"
         counts = Counter({entry.op: 0 for entry in entries_of_module})
         for entry in entries_of_module:
             counts[entry.op] += entry.times
         count_lines = [f"  {count:4} {op}" for op, count in counts.most_common()] or ["  nothing"]
-        lines = [title, *wrong, "recomputed:", *count_lines, *_notes(entries)]
+        lines = [title, *problems, "recomputed:", *count_lines, *_notes(entries)]
         raise AssertionError("\n".join(lines))
 
 
