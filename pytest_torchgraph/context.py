@@ -30,10 +30,10 @@ class Context:
         self.divergence = 60.0
         self._listeners: list[Callable[[Any], None]] = []
 
-    def notify(self, made: Any) -> None:
+    def notify(self, captured: Any) -> None:
         """Report a new `Capture`, a closed watch, or the captured `Ranks` of a model."""
         for listener in self._listeners:
-            listener(made)
+            listener(captured)
 
     @contextmanager
     def subscribed(self, listener: Callable[[Any], None]) -> Iterator[None]:

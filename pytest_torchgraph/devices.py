@@ -37,7 +37,7 @@ def expect_during(request: pytest.FixtureRequest) -> None:
     if callspec is not None and FIXTURE in callspec.params:
         name = str(callspec.params[FIXTURE])
         for mark in request.node.iter_markers(MARKER):
-            if name.partition(":")[0] not in _named_by(mark):
+            if name.partition(":")[0] not in _devices_of_marker(mark):
                 pytest.skip(f"@pytest.mark.{MARKER} excludes device {name!r}")
         CONTEXT.device = name.partition(":")[0]
         request.addfinalizer(lambda: setattr(CONTEXT, "device", None))
@@ -53,22 +53,22 @@ def parse_devices(text: str, option: str) -> tuple[str, ...]:
     Raises:
         pytest.UsageError: if there is no device, or an unknown one.
     """
-    return _checked([name.strip() for name in text.split(",") if name.strip()], option)
+    return _check_names([name.strip() for name in text.split(",") if name.strip()], option)
 
 
-def _checked(names: Sequence[Any], where: str) -> tuple[str, ...]:
+def _check_names(names: Sequence[Any], source: str) -> tuple[str, ...]:
     """Return the names without duplicates.
 
     Raises:
-        pytest.UsageError: if there is no name, or one outside `KNOWN`; starts with `where`.
+        pytest.UsageError: if there is no name, or one outside `KNOWN`; starts with `source`.
     """
     if not names:
-        raise pytest.UsageError(f"{where} names no device: use {', '.join(KNOWN)}")
+        raise pytest.UsageError(f"{source} names no device: use {', '.join(KNOWN)}")
     for name in names:
         if name not in KNOWN:
             hint = " (without an index)" if str(name).partition(":")[0] in KNOWN else ""
             raise pytest.UsageError(
-                f"{where}: unknown device {name!r}: use {', '.join(KNOWN)}{hint}"
+                f"{source}: unknown device {name!r}: use {', '.join(KNOWN)}{hint}"
             )
     return tuple(dict.fromkeys(names))
 
@@ -90,19 +90,19 @@ def parametrize(metafunc: pytest.Metafunc, names: Sequence[str]) -> None:
     if FIXTURE not in metafunc.fixturenames or _parametrized(metafunc) or _redefined(metafunc):
         return
     try:
-        by_marker = [_named_by(mark) for mark in metafunc.definition.iter_markers(MARKER)]
+        by_marker = [_devices_of_marker(mark) for mark in metafunc.definition.iter_markers(MARKER)]
     except pytest.UsageError as error:
         raise pytest.Collector.CollectError(f"{metafunc.definition.nodeid}: {error}") from None
-    chosen = [name for name in names if all(name in marked for marked in by_marker)]
-    cases: list[Any] = list(chosen)
-    if not chosen:
+    selected = [name for name in names if all(name in allowed for allowed in by_marker)]
+    cases: list[Any] = list(selected)
+    if not selected:
         reason = f"@pytest.mark.{MARKER} excludes all selected devices: {', '.join(names)}"
         cases = [pytest.param(name, marks=pytest.mark.skip(reason)) for name in by_marker[0]]
-    ids = chosen or by_marker[0]
+    ids = selected or by_marker[0]
     metafunc.parametrize(FIXTURE, cases, indirect=True, scope="class", ids=ids)
 
 
-def misused(items: Iterable[Any]) -> str:
+def find_misused_markers(items: Iterable[Any]) -> str:
     """Return the mistakes in the tests' device markers, one line each; "" if there are none.
 
     A marker is a mistake on a test that does not use `graph_device`, since it has no effect. A
@@ -123,16 +123,16 @@ def misused(items: Iterable[Any]) -> str:
     return "\n".join(lines)
 
 
-def _named_by(mark: pytest.Mark) -> tuple[str, ...]:
+def _devices_of_marker(mark: pytest.Mark) -> tuple[str, ...]:
     """Return the devices that a marker names, without duplicates.
 
     Raises:
         pytest.UsageError: for no device, an unknown device, or a keyword argument.
     """
-    where = f"@pytest.mark.{MARKER}"
+    source = f"@pytest.mark.{MARKER}"
     if mark.kwargs:
-        raise pytest.UsageError(f'{where} takes device names, such as {MARKER}("cpu", "cuda")')
-    return _checked(mark.args, where)
+        raise pytest.UsageError(f'{source} takes device names, such as {MARKER}("cpu", "cuda")')
+    return _check_names(mark.args, source)
 
 
 def _parametrized(metafunc: pytest.Metafunc) -> bool:
@@ -206,14 +206,14 @@ def why_absent(device: torch.device) -> str | None:
     if not hasattr(module, "is_available"):
         return f"{name} of {release} cannot tell if the device is available"
     if not module.is_available():
-        return f"{name}.is_available() is False: {release} {_built(device.type)}"
+        return f"{name}.is_available() is False: {release} {_explain_build(device.type)}"
     count = module.device_count() if hasattr(module, "device_count") else 1
     if device.index is not None and device.index >= count:
         return f"{name}.device_count() is {count}"
     return None
 
 
-def _built(kind: str) -> str:
+def _explain_build(kind: str) -> str:
     """Explain an unavailable device type by the build of torch."""
     import torch
 

@@ -62,9 +62,9 @@ def _own_caches(worker: str) -> Iterator[None]:
     from . import torch_private
 
     with variables_restored(CACHES):
-        common = os.environ.get("TORCHINDUCTOR_CACHE_DIR") or torch_private.get("cache_dir")()
+        cache_root = os.environ.get("TORCHINDUCTOR_CACHE_DIR") or torch_private.get("cache_dir")()
         for name, relative in CACHES.items():
-            directory = Path(os.environ.get(name) or Path(common, relative))
+            directory = Path(os.environ.get(name) or Path(cache_root, relative))
             os.environ[name] = str(directory / worker)
         yield
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from .settings.limits import Limits, checked
+from .settings.limits import Limits, check_argument
 from .settings.options import MARKER, NAMES, SIGNATURE
 
 if TYPE_CHECKING:
     from .api.result import Capture
 
-NOTHING_ASKED = {"min_graphs": 0, "max_graph_breaks": None, "max_recompiles": None}
+NO_LIMITS = {"min_graphs": 0, "max_graph_breaks": None, "max_recompiles": None}
 COMPILED = pytest.StashKey[bool]()
 """Stash key: True if a watched test ran anything compiled."""
 MAXIMA = ("max_graphs", "max_graph_breaks", "max_recompiles")
@@ -34,11 +34,11 @@ def limits_of(item: pytest.Item, defaults: Mapping[str, Any]) -> Limits | None:
     Raises:
         pytest.UsageError: for a positional or unknown argument, or an invalid value.
     """
-    given: dict[str, Any] = {}
+    marker_values: dict[str, Any] = {}
     words: list[str] = []
-    marks = list(_closest_first(item))
-    named = [name for name in MAXIMA if defaults.get(name) is not None]
-    if not marks and not named:
+    marks = list(_markers_closest_first(item))
+    limit_names = [name for name in MAXIMA if defaults.get(name) is not None]
+    if not marks and not limit_names:
         return None
     for mark in marks:
         if mark.args:
@@ -50,22 +50,28 @@ def limits_of(item: pytest.Item, defaults: Mapping[str, Any]) -> Limits | None:
             if name not in NAMES:
                 raise pytest.UsageError(
                     f"{item.nodeid}: @pytest.mark.{MARKER} has no argument "
-                    f"{name!r}{_meant(name)}: write {SIGNATURE}"
+                    f"{name!r}{_suggest_argument(name)}: write {SIGNATURE}"
                 )
-            where = f"{item.nodeid}: @pytest.mark.{MARKER}"
-            known = checked(name, value, where, item.config.rootpath)
-            if name not in given:
-                given[name] = known
+            source = f"{item.nodeid}: @pytest.mark.{MARKER}"
+            # Check it even if a closer marker overrides it: otherwise the mistake shows only once
+            # that marker is removed.
+            checked_value = check_argument(name, value, source, item.config.rootpath)
+            if name not in marker_values:
+                marker_values[name] = checked_value
                 words.append(f"{name}={value!r}")
-    options = {name: f"{MARKER}_{name}={defaults[name]!r}" for name in named if name not in given}
+    options = {
+        name: f"{MARKER}_{name}={defaults[name]!r}"
+        for name in limit_names
+        if name not in marker_values
+    }
     if marks:
         asked_by = dict.fromkeys(NAMES, f"@pytest.mark.{MARKER}({', '.join(words)})") | options
     else:
         asked_by = {"min_graphs": " and ".join(options.values())} | options
     limits = Limits(
-        **{**({} if marks else NOTHING_ASKED), **defaults, **given},
+        **{**({} if marks else NO_LIMITS), **defaults, **marker_values},
         asked_by=asked_by,
-        own_within="within" in given,
+        own_within="within" in marker_values,
     )
     if limits.max_graphs is not None and limits.max_graphs < limits.min_graphs:
         raise pytest.UsageError(
@@ -80,26 +86,27 @@ def limits_of(item: pytest.Item, defaults: Mapping[str, Any]) -> Limits | None:
     return limits
 
 
-def _meant(name: str) -> str:
+def _suggest_argument(name: str) -> str:
     """Return the argument most similar to a name, as a question; "" if there is none."""
     import difflib
 
-    close = difflib.get_close_matches(name, NAMES, n=1)
-    return f" (did you mean {close[0]!r}?)" if close else ""
+    suggestions = difflib.get_close_matches(name, NAMES, n=1)
+    return f" (did you mean {suggestions[0]!r}?)" if suggestions else ""
 
 
-def _closest_first(item: pytest.Item) -> Iterator[pytest.Mark]:
+def _markers_closest_first(item: pytest.Item) -> Iterator[pytest.Mark]:
     """Return the markers of a test, the closest first.
 
     Not `iter_markers`, which returns markers of a base class before those of the class itself.
     """
     for node in reversed(item.listchain()):
-        own = [mark for mark in node.own_markers if mark.name == MARKER]
+        own_markers = [mark for mark in node.own_markers if mark.name == MARKER]
         if isinstance(node, pytest.Class):
-            own.reverse()
+            # pytest lists the markers of a base class before those of the class itself.
+            own_markers.reverse()
         parameters = getattr(getattr(node, "callspec", None), "marks", ())
         yield from (mark for mark in parameters if mark.name == MARKER)
-        yield from own
+        yield from own_markers
 
 
 @contextmanager
@@ -119,18 +126,19 @@ def watched(item: pytest.Item, limits: Limits) -> Iterator[None]:
     with watch as capture:
         yield
     item.stash[COMPILED] = bool(capture.graphs or capture.record("graphs").executions)
-    problems = list(problems_of(capture, limits))
+    problems = list(find_problems(capture, limits))
     if problems:
         from .graph.failures import shown_by, with_picture
 
         errors = [error for _, error in problems]
-        asked = dict.fromkeys(limits.asked_by[name] for name, _ in problems)
-        message = "\n".join([*map(str, errors), f"required by {' and '.join(asked)}"])
-        shows = next((each for each in map(shown_by, errors) if each is not None), None)
-        raise with_picture(pytest.fail.Exception(message, pytrace=False), shows)
+        requirements = dict.fromkeys(limits.asked_by[name] for name, _ in problems)
+        message = "\n".join([*map(str, errors), f"required by {' and '.join(requirements)}"])
+        picture = next((failure for failure in map(shown_by, errors) if failure is not None), None)
+        # No traceback: it would end in the plugin, not at a line of the test.
+        raise with_picture(pytest.fail.Exception(message, pytrace=False), picture)
 
 
-def problems_of(capture: Capture, limits: Limits) -> Iterator[tuple[str, AssertionError]]:
+def find_problems(capture: Capture, limits: Limits) -> Iterator[tuple[str, AssertionError]]:
     """Return an error for each exceeded limit, with the name of the limit.
 
     Also returns an error if code that should be compiled ran eagerly, if no graph is on the device
@@ -155,19 +163,25 @@ def problems_of(capture: Capture, limits: Limits) -> Iterator[tuple[str, Asserti
         yield from _problem("min_graphs", checks.need_compiled, record, allow=limits.allow)
         yield from _problem("min_graphs", checks.need_device, capture)
     if limits.max_graph_breaks is not None:
-        breaks = checks.counted_breaks(record, limits.allow, limits.within)
+        breaks = checks.select_breaks(record, limits.allow, limits.within)
         if len(breaks) > limits.max_graph_breaks:
-            every = len(record.breaks)
-            message = checks.breaks_in_words(breaks, 0, limits.max_graph_breaks, every)
+            total = len(record.breaks)
+            message = checks.format_breaks(breaks, 0, limits.max_graph_breaks, total)
             yield "max_graph_breaks", failed(message, checks.UnexpectedBreaks(capture))
     if graphs and limits.own_within and limits.min_graphs:
         yield from _problem("within", checks.need_code_within, record, limits.within)
-    recompiles = [each for each in record.recompiles if checks.is_inside(each, limits.within)]
-    most = limits.max_recompiles
-    asked = "max_recompiles" in limits.asked_by
-    limit = [each for each in recompiles if each.limit_hit and asked]
-    if limit or (most is not None and len(recompiles) > most):
-        yield "max_recompiles", AssertionError(checks.recompiles_in_words(recompiles, 0, most))
+    recompiles = [
+        recompile
+        for recompile in record.recompiles
+        if checks.is_recompile_within(recompile, limits.within)
+    ]
+    maximum = limits.max_recompiles
+    is_limited = "max_recompiles" in limits.asked_by
+    # At the limit, Dynamo runs the function eagerly from then on. This fails even without a
+    # maximum, but for limits of the ini file only if they include recompiles.
+    limit_hits = [recompile for recompile in recompiles if recompile.limit_hit and is_limited]
+    if limit_hits or (maximum is not None and len(recompiles) > maximum):
+        yield "max_recompiles", AssertionError(checks.format_recompiles(recompiles, 0, maximum))
 
 
 def _problem(

@@ -60,20 +60,22 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _configure_what_is_set(config: pytest.Config) -> None:
-    chosen = _settings(config)
-    if chosen.update and not config.option.collectonly:
+    config_settings = _settings(config)
+    if config_settings.update and not config.option.collectonly:
         from .snapshot.inline import PLUGIN, TextUpdates
 
         config.pluginmanager.register(TextUpdates(config), PLUGIN)
-    if chosen.report is not None:
+    if config_settings.report is not None:
         from .report.page import install
 
-        install(config, chosen.report)
-    if chosen.limits:
+        install(config, config_settings.report)
+    if config_settings.limits:
         from .report.causes import LimitedTests
 
         config.pluginmanager.register(LimitedTests(config), "torchgraph-limits")
-    if (chosen.audit or chosen.json is not None) and not config.option.collectonly:
+    if (
+        config_settings.audit or config_settings.json is not None
+    ) and not config.option.collectonly:
         from .audit import install as install_audit
         from .report.surfaces import install as install_surfaces
 
@@ -128,13 +130,13 @@ def pytest_make_collect_report(
 ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
     """Refuse markers of devices that do nothing before any test runs."""
     report = yield
-    marked = (getattr(item, "own_markers", ()) for item in report.result or ())
-    if not any(mark.name == device_types.MARKER for marks in marked for mark in marks):
+    marker_lists = (getattr(item, "own_markers", ()) for item in report.result or ())
+    if not any(mark.name == device_types.MARKER for marks in marker_lists for mark in marks):
         return report
     from . import devices
 
-    if wrong := devices.misused(report.result or ()):
-        report.outcome, report.longrepr, report.result = "failed", wrong, []
+    if mistakes := devices.find_misused_markers(report.result or ()):
+        report.outcome, report.longrepr, report.result = "failed", mistakes, []
     return report
 
 
@@ -149,6 +151,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 
         with _from_import_on(item, marker.watched(item, limits)):
             result = yield
+        # If Dynamo was never imported, the watch was not entered and has set nothing.
         item.stash.setdefault(marker.COMPILED, False)
     record = item.stash.get(RECORD, None)
     if record is not None and record.failed:
@@ -194,15 +197,15 @@ def pytest_terminal_summary(
     if run.passed and _ini_limits(config) and (reason := _why_unsupported()):
         terminalreporter.section("torchgraph", sep="-")
         terminalreporter.line(f"limits of the ini file not checked: {reason}")
-    asked = config.option.torchgraph_update or config.option.torchgraph_prune
-    if not hasattr(config, "workerinput") and (asked or run.has_stored()):
+    is_requested = config.option.torchgraph_update or config.option.torchgraph_prune
+    if not hasattr(config, "workerinput") and (is_requested or run.has_stored()):
         from .snapshot.stale import judge
         from .snapshot.summary import summarize
 
         if config.option.torchgraph_update:
-            from .snapshot.inline import texts_of
+            from .snapshot.inline import text_updates_of
 
-            for texts in texts_of(config):
+            for texts in text_updates_of(config):
                 texts.write(run)
 
         summarize(terminalreporter, run, judge(run, exitstatus))
@@ -276,11 +279,12 @@ def graph_snapshot(request: pytest.FixtureRequest) -> GraphSnapshot:
 
     if reason := why_not_stored(request.config):
         pytest.fail(reason, pytrace=False)
-    from .snapshot.assertion import make
+    from .snapshot.assertion import make_snapshot
 
-    return make(request)
+    return make_snapshot(request)
 
 
+# Not per session: pytest would then order the whole run by device.
 @pytest.fixture(scope="class")
 def graph_device(request: pytest.FixtureRequest) -> torch.device:
     """The `torch.device` to run on; the test runs once per device, with ids `cpu` and `cuda`.
@@ -291,8 +295,10 @@ def graph_device(request: pytest.FixtureRequest) -> torch.device:
     _need_torch()
     from . import devices
 
-    chosen = _settings(request.config)
-    return devices.select(request, chosen.devices, required=chosen.devices_required)
+    config_settings = _settings(request.config)
+    return devices.select(
+        request, config_settings.devices, required=config_settings.devices_required
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -302,7 +308,7 @@ def _torchgraph(request: pytest.FixtureRequest) -> Generator[None]:
         from .devices import expect_during
 
         expect_during(request)
-    compiles = _compiles(request)
+    compiles = _needs_isolation(request)
     if TEST_CASE in sys.modules and isinstance(
         request.instance, sys.modules[TEST_CASE].GraphTestCase
     ):
@@ -327,8 +333,8 @@ def _from_import_on(
 
     The ini file's limits apply to every test, even in a suite that never imports torch.
     """
-    named: Collection[str] = getattr(item, "fixturenames", ())
-    if item.get_closest_marker(options.MARKER) or not OURS.isdisjoint(named):
+    fixture_names: Collection[str] = getattr(item, "fixturenames", ())
+    if item.get_closest_marker(options.MARKER) or not OURS.isdisjoint(fixture_names):
         return context
     from .watching.dynamo_import import from_import_on
 
@@ -347,7 +353,7 @@ def _why_unsupported() -> str:
     return why_unsupported()
 
 
-def _compiles(request: pytest.FixtureRequest) -> bool:
+def _needs_isolation(request: pytest.FixtureRequest) -> bool:
     """Return True if a test needs a fresh compiler: it uses one of our fixtures, or has limits.
 
     A test that uses only `graph_snapshot` does not need one unless torch is imported.
@@ -357,7 +363,7 @@ def _compiles(request: pytest.FixtureRequest) -> bool:
     return "torch" in sys.modules or not NEEDING_TORCH.isdisjoint(request.fixturenames)
 
 
-def _asks(item: pytest.Item) -> bool:
+def _has_limits(item: pytest.Item) -> bool:
     """Return True for a test with a marker, and for every test if the ini file has limits."""
     return bool(_ini_limits(item.config)) or bool(item.get_closest_marker(options.MARKER))
 
@@ -372,17 +378,17 @@ def _limits(item: pytest.Item) -> Limits | None:
     If torch is too old, a test with a marker is skipped. A test that only the ini file limits runs
     without limits, since those apply to every test of the suite.
     """
-    if not _asks(item):
+    if not _has_limits(item):
         return None
     from . import marker
 
-    limits, wrong = None, ""
+    limits, mistake = None, ""
     try:
         limits = marker.limits_of(item, _ini_limits(item.config))
     except pytest.UsageError as error:
-        wrong = str(error)
-    if wrong:  # outside the handler: else pytest also shows the handled error
-        pytest.fail(wrong, pytrace=False)
+        mistake = str(error)
+    if mistake:  # outside the handler: else pytest also shows the handled error
+        pytest.fail(mistake, pytrace=False)
     if limits is None or not _why_unsupported():
         return limits
     if item.get_closest_marker(options.MARKER):

@@ -30,8 +30,8 @@ def torch_version() -> str:
 
 def running_release() -> str:
     """Return the `major.minor` of the installed torch, including dev builds; "" if missing."""
-    found = re.match(_RELEASE, torch_version())
-    return ".".join(found.groups()) if found else ""
+    match = re.match(_RELEASE, torch_version())
+    return ".".join(match.groups()) if match else ""
 
 
 def why_unsupported() -> str:
@@ -43,7 +43,7 @@ def why_unsupported() -> str:
     release = re.match(_RELEASE, version)
     if release and (int(release[1]), int(release[2])) < LOWEST:
         return f"{_needs()}, this is {version.partition('+')[0]}"
-    if not version and not _is_there():
+    if not version and not _is_installed():
         return f"{_needs()}, and none is installed"
     return ""
 
@@ -62,7 +62,7 @@ def _needs() -> str:
     return f"pytest-torchgraph needs torch {'.'.join(map(str, LOWEST))} or newer"
 
 
-def _is_there() -> bool:
+def _is_installed() -> bool:
     """Return True if an import would find a module torch."""
     if "torch" in sys.modules:
         return sys.modules["torch"] is not None

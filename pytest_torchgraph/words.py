@@ -30,24 +30,27 @@ def listed(items: Iterable[str], limit: int | None = 5, noun: str = "", between:
         between: separator of the texts.
     """
     texts = [*items]
-    left = 0 if limit is None else len(texts) - limit
-    more = counted(left, f"more {noun}") if noun else f"{left:,} more"
-    return between.join(texts[:limit]) + (f" and {more}" if left > 0 else "")
+    omitted = 0 if limit is None else len(texts) - limit
+    omitted_text = counted(omitted, f"more {noun}") if noun else f"{omitted:,} more"
+    return between.join(texts[:limit]) + (f" and {omitted_text}" if omitted > 0 else "")
 
 
 def first_lines(lines: Sequence[str], limit: int, noun: str = "line") -> list[str]:
     """Return the first lines, and a last line with the same indentation that counts the rest."""
-    left = len(lines) - limit
+    omitted = len(lines) - limit
     indent = " " * (len(lines[0]) - len(lines[0].lstrip())) if lines else ""
-    return [*lines[:limit], *[f"{indent}... and {counted(left, f'more {noun}')}"] * (left > 0)]
+    return [
+        *lines[:limit],
+        *[f"{indent}... and {counted(omitted, f'more {noun}')}"] * (omitted > 0),
+    ]
 
 
 def markdown_text(text: str) -> str:
     """Escape a text for one line of Markdown, so that nothing is parsed as markup."""
     from html import escape  # imported here because most runs write no Markdown
 
-    plain = escape(" ".join(text.split()), quote=False)
-    return _MARKUP.sub(lambda found: f"&#{ord(found[0])};", plain)
+    escaped = escape(" ".join(text.split()), quote=False)
+    return _MARKUP.sub(lambda match: f"&#{ord(match[0])};", escaped)
 
 
 def markdown_code(text: str) -> str:

@@ -19,7 +19,7 @@ from torch._logging import trace_structured
 
 from pytest_torchgraph import CaptureError, TorchGraphError, capture, torch_private, watch
 from pytest_torchgraph.audit import facts_of
-from pytest_torchgraph.marker import problems_of
+from pytest_torchgraph.marker import find_problems
 from pytest_torchgraph.settings.limits import Limits
 from pytest_torchgraph.torch_private import observers
 from pytest_torchgraph.watching.observe.hub import RUN_WHILE_COMPILING
@@ -77,7 +77,7 @@ def test_precompiled_code_is_noticed(tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match=r"ran unseen: torch\.compiler\.precompile"):
         seen.assert_no_ops("aten.mm")
     seen.assert_no_ops("aten.mm", allow="precompile")
-    ((_, problem),) = problems_of(seen, Limits())
+    ((_, problem),) = find_problems(seen, Limits())
     assert "ran unseen: torch.compiler.precompile" in str(problem)
     facts = facts_of(seen.watched)  # type: ignore[arg-type]
     assert [cause.kind for cause in facts.causes] == ["eager"]

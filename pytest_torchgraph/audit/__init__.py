@@ -3,7 +3,7 @@
 Data flow. Under pytest-xdist, a worker runs the test and the controller reports:
 
     torch's trace, calls of torch.compile, torch's settings
-      WatchRecord            of each test, CompileCall, SettingLeft (suite_watch, compile_calls)
+      WatchRecord            of each test, CompileCall, LeakedSetting (suite_watch, compile_calls)
       TestFacts              plain data (facts, read), sent with the teardown's report (suite_watch)
     TestFacts of all tests   in the process that reports (report)
       summary                by cause, with the number of tests (summary)
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .baseline import Function as Function
     from .baseline import ReleaseSection as ReleaseSection
     from .facts import Cause as Cause
-    from .facts import SettingLeft as SettingLeft
+    from .facts import LeakedSetting as LeakedSetting
     from .facts import TestFacts as TestFacts
     from .judge import Verdict as Verdict
     from .read import facts_of as facts_of
@@ -38,7 +38,7 @@ else:
         __name__,
         {
             "baseline": "Baseline BaselineError Entry Function ReleaseSection",
-            "facts": "Cause SettingLeft TestFacts",
+            "facts": "Cause LeakedSetting TestFacts",
             "judge": "Verdict",
             "read": "facts_of",
             "suite_watch": "SuiteWatch",
@@ -66,8 +66,8 @@ def install(config: pytest.Config) -> None:
     from ..settings import config as settings
     from .suite_watch import TestWatcher
 
-    chosen = settings.get(config)
-    watcher = TestWatcher(isolated=bool(chosen.audit) and chosen.audit_isolation)
+    config_settings = settings.get(config)
+    watcher = TestWatcher(isolated=bool(config_settings.audit) and config_settings.audit_isolation)
     if not hasattr(config, "workerinput"):
         from .report import PLUGIN, AuditReport
 

@@ -86,9 +86,9 @@ def functions_of(facts: Iterable[TestFacts]) -> dict[str, Function]:
     """Merge the facts of all tests about each function."""
     functions: dict[str, Function] = {}
     for test in facts:
-        for each in test.functions:
-            entry = Function(each.ops, each.backends, each.backward, each.nested)
-            functions[each.key] = functions.get(each.key, Function()) | entry
+        for function in test.functions:
+            entry = Function(function.ops, function.backends, function.backward, function.nested)
+            functions[function.key] = functions.get(function.key, Function()) | entry
     return functions
 
 
@@ -151,7 +151,7 @@ class Entry:
         Raises:
             TypeError, ValueError: if the values are malformed.
         """
-        _need_known(values, "graphs", "ops", "backwards", "backends", "shared", *_LATER)
+        _need_known(values, "graphs", "ops", "backwards", "backends", "shared", *_OPTIONAL_FIELDS)
         graphs = int(values["graphs"])
         return cls(
             graphs,
@@ -166,7 +166,7 @@ class Entry:
         )
 
 
-_LATER = ("compiles", "nested", "causes", "calls")
+_OPTIONAL_FIELDS = ("compiles", "nested", "causes", "calls")
 
 
 @dataclass
@@ -206,18 +206,19 @@ def read(path: Path, *, pytest: str = "pytest") -> Baseline:
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise BaselineError(f"{path}: {error}") from error
-    again = f"record it again: {pytest} --torchgraph-audit=record"
+    remedy = f"record it again: {pytest} --torchgraph-audit=record"
+    # Check before parsing: for `json`, a conflict marker is only a syntax error at some column.
     if conflict := _conflict(text):
-        raise BaselineError(f"{path}:{conflict}: merge conflict; resolve it, or {again}")
+        raise BaselineError(f"{path}:{conflict}: merge conflict; resolve it, or {remedy}")
     try:
         document = json.loads(text, object_pairs_hook=_without_repetition)
     except (ValueError, RecursionError) as error:
-        raise BaselineError(f"{path}: {error}; {again}") from error
+        raise BaselineError(f"{path}: {error}; {remedy}") from error
     if not isinstance(document, dict) or _MARK not in document:
         raise BaselineError(f"{path}: not a baseline of --torchgraph-audit")
     if document[_MARK] == 1:
         raise OldBaselineError(
-            f"{path}: recorded by pytest-torchgraph 0.2, which compared no functions; {again}"
+            f"{path}: recorded by pytest-torchgraph 0.2, which compared no functions; {remedy}"
         )
     if document[_MARK] != VERSION:
         raise BaselineError(
@@ -232,7 +233,7 @@ def read(path: Path, *, pytest: str = "pytest") -> Baseline:
             for release, section in document["torch"].items()
         }
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise BaselineError(f"{path}: {error!r}; {again}") from error
+        raise BaselineError(f"{path}: {error!r}; {remedy}") from error
 
 
 def _entries(values: Mapping[str, Any], read_entry: Callable[[Any], _E]) -> dict[str, _E]:
@@ -247,12 +248,13 @@ def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     Raises:
         ValueError: if a key occurs twice.
     """
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    # `json` keeps only the last of two equal keys, without an error.
+    entries = dict(pairs)
+    if len(entries) < len(pairs):
         keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"{twice} occurs twice")
-    return found
+        repeated_key = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"{repeated_key} occurs twice")
+    return entries
 
 
 def _conflict(text: str) -> int:
@@ -264,6 +266,7 @@ def _conflict(text: str) -> int:
 def to_text(baseline: Baseline) -> str:
     """Return the text of a baseline; equal baselines have equal texts."""
     lines = [f'{{"{_MARK}": {VERSION},', '"torch": {']
+    # As numbers: as text, 2.10 would come before 2.9.
     sections = sorted(baseline.items(), key=lambda item: [*map(int, item[0].split("."))])
     for number, (release, section) in enumerate(sections):
         lines.append(f'{json.dumps(release)}: {{"functions": {{')
@@ -297,22 +300,26 @@ def merge(shards: Sequence[Baseline], base: Baseline | None = None) -> Baseline:
         tests = [section.tests for section in sections]
         functions = [section.functions for section in sections]
         merged[release] = ReleaseSection(
-            _merged(tests, before.tests, lambda _, entry: entry),
-            _merged(functions, before.functions, lambda known, entry: known | entry),
+            # A test runs in one shard, so a second entry replaces the first. Tests of several
+            # shards can compile one function, so the entries of a function are joined.
+            _merge_entries(tests, before.tests, lambda _, entry: entry),
+            _merge_entries(functions, before.functions, lambda recorded, entry: recorded | entry),
         )
     return merged
 
 
-def _merged(
-    shards: Sequence[Mapping[str, _E]], before: Mapping[str, _E], both: Callable[[_E, _E], _E]
+def _merge_entries(
+    shards: Sequence[Mapping[str, _E]],
+    before: Mapping[str, _E],
+    merge_changed: Callable[[_E, _E], _E],
 ) -> dict[str, _E]:
-    """Merge the entries of shards; `both` merges two changed entries with the same key."""
+    """Merge the entries of shards; `merge_changed` merges two changed entries with the same key."""
     merged = {key: entry for shard in shards for key, entry in shard.items()}
     changed: set[str] = set()
     for shard in shards:
         for key, entry in shard.items():
             if before.get(key) != entry:
-                merged[key] = both(merged[key], entry) if key in changed else entry
+                merged[key] = merge_changed(merged[key], entry) if key in changed else entry
                 changed.add(key)
         for key in before.keys() - shard.keys():
             # This shard removed the entry: remove it unless another shard changed it.

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 from ..convert.source_lines import is_torch_file, is_user_file
 from ..torch_private import ConfigChanges, same
-from .facts import SettingLeft
+from .facts import LeakedSetting
 
-_WAYS_IN = ("__init__.py", "_compile.py", "_dynamo", "compiler", "nn/modules/module.py")
+_ENTRY_FILES = ("__init__.py", "_compile.py", "_dynamo", "compiler", "nn/modules/module.py")
 """The files of torch between the user's code and `torch.compile`."""
 _RUNNERS = ("_pytest", "pluggy")
 
@@ -40,7 +40,7 @@ def compile_call(frame: FrameType | None) -> CompileCall | None:
         if frame.f_code.co_name == "<module>":  # at import time, not in a test
             return None
         if call is None and is_torch_file(file):
-            if not _is_way_in(file):
+            if not _is_entry_file(file):
                 return None
         elif call is None and is_user_file(file):
             call = CompileCall(file, frame.f_code.co_name, frame.f_lineno)
@@ -48,15 +48,15 @@ def compile_call(frame: FrameType | None) -> CompileCall | None:
     return call
 
 
-def _is_way_in(file: str) -> bool:
-    return any(is_torch_file(file, *way.split("/")) for way in _WAYS_IN)
+def _is_entry_file(file: str) -> bool:
+    return any(is_torch_file(file, *entry.split("/")) for entry in _ENTRY_FILES)
 
 
 _LONGEST = 60
 """Maximum length of a displayed value, in characters."""
 
 
-class SettingsLeft:
+class SettingsTracker:
     """Settings in torch's config modules that the tests of this process leave changed.
 
     A change by a fixture of wider scope is not attributed to a test: it is meant for all tests that
@@ -66,22 +66,22 @@ class SettingsLeft:
     def __init__(self) -> None:
         self._changes = ConfigChanges()
         self._first: dict[str, Any] = {}
-        self._left: dict[str, tuple[Any, Any, str]] = {}
+        self._leaked: dict[str, tuple[Any, Any, str]] = {}
 
     def look(self, test: str) -> None:
         """Attribute all changes since the last look to a test; "" if they belong to no test."""
         for name, (before, after) in self._changes.take().items():
             first = self._first.setdefault(name, before)
-            old, _, by = self._left.pop(name, (before, None, test))
+            old, _, changed_by = self._leaked.pop(name, (before, None, test))
             # A test that restores the first or the previous value leaves nothing changed.
-            if by and not same(after, first) and not same(after, old):
-                self._left[name] = (old, after, by)
+            if changed_by and not same(after, first) and not same(after, old):
+                self._leaked[name] = (old, after, changed_by)
 
-    def all(self) -> list[SettingLeft]:
+    def all(self) -> list[LeakedSetting]:
         """Return the settings that are still changed, sorted by name."""
         return [
-            SettingLeft(name, _text(old), _text(now), test)
-            for name, (old, now, test) in sorted(self._left.items())
+            LeakedSetting(name, _text(old), _text(current), test)
+            for name, (old, current, test) in sorted(self._leaked.items())
         ]
 
 

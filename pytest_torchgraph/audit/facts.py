@@ -62,7 +62,7 @@ class Cause:
         return " | ".join(filter(None, (self.kind, self.file, self.function, self.text, self.code)))
 
 
-class SettingLeft(NamedTuple):
+class LeakedSetting(NamedTuple):
     """A setting that a test changed and did not restore.
 
     Attributes:
@@ -166,7 +166,7 @@ class TestFacts:
     @property
     def called(self) -> tuple[str, ...]:
         """Keys of the compiled callables that the test itself called."""
-        return tuple(each.key for each in self.functions if each.called)
+        return tuple(function.key for function in self.functions if function.called)
 
     def to_json(self) -> dict[str, Any]:
         """Return the facts as JSON-compatible values."""
@@ -175,10 +175,10 @@ class TestFacts:
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> TestFacts:
         """Restore the facts from `to_json`, before or after a round trip through JSON."""
-        made: dict[str, Any] = {
+        fields: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list | tuple) else value
             for name, value in values.items()
         }
-        made["causes"] = tuple(Cause(**cause) for cause in values["causes"])
-        made["functions"] = tuple(map(FunctionFacts.from_json, values["functions"]))
-        return cls(**made)
+        fields["causes"] = tuple(Cause(**cause) for cause in values["causes"])
+        fields["functions"] = tuple(map(FunctionFacts.from_json, values["functions"]))
+        return cls(**fields)

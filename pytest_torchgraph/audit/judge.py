@@ -57,11 +57,11 @@ class Verdict:
     gone: list[str] = field(default_factory=list)
     renamed: list[tuple[str, str]] = field(default_factory=list)
     vacuous: bool = False
-    compared: Compared = field(default_factory=lambda: Compared())
+    compared: ComparedCounts = field(default_factory=lambda: ComparedCounts())
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class ComparedCounts:
     """Number of tests and functions compared with the baseline, by kind of comparison.
 
     Attributes:
@@ -99,31 +99,33 @@ def judge(
             treats every test that did not run as missing.
     """
     places = places or {}
-    seen = {cause.key for each in facts.values() for cause in each.causes}
+    seen_causes = {cause.key for test_facts in facts.values() for cause in test_facts.causes}
     verdict = Verdict()
-    known = {key for entry in before.tests.values() for key in entry.causes}
-    lost = _lost_calls(before, facts, passed)
-    in_functions = _in_functions(before, facts, passed, known)
+    known_causes = {key for entry in before.tests.values() for key in entry.causes}
+    lost_calls = _lost_calls(before, facts, passed)
+    in_functions = _compare_functions(before, facts, passed, known_causes)
     for test in sorted(passed):
-        of_test = facts.get(test)
-        old = before.tests.get(test)
-        if old is None and of_test is not None:
+        test_facts = facts.get(test)
+        old_entry = before.tests.get(test)
+        if old_entry is None and test_facts is not None:
             verdict.new.append(test)
-            verdict.worse += _new_causes(test, of_test, known)
-        if old is None:
+            verdict.worse += _new_causes(test, test_facts, known_causes)
+        if old_entry is None:
             continue
-        worse = [*lost.get(test, ()), *in_functions.worse.get(test, ())]
-        if of_test is None and (lost.get(test) or not (old.shared or old.calls)):
+        worse = [*lost_calls.get(test, ()), *in_functions.worse.get(test, ())]
+        if test_facts is None and (
+            lost_calls.get(test) or not (old_entry.shared or old_entry.calls)
+        ):
             text = "no longer uses torch.compile"
             worse = [AuditChange(test, text, places.get(test, ""))]
-        elif of_test is not None:
-            # `_worse` compares this test's own count of backward graphs.
-            if not _not_comparable(old, of_test):
+        elif test_facts is not None:
+            # `_regressions` compares this test's own count of backward graphs.
+            if not _not_comparable(old_entry, test_facts):
                 worse = [change for change in worse if change.text != NO_BACKWARD]
-            worse += _worse(test, old, of_test, known, worse)
+            worse += _regressions(test, old_entry, test_facts, known_causes, worse)
             if not worse:
                 # Removing a graph break also raises the op count: report only the break.
-                better = [*_better(test, old, of_test, seen)]
+                better = [*_improvements(test, old_entry, test_facts, seen_causes)]
                 verdict.better += better or in_functions.better.get(test, [])
         verdict.worse += worse
     compared = before.tests.keys() & passed
@@ -132,7 +134,7 @@ def judge(
         for test in compared
         if test in facts and _not_comparable(before.tests[test], facts[test])
     }
-    verdict.compared = Compared(
+    verdict.compared = ComparedCounts(
         len(compared) - len(sharing), len(sharing), len(in_functions.compared)
     )
     verdict.gone = sorted(before.tests.keys() - passed - facts.keys())
@@ -150,15 +152,15 @@ def _lost_calls(
     not lost either: a cached result is shared by all tests, and only the first one calls.
     """
     compared = [test for test in sorted(passed) if test in before.tests]
-    now = {test: set(facts[test].called) if test in facts else set() for test in compared}
+    current_calls = {test: set(facts[test].called) if test in facts else set() for test in compared}
     callers_before = Counter(key for test in compared for key in before.tests[test].calls)
-    callers = Counter(key for keys in now.values() for key in keys)
+    callers = Counter(key for keys in current_calls.values() for key in keys)
     changes: dict[str, list[AuditChange]] = {}
     for test in compared:
-        old = set(before.tests[test].calls)
-        if len(now[test]) >= len(old):  # it calls something else instead
+        old_calls = set(before.tests[test].calls)
+        if len(current_calls[test]) >= len(old_calls):  # it calls something else instead
             continue
-        for key in sorted(old - now[test]):
+        for key in sorted(old_calls - current_calls[test]):
             # Fewer callers over the whole run: no other test makes this call instead.
             if callers[key] < callers_before[key]:
                 file, _, name = key.partition(" | ")
@@ -168,7 +170,7 @@ def _lost_calls(
 
 
 @dataclass
-class _InFunctions:
+class _FunctionDifferences:
     """Differences in compiled functions over the run, by the tests that use them.
 
     Attributes:
@@ -181,32 +183,34 @@ class _InFunctions:
     better: dict[str, list[AuditChange]] = field(default_factory=dict)
 
 
-def _in_functions(
+def _compare_functions(
     before: ReleaseSection,
     facts: Mapping[str, TestFacts],
     passed: Collection[str],
-    known: Collection[str],
-) -> _InFunctions:
+    known_causes: Collection[str],
+) -> _FunctionDifferences:
     """Compare compiled functions over the run.
 
     A function is skipped if one of its tests has a new cause, which explains every other
     difference in the function.
     """
-    result = _InFunctions()
-    now = functions_of(facts.values())
-    for key in sorted(before.functions.keys() & now.keys()):
+    result = _FunctionDifferences()
+    current_functions = functions_of(facts.values())
+    for key in sorted(before.functions.keys() & current_functions.keys()):
         result.compared.add(key)
         users = {
-            test: each
-            for test, of_test in facts.items()
-            for each in of_test.functions
-            if each.key == key and test in passed
+            test: function
+            for test, test_facts in facts.items()
+            for function in test_facts.functions
+            if function.key == key and test in passed
         }
-        if any(_new_causes(test, facts[test], known) for test in users):
+        if any(_new_causes(test, facts[test], known_causes) for test in users):
             continue
         callers = [test for test, entry in before.tests.items() if key in entry.calls]
         all_ran = all(test in passed for test in callers) and bool(callers)
-        worse, better = _function_changes(before.functions[key], now[key], all_ran=all_ran)
+        worse, better = _function_changes(
+            before.functions[key], current_functions[key], all_ran=all_ran
+        )
         for changes, text in ((result.worse, worse), (result.better, better)):
             for test, function in users.items() if text else ():
                 changes.setdefault(test, []).append(AuditChange(test, text, function.place))
@@ -265,36 +269,36 @@ def _numbers(ops: tuple[int, ...]) -> str:
     return ", ".join(map(str, ops))
 
 
-def is_as_before(
-    old: Entry, facts: TestFacts, known: Collection[str], seen: Collection[str]
+def is_explained_by_order(
+    old: Entry, facts: TestFacts, known_causes: Collection[str], seen_causes: Collection[str]
 ) -> bool:
     """Return True if test order explains every difference, so `record` keeps the test's line.
 
     Args:
         old: the test's entry in the baseline.
         facts: the facts of the test in this run.
-        known: the keys of all causes in the baseline.
-        seen: the keys of all causes in this run.
+        known_causes: the keys of all causes in the baseline.
+        seen_causes: the keys of all causes in this run.
     """
-    if not _not_comparable(old, facts) or any(_better("", old, facts, seen)):
+    if not _not_comparable(old, facts) or any(_improvements("", old, facts, seen_causes)):
         return False
-    return all(cause.key in known for cause in facts.causes)
+    return all(cause.key in known_causes for cause in facts.causes)
 
 
-def _new_causes(test: str, facts: TestFacts, known: Collection[str]) -> list[AuditChange]:
+def _new_causes(test: str, facts: TestFacts, known_causes: Collection[str]) -> list[AuditChange]:
     """Return the causes that appear nowhere in the baseline.
 
     A cause recorded for one test is tolerated in every test.
     """
     return [
-        _of_cause(test, cause, facts)
+        _change_of_cause(test, cause, facts)
         for cause in facts.causes
-        if cause.key not in known and not cause.shared
+        if cause.key not in known_causes and not cause.shared
     ]
 
 
-def _of_cause(test: str, cause: Cause, facts: TestFacts, more: str = "") -> AuditChange:
-    return AuditChange(test, describe(cause) + more, "" if cause.file else _place(facts), cause)
+def _change_of_cause(test: str, cause: Cause, facts: TestFacts, suffix: str = "") -> AuditChange:
+    return AuditChange(test, describe(cause) + suffix, "" if cause.file else _place(facts), cause)
 
 
 def _not_comparable(old: Entry, facts: TestFacts) -> bool:
@@ -305,8 +309,12 @@ def _not_comparable(old: Entry, facts: TestFacts) -> bool:
     return old.shared or facts.shared or old.nested != facts.nested
 
 
-def _worse(
-    test: str, old: Entry, facts: TestFacts, known: Collection[str], said: Collection[AuditChange]
+def _regressions(
+    test: str,
+    old: Entry,
+    facts: TestFacts,
+    known_causes: Collection[str],
+    reported: Collection[AuditChange],
 ) -> Iterator[AuditChange]:
     """Yield the regressions of a test, without their consequences.
 
@@ -314,39 +322,39 @@ def _worse(
         test: its id.
         old: its entry in the baseline.
         facts: the facts of the test in this run.
-        known: the keys of all causes in the baseline.
-        said: the regressions already reported for the functions that it uses.
+        known_causes: the keys of all causes in the baseline.
+        reported: the regressions already reported for the functions that it uses.
     """
-    found = _new_causes(test, facts, known)
-    yield from found
-    found += said
+    regressions = _new_causes(test, facts, known_causes)
+    yield from regressions
+    regressions += reported
     if _not_comparable(old, facts):
         return
-    place = _place(facts)
-    now = Entry.of(facts)
-    if old.compiles and not now.compiles:
-        if not found:
-            nothing = [cause for cause in facts.causes if cause.kind == "nothing"]
-            yield from (_of_cause(test, cause, facts) for cause in nothing)
-            if not nothing:
-                yield AuditChange(test, "compiles nothing", place)
+    location = _place(facts)
+    current = Entry.of(facts)
+    if old.compiles and not current.compiles:
+        if not regressions:
+            nothing_causes = [cause for cause in facts.causes if cause.kind == "nothing"]
+            yield from (_change_of_cause(test, cause, facts) for cause in nothing_causes)
+            if not nothing_causes:
+                yield AuditChange(test, "compiles nothing", location)
         return
-    if now.backends != old.backends:
-        text = f"backend changed: {_names(old.backends)} -> {_names(now.backends)}"
-        found.append(AuditChange(test, text, place))
-        yield found[-1]
+    if current.backends != old.backends:
+        text = f"backend changed: {_names(old.backends)} -> {_names(current.backends)}"
+        regressions.append(AuditChange(test, text, location))
+        yield regressions[-1]
     for cause in facts.causes:
         if cause.count > old.causes.get(cause.key, cause.count):
             times = f", {old.causes[cause.key]} -> {cause.count} times"
-            found.append(_of_cause(test, cause, facts, times))
-            yield found[-1]
-    if now.backwards < old.backwards and not found:
-        text = f"fewer backward graphs ran: {old.backwards} -> {now.backwards}"
-        found.append(AuditChange(test, text, place))
-        yield found[-1]
+            regressions.append(_change_of_cause(test, cause, facts, times))
+            yield regressions[-1]
+    if current.backwards < old.backwards and not regressions:
+        text = f"fewer backward graphs ran: {old.backwards} -> {current.backwards}"
+        regressions.append(AuditChange(test, text, location))
+        yield regressions[-1]
     # Every recompile counts its ops again, so fewer recompiles also mean fewer ops.
-    if now.ops < old.ops and not found and _recompiles(now) >= _recompiles(old):
-        yield AuditChange(test, f"fewer ops compiled: {old.ops} -> {now.ops}", place)
+    if current.ops < old.ops and not regressions and _recompiles(current) >= _recompiles(old):
+        yield AuditChange(test, f"fewer ops compiled: {old.ops} -> {current.ops}", location)
 
 
 def _recompiles(entry: Entry) -> int:
@@ -363,8 +371,8 @@ def _names(backends: tuple[str, ...]) -> str:
     return ", ".join(backends) or "none"
 
 
-def _better(
-    test: str, old: Entry, facts: TestFacts, seen: Collection[str]
+def _improvements(
+    test: str, old: Entry, facts: TestFacts, seen_causes: Collection[str]
 ) -> Iterator[AuditChange]:
     """Yield the improvements of a test.
 
@@ -372,17 +380,17 @@ def _better(
     """
     if _not_comparable(old, facts):
         breaks = (key for key in old.causes if key.startswith("break |"))
-        yield from (AuditChange(test, f"gone: {key}") for key in breaks if key not in seen)
+        yield from (AuditChange(test, f"gone: {key}") for key in breaks if key not in seen_causes)
         return
-    now = Entry.of(facts)
+    current = Entry.of(facts)
     for key, times in old.causes.items():
-        if now.causes.get(key, 0) < times:
-            count = now.causes.get(key, 0)
+        if current.causes.get(key, 0) < times:
+            count = current.causes.get(key, 0)
             yield AuditChange(test, f"{key}: {times} -> {count} times" if count else f"gone: {key}")
-    if now.compiles and not old.compiles:
+    if current.compiles and not old.compiles:
         yield AuditChange(test, "compiles something")
-    elif now.ops > old.ops:
-        yield AuditChange(test, f"more ops compiled: {old.ops} -> {now.ops}")
+    elif current.ops > old.ops:
+        yield AuditChange(test, f"more ops compiled: {old.ops} -> {current.ops}")
 
 
 def _pair_renamed(
@@ -391,9 +399,9 @@ def _pair_renamed(
     """Pair each new test with a missing test that compiled the same code, same names first."""
     for test in verdict.new:
         entry = Entry.of(facts[test])
-        same = [old for old in candidates if before.tests[old] == entry]
+        equal_tests = [old for old in candidates if before.tests[old] == entry]
         name = test.rpartition("::")[2]
-        same.sort(key=lambda old: (old.rpartition("::")[2] != name, old))
-        if same:
-            candidates.remove(same[0])
-            verdict.renamed.append((same[0], test))
+        equal_tests.sort(key=lambda old: (old.rpartition("::")[2] != name, old))
+        if equal_tests:
+            candidates.remove(equal_tests[0])
+            verdict.renamed.append((equal_tests[0], test))

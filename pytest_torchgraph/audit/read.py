@@ -16,7 +16,7 @@ from ..watching.recompiles import FIRST_DYNAMIC, Recompile
 from ..watching.record import WatchRecord
 from .compile_calls import CompileCall
 from .facts import Cause, CauseKind, FunctionFacts, TestFacts
-from .suite_watch import Seen
+from .suite_watch import TestObservation
 
 NO_OPS = "Dynamo found no tensor operation"
 SERVED_WITHOUT_GRAPH = "served from Dynamo's cache, without a graph"
@@ -27,22 +27,24 @@ _ADDRESS = re.compile(r"0x[0-9a-f]{6,}|\b\d{9,}\b")
 """Addresses and ids of objects, which differ in each run."""
 
 
-def facts_of_test(seen: Seen) -> TestFacts:
+def facts_of_test(observation: TestObservation) -> TestFacts:
     """Convert the observations of a test to facts."""
-    facts = facts_of(seen.record)
-    functions = tuple(_functions(seen))
-    never_ran = () if facts.uses_compile else _never_ran(seen.compile_calls)
+    facts = facts_of(observation.record)
+    functions = tuple(_functions(observation))
+    never_ran = () if facts.uses_compile else _causes_of_unused_calls(observation.compile_calls)
     causes = facts.causes + never_ran
     # In another test order, another test sets up the fixture.
-    if seen.in_wider_fixture:
-        causes = tuple(replace(each, shared=_is_again(each)) for each in causes)
-    shared = facts.shared or seen.in_wider_fixture
-    return replace(facts, causes=causes, shared=shared, nested=seen.nested, functions=functions)
+    if observation.in_wider_fixture:
+        causes = tuple(replace(cause, shared=_depends_on_order(cause)) for cause in causes)
+    shared = facts.shared or observation.in_wider_fixture
+    return replace(
+        facts, causes=causes, shared=shared, nested=observation.nested, functions=functions
+    )
 
 
-def _functions(seen: Seen) -> Iterator[FunctionFacts]:
+def _functions(observation: TestObservation) -> Iterator[FunctionFacts]:
     """Yield the facts about each compiled function; a module has the name of its class."""
-    record = seen.record
+    record = observation.record
     lines: dict[str, int] = {}
     ops: defaultdict[str, set[int]] = defaultdict(set)
     backends: defaultdict[str, set[str]] = defaultdict(set)
@@ -53,7 +55,7 @@ def _functions(seen: Seen) -> Iterator[FunctionFacts]:
         lines.setdefault(key, callee.line)
         backends[key] |= {callee.backend} - {""}
         calls[key] += callee.entries
-    calls.subtract(seen.fixture_calls)
+    calls.subtract(observation.fixture_calls)
 
     def key_of(compiled: Any) -> str:
         names = (callee.name for callee in record.callables if callee.names_of(compiled))
@@ -61,9 +63,9 @@ def _functions(seen: Seen) -> Iterator[FunctionFacts]:
         lines.setdefault(key, compiled.line)
         return key
 
-    for each in record.compiled:
-        if each.ops and not each.failure and each.file:
-            ops[key_of(each)].add(each.ops)
+    for compilation in record.compiled:
+        if compilation.ops and not compilation.failure and compilation.file:
+            ops[key_of(compilation)].add(compilation.ops)
     for run, count in record.runs.items():
         if count and run.part == BACKWARD and run.file:
             backwards.add(key_of(run))
@@ -75,44 +77,52 @@ def _functions(seen: Seen) -> Iterator[FunctionFacts]:
             tuple(sorted(ops[key])),
             tuple(sorted(backends[key])),
             key in backwards,
-            seen.nested,
+            observation.nested,
         )
 
 
-def _is_again(cause: Cause) -> bool:
+def _depends_on_order(cause: Cause) -> bool:
     return cause.shared or cause.kind in ("recompile", "limit")
 
 
-def _never_ran(calls: Iterable[CompileCall]) -> tuple[Cause, ...]:
+def _causes_of_unused_calls(calls: Iterable[CompileCall]) -> tuple[Cause, ...]:
     """Return a cause for each `torch.compile` call whose result the test never ran."""
-    return _together(
-        Cause("nothing", relative(each.file), each.function, NEVER_CALLED, "", each.line)
-        for each in calls
+    return _merge_causes(
+        Cause("nothing", relative(call.file), call.function, NEVER_CALLED, "", call.line)
+        for call in calls
     )
 
 
 def facts_of(record: WatchRecord) -> TestFacts:
     """Convert the record of a watch to facts."""
-    graphs = [each for each in record.compiled if each.ops and not each.failure]
+    graphs = [
+        compilation
+        for compilation in record.compiled
+        if compilation.ops and not compilation.failure
+    ]
     compiles = bool(graphs or record.executions)
     frames: defaultdict[str, float] = defaultdict(float)
-    for each in graphs:
-        frames[f"{relative(each.file)}:{each.line} {each.function}"] += each.seconds
-    causes = _together(_causes(record, compiles))
-    called = [f"{relative(each.file)}:{each.line} {each.name}" for each in record.callables]
+    for compilation in graphs:
+        frames[f"{relative(compilation.file)}:{compilation.line} {compilation.function}"] += (
+            compilation.seconds
+        )
+    causes = _merge_causes(_causes(record, compiles))
+    callable_places = [
+        f"{relative(callee.file)}:{callee.line} {callee.name}" for callee in record.callables
+    ]
     return TestFacts(
         calls=sum(callee.entries for callee in record.callables),
         eager_calls=sum(callee.uncompiled.total() for callee in record.callables),
         graphs=len(graphs),
         backwards=sum(1 for run, n in record.runs.items() if run.part == BACKWARD and n),
-        ops=sum(each.ops for each in graphs),
-        seconds=round(sum(each.seconds for each in record.compiled), 6),
+        ops=sum(compilation.ops for compilation in graphs),
+        seconds=round(sum(compilation.seconds for compilation in record.compiled), 6),
         compiles=compiles,
         causes=causes,
         frames=tuple(frames),
         frame_seconds=tuple(round(seconds, 6) for seconds in frames.values()),
-        callables=tuple(dict.fromkeys(called)),
-        backends=tuple(sorted({each.backend for each in record.callables if each.backend})),
+        callables=tuple(dict.fromkeys(callable_places)),
+        backends=tuple(sorted({callee.backend for callee in record.callables if callee.backend})),
         shared=(
             bool(record.ran_earlier)
             or bool(_compiled_before(record))
@@ -126,11 +136,11 @@ def _compiled_before(record: WatchRecord) -> dict[str, str]:
 
     Return the id of its first compilation in the watch, by the frame part of the compile id.
     """
-    first: dict[str, CompileId] = {}
-    for each in record.compiled:
-        if each.id is not None and each.id.frame is not None:
-            first.setdefault(_frame(str(each.id)), each.id)
-    return {frame: str(id) for frame, id in first.items() if id.compile}
+    first_ids: dict[str, CompileId] = {}
+    for compilation in record.compiled:
+        if compilation.id is not None and compilation.id.frame is not None:
+            first_ids.setdefault(_frame(str(compilation.id)), compilation.id)
+    return {frame: str(id) for frame, id in first_ids.items() if id.compile}
 
 
 def _frame(compile_id: str) -> str:
@@ -141,60 +151,62 @@ def _causes(record: WatchRecord, compiles: bool) -> list[Cause]:
     causes = [
         Cause(
             "break",
-            each.file,
-            each.function,
-            each.kind.removeprefix(SKIPPED),
-            each.code,
-            each.line,
-            each.occurrences,
+            graph_break.file,
+            graph_break.function,
+            graph_break.kind.removeprefix(SKIPPED),
+            graph_break.code,
+            graph_break.line,
+            graph_break.occurrences,
         )
-        for each in record.breaks
+        for graph_break in record.breaks
     ]
-    again = [each for each in record.recompiles if not each.limit_hit]
-    limits = [each for each in record.recompiles if each.limit_hit]
-    limited = {(each.file, each.function) for each in limits}
+    within_limit = [recompile for recompile in record.recompiles if not recompile.limit_hit]
+    limit_hits = [recompile for recompile in record.recompiles if recompile.limit_hit]
+    limited_functions = {(recompile.file, recompile.function) for recompile in limit_hits}
     before = _compiled_before(record)
     causes += [
         Cause(
             "limit",
-            each.file,
-            each.function,
+            recompile.file,
+            recompile.function,
             "the recompile limit",
             "",
-            each.line,
-            shared=_frame(each.compile_id) in before,
-            guard=next(iter(each.reasons), "").partition(FIRST_DYNAMIC)[0],
-            guard_place=_guard_place(each),
+            recompile.line,
+            shared=_frame(recompile.compile_id) in before,
+            guard=next(iter(recompile.reasons), "").partition(FIRST_DYNAMIC)[0],
+            guard_place=_guard_place(recompile),
         )
-        for each in limits
+        for recompile in limit_hits
     ]
     causes += [
         Cause(
             "recompile",
-            each.file,
-            each.function,
+            recompile.file,
+            recompile.function,
             "",
             "",
-            each.line,
-            shared=each.compile_id in before.values(),
-            guard=next(iter(each.reasons), "").partition(FIRST_DYNAMIC)[0],
-            guard_place=_guard_place(each),
+            recompile.line,
+            shared=recompile.compile_id in before.values(),
+            guard=next(iter(recompile.reasons), "").partition(FIRST_DYNAMIC)[0],
+            guard_place=_guard_place(recompile),
         )
-        for each in again
-        if (each.file, each.function) not in limited  # report only the limit
+        for recompile in within_limit
+        if (recompile.file, recompile.function) not in limited_functions  # report only the limit
     ]
-    explained: set[tuple[str, str | int]] = {(each.file, each.function) for each in causes}
-    explained |= {(each.file, each.line) for each in causes if each.file}  # lambdas have no name
-    causes += _ran_eagerly(record, compiles, explained)
-    causes += map(_of_bypass, record.cache_bypasses)
+    explained: set[tuple[str, str | int]] = {(cause.file, cause.function) for cause in causes}
+    explained |= {
+        (cause.file, cause.line) for cause in causes if cause.file
+    }  # lambdas have no name
+    causes += _causes_of_eager_runs(record, compiles, explained)
+    causes += map(_cause_of_bypass, record.cache_bypasses)
     if record.callables and not compiles and not causes:
         text = NO_OPS if record.compiled else SERVED_WITHOUT_GRAPH
-        served = text == SERVED_WITHOUT_GRAPH
-        causes.append(Cause("nothing", "", "", text, "", 0, shared=served))
+        was_served = text == SERVED_WITHOUT_GRAPH
+        causes.append(Cause("nothing", "", "", text, "", 0, shared=was_served))
     return causes
 
 
-def _of_bypass(bypass: CacheBypass) -> Cause:
+def _cause_of_bypass(bypass: CacheBypass) -> Cause:
     source = bypass.source
     if source is None or bypass.reason.startswith(SWITCHED_OFF):
         return Cause("bypass", "", "", bypass.reason, "", 0)
@@ -209,7 +221,7 @@ def _guard_place(recompile: Recompile) -> str:
     return "" if source is None else f"{source} {source.function}"
 
 
-def _ran_eagerly(
+def _causes_of_eager_runs(
     record: WatchRecord, compiles: bool, explained: set[tuple[str, str | int]]
 ) -> Iterator[Cause]:
     """Yield a cause for each callable that ran eagerly.
@@ -225,25 +237,27 @@ def _ran_eagerly(
             yield Cause(kind, "", "", f"torch.compile is switched off by {record.disabled}", "", 0)
         return
     for callee in record.callables:
-        own = relative(callee.file), callee.name if callee.code is None else callee.code.co_name
+        identity = (
+            relative(callee.file),
+            callee.name if callee.code is None else callee.code.co_name,
+        )
         for cause, times in callee.uncompiled.items():
             file = relative(cause.file) if cause.file else ""
-            if {own, (file, cause.function), (file, cause.line)} & explained:
+            if {identity, (file, cause.function), (file, cause.line)} & explained:
                 continue
             if cause.earlier:
-                yield Cause(kind, *own, UNSEEN, "", callee.line, times, shared=True)
+                yield Cause(kind, *identity, UNSEEN, "", callee.line, times, shared=True)
             else:
                 text = _ADDRESS.sub("…", cause.reason)
                 yield Cause(kind, file, cause.function, text, "", cause.line, times)
 
 
-def _together(causes: Iterable[Cause]) -> tuple[Cause, ...]:
-    """Merge causes of equal identity."""
-    found: dict[str, Cause] = {}
+def _merge_causes(causes: Iterable[Cause]) -> tuple[Cause, ...]:
+    merged: dict[str, Cause] = {}
     for cause in causes:
-        known = found.get(cause.key)
-        if known is not None:
-            count, shared = known.count + cause.count, known.shared and cause.shared
-            cause = replace(known, count=count, shared=shared)
-        found[cause.key] = cause
-    return tuple(found.values())
+        earlier = merged.get(cause.key)
+        if earlier is not None:
+            count, shared = earlier.count + cause.count, earlier.shared and cause.shared
+            cause = replace(earlier, count=count, shared=shared)
+        merged[cause.key] = cause
+    return tuple(merged.values())

@@ -14,7 +14,7 @@ import pytest
 from ..errors import OutsideRootError
 from ..settings import config as settings
 from ..settings.config import pytest_command
-from ..settings.paths import filter_given, inside
+from ..settings.paths import active_filter, inside
 from ..snapshot.run import TROUBLE
 from ..torch_release import running_release
 from ..words import counted
@@ -22,7 +22,7 @@ from .suite_watch import ATTRIBUTE, BROKEN, SETTINGS, TestWatcher
 
 if TYPE_CHECKING:
     from .baseline import Baseline, ReleaseSection
-    from .facts import SettingLeft, TestFacts
+    from .facts import LeakedSetting, TestFacts
     from .judge import Verdict
     from .verdict import AuditOutcome
 
@@ -42,11 +42,11 @@ class AuditReport:
     """
 
     def __init__(self, config: pytest.Config, watcher: TestWatcher) -> None:
-        chosen = settings.get(config)
-        self._mode = chosen.audit
-        self._isolated = chosen.audit_isolation
-        self._path = chosen.audit_file
-        self._shown = settings.shown(config, self._path)
+        config_settings = settings.get(config)
+        self._mode = config_settings.audit
+        self._isolated = config_settings.audit_isolation
+        self._path = config_settings.audit_file
+        self._shown_path = settings.display_path(config, self._path)
         self._watcher = watcher
         self._baseline = _baseline(config, self._path, self._mode)
         self._facts: dict[str, TestFacts] = {}
@@ -54,10 +54,10 @@ class AuditReport:
         self._places: dict[str, str] = {}
         self._passed: set[str] = set()
         self._broken = ""
-        self._left = False
+        self._interrupted = False
         self._deselected = False
-        self._settings: list[SettingLeft] = []
-        self._said: list[str] = []
+        self._settings: list[LeakedSetting] = []
+        self._outcome_lines: list[str] = []
         self._colour = ""
         self._verdict: Verdict | None = None
         self._compared = 0
@@ -69,7 +69,7 @@ class AuditReport:
 
         return AuditOutcome(
             mode=self._mode,
-            file=self._shown,
+            file=self._shown_path,
             isolated=bool(self._mode) and self._isolated,
             tests=len(self._tests),
             facts=dict(sorted(self._facts.items())),
@@ -78,7 +78,7 @@ class AuditReport:
             verdict=self._verdict,
             compared=self._compared,
             broken=self._broken,
-            said=tuple(self._said),
+            said=tuple(self._outcome_lines),
         )
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -106,17 +106,17 @@ class AuditReport:
 
     def pytest_keyboard_interrupt(self) -> None:
         """Note that the run was interrupted; the exit status may be 0 after `pytest.exit`."""
-        self._left = True
+        self._interrupted = True
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: object) -> None:
         """Collect the errors and the changed settings of a pytest-xdist worker."""
         output = getattr(node, "workeroutput", None) or {}
         self._broken = self._broken or output.get(BROKEN, "")
-        if left := output.get(SETTINGS):
-            from .facts import SettingLeft
+        if settings := output.get(SETTINGS):
+            from .facts import LeakedSetting
 
-            self._settings += [SettingLeft(*each) for each in left]
+            self._settings += [LeakedSetting(*values) for values in settings]
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
@@ -125,17 +125,20 @@ class AuditReport:
         self._settings += self._watcher.settings_left
         if self._mode in ("", "show"):
             return
-        done = exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
-        if not done or self._left or session.shouldfail or session.shouldstop:
-            self._said = [f"{self._shown}: not {self._mode}ed: the run stopped early"]
+        ended_normally = exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
+        if not ended_normally or self._interrupted or session.shouldfail or session.shouldstop:
+            self._outcome_lines = [f"{self._shown_path}: not {self._mode}ed: the run stopped early"]
         elif self._broken:
-            self._said = [f"{self._shown}: not {self._mode}ed"]
+            self._outcome_lines = [f"{self._shown_path}: not {self._mode}ed"]
             _fail(session, exitstatus, self._mode == "check")
         elif self._mode == "record":
             try:
-                self._said = [self._record(session.config)]
+                self._outcome_lines = [self._record(session.config)]
             except OutsideRootError as error:
-                self._said, self._colour = [f"{self._shown}: not recorded: {error.reason}"], "red"
+                self._outcome_lines, self._colour = (
+                    [f"{self._shown_path}: not recorded: {error.reason}"],
+                    "red",
+                )
                 session.exitstatus = TROUBLE
         else:
             from .baseline import ReleaseSection
@@ -146,9 +149,9 @@ class AuditReport:
             verdict = judge(section, self._facts, self._passed, self._places, missing)
             self._verdict = verdict
             self._compared = verdict.compared.tests
-            holds = self._holds_the_baseline(session.config, section, missing)
-            verdict.vacuous = bool(section.tests) and holds and not self._compared
-            self._said = self._lines(verdict)
+            includes_baseline = self._holds_the_baseline(session.config, section, missing)
+            verdict.vacuous = bool(section.tests) and includes_baseline and not self._compared
+            self._outcome_lines = self._lines(verdict)
             failed = bool(verdict.worse) or verdict.vacuous
             self._colour = "red" if failed else "green"
             _fail(session, exitstatus, failed)
@@ -178,20 +181,20 @@ class AuditReport:
         )
         for line in lines:
             terminalreporter.line(line)
-        for number, line in enumerate(self._said):
+        for number, line in enumerate(self._outcome_lines):
             colour = {self._colour: True} if self._colour and number == 0 else {}
             terminalreporter.line(line, **colour)
 
     def _missing(self, config: pytest.Config, section: ReleaseSection) -> set[str]:
         """Return the tests of the baseline that no longer exist, as far as this run can decide."""
-        if filter_given(config) or any("::" in argument for argument in config.args):
+        if active_filter(config) or any("::" in argument for argument in config.args):
             return set()
-        ran = {test.partition("::")[0] for test in self._tests}
+        files_run = {test.partition("::")[0] for test in self._tests}
         files = {test: test.partition("::")[0] for test in section.tests.keys() - self._tests}
         return {
             test
             for test, file in files.items()
-            if file in ran or not (config.rootpath / file).exists()
+            if file in files_run or not (config.rootpath / file).exists()
         }
 
     def _holds_the_baseline(
@@ -203,8 +206,8 @@ class AuditReport:
         """
         if missing or not self._tests.isdisjoint(section.tests):
             return True
-        chosen = config.args_source is pytest.Config.ArgsSource.ARGS or self._deselected
-        return not (chosen or filter_given(config))
+        is_selection = config.args_source is pytest.Config.ArgsSource.ARGS or self._deselected
+        return not (is_selection or active_filter(config))
 
     def _record(self, config: pytest.Config) -> str:
         """Write the baseline: update the tests that passed, and keep all other entries.
@@ -214,41 +217,47 @@ class AuditReport:
         """
         from ..snapshot.files import write_text
         from .baseline import Entry, ReleaseSection, functions_of, to_text
-        from .judge import is_as_before, judge, merged_functions
+        from .judge import is_explained_by_order, judge, merged_functions
 
         inside(self._path, config.rootpath)
         release = running_release()
-        before = self._baseline.get(release, ReleaseSection())
-        tests = dict(before.tests)
-        known = {key for entry in tests.values() for key in entry.causes}
-        seen = {cause.key for each in self._facts.values() for cause in each.causes}
-        missing = self._missing(config, before)
-        for old, _ in judge(before, self._facts, self._passed, missing=missing).renamed:
+        old_section = self._baseline.get(release, ReleaseSection())
+        tests = dict(old_section.tests)
+        known_causes = {key for entry in tests.values() for key in entry.causes}
+        seen_causes = {
+            cause.key for test_facts in self._facts.values() for cause in test_facts.causes
+        }
+        missing = self._missing(config, old_section)
+        for old, _ in judge(old_section, self._facts, self._passed, missing=missing).renamed:
             del tests[old]
         for test in self._passed:
             old_entry, facts = tests.get(test), self._facts.get(test)
-            if old_entry and facts and is_as_before(old_entry, facts, known, seen):
+            if (
+                old_entry
+                and facts
+                and is_explained_by_order(old_entry, facts, known_causes, seen_causes)
+            ):
                 continue
             tests.pop(test, None)
             if facts:
                 tests[test] = Entry.of(facts)
-        of_passed = [facts for test, facts in self._facts.items() if test in self._passed]
-        now = functions_of(of_passed)
-        functions = merged_functions(before, now)
+        passed_facts = [facts for test, facts in self._facts.items() if test in self._passed]
+        current = functions_of(passed_facts)
+        functions = merged_functions(old_section, current)
         # All tests of the baseline passed, so a function that is not in this run is unused.
-        if before.tests.keys() - missing <= self._passed:
-            functions = {key: each for key, each in functions.items() if key in now}
+        if old_section.tests.keys() - missing <= self._passed:
+            functions = {key: function for key, function in functions.items() if key in current}
         text = to_text({**self._baseline, release: ReleaseSection(tests, functions)})
-        words = counted(len(tests), "test")
+        test_count = counted(len(tests), "test")
         if self._path.is_file() and self._path.read_text("utf-8") == text:
-            return f"unchanged  {self._shown}: {words} with torch {release}"
+            return f"unchanged  {self._shown_path}: {test_count} with torch {release}"
         write_text(self._path, text, root=config.rootpath)
-        return f"recorded  {self._shown}: {words} with torch {release}"
+        return f"recorded  {self._shown_path}: {test_count} with torch {release}"
 
     def _lines(self, verdict: Verdict) -> list[str]:
         from .verdict import verdict_lines
 
-        return list(verdict_lines(verdict, self._shown, width=_width()))
+        return list(verdict_lines(verdict, self._shown_path, width=_width()))
 
 
 class _HasOutcome(Protocol):
@@ -319,10 +328,10 @@ def refuse(config: pytest.Config, reason: str) -> None:
     if mode not in ("", "show"):
         raise pytest.UsageError(f"--torchgraph-audit={mode}: {reason}")
     if not hasattr(config, "workerinput"):
-        config.pluginmanager.register(_NothingWatched(mode, reason), PLUGIN)
+        config.pluginmanager.register(_UnwatchedReport(mode, reason), PLUGIN)
 
 
-class _NothingWatched:
+class _UnwatchedReport:
     """Plugin that prints the section, in the process that reports."""
 
     def __init__(self, mode: str, reason: str) -> None:

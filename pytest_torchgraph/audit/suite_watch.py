@@ -22,12 +22,12 @@ from ..watching.dynamo_import import DynamoFinder, is_imported
 if TYPE_CHECKING:
     from ..watching.observe import EventRecorder
     from ..watching.record import WatchRecord
-    from .compile_calls import CompileCall, SettingsLeft
-    from .facts import SettingLeft
+    from .compile_calls import CompileCall, SettingsTracker
+    from .facts import LeakedSetting
 
 
 @dataclass(frozen=True)
-class Seen:
+class TestObservation:
     """Observations from one test.
 
     Attributes:
@@ -61,22 +61,22 @@ class SuiteWatch:
         self._isolated = isolated
         self._running = False
         self._recorder: EventRecorder | None = None
-        self._keeper: EventRecorder | None = None
-        self._settings: SettingsLeft | None = None
+        self._idle_recorder: EventRecorder | None = None
+        self._settings: SettingsTracker | None = None
         self._calls: list[CompileCall] = []
         self._in_wider_fixture = False
         self._fixture_calls: Counter[str] = Counter()
         self._stack = contextlib.ExitStack()
-        self._finder = None if is_imported() else DynamoFinder(self._imported)
+        self._finder = None if is_imported() else DynamoFinder(self._start_if_running)
 
     def begin(self) -> None:
         """Start watching now, or as soon as Dynamo is imported."""
         self._running = True
         if is_imported():
-            self._reset()
+            self._reset_dynamo()
             self._open()
 
-    def end(self, test: str) -> Seen | None:
+    def end(self, test: str) -> TestObservation | None:
         """Return the observations since `begin`; `None` if there are none.
 
         Args:
@@ -90,24 +90,26 @@ class SuiteWatch:
 
         HUB.close(recorder)
         # The keeper's counters would keep the compiled code of this test alive.
-        if recorder.events and self._keeper is not None:
-            HUB.close(self._keeper)
-            self._keeper = None
+        if recorder.events and self._idle_recorder is not None:
+            HUB.close(self._idle_recorder)
+            self._idle_recorder = None
         if recorder.broken is not None:
             self.broken = self.broken or recorder.broken
             return None
-        self._look(test)
+        self._note_settings(test)
         # Captures are not watched, and a callable from `torch.compile` may have run inside one.
         calls = () if recorder.was_paused else tuple(self._calls)
         self._calls = []
-        wider, self._in_wider_fixture = self._in_wider_fixture, False
+        in_wider_fixture, self._in_wider_fixture = self._in_wider_fixture, False
         fixture_calls, self._fixture_calls = self._fixture_calls, Counter()
         if recorder.saw_nothing and not calls:
             return None
         from ..torch_private import nested_graph_breaks
         from ..watching.record import record_of
 
-        return Seen(record_of(recorder), calls, wider, nested_graph_breaks(), fixture_calls)
+        return TestObservation(
+            record_of(recorder), calls, in_wider_fixture, nested_graph_breaks(), fixture_calls
+        )
 
     @contextlib.contextmanager
     def wider_fixture(self, test: str) -> Iterator[None]:
@@ -117,21 +119,21 @@ class SuiteWatch:
             test: the id of the first test that needs the fixture.
         """
         before = self._record()
-        self._look(test)
+        self._note_settings(test)
         calls = len(self._calls)
         try:
             yield
         finally:
             # Calls of `torch.compile` and changed settings of the fixture are not the test's.
             del self._calls[calls:]
-            self._look("")
+            self._note_settings("")
             after = self._record()
             if _state(before) != _state(after):
                 self._in_wider_fixture = True
                 self._fixture_calls += _calls(after) - _calls(before)
-                self._reset()
+                self._reset_dynamo()
 
-    def settings_left(self) -> list[SettingLeft]:
+    def settings_left(self) -> list[LeakedSetting]:
         """Return the settings of torch that tests left changed."""
         return [] if self._settings is None else self._settings.all()
 
@@ -139,15 +141,15 @@ class SuiteWatch:
         """Remove the observers, the recorders and the import hook."""
         self.end("")
         self._stack.close()
-        if self._keeper is not None:
+        if self._idle_recorder is not None:
             from ..watching.observe import HUB
 
-            HUB.close(self._keeper)
-            self._keeper = None
+            HUB.close(self._idle_recorder)
+            self._idle_recorder = None
         if self._finder is not None:
             self._finder.remove()
 
-    def _imported(self) -> None:
+    def _start_if_running(self) -> None:
         if self._running:
             self._open()
 
@@ -159,10 +161,10 @@ class SuiteWatch:
 
             if self._settings is None:
                 self._observe()
-            if self._keeper is None:
+            if self._idle_recorder is None:
                 keeper = IdleRecorder()
                 HUB.open(keeper)
-                self._keeper = keeper
+                self._idle_recorder = keeper
             recorder = EventRecorder(passive=True, with_graphs=False)
             HUB.open(recorder)
             self._recorder = recorder
@@ -172,13 +174,13 @@ class SuiteWatch:
     def _observe(self) -> None:
         """Observe settings and calls of `torch.compile`, which the watch itself ignores."""
         from .. import torch_private
-        from .compile_calls import SettingsLeft
+        from .compile_calls import SettingsTracker
 
-        self._settings = SettingsLeft()
+        self._settings = SettingsTracker()
         torch_private.leave_alone(__package__)
-        self._stack.enter_context(torch_private.on_compile_call(self._called))
+        self._stack.enter_context(torch_private.on_compile_call(self._note_compile_call))
 
-    def _called(self, frame: FrameType) -> None:
+    def _note_compile_call(self, frame: FrameType) -> None:
         if self._recorder is None or not self._recorder.is_open:
             return
         try:
@@ -190,7 +192,7 @@ class SuiteWatch:
         except Exception as error:  # do not break the user's call with our error
             self.broken = self.broken or error
 
-    def _look(self, test: str) -> None:
+    def _note_settings(self, test: str) -> None:
         if self._settings is not None and self.broken is None:
             try:
                 self._settings.look(test)
@@ -205,7 +207,7 @@ class SuiteWatch:
 
         return record_of(self._recorder)
 
-    def _reset(self) -> None:
+    def _reset_dynamo(self) -> None:
         if self._isolated and is_imported():
             from ..torch_private import reset_dynamo
 
@@ -263,7 +265,7 @@ class TestWatcher:
         return "" if error is None else f"{type(error).__name__}: {error}"
 
     @property
-    def settings_left(self) -> list[SettingLeft]:
+    def settings_left(self) -> list[LeakedSetting]:
         """Settings of torch that tests of this process left changed."""
         return self._watch.settings_left()
 
@@ -290,11 +292,11 @@ class TestWatcher:
         try:
             return (yield)
         finally:
-            seen = self._watch.end(item.nodeid)
-            if seen is not None:
+            observation = self._watch.end(item.nodeid)
+            if observation is not None:
                 from .read import facts_of_test
 
-                facts = facts_of_test(seen)
+                facts = facts_of_test(observation)
                 if facts.uses_compile:
                     self._facts = item.nodeid, facts.to_json()
 
@@ -313,4 +315,4 @@ class TestWatcher:
         output = getattr(session.config, "workeroutput", None)
         if output is not None:
             output[BROKEN] = self.broken
-            output[SETTINGS] = [list(each) for each in self.settings_left]
+            output[SETTINGS] = [list(setting) for setting in self.settings_left]

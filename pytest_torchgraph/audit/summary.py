@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ..words import counted
 
 if TYPE_CHECKING:
-    from .facts import Cause, CauseKind, SettingLeft, TestFacts
+    from .facts import Cause, CauseKind, LeakedSetting, TestFacts
 
 SWITCH = "TORCHDYNAMO_DISABLE"
 """Environment variable that makes torch.compile return its argument unchanged."""
@@ -72,23 +72,23 @@ class CauseOverTests:
 
 def causes_over_tests(facts: Mapping[str, TestFacts]) -> list[CauseOverTests]:
     """Merge the causes of all tests, sorted by their number of tests."""
-    found: dict[tuple[str, ...], CauseOverTests] = {}
-    for test, of_test in facts.items():
-        for cause in of_test.causes:
-            place = cause.file, cause.function
+    merged: dict[tuple[str, ...], CauseOverTests] = {}
+    for test, test_facts in facts.items():
+        for cause in test_facts.causes:
+            location = cause.file, cause.function
             key = (cause.text,) if cause.kind == "nothing" else (cause.key,)
-            entry = found.setdefault((cause.kind, *key), CauseOverTests(cause))
+            entry = merged.setdefault((cause.kind, *key), CauseOverTests(cause))
             entry.tests.append(test)
-            entry.places.add(place)
+            entry.places.add(location)
             entry.times += cause.count
-            entry.without_graph += not of_test.compiles
-    causes = sorted(found.values(), key=lambda each: each.rank)
+            entry.without_graph += not test_facts.compiles
+    causes = sorted(merged.values(), key=lambda shared_cause: shared_cause.rank)
     # First comes the cause with the most tests that compile nothing: these tests pass without
     # testing what they claim to test.
-    first = max(causes, key=lambda each: each.without_graph, default=None)
-    if first is not None and first.without_graph:
-        causes.remove(first)
-        causes.insert(0, first)
+    first_cause = max(causes, key=lambda shared_cause: shared_cause.without_graph, default=None)
+    if first_cause is not None and first_cause.without_graph:
+        causes.remove(first_cause)
+        causes.insert(0, first_cause)
     return causes
 
 
@@ -98,7 +98,7 @@ def summary_lines(
     *,
     width: int = 80,
     verbose: bool = False,
-    settings: Sequence[SettingLeft] = (),
+    settings: Sequence[LeakedSetting] = (),
     isolated: bool = False,
 ) -> Iterator[str]:
     """Yield the lines of the summary, one per cause, with the most costly causes first.
@@ -112,23 +112,25 @@ def summary_lines(
         isolated: True if Dynamo was reset before each test.
     """
     if not facts:
-        none = f"none of {counted(tests, 'test')} uses torch.compile"
-        off = os.environ.get(SWITCH) == "1"
-        yield f"{none}: it is disabled by {SWITCH}=1" if off else none
+        headline = f"none of {counted(tests, 'test')} uses torch.compile"
+        is_disabled = os.environ.get(SWITCH) == "1"
+        yield f"{headline}: it is disabled by {SWITCH}=1" if is_disabled else headline
     else:
         yield from textwrap.wrap(totals(facts, tests), width, subsequent_indent="  ")
         causes = causes_over_tests(facts)
-        shown = causes if verbose else causes[:MOST]
-        same = Counter(describe(each.cause) for each in shown)
-        for each in shown:
+        listed_causes = causes if verbose else causes[:MOST]
+        descriptions = Counter(describe(shared_cause.cause) for shared_cause in listed_causes)
+        for shared_cause in listed_causes:
             # Different kinds of graph breaks may be on the same line: add the kind.
-            if each.cause.code and same[describe(each.cause)] > 1:
-                cause = replace(each.cause, code=f"{each.cause.text}: {each.cause.code}")
-                each = replace(each, cause=cause)
-            yield from _lines(each, width, verbose)
-        if len(causes) > len(shown):
-            more = counted(len(causes) - len(shown), "more cause")
-            yield f"{'':{INDENT}}and {more} (-v lists them)"
+            if shared_cause.cause.code and descriptions[describe(shared_cause.cause)] > 1:
+                cause = replace(
+                    shared_cause.cause, code=f"{shared_cause.cause.text}: {shared_cause.cause.code}"
+                )
+                shared_cause = replace(shared_cause, cause=cause)
+            yield from _lines(shared_cause, width, verbose)
+        if len(causes) > len(listed_causes):
+            omitted = counted(len(causes) - len(listed_causes), "more cause")
+            yield f"{'':{INDENT}}and {omitted} (-v lists them)"
         for line in _cost(facts):
             yield line if verbose else cut(line, width)
     if isolated:
@@ -139,19 +141,21 @@ def summary_lines(
 def totals(facts: Mapping[str, TestFacts], tests: int) -> str:
     """Return the first line: the number of tests that use torch.compile, with totals."""
     times: Counter[CauseKind] = Counter()
-    having: Counter[CauseKind] = Counter()
-    for of_test in facts.values():
-        for cause in of_test.causes:
+    tests_with: Counter[CauseKind] = Counter()
+    for test_facts in facts.values():
+        for cause in test_facts.causes:
             times[cause.kind] += 1 if cause.kind == "break" else cause.count
-        having.update({cause.kind for cause in of_test.causes})
-    nothing = sum(not each.compiles for each in facts.values())
-    parts = [f"{nothing} compile{'s' * (nothing == 1)} nothing"] * (nothing > 0)
-    parts.append(counted(sum(each.graphs for each in facts.values()), "graph"))
-    parts.append(counted(sum(each.ops for each in facts.values()), "op"))
-    broken = f" in {counted(having['break'], 'test')}" if having["break"] else ""
-    parts.append(counted(times["break"], "graph break") + broken)
-    again = times["recompile"] + times["limit"]
-    parts += [counted(again, "recompile")] * (again > 0)
+        tests_with.update({cause.kind for cause in test_facts.causes})
+    compiles_nothing = sum(not test_facts.compiles for test_facts in facts.values())
+    parts = [f"{compiles_nothing} compile{'s' * (compiles_nothing == 1)} nothing"] * (
+        compiles_nothing > 0
+    )
+    parts.append(counted(sum(test_facts.graphs for test_facts in facts.values()), "graph"))
+    parts.append(counted(sum(test_facts.ops for test_facts in facts.values()), "op"))
+    break_tests = f" in {counted(tests_with['break'], 'test')}" if tests_with["break"] else ""
+    parts.append(counted(times["break"], "graph break") + break_tests)
+    recompiles = times["recompile"] + times["limit"]
+    parts += [counted(recompiles, "recompile")] * (recompiles > 0)
     bypasses = times["bypass"]
     parts += [f"{bypasses:,} cache bypass{'es' * (bypasses > 1)}"] * (bypasses > 0)
     use = "uses" if len(facts) == 1 else "use"
@@ -162,81 +166,83 @@ def _cost(facts: Mapping[str, TestFacts]) -> Iterator[str]:
     """Yield the lines about compile time, and about code compiled by several tests."""
     compiled: Counter[str] = Counter()
     seconds: defaultdict[str, float] = defaultdict(float)
-    for of_test in facts.values():
-        compiled.update(of_test.frames)
-        for frame, taken in zip(of_test.frames, of_test.frame_seconds, strict=False):
-            seconds[frame] += taken
-    total = sum(each.seconds for each in facts.values())
+    for test_facts in facts.values():
+        compiled.update(test_facts.frames)
+        for frame, frame_time in zip(test_facts.frames, test_facts.frame_seconds, strict=False):
+            seconds[frame] += frame_time
+    total = sum(test_facts.seconds for test_facts in facts.values())
     line = f"compiling took {total:.1f} s"
     if seconds and len(compiled) > 1:
-        frame = max(seconds, key=lambda each: (seconds[each], each))
+        frame = max(seconds, key=lambda frame_name: (seconds[frame_name], frame_name))
         file, _, function = frame.partition(" ")
         line += f", {seconds[frame]:.1f} s of it for {file} in {function}"
         line += f" ({counted(compiled[frame], 'test')})"
     yield line
-    again = [n for n in compiled.values() if n > 1]
-    if again:
-        functions = f"{counted(len(again), 'function')} {'is' if len(again) == 1 else 'are'}"
-        yield f"{functions} compiled by several tests ({sum(again):,} times)"
-    calls = sum(each.calls for each in facts.values())
-    eager = sum(each.eager_calls for each in facts.values())
+    repeated = [n for n in compiled.values() if n > 1]
+    if repeated:
+        functions = f"{counted(len(repeated), 'function')} {'is' if len(repeated) == 1 else 'are'}"
+        yield f"{functions} compiled by several tests ({sum(repeated):,} times)"
+    calls = sum(test_facts.calls for test_facts in facts.values())
+    eager = sum(test_facts.eager_calls for test_facts in facts.values())
     if eager:
         yield f"{eager:,} of {counted(calls, 'call')} of compiled callables ran no compiled code"
 
 
-def _settings(settings: Sequence[SettingLeft], width: int, verbose: bool) -> Iterator[str]:
+def _settings(settings: Sequence[LeakedSetting], width: int, verbose: bool) -> Iterator[str]:
     """Yield the lines about settings left changed, which affect how later tests compile."""
     if settings:
         yield f"{counted(len(settings), 'setting')} of torch left changed by tests:"
-    for each in settings if verbose else settings[:MOST_SETTINGS]:
-        line = f"  {each.name}: {each.before} -> {each.after}"
-        test = f"  {each.test}"
+    for setting in settings if verbose else settings[:MOST_SETTINGS]:
+        line = f"  {setting.name}: {setting.before} -> {setting.after}"
+        test = f"  {setting.test}"
         yield from [line + test] if len(line + test) <= width else [line, f"  {test}"]
-    if any(each.after == REMOVED for each in settings):
+    if any(setting.after == REMOVED for setting in settings):
         yield f"  (gone: {GONE_WHY})"
     if not verbose and len(settings) > MOST_SETTINGS:
         yield f"  and {len(settings) - MOST_SETTINGS} more (-v lists them)"
 
 
-def _lines(each: CauseOverTests, width: int, verbose: bool) -> list[str]:
+def _lines(shared_cause: CauseOverTests, width: int, verbose: bool) -> list[str]:
     """Return the line of a cause, or two if code compiles nothing and one line is too short."""
-    cause, more = each.cause, len(each.places) - 1
-    words = describe(cause, more)
+    cause, further_places = shared_cause.cause, len(shared_cause.places) - 1
+    words = describe(cause, further_places)
     if cause.kind == "nothing":
-        place = _place(cause, more)
-        line = f"{_number(each.tests)}  {words}"
-        if place and not verbose and len(line) > width:
-            reason = f"{_number(each.tests)}  compile nothing: {cause.text}"
-            return [cut(reason, width), cut(f"{'':{INDENT}}{place}", width)]
-    elif each.without_graph == len(each.tests):
+        location = _place(cause, further_places)
+        line = f"{_number(shared_cause.tests)}  {words}"
+        if location and not verbose and len(line) > width:
+            reason = f"{_number(shared_cause.tests)}  compile nothing: {cause.text}"
+            return [cut(reason, width), cut(f"{'':{INDENT}}{location}", width)]
+    elif shared_cause.without_graph == len(shared_cause.tests):
         words = f"compile nothing: {words}"
-    elif each.without_graph:
-        words += f"; {each.without_graph} of them compile nothing"
-    return over_tests(words, each.tests, width, whole=verbose)
+    elif shared_cause.without_graph:
+        words += f"; {shared_cause.without_graph} of them compile nothing"
+    return lines_over_tests(words, shared_cause.tests, width, whole=verbose)
 
 
-def describe(cause: Cause, more: int = 0) -> str:
+def describe(cause: Cause, further_places: int = 0) -> str:
     """Describe a cause and its place.
 
     Args:
         cause: the cause.
-        more: the number of further functions that have it.
+        further_places: the number of further functions that have it.
     """
-    place = _place(cause, more)
-    text = (f": {cause.text}" if place else cause.text) if cause.text else ""
+    location = _place(cause, further_places)
+    text = (f": {cause.text}" if location else cause.text) if cause.text else ""
     line = f" ({cause.code})" if cause.code else ""
     words = _HAPPENED[cause.kind].format(
-        place=place, code=cause.code or cause.text, text=text, line=line
+        place=location, code=cause.code or cause.text, text=text, line=line
     )
     return " ".join(words.split())
 
 
-def _place(cause: Cause, more: int) -> str:
-    place = f"{cause.file}:{cause.line} in {cause.function}" if cause.file else cause.function
-    return place + (f" and {counted(more, 'more function')}" if more else "")
+def _place(cause: Cause, further_places: int) -> str:
+    location = f"{cause.file}:{cause.line} in {cause.function}" if cause.file else cause.function
+    return location + (f" and {counted(further_places, 'more function')}" if further_places else "")
 
 
-def over_tests(words: str, tests: Sequence[str], width: int, *, whole: bool = False) -> list[str]:
+def lines_over_tests(
+    words: str, tests: Sequence[str], width: int, *, whole: bool = False
+) -> list[str]:
     """Return the lines of a statement about tests, with their number and the first test.
 
     Args:
@@ -247,16 +253,16 @@ def over_tests(words: str, tests: Sequence[str], width: int, *, whole: bool = Fa
             by its file and name or by its name only; or two lines if the statement names no place.
     """
     first = f"{_number(tests)}  {words}"
-    more = f" and {len(tests) - 1:,} more" if len(tests) > 1 else ""
+    further_tests = f" and {len(tests) - 1:,} more" if len(tests) > 1 else ""
     if whole:
-        line = f"{first}  {tests[0]}{more}"
-        return [line] if len(line) <= width else [first, f"{'':{INDENT}}{tests[0]}{more}"]
+        line = f"{first}  {tests[0]}{further_tests}"
+        return [line] if len(line) <= width else [first, f"{'':{INDENT}}{tests[0]}{further_tests}"]
     for name in (tests[0], tests[0].rpartition("/")[2], tests[0].rpartition("::")[2]):
-        if len(f"{first}  {name}{more}") <= width:
-            return [f"{first}  {name}{more}"]
+        if len(f"{first}  {name}{further_tests}") <= width:
+            return [f"{first}  {name}{further_tests}"]
     if _PLACE.search(words):
         return [cut(first, width)]
-    return [cut(first, width), cut(f"{'':{INDENT}}{tests[0]}{more}", width)]
+    return [cut(first, width), cut(f"{'':{INDENT}}{tests[0]}{further_tests}", width)]
 
 
 def _number(tests: Sequence[str]) -> str:
@@ -267,5 +273,5 @@ def cut(line: str, width: int) -> str:
     """Cut a line to the terminal width, but never inside the first place that it names."""
     if len(line) <= width:
         return line
-    place = _PLACE.search(line)
-    return line[: max(width - 1, place.end() if place else 0)].rstrip() + "…"
+    place_match = _PLACE.search(line)
+    return line[: max(width - 1, place_match.end() if place_match else 0)].rstrip() + "…"

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..words import counted
-from .facts import SettingLeft, TestFacts
+from .facts import LeakedSetting, TestFacts
 from .judge import Verdict
-from .summary import over_tests
+from .summary import lines_over_tests
 
 if TYPE_CHECKING:
     from .judge import AuditChange
@@ -33,30 +33,32 @@ def verdict_lines(verdict: Verdict, file: str, *, width: int = 80) -> Iterator[s
     compared = verdict.compared
     if verdict.worse:
         yield f"worse than {file}:"
-        yield from _grouped(verdict.worse, width)
+        yield from _lines_by_text(verdict.worse, width)
         yield ACCEPT
     elif not compared.tests and verdict.gone:
-        gone = counted(len(verdict.gone), "test")
-        yield f"nothing was compared with {file}: none of its {gone} ran and passed here"
+        baseline_tests = counted(len(verdict.gone), "test")
+        yield f"nothing was compared with {file}: none of its {baseline_tests} ran and passed here"
     else:
-        things = counted(compared.tests, "test")
-        things += f" and {counted(compared.functions, 'function')}" if compared.functions else ""
-        yield f"nothing is worse than {file} ({things} compared)"
-    ways = [f"{counted(compared.whole, 'test')} by every count"] * (compared.whole > 0)
+        compared_text = counted(compared.tests, "test")
+        compared_text += (
+            f" and {counted(compared.functions, 'function')}" if compared.functions else ""
+        )
+        yield f"nothing is worse than {file} ({compared_text} compared)"
+    comparisons = [f"{counted(compared.whole, 'test')} by every count"] * (compared.whole > 0)
     if compared.shared:
         shares = "shares" if compared.shared == 1 else "share"
-        ways.append(
+        comparisons.append(
             f"{counted(compared.shared, 'test')} that {shares} compiled code by calls and new "
             "causes"
         )
     if compared.functions:
         functions = counted(compared.functions, "function")
-        ways.append(f"{functions} over the run by ops, backend and backward")
-    if ways:
-        yield f"compared: {'; '.join(ways)}"
+        comparisons.append(f"{functions} over the run by ops, backend and backward")
+    if comparisons:
+        yield f"compared: {'; '.join(comparisons)}"
     if verdict.better:
         yield f"better than {file}; {TIGHTEN}:"
-        yield from _grouped(verdict.better, width)
+        yield from _lines_by_text(verdict.better, width)
     for old, new in verdict.renamed:
         yield f"probably renamed, both compile the same code: {old} -> {new}"
     added, missing = (len(tests) - len(verdict.renamed) for tests in (verdict.new, verdict.gone))
@@ -67,15 +69,17 @@ def verdict_lines(verdict: Verdict, file: str, *, width: int = 80) -> Iterator[s
         yield f"tests: {', '.join(counts)}"
 
 
-def _grouped(changes: Sequence[AuditChange], width: int) -> Iterator[str]:
+def _lines_by_text(changes: Sequence[AuditChange], width: int) -> Iterator[str]:
     groups: dict[str, list[AuditChange]] = {}
     for change in changes:
         groups.setdefault(change.text, []).append(change)
     for text, group in sorted(groups.items(), key=lambda item: (-len(item[1]), item[0])):
         places = list(dict.fromkeys(change.place for change in group if change.place))
-        more = f", and {len(places) - MOST_PLACES} more" if len(places) > MOST_PLACES else ""
-        words = f"{', '.join(places[:MOST_PLACES])}{more}: {text}" if places else text
-        yield from over_tests(words, [change.test for change in group], width)
+        omitted_places = (
+            f", and {len(places) - MOST_PLACES} more" if len(places) > MOST_PLACES else ""
+        )
+        words = f"{', '.join(places[:MOST_PLACES])}{omitted_places}: {text}" if places else text
+        yield from lines_over_tests(words, [change.test for change in group], width)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +106,7 @@ class AuditOutcome:
     isolated: bool
     tests: int
     facts: Mapping[str, TestFacts]
-    settings: Sequence[SettingLeft]
+    settings: Sequence[LeakedSetting]
     passed: Collection[str]
     verdict: Verdict | None
     compared: int

@@ -46,29 +46,29 @@ def assert_repeated(
     """See `Capture.assert_repeated`."""
     __tracebackhide__ = True
     need_count("kinds", kinds)
-    present = capture.repeated(glob)
+    block_kinds = capture.repeated(glob)
     if backward:
         if not any(graph.kind == "backward" for graph in graphs):
             raise CaptureError(
                 "the capture has no backward to compare: omit backward=True, or capture with an "
                 "input or parameter that requires grad"
             )
-        present = kinds_of(graphs, glob)
-    if len(present) > kinds:
-        raise AssertionError("\n".join(_different(present, glob, kinds)))
+        block_kinds = kinds_of(graphs, glob)
+    if len(block_kinds) > kinds:
+        raise AssertionError("\n".join(_lines_of_difference(block_kinds, glob, kinds)))
 
 
-def _different(present: Sequence[BlockKind], glob: str, kinds: int) -> Iterator[str]:
-    yield f"blocks {glob}: expected {counted(kinds, 'kind')}, found {len(present)}"
-    common = present[0]
-    alike = " alike" if len(common.members) > 1 else ""
-    yield f"  {len(common.members)}{alike} ({_size(common)}): {abridged(common.members)}"
-    explained: dict[tuple[Any, ...], list[BlockKind]] = {}
-    for kind in present[1:]:
-        explained.setdefault(_explanation(kind), []).append(kind)
-    groups = [*explained.values()]
+def _lines_of_difference(block_kinds: Sequence[BlockKind], glob: str, kinds: int) -> Iterator[str]:
+    yield f"blocks {glob}: expected {counted(kinds, 'kind')}, found {len(block_kinds)}"
+    common = block_kinds[0]
+    alike_text = " alike" if len(common.members) > 1 else ""
+    yield f"  {len(common.members)}{alike_text} ({_size(common)}): {abridged(common.members)}"
+    kinds_by_explanation: dict[tuple[Any, ...], list[BlockKind]] = {}
+    for kind in block_kinds[1:]:
+        kinds_by_explanation.setdefault(_explanation(kind), []).append(kind)
+    groups = [*kinds_by_explanation.values()]
     for group in groups[:MOST]:
-        yield from _odd(group, common)
+        yield from _lines_of_kinds(group, common)
     if len(groups) > MOST:
         yield f"  ... and {counted(len(groups) - MOST, 'more kind')}"
 
@@ -77,25 +77,25 @@ def _size(kind: BlockKind) -> str:
     return counted(sum(1 for _ in calls(kind.parts)), "op")
 
 
-def _odd(group: Sequence[BlockKind], common: BlockKind) -> Iterator[str]:
+def _lines_of_kinds(group: Sequence[BlockKind], common: BlockKind) -> Iterator[str]:
     """Return lines for kinds that differ from the most common kind in the same way."""
-    first = group[0]
+    first_kind = group[0]
     members = [member for kind in group for member in kind.members]
-    assert first.diff is not None
+    assert first_kind.diff is not None
     differ = "differs" if len(members) == 1 else "differ"
     reference = common.members[0]
-    yield f"  {abridged(members)} {differ} from {reference} in {first.diff.heading()}"
+    yield f"  {abridged(members)} {differ} from {reference} in {first_kind.diff.heading()}"
     if len(group) > 1:
         yield "    the values of these args differ between blocks:"
-        lines = [f"      {line}" for kind in (common, *group) for line in _values(kind, first)]
+        lines = [f"      {line}" for kind in (common, *group) for line in _values(kind, first_kind)]
         yield from first_lines(lines, MOST, "more block")
-    for finding in first.diff.findings[:MOST]:
+    for finding in first_kind.diff.findings[:MOST]:
         yield indent(finding.to_text(), "    ")
 
 
-def _values(kind: BlockKind, explained: BlockKind) -> Iterator[str]:
+def _values(kind: BlockKind, reference_kind: BlockKind) -> Iterator[str]:
     """Yield the kind's first member with its node that differs."""
-    diff = kind.diff or explained.diff
+    diff = kind.diff or reference_kind.diff
     assert diff is not None
     finding = diff.findings[0]
     node = finding.after if kind.diff else finding.before
@@ -147,16 +147,22 @@ def assert_shared(capture: Subject, graphs: Sequence[Graph], glob: str, bodies: 
         },
         glob,
     )
-    called = _called(forwards, blocks)
-    names = {body for bodies_of in called.values() for body in bodies_of}
-    inlined = [block for block in blocks if block not in called]
-    if inlined or len(names) > bodies:
-        raise AssertionError("\n".join(_unshared(blocks, called, inlined, glob, bodies, capture)))
+    bodies_of_block = _bodies_by_block(forwards, blocks)
+    names = {body for bodies_of in bodies_of_block.values() for body in bodies_of}
+    inlined_blocks = [block for block in blocks if block not in bodies_of_block]
+    if inlined_blocks or len(names) > bodies:
+        raise AssertionError(
+            "\n".join(
+                _lines_of_unshared(blocks, bodies_of_block, inlined_blocks, glob, bodies, capture)
+            )
+        )
 
 
-def _called(graphs: Sequence[Graph], blocks: Sequence[str]) -> dict[str, list[tuple[int, str]]]:
+def _bodies_by_block(
+    graphs: Sequence[Graph], blocks: Sequence[str]
+) -> dict[str, list[tuple[int, str]]]:
     """Return the subgraphs that each block calls, by graph and name; empty for inlined blocks."""
-    called: dict[str, list[tuple[int, str]]] = {}
+    bodies_of_block: dict[str, list[tuple[int, str]]] = {}
     for number, graph in enumerate(graphs):
         for node in graph.nodes:
             if node.op != INVOKE:
@@ -164,26 +170,28 @@ def _called(graphs: Sequence[Graph], blocks: Sequence[str]) -> dict[str, list[tu
             # A region around the block (one function for all blocks) is called in its module;
             # a region inside the block is called in a submodule.
             for block in (block for block in blocks if holds(block, node.module)):
-                called.setdefault(block, []).extend((number, name) for name in body_names(node))
-    return called
+                bodies_of_block.setdefault(block, []).extend(
+                    (number, name) for name in body_names(node)
+                )
+    return bodies_of_block
 
 
-def _unshared(
+def _lines_of_unshared(
     blocks: Sequence[str],
-    called: dict[str, list[tuple[int, str]]],
+    bodies_of_block: dict[str, list[tuple[int, str]]],
     inlined: Sequence[str],
     glob: str,
     bodies: int,
     capture: Subject,
 ) -> Iterator[str]:
     by_body: dict[tuple[int, str], list[str]] = {}
-    for block, keys in called.items():
+    for block, keys in bodies_of_block.items():
         for key in keys:
             by_body.setdefault(key, []).append(block)
     count = len(by_body)
-    several = "subgraph" if bodies == 1 else "subgraphs"
+    noun = "subgraph" if bodies == 1 else "subgraphs"
     yield (
-        f"blocks {glob}: expected at most {bodies} shared {several}, found {count}"
+        f"blocks {glob}: expected at most {bodies} shared {noun}, found {count}"
         + (f" and {counted(len(inlined), 'inlined block')}" if inlined else "")
     )
     for (_, name), callers in [*by_body.items()][:MOST]:
@@ -194,7 +202,7 @@ def _unshared(
     if not inlined:
         return
     yield f"  inlined, in no subgraph: {abridged(inlined)}"
-    if called and list(inlined) == [blocks[0]]:
+    if bodies_of_block and list(inlined) == [blocks[0]]:
         yield (
             f"  {inlined[0]} has a subgraph of its own, if its input does not require grad and the "
             "inputs of the other blocks do. It is called once, so it is inlined. Call "

@@ -37,7 +37,7 @@ Figure = Literal["flops", "saved_bytes", "peak_bytes", "recomputed_flops"]
 
 def assert_budget(
     graphs: Sequence[Graph],
-    asked: Mapping[Figure, Any],
+    requested: Mapping[Figure, Any],
     figures: Mapping[Figure, Callable[[], int]],
     device: str,
     received: Received,
@@ -47,39 +47,39 @@ def assert_budget(
 
     Args:
         graphs: the graphs, for the failure message.
-        asked: the given limits, by name.
+        requested: the given limits, by name.
         figures: functions that compute each cost.
         device: device type of the capture.
         received: maps compiled-graph inputs to the graph that produced them.
         recomputed: recomputed ops, for a limit on them.
     """
     __tracebackhide__ = True
-    limits = {name: limit for name, limit in asked.items() if limit is not None}
+    limits = {name: limit for name, limit in requested.items() if limit is not None}
     if not limits:
         raise TypeError(
             "assert_budget() checks nothing: pass flops, saved_bytes, "
             "peak_bytes or recomputed_flops"
         )
-    wrong: list[str] = []
+    problems: list[str] = []
     unknown: list[CaptureError] = []
     for name, limit in limits.items():
         low, high = _limits(limit, device)
         if low <= 0 and high is None:
             raise TypeError(f"{name}={limit!r} checks nothing: pass a maximum, a minimum or both")
         try:
-            found = figures[name]()
+            measured = figures[name]()
         except CaptureError as error:
             unknown.append(error)
-            wrong.append(f"  {name}: {error}")
+            problems.append(f"  {name}: {error}")
             continue
-        if name == "flops" and not found and (why := why_none_counted(graphs)):
-            wrong.append(f"  flops: no FLOPs were counted, because {why}")
+        if name == "flops" and not measured and (reason := why_none_counted(graphs)):
+            problems.append(f"  flops: no FLOPs were counted, because {reason}")
         if name == "saved_bytes" and high != 0 and all(g.kind == "inference" for g in graphs):
-            wrong.append(
+            problems.append(
                 "  saved_bytes: nothing is saved for the backward, because no graph has a backward"
             )
-        if found < low or (high is not None and found > high):
-            wrong.append(f"  {name}: expected {format_bounds(low, high)}, found {found}")
+        if measured < low or (high is not None and measured > high):
+            problems.append(f"  {name}: expected {format_bounds(low, high)}, found {measured}")
             if name == "recomputed_flops":
                 largest = _most_recomputed(recomputed)
             elif name == "flops":
@@ -87,18 +87,20 @@ def assert_budget(
             else:
                 largest = _most_saved(graphs, received)
             if name == "peak_bytes":
-                in_all = saved_bytes(graphs, received)
-                wrong.append(f"      of these, saved for the backward ({in_all} bytes in total):")
-            wrong += [f"      {line}" for line in largest]
+                total_saved = saved_bytes(graphs, received)
+                problems.append(
+                    f"      of these, saved for the backward ({total_saved} bytes in total):"
+                )
+            problems += [f"      {line}" for line in largest]
             if name == "peak_bytes":
-                wrong.append(
+                problems.append(
                     "      the rest: gradients and intermediate results that are live at the peak"
                 )
-    if unknown and len(unknown) == len(wrong):
+    if unknown and len(unknown) == len(problems):
         raise unknown[0]
-    if wrong:
-        more = [_WHERE_MORE] * any(node.module for graph in graphs for node in graph.nodes)
-        raise AssertionError("\n".join(["budget exceeded:", *wrong, *more]))
+    if problems:
+        hint = [_WHERE_MORE] * any(node.module for graph in graphs for node in graph.nodes)
+        raise AssertionError("\n".join(["budget exceeded:", *problems, *hint]))
 
 
 def _limits(limit: Any, device: str) -> tuple[int, int | None]:
@@ -110,12 +112,12 @@ def _limits(limit: Any, device: str) -> tuple[int, int | None]:
 
 def _as_pair(limit: Any) -> Any:
     if isinstance(limit, tuple | list):
-        return type(limit)(map(_whole, limit))
-    limit = _whole(limit)
+        return type(limit)(map(_as_int, limit))
+    limit = _as_int(limit)
     return (0, limit) if isinstance(limit, int) and not isinstance(limit, bool) else limit
 
 
-def _whole(value: Any) -> Any:
+def _as_int(value: Any) -> Any:
     """Convert an integral float to int, because large limits are written as 1e9."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
@@ -125,23 +127,23 @@ def _most_flops(graphs: Sequence[Graph]) -> Iterator[str]:
 
     Layers that differ only in a number and have equal FLOPs share a line.
     """
-    alike: dict[tuple[str, int], list[str]] = {}
-    every = by_module(graphs)
-    if [*every] == [""]:
+    modules_by_cost: dict[tuple[str, int], list[str]] = {}
+    costs_by_module = by_module(graphs)
+    if [*costs_by_module] == [""]:
         yield from _most_flops_by_line(graphs)
         return
-    for module, cost in every.items():
+    for module, cost in costs_by_module.items():
         if cost.flops:
             form = ".".join("0" if is_index(part) else part for part in module.split("."))
-            alike.setdefault((form, cost.flops), []).append(module)
-    sums = {key: key[1] * len(modules) for key, modules in alike.items()}
+            modules_by_cost.setdefault((form, cost.flops), []).append(module)
+    sums = {key: key[1] * len(modules) for key, modules in modules_by_cost.items()}
     largest = sorted(sums, key=lambda key: (-sums[key], key))
     for key in largest[:MOST]:
-        each = f"  ({key[1]} each)" if len(alike[key]) > 1 else ""
-        yield f"{sums[key]:>12}  {abridged(alike[key]) or '(no module)'}{each}"
-    if rest := largest[MOST:]:
-        count = sum(len(alike[key]) for key in rest)
-        yield f"{sum(sums[key] for key in rest):>12}  in {counted(count, 'more module')}"
+        per_module = f"  ({key[1]} each)" if len(modules_by_cost[key]) > 1 else ""
+        yield f"{sums[key]:>12}  {abridged(modules_by_cost[key]) or '(no module)'}{per_module}"
+    if omitted := largest[MOST:]:
+        count = sum(len(modules_by_cost[key]) for key in omitted)
+        yield f"{sum(sums[key] for key in omitted):>12}  in {counted(count, 'more module')}"
 
 
 def _most_flops_by_line(graphs: Sequence[Graph]) -> Iterator[str]:
@@ -156,8 +158,8 @@ def _most_flops_by_line(graphs: Sequence[Graph]) -> Iterator[str]:
         yield f"{count:>12}  {op}"
         if source is not None:
             yield f"{'':>14}{source}: {source.code}"
-    if rest := largest[MOST:]:
-        yield f"{sum(count for _, count in rest):>12}  by {counted(len(rest), 'more op')}"
+    if omitted := largest[MOST:]:
+        yield f"{sum(count for _, count in omitted):>12}  by {counted(len(omitted), 'more op')}"
 
 
 def _most_saved(graphs: Sequence[Graph], received: Received) -> Iterator[str]:
@@ -166,36 +168,44 @@ def _most_saved(graphs: Sequence[Graph], received: Received) -> Iterator[str]:
     An op on one source line is one entry, regardless of its modules. The last line sums up the
     rest, so the lines add up to the total. A peak is explained by saved bytes, too.
     """
-    found: dict[tuple[str, Source | None], list[Kept]] = {}
-    for each in kept(graphs, received):
-        node = producer_of(each.graph, each.node) or each.node
-        found.setdefault((node.op, node.source), []).append(each)
-    return _by_line(found, lambda each: each.bytes, lambda each: each.node, "saved")
+    saved_by_line: dict[tuple[str, Source | None], list[Kept]] = {}
+    for saved_value in kept(graphs, received):
+        node = producer_of(saved_value.graph, saved_value.node) or saved_value.node
+        saved_by_line.setdefault((node.op, node.source), []).append(saved_value)
+    return _by_line(
+        saved_by_line,
+        lambda saved_value: saved_value.bytes,
+        lambda saved_value: saved_value.node,
+        "saved",
+    )
 
 
 def _most_recomputed(entries: Sequence[Recomputed]) -> Iterator[str]:
     """Return the ops with the most recomputed FLOPs, in the same way."""
-    found: dict[tuple[str, Source | None], list[Recomputed]] = {}
-    for each in entries:
-        if each.counts and each.cost.flops:
-            found.setdefault((each.op, each.original.source), []).append(each)
-    return _by_line(found, lambda each: each.cost.flops or 0, lambda each: each.original, "again")
+    entries_by_line: dict[tuple[str, Source | None], list[Recomputed]] = {}
+    for entry in entries:
+        if entry.counts and entry.cost.flops:
+            entries_by_line.setdefault((entry.op, entry.original.source), []).append(entry)
+    return _by_line(
+        entries_by_line, lambda entry: entry.cost.flops or 0, lambda entry: entry.original, "again"
+    )
 
 
 def _by_line(
-    found: Mapping[tuple[str, Source | None], Sequence[_Entry]],
+    entries_by_line: Mapping[tuple[str, Source | None], Sequence[_Entry]],
     size_of: Callable[[_Entry], int],
     node_of: Callable[[_Entry], Node],
     word: str,
 ) -> Iterator[str]:
     """Return the largest sums per op and source line, with modules and the line, and the rest."""
-    sizes = {key: sum(map(size_of, same)) for key, same in found.items()}
+    sizes = {key: sum(map(size_of, same_line)) for key, same_line in entries_by_line.items()}
     largest = sorted(sizes.items(), key=lambda item: -item[1])
     for (op, source), size in largest[:MOST]:
-        modules = dict.fromkeys(node_of(each).module for each in found[op, source])
-        where = abridged(filter(None, modules)) or "(no module)"
-        yield f"{size:>12} {word}  {where}: {op}"
+        modules = dict.fromkeys(node_of(entry).module for entry in entries_by_line[op, source])
+        modules_text = abridged(filter(None, modules)) or "(no module)"
+        yield f"{size:>12} {word}  {modules_text}: {op}"
         if source is not None:
             yield f"{'':>20}{source}: {source.code}"
-    if rest := largest[MOST:]:
-        yield f"{sum(size for _, size in rest):>12} {word}  by {counted(len(rest), 'more op')}"
+    if omitted := largest[MOST:]:
+        size = sum(size for _, size in omitted)
+        yield f"{size:>12} {word}  by {counted(len(omitted), 'more op')}"

@@ -30,7 +30,7 @@ _MOST = 6
 """Maximum number of changed Python values that are tried separately."""
 
 
-class Differ(Protocol):
+class OutcomeComparer(Protocol):
     """A comparison of two outcomes, bitwise or within the tolerance of the check."""
 
     def __call__(
@@ -62,7 +62,7 @@ def causes_of(
     expected: StepResult,
     outcome: StepResult,
     changed: Sequence[PythonChange],
-    differ: Differ,
+    differ: OutcomeComparer,
 ) -> Causes:
     """Return the causes that make a captured run differ.
 
@@ -73,20 +73,26 @@ def causes_of(
         changed: Python values that changed during the eager run.
         differ: compares outcomes.
     """
-    own = differ(expected, comparison.eager())
-    probe = OpProbe(comparison.generators, stateful=own is not None, fakes=comparison.traces)
+    own_difference = differ(expected, comparison.eager())
+    probe = OpProbe(
+        comparison.generators, stateful=own_difference is not None, fakes=comparison.traces
+    )
     comparison.inside(lambda: probe)
-    lines = list(probe.found)
-    lines += _numpy(comparison, expected, outcome)
-    kind, op = next(iter(probe.found.values()), (("random" if lines else ""), ""))
-    if own is not None:
-        lines += _unlike_itself(comparison, expected, own, changed, differ, bool(lines))
+    lines = list(probe.causes)
+    lines += _detect_numpy_random(comparison, expected, outcome)
+    kind, op = next(iter(probe.causes.values()), (("random" if lines else ""), ""))
+    if own_difference is not None:
+        lines += _explain_nondeterminism(
+            comparison, expected, own_difference, changed, differ, bool(lines)
+        )
     elif not lines:
-        lines += _changed_since(comparison, outcome, differ)
+        lines += _explain_changed_values(comparison, outcome, differ)
     return Causes(lines, not lines and comparison.compiles, kind or ("state" if lines else ""), op)
 
 
-def _numpy(comparison: EagerComparison, expected: StepResult, outcome: StepResult) -> Iterator[str]:
+def _detect_numpy_random(
+    comparison: EagerComparison, expected: StepResult, outcome: StepResult
+) -> Iterator[str]:
     """Detect np.random. Dynamo draws from torch's generator, so numpy's state did not change."""
     if not comparison.compiles or expected.numpy == outcome.numpy:
         return
@@ -105,26 +111,35 @@ def _numpy(comparison: EagerComparison, expected: StepResult, outcome: StepResul
     )
 
 
-def _unlike_itself(
+def _explain_nondeterminism(
     comparison: EagerComparison,
     expected: StepResult,
-    own: Unequal,
+    own_difference: Unequal,
     changed: Sequence[PythonChange],
-    differ: Differ,
+    differ: OutcomeComparer,
     explained: bool,
 ) -> Iterator[str]:
     """Explain two eager runs that differ from the same state, by Python values if they cause it."""
-    by = ""
-    if own.eager is not None and own.captured is not None and own.eager.is_floating_point():
-        size = float((own.eager.double() - own.captured.double()).abs().max())
-        by = f" by up to {size:.3g}"
-    label = f"gradient of {own.name}" if own.what == "gradients" else own.name or "the output"
+    size_text = ""
+    if (
+        own_difference.eager is not None
+        and own_difference.captured is not None
+        and own_difference.eager.is_floating_point()
+    ):
+        size = float((own_difference.eager.double() - own_difference.captured.double()).abs().max())
+        size_text = f" by up to {size:.3g}"
+    label = (
+        f"gradient of {own_difference.name}"
+        if own_difference.what == "gradients"
+        else own_difference.name or "the output"
+    )
     yield (
-        f"The eager run is not deterministic: two runs from the same state differ in {label}{by}."
+        "The eager run is not deterministic: two runs from the same state differ in "
+        f"{label}{size_text}."
     )
 
-    def settles(some: Sequence[PythonChange]) -> bool:
-        return differ(expected, _with_former(comparison, some)) is None
+    def settles(changes: Sequence[PythonChange]) -> bool:
+        return differ(expected, _run_with_former_values(comparison, changes)) is None
 
     proven = bool(changed) and settles(changed)
     if proven:
@@ -135,7 +150,7 @@ def _unlike_itself(
                 needed = others
         changed = needed
     if changed and (proven or not explained):
-        yield from _named(comparison, changed)
+        yield from _lines_of_changes(comparison, changed)
     elif not explained:
         yield (
             "No Python value of the model and no custom op explains it: look for state that is "
@@ -143,25 +158,25 @@ def _unlike_itself(
         )
 
 
-def _changed_since(
-    comparison: EagerComparison, outcome: StepResult, differ: Differ
+def _explain_changed_values(
+    comparison: EagerComparison, outcome: StepResult, differ: OutcomeComparer
 ) -> Iterator[str]:
     """Return Python values that changed since the capture, if they cause the difference."""
     changed = comparison.before.changes()
     if not changed:
         return
     tracer = LineTracer([change.mark for change in changed])
-    again = _with_former(comparison, changed, tracer)
-    if differ(again, outcome, exact=False) is None:
+    eager_result = _run_with_former_values(comparison, changed, tracer)
+    if differ(eager_result, outcome, exact=False) is None:
         yield "With the Python values from before the capture, the eager run matches the capture."
-        yield from _named(comparison, changed, tracer)
+        yield from _lines_of_changes(comparison, changed, tracer)
 
 
-def _with_former(
+def _run_with_former_values(
     comparison: EagerComparison, changed: Sequence[PythonChange], tracer: LineTracer | None = None
 ) -> StepResult:
     """Run eagerly with the former Python values, then restore the current values."""
-    now = [change.value() for change in changed]
+    current_values = [change.value() for change in changed]
     for change in changed:
         change.put(_copy(change.before))
     try:
@@ -169,7 +184,7 @@ def _with_former(
             return comparison.eager()
         return comparison.inside(tracer.tracing)
     finally:
-        for change, value in zip(changed, now, strict=True):
+        for change, value in zip(changed, current_values, strict=True):
             change.put(value)
 
 
@@ -179,7 +194,7 @@ def _copy(value: Any) -> Any:
     return copy.copy(value)
 
 
-def _named(
+def _lines_of_changes(
     comparison: EagerComparison, changed: Sequence[PythonChange], tracer: LineTracer | None = None
 ) -> Iterator[str]:
     """Return a line for each changed Python value."""
@@ -209,7 +224,7 @@ class LineTracer:
 
     def __init__(self, probes: Sequence[Callable[[], Any]]):
         self._probes = probes
-        self._found: dict[int, Line] = {}
+        self._first_changes: dict[int, Line] = {}
         self._marks: list[Any] = []
         self._last: Line | None = None
 
@@ -217,28 +232,28 @@ class LineTracer:
     def tracing(self) -> Iterator[None]:
         """Trace this thread inside the context. A debugger's or coverage's tracer is suspended."""
         self._marks = [probe() for probe in self._probes]
-        before = sys.gettrace()
+        outer_tracer = sys.gettrace()
         sys.settrace(self._enter)
         try:
             yield
         finally:
-            sys.settrace(before)
-            self._look()
+            sys.settrace(outer_tracer)
+            self._compare_marks()
 
     def line(self, number: int) -> str:
         """Return the line of a value's first change, as part of a sentence; "" if unknown."""
-        line = self._found.get(number)
+        line = self._first_changes.get(number)
         return "" if line is None else f", at {described(line)}"
 
     def _enter(self, frame: FrameType, _event: str, _arg: Any) -> Any:
         if not is_user_file(frame.f_code.co_filename):
             return None
-        self._look()
+        self._compare_marks()
         self._last = line_of(frame)
         return self._step
 
     def _step(self, frame: FrameType, event: str, _arg: Any) -> Any:
-        self._look()
+        self._compare_marks()
         caller: FrameType | None = frame
         if event == "return":  # the caller continues in the middle of its line
             caller = frame.f_back
@@ -248,13 +263,13 @@ class LineTracer:
             self._last = line_of(caller)
         return self._step
 
-    def _look(self) -> None:
+    def _compare_marks(self) -> None:
         for number, probe in enumerate(self._probes):
             mark = probe()
             if mark != self._marks[number]:
                 self._marks[number] = mark
                 if self._last is not None:
-                    self._found.setdefault(number, self._last)
+                    self._first_changes.setdefault(number, self._last)
 
 
 _TORCHS = KNOWN_NAMESPACES | {"prim", "profiler", "quantized", "mkldnn", "torchgraph"}
@@ -282,7 +297,7 @@ class OpProbe(torch_private.TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __init__(self, generators: Callable[[], Generators], *, stateful: bool, fakes: bool):
         super().__init__()  # type: ignore[no-untyped-call]
-        self.found: dict[str, tuple[DivergenceKind, str]] = {}
+        self.causes: dict[str, tuple[DivergenceKind, str]] = {}
         self._generators = generators
         self._stateful = stateful
         self._fakes = fakes
@@ -300,68 +315,68 @@ class OpProbe(torch_private.TorchDispatchMode):  # type: ignore[no-untyped-call]
             return NotImplemented
         if not _is_custom(func):
             return func(*args, **kwargs)
-        before = _cloned((args, kwargs))
+        cloned_arguments = _cloned((args, kwargs))
         drawn = self._generators() if self._stateful else None
         output = func(*args, **kwargs)
-        self._look_at_writes(func, before, args, kwargs)
+        self._check_writes(func, cloned_arguments, args, kwargs)
         if drawn is not None:
-            self._call_again(func, before, output, drawn)
+            self._call_again(func, cloned_arguments, output, drawn)
         if self._fakes:
-            self._compare_with_fake(func, before, output)
+            self._compare_with_fake(func, cloned_arguments, output)
         return output
 
-    def _say(self, kind: DivergenceKind, func: Any, what: str) -> None:
+    def _report(self, kind: DivergenceKind, func: Any, claim: str) -> None:
         line = current()
-        at = "" if line is None else f", at {described(line)}"
-        self.found.setdefault(f"{what}{at}.", (kind, str(func)))
+        location = "" if line is None else f", at {described(line)}"
+        self.causes.setdefault(f"{claim}{location}.", (kind, str(func)))
 
-    def _look_at_writes(
-        self, func: Any, before: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+    def _check_writes(
+        self, func: Any, cloned_arguments: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> None:
         declared = {argument.name for argument in func._schema.arguments if argument.is_write}
         names = [argument.name for argument in func._schema.arguments]
-        now = [*zip(names, args, strict=False), *kwargs.items()]
-        then = [*before[0], *before[1].values()]
-        for (name, value), old in zip(now, then, strict=True):
-            if name not in declared and not _are_same(value, old):
-                self._say(
+        current_arguments = [*zip(names, args, strict=False), *kwargs.items()]
+        former_arguments = [*cloned_arguments[0], *cloned_arguments[1].values()]
+        for (name, value), former in zip(current_arguments, former_arguments, strict=True):
+            if name not in declared and not _equal_tensors(value, former):
+                self._report(
                     "write",
                     func,
                     f"Custom op {_name(func)} writes to its argument {name!r}, which mutates_args "
                     "does not declare",
                 )
 
-    def _call_again(self, func: Any, before: Any, output: Any, drawn: Generators) -> None:
+    def _call_again(self, func: Any, cloned_arguments: Any, output: Any, drawn: Generators) -> None:
         after = self._generators()
         drawn.restore()
         try:
-            args, kwargs = _cloned(before)
-            again = func(*args, **kwargs)
+            args, kwargs = _cloned(cloned_arguments)
+            second_output = func(*args, **kwargs)
         finally:
             after.restore()
-        if not _are_same(again, output):
-            self._say(
+        if not _equal_tensors(second_output, output):
+            self._report(
                 "state",
                 func,
                 f"Custom op {_name(func)} has hidden state: two calls with the same arguments "
                 "return different results",
             )
 
-    def _compare_with_fake(self, func: Any, before: Any, output: Any) -> None:
+    def _compare_with_fake(self, func: Any, cloned_arguments: Any, output: Any) -> None:
         mode = torch_private.get("fake_tensor_mode")(allow_non_fake_inputs=True)
         try:
-            args, kwargs = pytree.tree_map_only(torch.Tensor, mode.from_tensor, before)
+            args, kwargs = pytree.tree_map_only(torch.Tensor, mode.from_tensor, cloned_arguments)
             with mode:
                 fake = func(*args, **kwargs)
         except Exception:  # no fake implementation, or data-dependent sizes
             return
-        for claimed, real in zip(_tensors(fake), _tensors(output), strict=False):
-            for what, left, right in _forms(claimed, real):
-                self._say(
+        for fake_tensor, real_tensor in zip(_tensors(fake), _tensors(output), strict=False):
+            for property_name, left, right in _differing_properties(fake_tensor, real_tensor):
+                self._report(
                     "fake",
                     func,
-                    f"The fake implementation of custom op {_name(func)} returns {what} {left}, "
-                    f"but the op returns {right}",
+                    f"The fake implementation of custom op {_name(func)} returns {property_name} "
+                    f"{left}, but the op returns {right}",
                 )
                 return
 
@@ -389,7 +404,7 @@ def _tensors(value: Any) -> list[torch.Tensor]:
     return [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
 
 
-def _are_same(a: Any, b: Any) -> bool:
+def _equal_tensors(a: Any, b: Any) -> bool:
     """Return True if the tensors in two values are equal, NaN to NaN."""
     return all(
         x.shape == y.shape
@@ -405,23 +420,24 @@ def _equal_but_for_nan(a: torch.Tensor, b: torch.Tensor) -> bool:
     return bool(((a == b) | (a.isnan() & b.isnan())).all())
 
 
-def _forms(fake: torch.Tensor, real: torch.Tensor) -> Iterator[tuple[str, Any, Any]]:
-    """Return the properties of a fake result that differ from the real result."""
-    if fake.dtype != real.dtype:
-        yield "dtype", fake.dtype, real.dtype
-    if fake.device.type != real.device.type:
-        yield "device", fake.device, real.device
-    if fake.layout is not torch.strided or real.layout is not torch.strided:
+def _differing_properties(
+    claimed: torch.Tensor, actual: torch.Tensor
+) -> Iterator[tuple[str, Any, Any]]:
+    if claimed.dtype != actual.dtype:
+        yield "dtype", claimed.dtype, actual.dtype
+    if claimed.device.type != actual.device.type:
+        yield "device", claimed.device, actual.device
+    if claimed.layout is not torch.strided or actual.layout is not torch.strided:
         return
-    if not all(isinstance(size, int) for size in (*fake.shape, *fake.stride())):
+    if not all(isinstance(size, int) for size in (*claimed.shape, *claimed.stride())):
         return  # data-dependent size
-    if fake.shape != real.shape:
-        yield "shape", tuple(fake.shape), tuple(real.shape)
+    if claimed.shape != actual.shape:
+        yield "shape", tuple(claimed.shape), tuple(actual.shape)
         return
     pairs = [  # strides of dimensions of size 1 are irrelevant
         pair
-        for size, *pair in zip(real.shape, fake.stride(), real.stride(), strict=True)
+        for size, *pair in zip(actual.shape, claimed.stride(), actual.stride(), strict=True)
         if size > 1
     ]
-    if real.numel() and any(left != right for left, right in pairs):
-        yield "strides", fake.stride(), real.stride()
+    if actual.numel() and any(left != right for left, right in pairs):
+        yield "strides", claimed.stride(), actual.stride()

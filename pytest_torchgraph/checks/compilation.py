@@ -17,7 +17,7 @@ from ..settings.paths import allows, is_within, patterns
 from ..watching.guards import IN_TORCH
 from ..watching.observe import first_line
 from ..words import listed
-from .eager import switched_off, what_ran_uncompiled, why_no_graph, why_no_recompile_possible
+from .eager import find_uncompiled_calls, format_disabled, why_no_graph, why_no_recompile_possible
 
 if TYPE_CHECKING:
     from ..graph.events import GraphBreak
@@ -69,11 +69,11 @@ def need_device(capture: Subject) -> None:
         AssertionError: with the devices of the graphs.
     """
     __tracebackhide__ = True
-    expected, present = CONTEXT.device, device_types(capture.graphs)
-    if capture.graphs and expected is not None and expected not in present:
+    expected, captured_devices = CONTEXT.device, device_types(capture.graphs)
+    if capture.graphs and expected is not None and expected not in captured_devices:
         raise AssertionError(
             f"nothing on {expected} was compiled in this test of {FIXTURE}={expected} (only on "
-            f"{', '.join(sorted(present)) or 'no device'}): create model and inputs with "
+            f"{', '.join(sorted(captured_devices)) or 'no device'}): create model and inputs with "
             "device=graph_device"
         )
 
@@ -109,9 +109,9 @@ def need_compiled(
         AssertionError: with the cause of each eager call.
     """
     __tracebackhide__ = True
-    uncompiled = what_ran_uncompiled(record, allow=allow or (), unreported=unreported)
+    uncompiled = find_uncompiled_calls(record, allow=allow or (), unreported=unreported)
     if uncompiled:
-        kinds = ", ".join(f'"{kind}: "' for kind in dict.fromkeys(each.kind for each in uncompiled))
+        kinds = ", ".join(f'"{kind}: "' for kind in dict.fromkeys(call.kind for call in uncompiled))
         raise AssertionError(
             "\n".join(
                 [
@@ -122,32 +122,32 @@ def need_compiled(
             )
         )
     if record.disabled and not allows(
-        patterns(allow or ()), f"disabled: {switched_off(record.disabled)}"
+        patterns(allow or ()), f"disabled: {format_disabled(record.disabled)}"
     ):
-        raise AssertionError(switched_off(record.disabled))
+        raise AssertionError(format_disabled(record.disabled))
 
 
 def assert_graph_breaks(
     capture: Subject,
     count: Any,
-    most: Any,
+    maximum: Any,
     allow: str | Sequence[str],
     within: Any,
 ) -> None:
     """See `Capture.assert_graph_breaks`."""
     __tracebackhide__ = True
-    low, high = _limits(capture, count, most, "assert_graph_breaks")
+    low, high = _limits(capture, count, maximum, "assert_graph_breaks")
     record = capture.record("graph breaks")
     if capture.watched is None:  # for a watch, any number asserts that something was compiled
         need_a_limit("assert_graph_breaks", [(low, high)])
-    counted = counted_breaks(record, allow, within)
-    wrong = len(counted) < low or (high is not None and len(counted) > high)
-    if wrong and counted:
-        message = breaks_in_words(counted, low, high, len(record.breaks))
+    counted = select_breaks(record, allow, within)
+    is_out_of_bounds = len(counted) < low or (high is not None and len(counted) > high)
+    if is_out_of_bounds and counted:
+        message = format_breaks(counted, low, high, len(record.breaks))
         raise failed(message, UnexpectedBreaks(capture))
     need_graphs(capture, allow=allow, unreported=True)
     need_code_within(record, within)
-    if wrong:
+    if is_out_of_bounds:
         raise AssertionError(f"graph breaks: expected {format_bounds(low, high)}, found none")
 
 
@@ -158,93 +158,109 @@ def need_code_within(record: WatchRecord, within: Any) -> None:
         AssertionError: with the files that were compiled.
     """
     __tracebackhide__ = True
-    files = {file for each in record.compiled if not each.failure for file in each.files}
-    if any(is_within(file, within) for file in (*files, *(each.path for each in record.breaks))):
+    files = {
+        file
+        for compilation in record.compiled
+        if not compilation.failure
+        for file in compilation.files
+    }
+    if any(
+        is_within(file, within)
+        for file in (*files, *(graph_break.path for graph_break in record.breaks))
+    ):
         return
-    shown = sorted(relative(file) for file in files if is_user_file(file))
+    file_names = sorted(relative(file) for file in files if is_user_file(file))
     raise AssertionError(
         f"no code within={within!r} was compiled. Compiled code is in: "
-        f"{listed(shown, 5, 'file') or 'torch only'}"
+        f"{listed(file_names, 5, 'file') or 'torch only'}"
     )
 
 
-def counted_breaks(
+def select_breaks(
     record: WatchRecord, allow: str | Sequence[str] = (), within: Any = None
 ) -> list[GraphBreak]:
     """Return the graph breaks in `within` that `allow` does not match."""
     allowed = patterns(allow)
     is_within("", within)
     return [
-        each
-        for each in record.breaks
-        if is_within(each.path, within) and not allows(allowed, f"{each.kind}: {each.reason}")
+        graph_break
+        for graph_break in record.breaks
+        if is_within(graph_break.path, within)
+        and not allows(allowed, f"{graph_break.kind}: {graph_break.reason}")
     ]
 
 
-def breaks_in_words(counted: list[GraphBreak], low: int, high: int | None, there: int) -> str:
+def format_breaks(counted: list[GraphBreak], low: int, high: int | None, total: int) -> str:
     """Return the message for a wrong number of graph breaks, with each break.
 
     Args:
         counted: the breaks that count.
         low, high: the expected number; `high` is `None` for no limit.
-        there: the number of all breaks.
+        total: the number of all breaks.
     """
-    tolerated = there - len(counted)
-    rest = f" ({tolerated} more are allowed)" if tolerated else ""
+    tolerated = total - len(counted)
+    allowed_text = f" ({tolerated} more are allowed)" if tolerated else ""
     return (
-        f"graph breaks: expected {format_bounds(low, high)}, found {len(counted)}{rest}\n"
-        + "\n".join(_shown(number, each) for number, each in enumerate(counted, 1))
+        f"graph breaks: expected {format_bounds(low, high)}, found {len(counted)}{allowed_text}\n"
+        + "\n".join(
+            _format_break(number, graph_break) for number, graph_break in enumerate(counted, 1)
+        )
     )
 
 
-def is_inside(each: Recompile, within: Any) -> bool:
+def is_recompile_within(recompile: Recompile, within: Any) -> bool:
     """Return True if a recompilation is in `within`. A backward's belongs to all code."""
-    return not each.path or is_within(each.path, within)
+    return not recompile.path or is_within(recompile.path, within)
 
 
-def _shown(number: int, each: GraphBreak) -> str:
-    lines = [f"  {number}. {each.file}:{each.line} in {each.function}: {each.code}"]
-    lines.append(f"     {each.kind}")
-    if each.reason:
-        lines.append(f"     {each.reason}")
-    if each.module:
-        lines.append(f"     module {each.module}")
-    hints = each.hint.splitlines()
+def _format_break(number: int, graph_break: GraphBreak) -> str:
+    lines = [
+        f"  {number}. {graph_break.file}:{graph_break.line} in {graph_break.function}: "
+        f"{graph_break.code}"
+    ]
+    lines.append(f"     {graph_break.kind}")
+    if graph_break.reason:
+        lines.append(f"     {graph_break.reason}")
+    if graph_break.module:
+        lines.append(f"     module {graph_break.module}")
+    hints = graph_break.hint.splitlines()
     lines += [f"     {'' if line.startswith(IN_TORCH) else 'hint: '}{line}" for line in hints]
-    if len(each.stack) > 1:
-        lines += [f"     from {frame}" for frame in each.stack[-4:-1][::-1]]
-    if each.occurrences > 1:
-        lines.append(f"     met {each.occurrences} times during compilation")
+    if len(graph_break.stack) > 1:
+        lines += [f"     from {frame}" for frame in graph_break.stack[-4:-1][::-1]]
+    if graph_break.occurrences > 1:
+        lines.append(f"     met {graph_break.occurrences} times during compilation")
     return "\n".join(lines)
 
 
-def assert_recompiles(capture: Subject, count: Any, most: Any, allow: str | Sequence[str]) -> None:
+def assert_recompiles(
+    capture: Subject, count: Any, maximum: Any, allow: str | Sequence[str]
+) -> None:
     """See `Capture.assert_recompiles`."""
     __tracebackhide__ = True
-    low, high = _limits(capture, count, most, "assert_recompiles")
+    low, high = _limits(capture, count, maximum, "assert_recompiles")
     record = capture.record("recompilations")
     recompiles = record.recompiles
-    wrong = len(recompiles) < low or (high is not None and len(recompiles) > high)
-    if any(each.limit_hit for each in recompiles) or (wrong and recompiles):
-        raise AssertionError(recompiles_in_words(recompiles, low, high))
+    is_out_of_bounds = len(recompiles) < low or (high is not None and len(recompiles) > high)
+    if any(recompile.limit_hit for recompile in recompiles) or (is_out_of_bounds and recompiles):
+        raise AssertionError(format_recompiles(recompiles, low, high))
     _need_runs(capture, record, allow)
-    if wrong:
+    if is_out_of_bounds:
         raise AssertionError(f"recompilations: expected {format_bounds(low, high)}, found none")
     impossible = "" if recompiles else why_no_recompile_possible(record)
     if impossible:
         raise AssertionError(impossible)
 
 
-def recompiles_in_words(recompiles: Sequence[Recompile], low: int, high: int | None) -> str:
+def format_recompiles(recompiles: Sequence[Recompile], low: int, high: int | None) -> str:
     """Return the message for a wrong number of recompilations, with each of them."""
     head = f"recompilations: expected {format_bounds(low, high)}, found {len(recompiles)}"
-    limit = [each for each in recompiles if each.limit_hit]
-    if limit:
+    limit_hits = [recompile for recompile in recompiles if recompile.limit_hit]
+    if limit_hits:
         head = (
-            f"recompile limit reached: {limit[0].function} runs eagerly from then on "
+            f"recompile limit reached: {limit_hits[0].function} runs eagerly from then on "
             f"({len(recompiles)} recompilations)"
         )
-    return "\n".join([head, *(indent(str(each), "  ") for each in recompiles)])
+    return "\n".join([head, *(indent(str(recompile), "  ") for recompile in recompiles)])
 
 
 def _need_runs(capture: Subject, record: WatchRecord, allow: str | Sequence[str]) -> None:
@@ -260,7 +276,7 @@ def assert_single_backward_graph(capture: Subject) -> None:
     """See `Capture.assert_single_backward_graph`."""
     __tracebackhide__ = True
     record = capture.record("compiled-autograd graphs")
-    captures = [each for each in record.compiled if each.is_capture]
+    captures = [compilation for compilation in record.compiled if compilation.is_capture]
     problems = list(_capture_problems(record, captures))
     problems += _backward_problems(capture, record, captures)
     if problems:
@@ -274,16 +290,18 @@ def _capture_problems(record: WatchRecord, captures: Sequence[Compilation]) -> I
     """Return the messages if compiled autograd did not capture exactly one backward."""
     if len(captures) > 1:
         yield f"compiled autograd captured the backward {len(captures)} times instead of once:"
-        again = [each for each in record.recompiles if each.function == "backward"]
-        yield from (indent(str(each), "  ") for each in again)
+        backward_recompiles = [
+            recompile for recompile in record.recompiles if recompile.function == "backward"
+        ]
+        yield from (indent(str(recompile), "  ") for recompile in backward_recompiles)
     if captures:
         return
-    ran = [run for run in record.executions if run.startswith("!")]
-    if ran:
+    earlier_runs = [run for run in record.executions if run.startswith("!")]
+    if earlier_runs:
         yield (
             "compiled autograd captured no backward in the watch: the backward that ran was "
-            f"captured before ({', '.join(ran)}). Open the watch before the first backward, or "
-            "call torch._dynamo.reset() first"
+            f"captured before ({', '.join(earlier_runs)}). Open the watch before the first "
+            "backward, or call torch._dynamo.reset() first"
         )
     elif not record.executions:
         yield f"no compiled code ran:\n{why_no_graph(record)}"
@@ -298,31 +316,43 @@ def _backward_problems(
     capture: Subject, record: WatchRecord, captures: Sequence[Compilation]
 ) -> Iterator[str]:
     """Return the messages if Dynamo did not compile each captured backward as one graph."""
-    inner = [
-        each
-        for each in record.compiled
-        if each.id is not None and each.id.autograd is not None and not each.is_capture
+    backward_compilations = [
+        compilation
+        for compilation in record.compiled
+        if compilation.id is not None
+        and compilation.id.autograd is not None
+        and not compilation.is_capture
     ]
-    graphs = [each for each in inner if each.texts("dynamo") and not each.failure]
+    graphs = [
+        compilation
+        for compilation in backward_compilations
+        if compilation.texts("dynamo") and not compilation.failure
+    ]
     if captures and len(graphs) > len(captures):
         yield f"Dynamo compiled the captured backward as {len(graphs)} graphs instead of one"
-    failures = [first_line(each.reason) for each in inner if each.failure]
+    failures = [
+        first_line(compilation.reason)
+        for compilation in backward_compilations
+        if compilation.failure
+    ]
     yield from dict.fromkeys(f"compiling the backward failed: {reason}" for reason in failures)
-    breaks = [each for each in record.breaks if each.compile_id.startswith("!")]
-    for number, each in enumerate(breaks, 1):
-        yield f"graph break in the backward:\n{_shown(number, each)}"
-    if captures and not any(record.executions.get(str(each.id)) for each in captures):
+    breaks = [
+        graph_break for graph_break in record.breaks if graph_break.compile_id.startswith("!")
+    ]
+    for number, graph_break in enumerate(breaks, 1):
+        yield f"graph break in the backward:\n{_format_break(number, graph_break)}"
+    if captures and not any(record.executions.get(str(compilation.id)) for compilation in captures):
         yield "the captured backward never ran"
     if captures and not graphs and not failures and capture.watched is not None:
         yield "Dynamo compiled no graph for the captured backward"
 
 
-def _limits(capture: Subject, count: Any, most: Any, name: str) -> tuple[int, int | None]:
-    if count is None and most is None:
+def _limits(capture: Subject, count: Any, maximum: Any, name: str) -> tuple[int, int | None]:
+    if count is None and maximum is None:
         raise TypeError(f"{name}() checks nothing: give count= or max=")
     device = _device(capture)
     low, high = (0, None) if count is None else bounds(count, device)
-    limit = None if most is None else bounds(most, device)[1]
+    limit = None if maximum is None else bounds(maximum, device)[1]
     if limit is not None:
         high = limit if high is None else min(high, limit)
     return low, high
@@ -338,7 +368,7 @@ def assert_graph_count(capture: Subject, forward: Any, backward: Any, total: Any
     """See `Capture.assert_graph_count`."""
     __tracebackhide__ = True
     device = device_of(capture.graphs, capture.device)
-    asked = [
+    expectations = [
         (word, *bounds(expected, device), graphs)
         for word, expected, graphs in (
             ("forward", forward, capture.forwards),
@@ -348,16 +378,23 @@ def assert_graph_count(capture: Subject, forward: Any, backward: Any, total: Any
         if expected is not None
     ]
     if capture.watched is None:  # for a watch, any number asserts that something was compiled
-        need_a_limit("assert_graph_count", [(low, high) for _, low, high, _ in asked])
-    wrong: list[str] = []
-    for word, low, high, graphs in asked:
+        need_a_limit("assert_graph_count", [(low, high) for _, low, high, _ in expectations])
+    problems: list[str] = []
+    for word, low, high, graphs in expectations:
         if len(graphs) < low or (high is not None and len(graphs) > high):
-            wrong.append(f"  {word}: expected {format_bounds(low, high)}, found {len(graphs)}")
-    if wrong:
-        there = [
+            problems.append(f"  {word}: expected {format_bounds(low, high)}, found {len(graphs)}")
+    if problems:
+        graph_lines = [
             f"  {graph.name}: {graph.kind}, {sum(call.times for call in calls([graph]))} ops"
             for graph in capture.graphs
         ]
         raise AssertionError(
-            "\n".join(["graph count differs:", *wrong, "graphs captured:", *(there or ["  none"])])
+            "\n".join(
+                [
+                    "graph count differs:",
+                    *problems,
+                    "graphs captured:",
+                    *(graph_lines or ["  none"]),
+                ]
+            )
         )

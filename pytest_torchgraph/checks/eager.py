@@ -32,7 +32,7 @@ def assert_no_eager_ops(capture: Subject, allow: Any) -> None:
     __tracebackhide__ = True
     if isinstance(allow, str) or callable(allow):
         allow = (allow,)
-    patterns = [_pattern(each) for each in allow]
+    patterns = [_pattern(entry) for entry in allow]
     _refuse_everything(allow)
     ops = capture.eager_ops
 
@@ -41,14 +41,14 @@ def assert_no_eager_ops(capture: Subject, allow: Any) -> None:
             return True
         return op.follows is not None and allowed(op.follows)
 
-    found = [op for op in ops if not allowed(op)]
-    if not found:
+    eager_ops = [op for op in ops if not allowed(op)]
+    if not eager_ops:
         return
-    title = f"{counted(len(found), 'op')} ran eagerly, outside compiled graphs"
-    lines = [f"{title}:", *_lines(found, capture.eager)]
-    if any(op.source is not None for op in found):
+    title = f"{counted(len(eager_ops), 'op')} ran eagerly, outside compiled graphs"
+    lines = [f"{title}:", *_lines(eager_ops, capture.eager)]
+    if any(op.source is not None for op in eager_ops):
         lines.append("to allow ops of a file or line: allow=['model.py:31']")
-    nodes = _nodes(found, capture.eager)
+    nodes = _nodes(eager_ops, capture.eager)
     raise failed("\n".join(lines), UnexpectedOps(capture.eager, nodes, title))
 
 
@@ -58,9 +58,9 @@ def _pattern(allowed: Any) -> Callable[[EagerOp], bool]:
     Raises:
         ValueError: if an op pattern cannot match any eager op.
     """
-    place = _FILE.match(allowed) if isinstance(allowed, str) else None
-    if place is not None:
-        file, line = place["file"], place["line"]
+    location = _FILE.match(allowed) if isinstance(allowed, str) else None
+    if location is not None:
+        file, line = location["file"], location["line"]
 
         def is_there(op: EagerOp) -> bool:
             source = op.source
@@ -86,32 +86,34 @@ def _refuse_everything(allow: Sequence[Any]) -> None:
     allowed = {op for name in globs for op in registry.matching(name)}
     ops = [op for op in registry.registered() if op.startswith("aten.") if not op.endswith("out")]
     if 2 * len(allowed.intersection(ops)) > len(ops):
-        shown = globs[0] if len(globs) == 1 else globs
-        raise ValueError(f"allow={shown!r} allows every op, so it checks nothing: name single ops")
+        allowed_text = globs[0] if len(globs) == 1 else globs
+        raise ValueError(
+            f"allow={allowed_text!r} allows every op, so it checks nothing: name single ops"
+        )
 
 
-def _lines(found: Sequence[EagerOp], graphs: Sequence[Graph]) -> list[str]:
+def _lines(eager_ops: Sequence[EagerOp], graphs: Sequence[Graph]) -> list[str]:
     """Return the ops by graph and line, with the causes."""
     by_name = {graph.name: graph for graph in graphs}
     places: dict[tuple[str, GraphBreak | None, str, str], list[str]] = {}
-    for op in found:
+    for op in eager_ops:
         source = op.source
-        place = "unknown line of your code"
+        location = "unknown line of your code"
         if source is not None:
-            place = f"{source} in {source.function}: {source.code}"
-        places.setdefault((op.graph, op.cause, place, op.module), []).append(op.op)
+            location = f"{source} in {source.function}: {source.code}"
+        places.setdefault((op.graph, op.cause, location, op.module), []).append(op.op)
     lines: list[str] = []
-    last: tuple[str, GraphBreak | None] | None = None
-    for (name, cause, place, module), ops in places.items():
+    previous: tuple[str, GraphBreak | None] | None = None
+    for (name, cause, location, module), ops in places.items():
         graph = by_name[name]
-        if last is None or name != last[0]:
+        if previous is None or name != previous[0]:
             runs = f", ran {graph.runs} times" if graph.runs > 1 else ""
             lines.append(f"  {name} ({graph.kind}{runs})")
-        if (name, cause) != last:
+        if (name, cause) != previous:
             lines += [f"    {line}" for line in _cause(cause)]
-        last = name, cause
-        where = f" [{module}]" if module else ""
-        lines += [f"    {place}{where}", f"      {listed(dict.fromkeys(ops), 6)}"]
+        previous = name, cause
+        module_text = f" [{module}]" if module else ""
+        lines += [f"    {location}{module_text}", f"      {listed(dict.fromkeys(ops), 6)}"]
     return lines
 
 
@@ -124,13 +126,13 @@ def _cause(cause: GraphBreak | None) -> list[str]:
     return lines
 
 
-def _nodes(found: Sequence[EagerOp], graphs: Sequence[Graph]) -> list[Node]:
+def _nodes(eager_ops: Sequence[EagerOp], graphs: Sequence[Graph]) -> list[Node]:
     """Return the nodes of these op calls."""
-    wanted = {(op.graph, op.op) for op in found}
-    return [node for graph in graphs for node in graph.nodes if (graph.name, node.op) in wanted]
+    op_keys = {(op.graph, op.op) for op in eager_ops}
+    return [node for graph in graphs for node in graph.nodes if (graph.name, node.op) in op_keys]
 
 
-def switched_off(setting: str) -> str:
+def format_disabled(setting: str) -> str:
     """Return the cause if a setting disables all compilation."""
     return f"torch.compile is disabled by {setting}"
 
@@ -141,49 +143,56 @@ def why_no_graph(record: WatchRecord) -> str:
     Args:
         record: the record of the watch.
     """
-    about = f" for {record.part}" if record.part else ""
+    scope_text = f" for {record.part}" if record.part else ""
     if not record.opened:
         return "the watch was not entered: use `with graph_capture.watch() as capture:`"
     causes = []
     if record.disabled:
-        causes.append(switched_off(record.disabled))
+        causes.append(format_disabled(record.disabled))
     causes += map(str, record.eager_calls)
-    causes += [f"{each.kind}: {each.reason} ({each.file}:{each.line})" for each in record.breaks]
+    causes += [
+        f"{graph_break.kind}: {graph_break.reason} ({graph_break.file}:{graph_break.line})"
+        for graph_break in record.breaks
+    ]
     if causes:
         return "\n".join(f"  {cause}" for cause in dict.fromkeys(causes))
-    ran = ", ".join(f"{run} {n} times" for run, n in record.executions.items())
-    if ran and record.warmed_up:
+    runs_text = ", ".join(f"{run} {n} times" for run, n in record.executions.items())
+    if runs_text and record.warmed_up:
         return (
-            f"  compiled code ran{about} ({ran}), but nothing was compiled after the warm-up, so "
+            f"  compiled code ran{scope_text} ({runs_text}), but nothing was compiled after the "
+            "warm-up, so "
             "it has neither graphs nor graph breaks to check. Check a graph_capture.watch() "
             "around the first call instead, or use assert_no_recompiles() here"
         )
-    if ran:
+    if runs_text:
         return (
-            f"  compiled code ran{about} ({ran}), but it was compiled before the watch and served "
+            f"  compiled code ran{scope_text} ({runs_text}), but it was compiled before the "
+            "watch and served "
             "from Dynamo's cache. Open the watch before the first call, or call "
             "torch._dynamo.reset() first. To check warm calls, use assert_no_recompiles()"
         )
     if record.compiled:
-        functions = ", ".join(dict.fromkeys(each.function or "?" for each in record.compiled))
+        functions = ", ".join(
+            dict.fromkeys(compilation.function or "?" for compilation in record.compiled)
+        )
         return f"  Dynamo found no tensor operation in {functions}"
     if record.callables:
         names = ", ".join(dict.fromkeys(callee.name for callee in record.callables))
         return f"  {names} was served from Dynamo's cache, without a graph"
     if record.compiled_in_all:
-        there = listed(dict.fromkeys(record.compiled_in_all))
+        compiled_names = listed(dict.fromkeys(record.compiled_in_all))
         return (
-            f"  no compiled function or module was called{about} inside the watch; compiled: "
-            f"{there}. The graph of a compiled function contains the functions that it calls: name "
-            "the compiled function"
+            f"  no compiled function or module was called{scope_text} inside the watch; compiled: "
+            f"{compiled_names}. The graph of a compiled function contains the functions that it "
+            "calls: name the compiled function"
         )
     return (
-        f"  no compiled function or module was called{about} inside the watch. torch.compile(...) "
-        "compiles nothing by itself: call its result inside the watch"
+        f"  no compiled function or module was called{scope_text} inside the watch. "
+        "torch.compile(...) compiles nothing by itself: call its result inside the watch"
     )
 
 
-def what_ran_uncompiled(
+def find_uncompiled_calls(
     record: WatchRecord, *, allow: str | Sequence[str] = (), unreported: bool = False
 ) -> list[EagerCall]:
     """Return the calls of compiled callables that ran eagerly although other code ran compiled.
@@ -194,11 +203,13 @@ def what_ran_uncompiled(
         unreported: omit frames that are among the graph breaks.
     """
     reported = {
-        (each.function, each.file, each.line)
-        for each in record.compiled
-        if unreported and each.failure and not each.limit_hit
+        (compilation.function, compilation.file, compilation.line)
+        for compilation in record.compiled
+        if unreported and compilation.failure and not compilation.limit_hit
     }
-    disabled = unreported and any("torch.compiler.disable" in each.kind for each in record.breaks)
+    disabled = unreported and any(
+        "torch.compiler.disable" in graph_break.kind for graph_break in record.breaks
+    )
     allowed = patterns(allow)
     return [
         call
@@ -215,12 +226,14 @@ def why_no_recompile_possible(record: WatchRecord) -> str:
     Args:
         record: the record of the watch.
     """
-    again = [frame for frame, count in record.frames.items() if count > 1]
-    tried = [each for each in record.compiled if each.is_recompilation]
-    if again or tried or record.ran_earlier:
+    repeated_frames = [frame for frame, count in record.frames.items() if count > 1]
+    recompilations = [
+        compilation for compilation in record.compiled if compilation.is_recompilation
+    ]
+    if repeated_frames or recompilations or record.ran_earlier:
         return ""
-    called = ", ".join(f"{run} once" for run in record.executions)
+    runs_text = ", ".join(f"{run} once" for run in record.executions)
     return (
-        f"nothing could recompile: no compiled code ran twice ({called}), and none was compiled "
+        f"nothing could recompile: no compiled code ran twice ({runs_text}), and none was compiled "
         "before the watch. Call it twice inside the watch, or warm it up before"
     )

@@ -27,59 +27,63 @@ def assert_kernel_count(capture: Subject, n: Any, extern: Any, launches: Any) ->
     """See `Capture.assert_kernel_count`."""
     __tracebackhide__ = True
     kernels = capture.kernels
-    generated = [each for each in kernels if not each.is_extern]
-    libraries = [each for each in kernels if each.is_extern]
+    generated = [kernel for kernel in kernels if not kernel.is_extern]
+    libraries = [kernel for kernel in kernels if kernel.is_extern]
     counts = (
         ("generated kernels", n, len(generated)),
-        ("library calls", extern, sum(each.launches for each in libraries)),
-        ("launches of generated kernels", launches, sum(each.launches for each in generated)),
+        ("library calls", extern, sum(kernel.launches for kernel in libraries)),
+        ("launches of generated kernels", launches, sum(kernel.launches for kernel in generated)),
     )
     device = device_of(capture.graphs, capture.device)
-    asked = [
-        (word, *bounds(expected, device), found)
-        for word, expected, found in counts
+    expectations = [
+        (word, *bounds(expected, device), actual)
+        for word, expected, actual in counts
         if expected is not None
     ]
-    need_a_limit("assert_kernel_count", [(low, high) for _, low, high, _ in asked])
-    wrong, kinds = [], set()
-    for word, low, high, found in asked:
-        if found < low or (high is not None and found > high):
-            wrong.append(f"  {word}: expected {format_bounds(low, high)}, found {found}")
+    need_a_limit("assert_kernel_count", [(low, high) for _, low, high, _ in expectations])
+    problems, kinds = [], set()
+    for word, low, high, actual in expectations:
+        if actual < low or (high is not None and actual > high):
+            problems.append(f"  {word}: expected {format_bounds(low, high)}, found {actual}")
             kinds.add(word == "library calls")
-    if wrong:
-        there = [each for each in kernels if each.is_extern in kinds]
-        lines = ["kernel count differs:", *wrong, "launched, in order of the generated code:"]
-        raise AssertionError("\n".join([*lines, *(f"  {line}" for line in _listed(there))]))
+    if problems:
+        shown_kernels = [kernel for kernel in kernels if kernel.is_extern in kinds]
+        lines = ["kernel count differs:", *problems, "launched, in order of the generated code:"]
+        raise AssertionError(
+            "\n".join([*lines, *(f"  {line}" for line in _lines_of_kernels(shown_kernels))])
+        )
 
 
-def _listed(kernels: Sequence[Kernel]) -> Iterator[str]:
+def _lines_of_kernels(kernels: Sequence[Kernel]) -> Iterator[str]:
     """Return the launched kernels, equal library calls of a graph once, up to the maximum."""
     groups: dict[tuple[str, ...], list[Kernel]] = {}
-    for each in kernels:
-        groups.setdefault((each.graph, each.name, each.device), []).append(each)
+    for kernel in kernels:
+        groups.setdefault((kernel.graph, kernel.name, kernel.device), []).append(kernel)
     for group in [*groups.values()][:MOST_LISTED]:
-        yield from described(group)
-    if rest := [*groups.values()][MOST_LISTED:]:
-        count = sum(len(group) for group in rest)
+        yield from describe_kernels(group)
+    if omitted := [*groups.values()][MOST_LISTED:]:
+        count = sum(len(group) for group in omitted)
         yield f"... and {count} more; to see all, with their ops: print(capture.kernels)"
     if not groups:
         yield "none"
 
 
-def described(kernels: Sequence[Kernel]) -> Iterator[str]:
+def describe_kernels(kernels: Sequence[Kernel]) -> Iterator[str]:
     """Describe a kernel or library call, with its ops and their source lines.
 
     Args:
         kernels: the calls of this kernel in the code.
     """
-    first, launches = kernels[0], sum(each.launches for each in kernels)
-    word = "library call" if first.is_extern else f"{first.kind} kernel"
+    first_kernel, launches = kernels[0], sum(kernel.launches for kernel in kernels)
+    word = "library call" if first_kernel.is_extern else f"{first_kernel.kind} kernel"
     times = f", {launches} times" if launches != 1 else ""
-    on = f" on {first.device}" if first.device else ""
-    yield f"{first.graph}: {first.name} ({word}{on}{times})"
-    if not first.is_extern and (ops := list(dict.fromkeys(o for k in kernels for o in k.ops))):
+    device_text = f" on {first_kernel.device}" if first_kernel.device else ""
+    yield f"{first_kernel.graph}: {first_kernel.name} ({word}{device_text}{times})"
+    if not first_kernel.is_extern and (
+        ops := list(dict.fromkeys(o for k in kernels for o in k.ops))
+    ):
         yield f"    {listed(ops, MOST)}"
-    if modules := list(dict.fromkeys(path for each in kernels for path in each.modules)):
+    if modules := list(dict.fromkeys(path for kernel in kernels for path in kernel.modules)):
         yield f"    in {listed(modules, MOST)}"
     if lines := dict.fromkeys(f"{line}: {line.code}" for k in kernels for line in k.lines):
         yield f"    at {listed(lines, MOST)}"
@@ -89,12 +93,12 @@ def assert_sizes(capture: Subject, name: str, dim: int | Sequence[int], *, dynam
     """See `Capture.assert_dynamic` and `Capture.assert_static`."""
     __tracebackhide__ = True
     dims = (dim,) if isinstance(dim, int) else tuple(dim)
-    if any(isinstance(each, bool) or not isinstance(each, int) for each in dims):
+    if any(isinstance(dimension, bool) or not isinstance(dimension, int) for dimension in dims):
         raise TypeError(f"dim={dim!r} is not a dimension: pass an int or a sequence of ints")
     if not dims:
         raise TypeError(f"dim={dim!r} checks nothing: pass at least one dimension")
-    wanted = "a symbol" if dynamic else "a number"
-    wrong: list[str] = []
+    expectation = "a symbol" if dynamic else "a number"
+    problems: list[str] = []
     for graph, node in _inputs(capture.forwards, name):
         result = node.result
         if not isinstance(result, TensorMeta):
@@ -107,13 +111,18 @@ def assert_sizes(capture: Subject, name: str, dim: int | Sequence[int], *, dynam
                 )
             size = result.shape[dim]
             if isinstance(size, Symbol) != dynamic:
-                shown = ", ".join(
-                    each.expr if isinstance(each, Symbol) else str(each) for each in result.shape
+                sizes = ", ".join(
+                    size_or_symbol.expr
+                    if isinstance(size_or_symbol, Symbol)
+                    else str(size_or_symbol)
+                    for size_or_symbol in result.shape
                 )
-                wrong.append(f"  {graph.name}: {name} is [{shown}]: dim {dim} is not {wanted}")
-    if wrong:
+                problems.append(
+                    f"  {graph.name}: {name} is [{sizes}]: dim {dim} is not {expectation}"
+                )
+    if problems:
         word = "dynamic" if dynamic else "static"
-        raise AssertionError("\n".join([f"sizes of {name} are not {word}:", *wrong]))
+        raise AssertionError("\n".join([f"sizes of {name} are not {word}:", *problems]))
 
 
 def _inputs(graphs: Sequence[Graph], name: str) -> list[tuple[Graph, Node]]:
@@ -122,15 +131,15 @@ def _inputs(graphs: Sequence[Graph], name: str) -> list[tuple[Graph, Node]]:
     Raises:
         ValueError: if no graph has the input.
     """
-    found = [(graph, node) for graph in graphs for node in graph.inputs if node.name == name]
-    if not found:
-        there = dict.fromkeys(
+    inputs = [(graph, node) for graph in graphs for node in graph.inputs if node.name == name]
+    if not inputs:
+        input_names = dict.fromkeys(
             node.name for graph in graphs for node in graph.inputs if node.op == "input"
         )
         raise ValueError(
-            f"no forward graph has an input {name!r}; inputs: {', '.join(there) or 'none'}"
+            f"no forward graph has an input {name!r}; inputs: {', '.join(input_names) or 'none'}"
         )
-    return found
+    return inputs
 
 
 def assert_distinct_graphs(capture: Subject, count: int) -> None:
@@ -140,11 +149,11 @@ def assert_distinct_graphs(capture: Subject, count: int) -> None:
         raise TypeError(f"{count!r} is not a number of graphs: pass an int of at least 1")
     groups: list[list[Graph]] = []
     for graph in capture.graphs:
-        same = next((group for group in groups if group[0] == graph), None)
-        if same is None:
+        equal_group = next((group for group in groups if group[0] == graph), None)
+        if equal_group is None:
             groups.append([graph])
         else:
-            same.append(graph)
+            equal_group.append(graph)
     if len(groups) != count:
         lines = [f"distinct graphs: expected {count}, found {len(groups)}"]
         for group in groups:
@@ -195,40 +204,40 @@ def assert_no_transfers(capture: Subject, allow: str | Sequence[str]) -> None:
 def _assert_none(
     kind: str,
     capture: Subject,
-    found: Sequence[Sync | Transfer],
+    events: Sequence[Sync | Transfer],
     allow: str | Sequence[str],
 ) -> None:
     __tracebackhide__ = True
     allowed = patterns(allow)
-    wrong = [each for each in found if not allows(allowed, str(each))]
-    if wrong:
-        tolerated = len(found) - len(wrong)
-        certain = sum(each.certain for each in wrong)
-        unknown = len(wrong) - certain
+    refused = [event for event in events if not allows(allowed, str(event))]
+    if refused:
+        tolerated = len(events) - len(refused)
+        certain = sum(event.certain for event in refused)
+        unknown = len(refused) - certain
         head = f"{kind}: expected none, found {certain or 'none for certain'}"
         head += f", and {unknown} possible" if unknown else ""
         head += f" ({tolerated} more are allowed)" if tolerated else ""
-        lines = [_shown(number, each) for number, each in enumerate(wrong, 1)]
+        lines = [_format_event(number, event) for number, event in enumerate(refused, 1)]
         at_breaks = _UNKNOWN_BUT_OPS if capture.watched is None else _UNKNOWN
-        unseen = [each for each in wrong if not each.certain]
-        lines += [at_breaks] * any(each.op != STARTS for each in unseen)
-        lines += [_IN_THREADS] * any(each.op == STARTS for each in unseen)
+        uncertain = [event for event in refused if not event.certain]
+        lines += [at_breaks] * any(event.op != STARTS for event in uncertain)
+        lines += [_IN_THREADS] * any(event.op == STARTS for event in uncertain)
         raise AssertionError("\n".join([head, *lines]))
     need_graphs(capture, unreported=True)
 
 
-def _shown(number: int, each: Sync | Transfer) -> str:
-    if not each.certain:
-        how = f"{THREADS if each.op == STARTS else BREAKS}: {each.op}"
-    elif isinstance(each, Transfer):
-        waits = "" if each.blocking else " (Python does not wait)"
-        how = f"from {each.source} to {each.target}: {each.op} ({each.seen}){waits}"
+def _format_event(number: int, event: Sync | Transfer) -> str:
+    if not event.certain:
+        description = f"{THREADS if event.op == STARTS else BREAKS}: {event.op}"
+    elif isinstance(event, Transfer):
+        waits = "" if event.blocking else " (Python does not wait)"
+        description = f"from {event.source} to {event.target}: {event.op} ({event.seen}){waits}"
     else:
-        how = f"{each.kind}: {each.op} ({each.seen})"
-    place = str(each).partition("\n")[0]
-    lines = [f"  {number}. {place}", f"     {how}"]
-    if each.module and each.file:
-        lines.append(f"     module {each.module}")
-    if each.occurrences > 1:
-        lines.append(f"     {each.occurrences} times")
+        description = f"{event.kind}: {event.op} ({event.seen})"
+    location = str(event).partition("\n")[0]
+    lines = [f"  {number}. {location}", f"     {description}"]
+    if event.module and event.file:
+        lines.append(f"     module {event.module}")
+    if event.occurrences > 1:
+        lines.append(f"     {event.occurrences} times")
     return "\n".join(lines)

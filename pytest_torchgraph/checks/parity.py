@@ -16,7 +16,15 @@ from ..graph.divergence import Divergence, Stage
 from ..graph.failures import UnexpectedOps, failed
 from ..words import listed
 from .causes import Causes, causes_of
-from .rounding import Tolerance, Unequal, absolute, explained, is_all_nan, sized, tolerances
+from .rounding import (
+    Tolerance,
+    Unequal,
+    absolute,
+    explain_rounding,
+    is_all_nan,
+    size_lines,
+    tolerances,
+)
 from .subject import EagerComparison, StepResult
 
 if TYPE_CHECKING:
@@ -34,12 +42,16 @@ def assert_matches_eager(
 ) -> None:
     """See `Capture.assert_matches_eager`."""
     __tracebackhide__ = True
-    compared = _Compared(capture, comparison, rtol, atol)
-    found, outcome, expected = compared.found, compared.outcome, compared.expected
-    if found is not None:
+    compared = _EagerRunComparison(capture, comparison, rtol, atol)
+    unequal, outcome, expected = compared.unequal, compared.outcome, compared.expected
+    if unequal is not None:
         causes = compared.causes()
-        rounds = explained(found, compared.comparison, expected) if causes.may_be_rounding else ()
-        lines = [found.problem, *sized(found), *causes.lines, *rounds]
+        rounds = (
+            explain_rounding(unequal, compared.comparison, expected)
+            if causes.may_be_rounding
+            else ()
+        )
+        lines = [unequal.problem, *size_lines(unequal), *causes.lines, *rounds]
         seconds = CONTEXT.divergence
         if not seconds or capture.via not in _SEARCHED:
             raise AssertionError("\n".join(lines))
@@ -47,13 +59,13 @@ def assert_matches_eager(
         raise failed("\n".join([*lines, str(divergence)]), _picture(divergence))
     _refuse_empty(outcome)
     outputs, grads = outcome.outputs, outcome.grads
-    nan = [name for name, output in outputs.items() if is_all_nan(output)]
-    nan += [f"gradient of {name}" for name, grad in grads.items() if is_all_nan(grad)]
-    if nan:
-        is_it = ("is", "it") if len(nan) == 1 else ("are", "them")
+    nan_names = [name for name, output in outputs.items() if is_all_nan(output)]
+    nan_names += [f"gradient of {name}" for name, grad in grads.items() if is_all_nan(grad)]
+    if nan_names:
+        verb_and_pronoun = ("is", "it") if len(nan_names) == 1 else ("are", "them")
         raise AssertionError(
-            f"nothing compared: {listed(nan)} {is_it[0]} NaN throughout. Use inputs and parameters "
-            "that give finite numbers"
+            f"nothing compared: {listed(nan_names)} {verb_and_pronoun[0]} NaN throughout. Use "
+            "inputs and parameters that give finite numbers"
         )
     _refuse_small("outputs", expected.outputs, outcome.outputs, rtol, atol)
     _refuse_small("gradients", expected.grads, outcome.grads, rtol, atol)
@@ -68,13 +80,13 @@ def first_difference(
             f"first_difference() is not available via {capture.via!r}: capture the same call via "
             f"{listed(_SEARCHED)}"
         )
-    compared = _Compared(capture, comparison, rtol, atol)
-    if compared.found is None:
+    compared = _EagerRunComparison(capture, comparison, rtol, atol)
+    if compared.unequal is None:
         return None
     return compared.divergence(compared.causes(), None)
 
 
-class _Compared:
+class _EagerRunComparison:
     """A captured run and an eager one.
 
     Raises:
@@ -98,10 +110,10 @@ class _Compared:
         self.comparison = comparison
         self._capture, self._rtol, self._atol = capture, rtol, atol
         self.outcome = comparison.captured()
-        kept = comparison.python()
+        python_values = comparison.python()
         self.expected = comparison.eager()
-        self.found = self._differ(self.expected, self.outcome, exact=False)
-        self._changed = kept.changes() if self.found is not None else ()
+        self.unequal = self._differ(self.expected, self.outcome, exact=False)
+        self._changed = python_values.changes() if self.unequal is not None else ()
 
     def _differ(
         self, eager: StepResult, other: StepResult, *, exact: bool = True
@@ -118,14 +130,14 @@ class _Compared:
             for graph in self._capture.program:
                 nodes = tuple(node for node in graph.nodes if node.op == causes.op)
                 if nodes:
-                    first = nodes[0]
+                    first_node = nodes[0]
                     return Divergence(
                         "eager",
                         causes.kind,
-                        (first,),
-                        module=first.module,
+                        (first_node,),
+                        module=first_node.module,
                         graph=graph.name,
-                        source=first.source,
+                        source=first_node.source,
                         sure=True,
                         drawn=graph,
                     )
@@ -152,9 +164,9 @@ def _refuse_empty(outcome: StepResult) -> None:
     """Refuse outputs without an element, and gradients that are all zero."""
     outputs, grads = outcome.outputs, outcome.grads
     if outputs and not any(output.numel() for output in outputs.values()):
-        has = "has" if len(outputs) == 1 else "have"
+        verb = "has" if len(outputs) == 1 else "have"
         raise AssertionError(
-            f"nothing compared: {listed(outputs)} {has} no elements. Use inputs for which the "
+            f"nothing compared: {listed(outputs)} {verb} no elements. Use inputs for which the "
             "output is not empty"
         )
     if grads and not any(bool(_dense(grad).count_nonzero()) for grad in grads.values()):
@@ -165,7 +177,7 @@ def _refuse_empty(outcome: StepResult) -> None:
 
 
 def _refuse_small(
-    what: str,
+    group: str,
     eager: Mapping[str, torch.Tensor],
     captured: Mapping[str, torch.Tensor],
     rtol: Tolerance,
@@ -182,27 +194,27 @@ def _refuse_small(
         for name, tensor in tensors.items()
         if (tensor.is_floating_point() or tensor.is_complex()) and tensor.numel()
     ]
-    largest, at, limit = 0.0, "", 0.0
+    largest, largest_name, limit = 0.0, "", 0.0
     for name, tensor in floats:
         size, allowed = _largest(tensor), absolute(rtol, atol, tensor)
         if not size <= allowed:  # True for NaN, unlike `size > allowed`
             return
         if size >= largest:
-            largest, at, limit = size, name, allowed
+            largest, largest_name, limit = size, name, allowed
     if not floats:
         return
-    label = at if what == "outputs" else f"the gradient of {at}"
-    values = "all floating-point outputs" if what == "outputs" else "all gradients"
-    allows = f"are at most the absolute tolerance, {limit:.3g}"
+    label = largest_name if group == "outputs" else f"the gradient of {largest_name}"
+    values = "all floating-point outputs" if group == "outputs" else "all gradients"
+    reason = f"are at most the absolute tolerance, {limit:.3g}"
     if math.isinf(limit):
-        allows = "are within a relative tolerance of 1 or more"
+        reason = "are within a relative tolerance of 1 or more"
     remedy = (
         "use inputs that give larger outputs"
-        if what == "outputs"
+        if group == "outputs"
         else "use a loss_fn with larger gradients, for example a sum instead of a mean"
     )
     raise AssertionError(
-        f"nothing compared: {values} {allows}, so zeros would pass too (largest value: "
+        f"nothing compared: {values} {reason}, so zeros would pass too (largest value: "
         f"{largest:.3g}, in {label}). Pass a smaller tolerance, such as "
         f"assert_matches_eager(atol=0), or {remedy}"
     )
@@ -228,29 +240,29 @@ def difference(
         CaptureError: for tensors on the meta device.
     """
     return (
-        _of_structure(eager, captured)
-        or _of_tensors("outputs", eager.outputs, captured.outputs, rtol, atol)
-        or _of_values(eager, captured)
-        or _of_tensors("gradients", eager.grads, captured.grads, rtol, atol)
-        or _of_tensors("state", eager.state, captured.state, rtol, atol)
+        _structure_difference(eager, captured)
+        or _tensor_difference("outputs", eager.outputs, captured.outputs, rtol, atol)
+        or _value_difference(eager, captured)
+        or _tensor_difference("gradients", eager.grads, captured.grads, rtol, atol)
+        or _tensor_difference("state", eager.state, captured.state, rtol, atol)
     )
 
 
-def _of_structure(eager: StepResult, captured: StepResult) -> Unequal | None:
+def _structure_difference(eager: StepResult, captured: StepResult) -> Unequal | None:
     """Return a container or leaf of another type, else a missing one."""
     left, right = _types(captured), _types(eager)
     for path, kind in left.items():
-        other = right.get(path, kind)
-        if _full_name(kind) != _full_name(other):
-            names = _named(kind), _named(other)
+        expected_kind = right.get(path, kind)
+        if _full_name(kind) != _full_name(expected_kind):
+            names = _with_article(kind), _with_article(expected_kind)
             if names[0] == names[1]:
-                names = _full_name(kind), _full_name(other)
+                names = _full_name(kind), _full_name(expected_kind)
             return Unequal(
                 f"{path} differs from the eager run: {names[0]}, but {names[1]} in the eager run"
             )
     if left.keys() != right.keys():
-        only = [path for path in {**left, **right} if (path in left) != (path in right)]
-        return Unequal(f"outputs: only one of the two runs returned {', '.join(only[:5])}")
+        only_in_one = [path for path in {**left, **right} if (path in left) != (path in right)]
+        return Unequal(f"outputs: only one of the two runs returned {', '.join(only_in_one[:5])}")
     return None
 
 
@@ -268,33 +280,36 @@ def _full_name(kind: type) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
-def _named(kind: type) -> str:
+def _with_article(kind: type) -> str:
     name = "tensor" if kind is torch.Tensor else kind.__name__
     if name == "NoneType":
         return "None"
     return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
 
 
-def _of_values(eager: StepResult, captured: StepResult) -> Unequal | None:
+def _value_difference(eager: StepResult, captured: StepResult) -> Unequal | None:
     """Return a differing non-tensor leaf, or a tensor that requires grad in only one run."""
     for path, value in captured.others.items():
         expected = eager.others.get(path, _ABSENT)
         if not _is_same(value, expected):
             return Unequal(
-                f"{path} differs from the eager run: {_shown(value)}, but {_shown(expected)} in "
-                "the eager run"
+                f"{path} differs from the eager run: {_format_value(value)}, but "
+                f"{_format_value(expected)} in the eager run"
             )
     for path in captured.outputs:
         if (path in captured.requires_grad) != (path in eager.requires_grad):
-            has = "requires grad" if path in captured.requires_grad else "does not require grad"
-            other = "does not" if path in captured.requires_grad else "does"
+            requirement = (
+                "requires grad" if path in captured.requires_grad else "does not require grad"
+            )
+            other_verb = "does not" if path in captured.requires_grad else "does"
             return Unequal(
-                f"{path} differs from the eager run: it {has}, but {other} in the eager run"
+                f"{path} differs from the eager run: it {requirement}, but {other_verb} in the "
+                "eager run"
             )
     return None
 
 
-def _shown(value: Any) -> str:
+def _format_value(value: Any) -> str:
     return f"{value!r:.200} ({type(value).__name__})"
 
 
@@ -313,20 +328,20 @@ def _is_same(a: Any, b: Any) -> bool:
         return repr(a) == repr(b)
 
 
-def _of_tensors(
-    what: str,
+def _tensor_difference(
+    group: str,
     eager: Mapping[str, torch.Tensor],
     captured: Mapping[str, torch.Tensor],
     rtol: Tolerance,
     atol: Tolerance,
 ) -> Unequal | None:
-    if what != "outputs" and captured.keys() != eager.keys():
-        only = sorted(captured.keys() ^ eager.keys())
-        return Unequal(f"{what}: only one of the two runs has {', '.join(only[:5])}")
+    if group != "outputs" and captured.keys() != eager.keys():
+        only_in_one = sorted(captured.keys() ^ eager.keys())
+        return Unequal(f"{group}: only one of the two runs has {', '.join(only_in_one[:5])}")
     for name, tensor in captured.items():
-        if what == "state" and (tensor is eager[name] or tensor.is_meta):
+        if group == "state" and (tensor is eager[name] or tensor.is_meta):
             continue
-        label = f"gradient of {name}" if what == "gradients" else name
+        label = f"gradient of {name}" if group == "gradients" else name
         if tensor.is_meta:
             raise CaptureError(
                 f"{label} is on the meta device, so it has no values to compare: capture with real "
@@ -338,7 +353,7 @@ def _of_tensors(
                 tensor, eager[name], rtol=relative, atol=allowed, equal_nan=True
             )
         except AssertionError as error:
-            after = " after the call" if what == "state" else ""
-            problem = f"{label} differs from the eager run{after}:\n{error}"
-            return Unequal(problem, what, name, eager[name], tensor)
+            when = " after the call" if group == "state" else ""
+            problem = f"{label} differs from the eager run{when}:\n{error}"
+            return Unequal(problem, group, name, eager[name], tensor)
     return None

@@ -60,31 +60,33 @@ def assert_recomputed(
     limits = {op: bounds(count, device) for op, count in expected.items()}
     if not exact:
         need_a_limit("assert_recomputed", limits.values())
-    there = _chosen(graphs, entries, module)
-    wrong: list[str] = []
+    entries_of_module = _entries_of_module(graphs, entries, module)
+    problems: list[str] = []
     for op, (low, high) in limits.items():
         _calls(graphs, op)  # raises for patterns that cannot match anything
-        found = [each for each in there if matches(each.op, pattern_name(op))]
-        count = _times(found)
+        matched = [entry for entry in entries_of_module if matches(entry.op, pattern_name(op))]
+        count = _total_times(matched)
         if count < low or (high is not None and count > high):
-            wrong.append(
+            problems.append(
                 f"  {pattern_name(op)}: expected {format_bounds(low, high)}, found "
-                f"{_at_least(found, graphs)}{count}"
+                f"{_at_least(matched, graphs)}{count}"
             )
-            wrong += _places(found)
+            problems += _places(matched)
     if exact:
         patterns = [pattern_name(op) for op in expected]
-        others = [each for each in there if not any(matches(each.op, p) for p in patterns)]
-        if others:
-            wrong.append(f"  ops without a pattern (exact=True): {_times(others)}")
-            wrong += _places(others)
-    if wrong:
-        title = f"ops recomputed in the backward differ{_in(module)}:"
-        counts = Counter({each.op: 0 for each in there})
-        for each in there:
-            counts[each.op] += each.times
-        listed = [f"  {count:4} {op}" for op, count in counts.most_common()] or ["  nothing"]
-        lines = [title, *wrong, "recomputed:", *listed, *_notes(entries)]
+        unmatched = [
+            entry for entry in entries_of_module if not any(matches(entry.op, p) for p in patterns)
+        ]
+        if unmatched:
+            problems.append(f"  ops without a pattern (exact=True): {_total_times(unmatched)}")
+            problems += _places(unmatched)
+    if problems:
+        title = f"ops recomputed in the backward differ{_in_module(module)}:"
+        counts = Counter({entry.op: 0 for entry in entries_of_module})
+        for entry in entries_of_module:
+            counts[entry.op] += entry.times
+        count_lines = [f"  {count:4} {op}" for op, count in counts.most_common()] or ["  nothing"]
+        lines = [title, *problems, "recomputed:", *count_lines, *_notes(entries)]
         raise AssertionError("\n".join(lines))
 
 
@@ -98,25 +100,36 @@ def assert_not_recomputed(
     """See `Capture.assert_not_recomputed`."""
     __tracebackhide__ = True
     _need_ops("assert_not_recomputed", ops, module)
-    _need_some(graphs, ops, module, "so it cannot recompute any")
+    _need_op_calls(graphs, ops, module, "so it cannot recompute any")
     patterns = [pattern_name(op) for op in ops] or ["*"]
-    found = [
-        each
-        for each in _chosen(graphs, entries, module)
-        if any(matches(each.op, pattern) for pattern in patterns)
+    unexpected = [
+        entry
+        for entry in _entries_of_module(graphs, entries, module)
+        if any(matches(entry.op, pattern) for pattern in patterns)
     ]
-    if found:
-        named = f"none of {', '.join(patterns)}" if ops else "nothing"
-        first = f"unexpected recomputation in the backward{_in(module)}: expected {named}, "
-        often = f"{_at_least(found, graphs)}{_times(found)}"
-        lines = [f"{first}found {often}{_share(found, graphs)}", *_places(found)]
-        modules = {each.original.module for each in found}
-        there = Counter(_op(each) for each in kept(graphs, received) if each.node.module in modules)
-        listed = [f"{op} ({count} times)" if count > 1 else op for op, count in there.most_common()]
-        lines.append(
-            f"  saved for the backward in the same modules: {', '.join(listed[:MOST]) or 'nothing'}"
+    if unexpected:
+        expectation = f"none of {', '.join(patterns)}" if ops else "nothing"
+        location = f"the backward{_in_module(module)}"
+        first = f"unexpected recomputation in {location}: expected {expectation}, "
+        count_text = f"{_at_least(unexpected, graphs)}{_total_times(unexpected)}"
+        lines = [
+            f"{first}found {count_text}{_format_share(unexpected, graphs)}",
+            *_places(unexpected),
+        ]
+        modules = {entry.original.module for entry in unexpected}
+        saved_ops = Counter(
+            _op_of(saved_value)
+            for saved_value in kept(graphs, received)
+            if saved_value.node.module in modules
         )
-        if any(each.by == "checkpoint" for each in found):
+        saved_texts = [
+            f"{op} ({count} times)" if count > 1 else op for op, count in saved_ops.most_common()
+        ]
+        lines.append(
+            "  saved for the backward in the same modules: "
+            f"{', '.join(saved_texts[:MOST]) or 'nothing'}"
+        )
+        if any(entry.by == "checkpoint" for entry in unexpected):
             lines.append(
                 "  To save an op instead, name it in "
                 "torch.utils.checkpoint.create_selective_checkpoint_contexts."
@@ -131,15 +144,17 @@ def assert_saved(
     __tracebackhide__ = True
     _need_ops("assert_saved", ops, module)
     need_backward(graphs)
-    _need_some(graphs, ops, module, "so none can be saved")
-    saved = {(id(each.graph), each.node.name) for each in kept(graphs, received)}
-    results = _results(graphs, received, ops, module)
+    _need_op_calls(graphs, ops, module, "so none can be saved")
+    saved = {
+        (id(saved_value.graph), saved_value.node.name) for saved_value in kept(graphs, received)
+    }
+    results = _produced_storages(graphs, received, ops, module)
     missing = [node for key, node in results.items() if key not in saved]
     if missing:
-        named = ", ".join(map(pattern_name, ops)) or "every op"
+        ops_text = ", ".join(map(pattern_name, ops)) or "every op"
         lines = [
-            f"not saved for the backward{_in(module)}: expected every result of {named}, missing "
-            f"{counted(len(missing), 'result')}:",
+            f"not saved for the backward{_in_module(module)}: expected every result of {ops_text}, "
+            f"missing {counted(len(missing), 'result')}:",
             *_lines((node, node.op, 1, "") for node in missing),
         ]
         raise AssertionError("\n".join(lines))
@@ -160,17 +175,24 @@ def assert_not_saved(
             f"max_bytes={max_bytes!r} is not a number of bytes: pass an int of at least 0"
         )
     need_backward(graphs)
-    _need_some(graphs, ops, module, "so none can be saved")
-    results = _results(graphs, received, ops, module)
-    found = [each for each in kept(graphs, received) if (id(each.graph), each.node.name) in results]
-    size = sum(each.bytes for each in found)
+    _need_op_calls(graphs, ops, module, "so none can be saved")
+    results = _produced_storages(graphs, received, ops, module)
+    saved_values = [
+        saved_value
+        for saved_value in kept(graphs, received)
+        if (id(saved_value.graph), saved_value.node.name) in results
+    ]
+    size = sum(saved_value.bytes for saved_value in saved_values)
     if size > max_bytes:
-        named = ", ".join(map(pattern_name, ops)) or "any op"
-        largest = sorted(found, key=lambda each: -each.bytes)
+        ops_text = ", ".join(map(pattern_name, ops)) or "any op"
+        largest = sorted(saved_values, key=lambda saved_value: -saved_value.bytes)
         lines = [
-            f"saved for the backward{_in(module)}: expected at most {amount(max_bytes, 'B')} of "
-            f"{named}, found {amount(size, 'B')}:",
-            *_lines((each.node, _op(each), 1, amount(each.bytes, "B")) for each in largest),
+            f"saved for the backward{_in_module(module)}: expected at most "
+            f"{amount(max_bytes, 'B')} of {ops_text}, found {amount(size, 'B')}:",
+            *_lines(
+                (saved_value.node, _op_of(saved_value), 1, amount(saved_value.bytes, "B"))
+                for saved_value in largest
+            ),
         ]
         raise AssertionError("\n".join(lines))
 
@@ -181,16 +203,16 @@ def flops_of(entries: Iterable[Recomputed]) -> int:
     Raises:
         CaptureError: if the FLOPs of an op are unknown.
     """
-    found = 0
-    for each in entries:
-        if each.counts:
-            if each.cost.flops is None:
+    total = 0
+    for entry in entries:
+        if entry.counts:
+            if entry.cost.flops is None:
                 raise CaptureError(
-                    f"recomputed FLOPs are unknown: torch has no formula for {each.op}, or a size "
-                    f"of %{each.node.name} is symbolic"
+                    f"recomputed FLOPs are unknown: torch has no formula for {entry.op}, or a size "
+                    f"of %{entry.node.name} is symbolic"
                 )
-            found += each.cost.flops
-    return found
+            total += entry.cost.flops
+    return total
 
 
 def limit_in_flops(limit: Any, graphs: Sequence[Graph]) -> Any:
@@ -202,9 +224,9 @@ def limit_in_flops(limit: Any, graphs: Sequence[Graph]) -> Any:
     """
     __tracebackhide__ = True
     if isinstance(limit, tuple | list):
-        return type(limit)(limit_in_flops(each, graphs) for each in limit)
+        return type(limit)(limit_in_flops(element, graphs) for element in limit)
     if isinstance(limit, Mapping):
-        return {device: limit_in_flops(each, graphs) for device, each in limit.items()}
+        return {device: limit_in_flops(element, graphs) for device, element in limit.items()}
     if not isinstance(limit, str):
         return limit
     try:
@@ -215,7 +237,7 @@ def limit_in_flops(limit: Any, graphs: Sequence[Graph]) -> Any:
         raise ValueError(
             f'{limit!r} is not a share: pass a share such as "10%", or a number of FLOPs'
         )
-    forward = _of_forward(graphs)
+    forward = _forward_flops(graphs)
     if not forward:
         raise AssertionError(
             f"recomputed_flops={limit!r}: the forward has no FLOPs to take a share of. Pass a "
@@ -231,19 +253,19 @@ def _forwards(graphs: Sequence[Graph]) -> list[Graph]:
     return [graph for graph in graphs if graph.kind != "backward"]
 
 
-def _of_forward(graphs: Sequence[Graph]) -> int:
+def _forward_flops(graphs: Sequence[Graph]) -> int:
     return total_flops(_forwards(graphs), times_run=True, unknown="ignore")
 
 
-def _chosen(
+def _entries_of_module(
     graphs: Sequence[Graph], entries: Sequence[Recomputed], module: str | None
 ) -> list[Recomputed]:
     """Return the entries of a module that count."""
-    chosen = selection(_forwards(graphs), None, module)
+    selected = selection(_forwards(graphs), None, module)
     return [
-        each
-        for each in entries
-        if each.counts and (not chosen.module or inside(each.original.module, chosen.module))
+        entry
+        for entry in entries
+        if entry.counts and (not selected.module or inside(entry.original.module, selected.module))
     ]
 
 
@@ -261,26 +283,32 @@ def _calls(graphs: Sequence[Graph], op: Any, module: str | None = None) -> list[
         ValueError: if the pattern cannot match anything, or the module has no op.
     """
     forwards = _forwards(graphs)
-    found = find_calls(forwards, op, selection(forwards, None, module))
-    for call in found:
+    calls = find_calls(forwards, op, selection(forwards, None, module))
+    for call in calls:
         if not any(call.graph is graph for graph in forwards):
             raise CaptureError(
                 f"{call.op} runs inside a higher-order op ({call.graph.name}), where saved and "
                 "recomputed values are unknown: capture via 'dispatch'"
             )
-    return found
+    return calls
 
 
-def _need_some(graphs: Sequence[Graph], ops: Sequence[Any], module: str | None, so: str) -> None:
+def _need_op_calls(
+    graphs: Sequence[Graph], ops: Sequence[Any], module: str | None, consequence: str
+) -> None:
     """Fail if the forward runs none of the ops, because the check would be vacuous."""
     __tracebackhide__ = True
-    found = [_calls(graphs, op, module) for op in ops or ["*"]]  # raises for impossible patterns
-    if not any(found):
-        named = ", ".join(map(pattern_name, ops)) or "op"
-        raise AssertionError(f"the forward does not run {named}{_in(module)}, {so}")
+    calls_of_ops = [
+        _calls(graphs, op, module) for op in ops or ["*"]
+    ]  # raises for impossible patterns
+    if not any(calls_of_ops):
+        ops_text = ", ".join(map(pattern_name, ops)) or "op"
+        raise AssertionError(
+            f"the forward does not run {ops_text}{_in_module(module)}, {consequence}"
+        )
 
 
-def _results(
+def _produced_storages(
     graphs: Sequence[Graph], received: Received, ops: Sequence[Any], module: str | None
 ) -> dict[tuple[int, str], Node]:
     """Return the storages that forward calls produce, as (graph and op, one result).
@@ -294,61 +322,65 @@ def _results(
     __tracebackhide__ = True
     storages = StepStorages(graphs, received)
     calls = [call for op in ops or ["*"] for call in _calls(graphs, op, module)]
-    wanted = {(id(call.graph), call.node.name) for call in calls}
-    found: dict[tuple[int, str], Node] = {}
+    wanted_results = {(id(call.graph), call.node.name) for call in calls}
+    storages_found: dict[tuple[int, str], Node] = {}
     for graph in _forwards(graphs):
         producers = {node.name: producer_of(graph, node) for node in graph.nodes if node.is_call}
-        several = {producer.name for producer in producers.values() if producer is not None}
+        producers_of_results = {
+            producer.name for producer in producers.values() if producer is not None
+        }
         for name, producer in producers.items():
-            made_by = name if producer is None else producer.name
-            if (id(graph), made_by) in wanted and name not in several:
-                maker, owner = storages.bases(graph)[name]
+            producer_name = name if producer is None else producer.name
+            if (id(graph), producer_name) in wanted_results and name not in producers_of_results:
+                base_graph, owner = storages.bases(graph)[name]
                 if owner.is_call:
-                    found.setdefault((id(maker), owner.name), graph.by_name[name])
-    if not found:
-        named = ", ".join(map(pattern_name, ops)) or "the ops"
+                    storages_found.setdefault((id(base_graph), owner.name), graph.by_name[name])
+    if not storages_found:
+        ops_text = ", ".join(map(pattern_name, ops)) or "the ops"
         raise AssertionError(
-            f"no result of {named}{_in(module)} has its own memory: all are views of inputs or "
-            "parameters"
+            f"no result of {ops_text}{_in_module(module)} has its own memory: all are views of "
+            "inputs or parameters"
         )
-    return found
+    return storages_found
 
 
 # -- words -----------------------------------------------------------------------------------------
 
 
-def _times(entries: Iterable[Recomputed]) -> int:
-    return sum(each.times for each in entries)
+def _total_times(entries: Iterable[Recomputed]) -> int:
+    return sum(entry.times for entry in entries)
 
 
 def _at_least(entries: Iterable[Recomputed], graphs: Sequence[Graph]) -> str:
     """Return "at least " if runs with an unused result are not counted: a file lacks them."""
     is_eager = any(graph.level == "dispatch" for graph in graphs)
-    return "at least " if is_eager and any(each.by == "" for each in entries) else ""
+    return "at least " if is_eager and any(entry.by == "" for entry in entries) else ""
 
 
-def _in(module: str | None) -> str:
+def _in_module(module: str | None) -> str:
     return "" if module is None else f" (in module {module!r})"
 
 
-def _op(each: Kept) -> str:
-    return executed(producer_of(each.graph, each.node) or each.node).op
+def _op_of(saved_value: Kept) -> str:
+    return executed(producer_of(saved_value.graph, saved_value.node) or saved_value.node).op
 
 
-def _share(found: Sequence[Recomputed], graphs: Sequence[Graph]) -> str:
-    flops = sum(each.cost.flops or 0 for each in found)
-    forward = _of_forward(graphs)
+def _format_share(entries: Sequence[Recomputed], graphs: Sequence[Graph]) -> str:
+    flops = sum(entry.cost.flops or 0 for entry in entries)
+    forward = _forward_flops(graphs)
     if not flops or not forward:
         return ""
     return f" ({amount(flops, 'FLOP')}, {flops / forward:.1%} of the forward)"
 
 
 def _notes(entries: Sequence[Recomputed]) -> list[str]:
-    return [_NO_REASONS] if any(each.by == "" for each in entries) else []
+    return [_NO_REASONS] if any(entry.by == "" for entry in entries) else []
 
 
-def _places(found: Sequence[Recomputed]) -> list[str]:
-    return _lines((each.original, each.op, each.times, f"by {_BY[each.by]}") for each in found)
+def _places(entries: Sequence[Recomputed]) -> list[str]:
+    return _lines(
+        (entry.original, entry.op, entry.times, f"by {_BY[entry.by]}") for entry in entries
+    )
 
 
 def _lines(places: Iterable[tuple[Node, str, int, str]]) -> list[str]:
@@ -363,9 +395,9 @@ def _lines(places: Iterable[tuple[Node, str, int, str]]) -> list[str]:
     lines = []
     for key, paths in modules.items():
         op, source, note = key
-        where = abridged(dict.fromkeys(filter(None, paths))) or "(no module)"
-        often = f" ({times[key]} times)" if times[key] > 1 else ""
-        lines.append(f"      {where}: {op}{often}{source}{f'  {note}' if note else ''}")
+        modules_text = abridged(dict.fromkeys(filter(None, paths))) or "(no module)"
+        count_text = f" ({times[key]} times)" if times[key] > 1 else ""
+        lines.append(f"      {modules_text}: {op}{count_text}{source}{f'  {note}' if note else ''}")
     if len(lines) > MOST:
         lines[MOST:] = [f"      ... and {counted(len(lines) - MOST, 'more place')}"]
     return lines

@@ -28,7 +28,7 @@ _NEEDS_GRADIENT = re.compile(r"argument .*requires_grad was (?:False, is True|Tr
 
 
 @dataclass
-class _Served:
+class _CompilationGroup:
     """The compilations of one class's code.
 
     Attributes:
@@ -65,23 +65,24 @@ def assert_compiled_once(capture: Subject, glob: str, model: Any, kinds: int) ->
             lines += ["no graph was compiled:", why_no_graph(record)]
         raise AssertionError("\n".join(lines))
     compilation.need_device(capture)
-    served = _served(record, callees)
-    count = sum(len(each.most) for each in served)
+    compilations = _group_compilations(record, callees)
+    count = sum(len(compilation.most) for compilation in compilations)
     if count > kinds:
-        first = (
+        headline = (
             f"blocks {glob}: expected at most {counted(kinds, 'compilation')} for all "
             f"{len(blocks)} blocks, found {count}"
         )
-        raise AssertionError("\n".join([first, *_compilations(record, served)]))
+        raise AssertionError("\n".join([headline, *_compilations(record, compilations)]))
 
 
 def _callees(record: WatchRecord, module: Any) -> list[CompiledCallable]:
     """Return the compiled callables of a block: the module, or its torch.compile wrapper."""
-    own = [module, getattr(module, "_orig_mod", module)]
+    block_modules = [module, getattr(module, "_orig_mod", module)]
     return [
         callee
         for callee in record.callables
-        if callee.owner is not None and any(callee.owner() is each for each in own)
+        if callee.owner is not None
+        and any(callee.owner() is block_module for block_module in block_modules)
     ]
 
 
@@ -94,16 +95,20 @@ def _not_compiled(
     blocks: Mapping[str, Any],
     model: Any,
 ) -> Iterator[str]:
-    uncalled = [path for path, own in callees.items() if not own]
+    uncalled = [path for path, block_callees in callees.items() if not block_callees]
     if uncalled:
-        yield f"  {abridged(uncalled)}: not called as {_compiled_things(uncalled)}"
+        yield f"  {abridged(uncalled)}: not called as {_compiled_noun(uncalled)}"
         yield from (f"    {line}" for line in _why_uncalled(record, uncalled, blocks, model))
     eager: dict[str, list[str]] = {}
-    for path, own in callees.items():
-        calls = [call for call, cause in eager_calls_of(own, record.recompiles) if cause]
+    for path, block_callees in callees.items():
+        calls = [call for call, cause in eager_calls_of(block_callees, record.recompiles) if cause]
         for call in calls:
             eager.setdefault(str(call), []).append(path)
-        if own and not calls and not any(_graphs_of(record, callee) for callee in own):
+        if (
+            block_callees
+            and not calls
+            and not any(_graphs_of(record, callee) for callee in block_callees)
+        ):
             eager.setdefault("its calls ran no compiled graph", []).append(path)
     for words, paths in [*eager.items()][:MOST]:
         yield f"  {abridged(paths)}: {words}"
@@ -111,7 +116,7 @@ def _not_compiled(
         yield f"  ... and {counted(len(eager) - MOST, 'more reason')}"
 
 
-def _compiled_things(paths: Sequence[str]) -> str:
+def _compiled_noun(paths: Sequence[str]) -> str:
     return "a compiled module" if len(paths) == 1 else "compiled modules"
 
 
@@ -120,23 +125,25 @@ def _why_uncalled(
 ) -> Iterator[str]:
     """Explain why blocks were not called through torch.compile, with the remedy."""
     owners = [callee.owner() for callee in record.callables if callee.owner is not None]
-    around = [
+    compiled_parents = [
         type(owner).__name__
         for owner in owners
-        if owner is not None and any(blocks[paths[0]] is inner for inner in owner.modules())
+        if owner is not None and any(blocks[paths[0]] is submodule for submodule in owner.modules())
     ]
-    if around:
+    if compiled_parents:
         yield (
-            f"they are part of the compiled {around[0]}, which has one graph for all blocks: "
+            f"they are part of the compiled {compiled_parents[0]}, which has one graph for all "
+            "blocks: "
             "compile the blocks instead, or check graph_capture(model, ...).assert_repeated(...)"
         )
         return
     classes = {type(blocks[path]).__name__: None for path in paths}
-    named = getattr(model, "_repeated_blocks", None)
-    if named and classes.keys().isdisjoint(named):
+    repeated_classes = getattr(model, "_repeated_blocks", None)
+    if repeated_classes and classes.keys().isdisjoint(repeated_classes):
         yield (
             f"regional compilation skips them silently: {type(model).__name__}._repeated_blocks "
-            f"names {listed(map(str, named))}, but these blocks are of class {listed(classes)}"
+            f"names {listed(map(str, repeated_classes))}, but these blocks are of class "
+            f"{listed(classes)}"
         )
         return
     yield (
@@ -153,64 +160,70 @@ def _graphs_of(record: WatchRecord, callee: CompiledCallable) -> list[str]:
 
     For a callable that calls other compiled callables, only graphs of its own code.
     """
-    ran = {graph.id: graph for graph, count in record.runs.items() if count and not graph.part}
-    ids = [each for each in callee.served_by if each in ran]
-    return [each for each in ids if callee.names_of(ran[each])] or ids
+    graphs_run = {
+        graph.id: graph for graph, count in record.runs.items() if count and not graph.part
+    }
+    ids = [graph_id for graph_id in callee.served_by if graph_id in graphs_run]
+    return [graph_id for graph_id in ids if callee.names_of(graphs_run[graph_id])] or ids
 
 
-def _served(
+def _group_compilations(
     record: WatchRecord, callees: Mapping[str, Sequence[CompiledCallable]]
-) -> list[_Served]:
+) -> list[_CompilationGroup]:
     """Return the compilations that served blocks, by class of the blocks."""
-    by_code: dict[tuple[str, str, int], _Served] = {}
-    for path, own in callees.items():
-        for callee in own:
-            served = by_code.setdefault((callee.name, callee.file, callee.line), _Served())
+    by_code: dict[tuple[str, str, int], _CompilationGroup] = {}
+    for path, block_callees in callees.items():
+        for callee in block_callees:
+            group = by_code.setdefault((callee.name, callee.file, callee.line), _CompilationGroup())
             for compile_id in _graphs_of(record, callee):
-                ids = served.frames.setdefault(compile_id.rpartition("/")[0], {})
+                ids = group.frames.setdefault(compile_id.rpartition("/")[0], {})
                 ids.setdefault(compile_id, []).append(path)
-    for served in by_code.values():
+    for group in by_code.values():
         for graph, count in record.runs.items():
             # Calls that were not examined ran these, for example with an already compiled shape.
-            if count and not graph.part and graph.id.rpartition("/")[0] in served.frames:
-                served.frames[graph.id.rpartition("/")[0]].setdefault(graph.id, [])
+            if count and not graph.part and graph.id.rpartition("/")[0] in group.frames:
+                group.frames[graph.id.rpartition("/")[0]].setdefault(graph.id, [])
     return [*by_code.values()]
 
 
-def _compilations(record: WatchRecord, served: Sequence[_Served]) -> Iterator[str]:
-    again = {recompile.compile_id: recompile for recompile in record.recompiles}
-    places = {str(each.id): each for each in record.compiled}
-    for own in served:
-        listed_ids = [*own.most.items()]
+def _compilations(record: WatchRecord, compilations: Sequence[_CompilationGroup]) -> Iterator[str]:
+    recompile_of = {recompile.compile_id: recompile for recompile in record.recompiles}
+    compilation_of = {str(compilation.id): compilation for compilation in record.compiled}
+    for compilation_group in compilations:
+        listed_ids = [*compilation_group.most.items()]
         for compile_id, paths in listed_ids[:MOST]:
-            compiled = places.get(compile_id)
-            where = (
+            compiled = compilation_of.get(compile_id)
+            location = (
                 f" ({compiled.function}, {relative(compiled.file)}:{compiled.line})"
                 if compiled is not None and compiled.file
                 else " (compiled before the watch)"
             )
             blocks = abridged(dict.fromkeys(paths)) or "blocks also served by an earlier graph"
-            yield f"  {compile_id}{where}: {blocks}"
-            recompile = again.get(compile_id)
+            yield f"  {compile_id}{location}: {blocks}"
+            recompile = recompile_of.get(compile_id)
             if recompile is not None:
                 yield f"    {reasons(recompile.failed_guards)}"
                 yield from details(recompile.failed_guards)
-                yield from _without_gradient(recompile, own.most)
+                yield from _explain_first_block(recompile, compilation_group.most)
         if len(listed_ids) > MOST:
             yield f"  ... and {counted(len(listed_ids) - MOST, 'more compilation')}"
 
 
-def _without_gradient(recompile: Recompile, served: Mapping[str, Sequence[str]]) -> Iterator[str]:
+def _explain_first_block(
+    recompile: Recompile, paths_by_id: Mapping[str, Sequence[str]]
+) -> Iterator[str]:
     """Explain the first block of a training step: its input, the data, needs no gradient."""
     for guard in recompile.failed_guards:
         if not _NEEDS_GRADIENT.search(guard.words):
             continue
         pair = guard.compile_id, recompile.compile_id
-        without, others = pair if "was False" in guard.words else pair[::-1]
+        without_gradient, with_gradient = pair if "was False" in guard.words else pair[::-1]
         yield (
             "    It is compiled separately in every training step, because the input of "
-            f"{abridged(dict.fromkeys(served.get(without, ())))} does not require grad, and the "
-            f"input of {abridged(dict.fromkeys(served.get(others, ())))} does. This is harmless: "
+            f"{abridged(dict.fromkeys(paths_by_id.get(without_gradient, ())))} does not require "
+            "grad, and the "
+            f"input of {abridged(dict.fromkeys(paths_by_id.get(with_gradient, ())))} does. This "
+            "is harmless: "
             "pass kinds=2. For a single compilation, use an input that requires grad: x = "
             "x.detach().requires_grad_()"
         )

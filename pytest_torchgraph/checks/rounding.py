@@ -45,95 +45,101 @@ class Unequal:
     captured: torch.Tensor | None = None
 
 
-def sized(found: Unequal) -> Iterator[str]:
+def size_lines(unequal: Unequal) -> Iterator[str]:
     """Return the line about the size of a difference."""
-    sizes = _sizes(found)
-    if sizes is None or found.eager is None:
+    sizes = _sizes(unequal)
+    if sizes is None or unequal.eager is None:
         return
-    off, scale, resolution = sizes
-    name = str(found.eager.dtype).removeprefix("torch.")
+    largest_error, scale, resolution = sizes
+    name = str(unequal.eager.dtype).removeprefix("torch.")
     yield (
-        f"Largest difference: {off:.3g}, {off / scale:.2g} of the largest value {scale:.6g}, or "
-        f"{off / scale / resolution:,.3g} times the resolution of {name} ({resolution:.2g})."
+        f"Largest difference: {largest_error:.3g}, {largest_error / scale:.2g} of the largest "
+        f"value {scale:.6g}, or "
+        f"{largest_error / scale / resolution:,.3g} times the resolution of {name} "
+        f"({resolution:.2g})."
     )
 
 
-def explained(found: Unequal, comparison: EagerComparison, expected: StepResult) -> Iterator[str]:
+def explain_rounding(
+    unequal: Unequal, comparison: EagerComparison, expected: StepResult
+) -> Iterator[str]:
     """Return the lines about rounding, with a tolerance if rounding explains the difference.
 
     The step runs once more in float64, if possible: rounding leaves eager as far from that run as
     the captured run. Requires a step whose eager runs are all equal.
     """
-    eager, captured, sizes = found.eager, found.captured, _sizes(found)
+    eager, captured, sizes = unequal.eager, unequal.captured, _sizes(unequal)
     if eager is None or captured is None or sizes is None:
         return
-    off, scale, resolution = sizes
-    exact = _in_float64(found, comparison)
+    largest_error, scale, resolution = sizes
+    exact = _in_float64(unequal, comparison)
     if exact is None or exact.shape != eager.shape:
         return
-    of_eager, of_captured = _distance(eager, exact), _distance(captured, exact)
-    if not of_eager + of_captured < 100 * off:  # different random numbers or control flow
+    eager_error, captured_error = _distance(eager, exact), _distance(captured, exact)
+    if (
+        not eager_error + captured_error < 100 * largest_error
+    ):  # different random numbers or control flow
         return
-    judged = (
-        f"Compared with the same step in float64, the eager run is off by {of_eager:.3g}, the "
-        f"captured run by {of_captured:.3g}"
+    verdict = (
+        f"Compared with the same step in float64, the eager run is off by {eager_error:.3g}, the "
+        f"captured run by {captured_error:.3g}"
     )
-    is_small = max(of_eager, of_captured) <= _ROUNDING * resolution * scale
-    if of_captured <= _ALIKE * of_eager and is_small:
-        advice = f"Use a tolerance: assert_matches_eager(atol={_above(off)})."
+    is_small = max(eager_error, captured_error) <= _ROUNDING * resolution * scale
+    if captured_error <= _ALIKE * eager_error and is_small:
+        advice = f"Use a tolerance: assert_matches_eager(atol={_round_up(largest_error)})."
         # A tolerance above every value would also accept zeros: do not recommend it.
-        if hidden := _hidden_by(float(_above(off)), expected):
+        if hidden_group := _hidden_by(float(_round_up(largest_error)), expected):
             advice = (
-                f"No tolerance helps, because it would exceed all {hidden}: scale the loss_fn so "
-                "that outputs and gradients have similar sizes."
+                f"No tolerance helps, because it would exceed all {hidden_group}: scale the "
+                "loss_fn so that outputs and gradients have similar sizes."
             )
         yield (
-            f"{judged}: compiled code rounds in another order, and is about as exact (within "
+            f"{verdict}: compiled code rounds in another order, and is about as exact (within "
             f"{_ALIKE} times). {advice}"
         )
-    elif of_captured >= _BEYOND * of_eager:
-        yield f"{judged}: more than a different rounding order explains."
+    elif captured_error >= _BEYOND * eager_error:
+        yield f"{verdict}: more than a different rounding order explains."
     else:
-        yield f"{judged}."
+        yield f"{verdict}."
 
 
 def _hidden_by(atol: float, expected: StepResult) -> str:
     """Return "outputs" or "gradients" if none of their values exceeds a tolerance, else ""."""
-    for what, tensors in (("outputs", expected.outputs), ("gradients", expected.grads)):
+    for group, tensors in (("outputs", expected.outputs), ("gradients", expected.grads)):
         floats = [t for t in tensors.values() if _has_rounding(t, t) or t.dtype is torch.float64]
         if floats and all(not t.numel() or _largest(t) <= atol for t in floats):
-            return what
+            return group
     return ""
 
 
-def _sizes(found: Unequal) -> tuple[float, float, float] | None:
+def _sizes(unequal: Unequal) -> tuple[float, float, float] | None:
     """Return the largest difference, the largest value and the resolution of its dtype."""
-    eager, captured = found.eager, found.captured
+    eager, captured = unequal.eager, unequal.captured
     if eager is None or captured is None or not _has_rounding(eager, captured):
         return None
-    off, scale = _distance(captured, eager), _largest(eager)
-    if not (math.isfinite(off) and math.isfinite(scale)) or not scale:
+    largest_error, scale = _distance(captured, eager), _largest(eager)
+    if not (math.isfinite(largest_error) and math.isfinite(scale)) or not scale:
         return None
-    return off, scale, torch.finfo(eager.dtype).eps
+    return largest_error, scale, torch.finfo(eager.dtype).eps
 
 
 def _has_rounding(*tensors: torch.Tensor) -> bool:
-    return len({each.shape for each in tensors}) == 1 and all(
-        each.is_floating_point()
-        and each.layout is torch.strided
-        and not each.is_nested
-        and each.dtype is not torch.float64
-        and each.numel() > 0
-        for each in tensors
+    return len({tensor.shape for tensor in tensors}) == 1 and all(
+        tensor.is_floating_point()
+        and tensor.layout is torch.strided
+        and not tensor.is_nested
+        and tensor.dtype is not torch.float64
+        and tensor.numel() > 0
+        for tensor in tensors
     )
 
 
-def _in_float64(found: Unequal, comparison: EagerComparison) -> torch.Tensor | None:
+def _in_float64(unequal: Unequal, comparison: EagerComparison) -> torch.Tensor | None:
     """Return the tensor from a float64 run of the step, or `None` if it cannot run."""
     with contextlib.suppress(Exception):  # for example a kernel without float64, or a dtype check
         outcome: StepResult = comparison.in_float64()
         values = {"outputs": outcome.outputs, "gradients": outcome.grads, "state": outcome.state}
-        return values[found.what].get(found.name)
+        return values[unequal.what].get(unequal.name)
     return None
 
 
@@ -145,7 +151,7 @@ def _largest(tensor: torch.Tensor) -> float:
     return float(tensor.double().abs().max())
 
 
-def _above(value: float) -> str:
+def _round_up(value: float) -> str:
     """Return a slightly larger round number."""
     digit = 10.0 ** math.floor(math.log10(value))
     return f"{math.ceil(1.5 * value / digit) * digit:.1g}"
@@ -167,12 +173,13 @@ def tolerances(
         ValueError: if a mapping by device type lacks the tensor's, or a number is negative or
             infinite.
     """
-    found = _for(rtol, tensor, "rtol"), _for(atol, tensor, "atol")
-    if found.count(None) != 1:
-        return found
+    given_tolerances = _tolerance_for(rtol, tensor, "rtol"), _tolerance_for(atol, tensor, "atol")
+    if given_tolerances.count(None) != 1:
+        return given_tolerances
     default = torch_private.get("default_tolerances")(tensor.dtype)
     relative, absolute = (
-        own if own is not None else torchs for own, torchs in zip(found, default, strict=True)
+        given_tolerance if given_tolerance is not None else default_value
+        for given_tolerance, default_value in zip(given_tolerances, default, strict=True)
     )
     return relative, absolute
 
@@ -192,12 +199,12 @@ def is_all_nan(tensor: torch.Tensor) -> bool:
     return bool(tensor.isnan().all())
 
 
-def _for(value: Any, tensor: torch.Tensor, name: str) -> float | None:
+def _tolerance_for(value: Any, tensor: torch.Tensor, name: str) -> float | None:
     if isinstance(value, Mapping):
         dtype, device = str(tensor.dtype).removeprefix("torch."), tensor.device.type
         for key in (tensor.dtype, dtype, str(tensor.dtype), device):
             if key in value:
-                return _for(value[key], tensor, name)
+                return _tolerance_for(value[key], tensor, name)
         by_dtype = {key for key in value if isinstance(key, torch.dtype) or _is_dtype(key)}
         devices = [key for key in value if key not in by_dtype]
         if devices:

@@ -20,16 +20,20 @@ def assert_cacheable(
     __tracebackhide__ = True
     record = capture.watched
     need_graphs(capture)
-    if record is not None and not any(one.lookups or one.cache_off for one in record.compiled):
+    if record is not None and not any(
+        compilation.lookups or compilation.cache_off for compilation in record.compiled
+    ):
         raise AssertionError(
             "no cache was used: only inductor, torch.compile's default backend, has caches"
         )
     tolerated = patterns(allow)
-    wrong = [each for each in bypasses if not allows(tolerated, f"{each.op}: {each.reason}")]
-    if wrong:
-        graphs = counted(len({each.graph for each in wrong}), "graph")
+    bypasses_left = [
+        bypass for bypass in bypasses if not allows(tolerated, f"{bypass.op}: {bypass.reason}")
+    ]
+    if bypasses_left:
+        graphs = counted(len({bypass.graph for bypass in bypasses_left}), "graph")
         lines = [f"not cacheable: {graphs} compiled anew in every process"]
-        lines += [f"  {line}" for each in wrong for line in str(each).splitlines()]
+        lines += [f"  {line}" for bypass in bypasses_left for line in str(bypass).splitlines()]
         raise AssertionError("\n".join(lines))
 
 
@@ -46,29 +50,37 @@ def assert_warm(
         raise ValueError(
             f"max_misses={max_misses!r} is not a number of misses: pass an int of at least 0"
         )
-    if not any(one.ops and not one.failure for one in cold.compiled):
+    if not any(compilation.ops and not compilation.failure for compilation in cold.compiled):
         raise AssertionError(f"no graph was compiled:\n{why_no_graph(cold)}")
     if not lookups:
         raise AssertionError(
             "the second start used no cache: only inductor, torch.compile's default backend, has "
             "caches"
         )
-    missed = {event.key for one in cold.compiled for event in one.lookups if event.state == "miss"}
-    early = [
+    missed = {
+        event.key
+        for compilation in cold.compiled
+        for event in compilation.lookups
+        if event.state == "miss"
+    }
+    early_hits = [
         event
-        for one in cold.compiled
-        for event in one.lookups
+        for compilation in cold.compiled
+        for event in compilation.lookups
         if event.state == "hit" and event.key not in missed
     ]
-    if early:
+    if early_hits:
         raise AssertionError(
-            f"the first start was already warm: {counted(len(early), 'lookup')} hit in an empty "
+            f"the first start was already warm: {counted(len(early_hits), 'lookup')} hit in an "
+            "empty "
             "cache directory, so a remote cache served them. Disable the remote cache for this "
             "test"
         )
     tolerated = patterns(allow)
     misses = [
-        each for each in lookups if each.state != "hit" and not allows(tolerated, each.reason)
+        lookup
+        for lookup in lookups
+        if lookup.state != "hit" and not allows(tolerated, lookup.reason)
     ]
     if len(misses) > max_misses:
         lines = [

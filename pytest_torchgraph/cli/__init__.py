@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Raises:
         SystemExit: with code 2 for arguments that argparse refuses, 0 after `--help`.
     """
-    words = _today(sys.argv[1:] if arguments is None else arguments)
+    words = _translate_old_command(sys.argv[1:] if arguments is None else arguments)
     options = _parser().parse_args(words)
     try:
         code: int = options.run(options)
@@ -66,16 +66,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
-def _today(words: Sequence[str]) -> Sequence[str]:
+def _translate_old_command(words: Sequence[str]) -> Sequence[str]:
     """Translate the commands of release 0.2, which remain valid for one release."""
     match list(words):
         case ["compare", *rest]:
             return ["diff", *rest]
         case ["accept", *rest]:  # 0.2 took a directory as --from=DIR or --from DIR
             rest = [word for word in rest if word != "--from"]
-            ours = [word for word in rest if not word.startswith("--from=")]
-            theirs = [word.removeprefix("--from=") for word in rest if word.startswith("--from=")]
-            return ["review", "--accept", *ours, *theirs]
+            arguments_kept = [word for word in rest if not word.startswith("--from=")]
+            directories = [
+                word.removeprefix("--from=") for word in rest if word.startswith("--from=")
+            ]
+            return ["review", "--accept", *arguments_kept, *directories]
         case ["audit", "merge", output, *shards]:
             return ["merge", *shards, "-o", output]
     return words

@@ -74,18 +74,22 @@ def _directories(options: argparse.Namespace) -> int:
     if options.rank is not None:
         raise TorchGraphError("--rank applies to files, not to directories: leave it out")
     try:
-        found = diff(options.old, options.new)
+        difference = diff(options.old, options.new)
     except TypeError as error:
         raise TorchGraphError(str(error)) from None
     if options.format == "json":
-        print_json(_data_of_directories(found))
+        print_json(_data_of_directories(difference))
     elif options.format == "markdown":
-        print("\n".join(_markdown_of_directories(found)))
+        print("\n".join(_markdown_of_directories(difference)))
     else:
-        print(f"{found.heading()}\n{found.to_text(limit=None)}" if options.all else found)
-    if found.files is not None and found.files.unreadable:
+        print(
+            f"{difference.heading()}\n{difference.to_text(limit=None)}"
+            if options.all
+            else difference
+        )
+    if difference.files is not None and difference.files.unreadable:
         return TROUBLE
-    return DIFFERENT if found else SAME
+    return DIFFERENT if difference else SAME
 
 
 def _files(options: argparse.Namespace) -> int:
@@ -99,15 +103,17 @@ def _files(options: argparse.Namespace) -> int:
     pairs = _pairs(old, new, options)
     torch = (old.header.torch, new.header.torch)
     upgrade = f"torch {torch[0]} -> {torch[1]}" if all(torch) and torch[0] != torch[1] else ""
-    found = [(ranks, *diff_programs(before, after)) for ranks, before, after in pairs]
-    own = [(ranks, _named(each, options.new)) for ranks, each, _ in found]
-    difference = of_ranks(own) if own[0][0] else own[0][1]
+    differences = [(ranks, *diff_programs(before, after)) for ranks, before, after in pairs]
+    named_differences = [
+        (ranks, _with_file_name(difference, options.new)) for ranks, difference, _ in differences
+    ]
+    difference = of_ranks(named_differences) if named_differences[0][0] else named_differences[0][1]
     counts = [
         f"{format_ranks(ranks)}: {line}" if ranks else line
-        for ranks, _, lines in found
+        for ranks, _, lines in differences
         for line in lines
     ]
-    note = _counts_alone(pairs, options)
+    note = _note_counts_only(pairs, options)
     if note and options.format != "json":
         print(note)
     if options.format == "json":
@@ -118,8 +124,8 @@ def _files(options: argparse.Namespace) -> int:
             lines += _markdown(difference)
             lines += [f"- {markdown_code(line)}" for line in counts or ()]
         elif difference:
-            every = difference.to_text(limit=len(difference.findings))
-            lines += [difference.heading(), every if options.all else difference.to_text()]
+            full_text = difference.to_text(limit=len(difference.findings))
+            lines += [difference.heading(), full_text if options.all else difference.to_text()]
         else:
             lines += counts or ()
         if lines:
@@ -137,9 +143,9 @@ def _pairs(
         if old.sections and new.sections:
             return [*same_ranks(old, new)]
         if old.sections and _is_empty(new):
-            return [(ranks, own, new) for ranks, own in old.sections]
+            return [(ranks, rank_program, new) for ranks, rank_program in old.sections]
         if new.sections and _is_empty(old):
-            return [(ranks, old, own) for ranks, own in new.sections]
+            return [(ranks, old, rank_program) for ranks, rank_program in new.sections]
     before = of_rank(old, options.rank, options.old)
     return [((), before, of_rank(new, options.rank, options.new))]
 
@@ -149,7 +155,7 @@ def _is_empty(program: Program) -> bool:
     return not program.graphs and not program.counts and not program.sections
 
 
-def _counts_alone(
+def _note_counts_only(
     pairs: Sequence[tuple[tuple[int, ...], Program, Program]], options: argparse.Namespace
 ) -> str:
     """Return a note if only op counts are compared because one file has no graphs; else ""."""
@@ -161,8 +167,7 @@ def _counts_alone(
     return ""
 
 
-def _named(difference: GraphDiff | None, file: Path) -> GraphDiff | None:
-    """Return the difference with the name of the new file."""
+def _with_file_name(difference: GraphDiff | None, file: Path) -> GraphDiff | None:
     if difference is None:
         return None
     findings = (replace(finding, files=(file.name,)) for finding in difference.findings)
@@ -183,22 +188,22 @@ def _markdown(difference: GraphDiff | None) -> list[str]:
     return [f"**{difference.heading()}**", "", *markdown_table(difference.findings, noun)]
 
 
-def _data_of_directories(found: GraphDiff) -> dict[str, Any]:
-    data = found.to_json()
+def _data_of_directories(difference: GraphDiff) -> dict[str, Any]:
+    data = difference.to_json()
     files = {**data["files"], "compared": len(data["files"]["compared"])}
     return {"causes": data["findings"], **files}
 
 
-def _markdown_of_directories(found: GraphDiff) -> list[str]:
-    lines = [f"**{found.heading()}**"]
-    table = markdown_table(found.findings)
+def _markdown_of_directories(difference: GraphDiff) -> list[str]:
+    lines = [f"**{difference.heading()}**"]
+    table = markdown_table(difference.findings)
     lines += ["", *table] if table else []
-    files = found.files
+    files = difference.files
     assert files is not None
     by_counts: dict[tuple[str, ...], list[str]] = {}
     for file, counts in files.counts.items():
         by_counts.setdefault(counts, []).append(file)
-    listed: list[tuple[str, Iterable[str]]] = [
+    sections: list[tuple[str, Iterable[str]]] = [
         *(
             (f"op counts: {'; '.join(map(markdown_code, counts))}", names)
             for counts, names in by_counts.items()
@@ -208,5 +213,7 @@ def _markdown_of_directories(found: GraphDiff) -> list[str]:
         ("only names, strides or devices differ", files.renamed),
         ("cannot be read", files.unreadable.values()),
     ]
-    items = [f"- {word}: {', '.join(map(markdown_code, names))}" for word, names in listed if names]
+    items = [
+        f"- {word}: {', '.join(map(markdown_code, names))}" for word, names in sections if names
+    ]
     return [*lines, "", *items] if items else lines

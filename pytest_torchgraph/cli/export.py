@@ -65,19 +65,19 @@ def run(options: argparse.Namespace) -> int:
     """
     from ..snapshot.files import write_text
 
-    out: Path = options.out
-    if out.suffix != ".json":
+    output: Path = options.out
+    if output.suffix != ".json":
         raise TorchGraphError(
-            f"{out}: model-explorer reads only .json files: choose a name that ends in .json"
+            f"{output}: model-explorer reads only .json files: choose a name that ends in .json"
         )
     if options.new is not None and options.heat:
         raise TorchGraphError(
             "--heat applies to one file, not to a difference: leave out --heat or NEW"
         )
-    files, address = _one(options) if options.new is None else _two(options)
-    read = {file.resolve() for file in (options.file, options.new) if file is not None}
+    files, address = _export_one(options) if options.new is None else _export_pair(options)
+    input_files = {file.resolve() for file in (options.file, options.new) if file is not None}
     for path in files:
-        if path.resolve() in read:
+        if path.resolve() in input_files:
             raise TorchGraphError(f"{path} is an input file: choose another output file")
     for path, data in files.items():
         write_text(path, json.dumps(data, indent=1) + "\n")
@@ -85,27 +85,27 @@ def run(options: argparse.Namespace) -> int:
     return SAME
 
 
-def _one(options: argparse.Namespace) -> tuple[dict[Path, Any], str]:
+def _export_one(options: argparse.Namespace) -> tuple[dict[Path, Any], str]:
     """Return the files to write for one input file, and the address that opens them."""
     from ..render.model_explorer import Pane, graph_collection, node_data
 
-    out: Path = options.out
+    output: Path = options.out
     graphs, label = _graphs(options.file), options.file.name
-    files: dict[Path, Any] = {out: [graph_collection(graphs, label)]}
+    files: dict[Path, Any] = {output: [graph_collection(graphs, label)]}
     if options.heat:
-        files[out.with_suffix(f".{options.heat}.json")] = node_data(graphs, options.heat)
+        files[output.with_suffix(f".{options.heat}.json")] = node_data(graphs, options.heat)
     return files, _address([*files], (label, Pane(graphs[0].name)))
 
 
-def _two(options: argparse.Namespace) -> tuple[dict[Path, Any], str]:
+def _export_pair(options: argparse.Namespace) -> tuple[dict[Path, Any], str]:
     """Return the files to write for two inputs, and the address that opens them side by side."""
     from ..render.model_explorer import compare
 
-    out: Path = options.out
+    output: Path = options.out
     labels = _labels(options.file, options.new)
     compared = compare(_graphs(options.file), _graphs(options.new), labels)
-    files = {out: compared.collections, out.with_suffix(".mapping.json"): compared.mapping}
-    return files, _address([out], *zip(labels, compared.panes, strict=False))
+    files = {output: compared.collections, output.with_suffix(".mapping.json"): compared.mapping}
+    return files, _address([output], *zip(labels, compared.panes, strict=False))
 
 
 def _graphs(file: Path) -> tuple[Graph, ...]:
@@ -129,8 +129,8 @@ def _address(files: Sequence[Path], *panes: tuple[str, Pane]) -> str:
         files: the file with the graphs, followed by files with node data.
         panes: for each pane, the name of its collection, and its content.
     """
-    out, *node_data = files
-    data: dict[str, Any] = {"models": [{"url": str(out.resolve())}]}
+    graphs_file, *node_data = files
+    data: dict[str, Any] = {"models": [{"url": str(graphs_file.resolve())}]}
     if node_data:
         data["nodeData"] = [str(path.resolve()) for path in node_data]
         data["nodeDataTargets"] = ["" for _ in node_data]
@@ -138,7 +138,7 @@ def _address(files: Sequence[Path], *panes: tuple[str, Pane]) -> str:
         data["uiState"] = {
             "paneStates": [
                 {
-                    "selectedCollectionLabel": f"{out.name} ({label})",
+                    "selectedCollectionLabel": f"{graphs_file.name} ({label})",
                     "selectedGraphId": pane.graph,
                     "selectedNodeId": pane.node,
                     "deepestExpandedGroupNodeIds": [pane.layer] if pane.layer else [],

@@ -50,14 +50,14 @@ def markdown_table(causes: Sequence[Finding], noun: str = "file") -> list[str]:
     lines = [f"| change | where | places | {head}{noun}s |", f"|---|---|---:|{rule}---|"]
     for cause, cost in zip(causes, costs, strict=True):
         data = cause.to_json()
-        where = markdown_code(data["where"])
+        location = markdown_code(data["where"])
         if data["sources"]:
-            where += f"<br>{some([markdown_code(line) for line in data['sources']], 1)}"
-        having = [*map(str, data["ranks"])] if noun == "rank" else data["files"]
-        files = some([*map(markdown_code, having)], MAX_FILES)
-        what = markdown_code(f"{data['sign']} {data['what']}")
-        cells = (what, where, f"{data['places']:,}", *([cost] if any(costs) else []))
-        lines.append(f"| {' | '.join(cells)} | {len(having):,}: {files} |")
+            location += f"<br>{some([markdown_code(line) for line in data['sources']], 1)}"
+        owners = [*map(str, data["ranks"])] if noun == "rank" else data["files"]
+        files = some([*map(markdown_code, owners)], MAX_FILES)
+        change = markdown_code(f"{data['sign']} {data['what']}")
+        cells = (change, location, f"{data['places']:,}", *([cost] if any(costs) else []))
+        lines.append(f"| {' | '.join(cells)} | {len(owners):,}: {files} |")
     return lines
 
 
@@ -111,13 +111,13 @@ def of_rank(document: Program, rank: int | None, file: Path) -> Program:
         if rank is not None and document.graphs + document.counts:
             raise TorchGraphError(f"{file} stores a single capture, no ranks: leave out --rank")
         return document
-    known = format_ranks(document.ranks)
+    ranks_text = format_ranks(document.ranks)
     if rank is None:
         raise TorchGraphError(
-            f"{file} stores {known}: choose one, as in --rank={min(document.of_rank)}"
+            f"{file} stores {ranks_text}: choose one, as in --rank={min(document.of_rank)}"
         )
     if rank not in document.of_rank:
-        raise TorchGraphError(f"{file} has no rank {rank}: it has {known}")
+        raise TorchGraphError(f"{file} has no rank {rank}: it has {ranks_text}")
     return document.of_rank[rank]
 
 

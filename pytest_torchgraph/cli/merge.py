@@ -59,13 +59,14 @@ def _is_page(path: Path) -> bool:
 
 
 def _merge_pages(pages: Sequence[Path], output: Path) -> str:
-    from ..report.page import RED, merged, page
+    from ..report.page import RED, merge_pages, page
     from ..snapshot.files import write_text
 
-    data, parts = merged(pages)
+    data, parts = merge_pages(pages)
     write_text(output, page(data, parts.texts))
-    red = sum(test["outcome"] in RED for test in data["tests"])
-    return f"{counted(len(data['tests']), 'test')} from {counted(len(pages), 'page')}, {red} failed"
+    failed_count = sum(test["outcome"] in RED for test in data["tests"])
+    tests = counted(len(data["tests"]), "test")
+    return f"{tests} from {counted(len(pages), 'page')}, {failed_count} failed"
 
 
 def _merge_baselines(shards: Sequence[Path], output: Path) -> str:

@@ -59,6 +59,6 @@ def run(options: argparse.Namespace) -> int:
     graphs = select_graphs(document.graphs, options.graph, options.file)
     if not graphs:
         raise only_counts(options.file)
-    what = graphs[0] if len(graphs) == 1 else graphs
-    print(render(what, options.out, heat=options.heat))
+    graphs_to_draw = graphs[0] if len(graphs) == 1 else graphs
+    print(render(graphs_to_draw, options.out, heat=options.heat))
     return SAME

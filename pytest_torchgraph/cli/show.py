@@ -49,7 +49,7 @@ def add_command(commands: Any) -> None:
     parser.add_argument(
         "--cost",
         action="store_true",
-        help="print FLOPs and bytes kept for the backward per module, or with --table per node; "
+        help="print FLOPs and bytes saved for backward per module, or with --table per node; "
         "imports torch for its FLOP formulas",
     )
     parser.add_argument(
@@ -77,20 +77,26 @@ def run(options: argparse.Namespace) -> int:
         raise TorchGraphError(
             "--cost accepts only --table: leave out --ops, --flat and --collectives"
         )
-    whole = read_any_document(options.file)
+    stored = read_any_document(options.file)
     as_text = not (options.table or options.cost or options.ops or options.graph or options.size)
-    if options.rank is None and as_text and whole.sections:
+    if options.rank is None and as_text and stored.sections:
         if options.collectives:
-            print(_collectives_of_ranks(whole, options.file))
+            print(_collectives_of_ranks(stored, options.file))
         else:
-            print(_text_of_ranks(whole, options.file, flat=options.flat), end="")
+            print(_text_of_ranks(stored, options.file, flat=options.flat), end="")
         return SAME
-    document = of_rank(whole, options.rank, options.file)
+    document = of_rank(stored, options.rank, options.file)
     if document.counts and not document.graphs:
         if options.table or options.cost or options.collectives:
             raise only_counts(options.file)
-        counted = [each for each in document.counts if options.graph in (None, each[0])]
-        _print_counts([(with_runs(name, document.runs.get(name, 1)), c) for name, c in counted])
+        selected_counts = [
+            graph_counts
+            for graph_counts in document.counts
+            if options.graph in (None, graph_counts[0])
+        ]
+        _print_counts(
+            [(with_runs(name, document.runs.get(name, 1)), c) for name, c in selected_counts]
+        )
         return SAME
     graphs = select_graphs(document.graphs, options.graph, options.file)
     if options.size:
@@ -117,12 +123,12 @@ def _text_of_ranks(document: Program, file: Path, *, flat: bool) -> str:
 
     if not document.graphs:
         return read_text(file)
-    sections = [(ranks, own.graphs) for ranks, own in document.sections]
+    sections = [(ranks, rank_program.graphs) for ranks, rank_program in document.sections]
     header, fold = document.header, document.folded and not flat
     return format_sections(document.mesh, sections, header, header.detail, fold=fold)
 
 
-def _with_sizes(graphs: Sequence[Graph], given: Sequence[str]) -> tuple[Graph, ...]:
+def _with_sizes(graphs: Sequence[Graph], assignments: Sequence[str]) -> tuple[Graph, ...]:
     """Return the graphs with values for symbolic sizes.
 
     Raises:
@@ -131,10 +137,10 @@ def _with_sizes(graphs: Sequence[Graph], given: Sequence[str]) -> tuple[Graph, .
     from ..graph.sizes import with_sizes
 
     sizes = {}
-    for each in given:
-        name, _, number = each.partition("=")
+    for assignment in assignments:
+        name, _, number = assignment.partition("=")
         if not number.isdecimal():
-            raise TorchGraphError(f"--size={each}: expected SYMBOL=N, such as --size=s0=8")
+            raise TorchGraphError(f"--size={assignment}: expected SYMBOL=N, such as --size=s0=8")
         sizes[name] = int(number)
     try:
         return with_sizes(graphs, sizes)
@@ -150,8 +156,8 @@ def _cost_table(graphs: Sequence[Graph]) -> str:
     """
     from ..graph.cost import by_module, format_cost_table, recomputed_if_known, with_savers
 
-    again = recomputed_if_known(with_savers(graphs), {})
-    return format_cost_table(graphs, by_module(graphs, recomputed=again))
+    recomputed = recomputed_if_known(with_savers(graphs), {})
+    return format_cost_table(graphs, by_module(graphs, recomputed=recomputed))
 
 
 def _collectives(graphs: Sequence[Graph]) -> str:
@@ -163,7 +169,7 @@ def _collectives(graphs: Sequence[Graph]) -> str:
     from ..graph.collectives import collectives_of, format_collectives
 
     return format_collectives(
-        [each for graph in graphs for each in collectives_of((graph,)) * graph.runs]
+        [collective for graph in graphs for collective in collectives_of((graph,)) * graph.runs]
     )
 
 
@@ -178,7 +184,8 @@ def _collectives_of_ranks(document: Program, file: Path) -> str:
     if not document.graphs:
         raise only_counts(file)
     return "\n\n".join(
-        f"{format_ranks(ranks)}\n{_collectives(own.graphs)}" for ranks, own in document.sections
+        f"{format_ranks(ranks)}\n{_collectives(rank_program.graphs)}"
+        for ranks, rank_program in document.sections
     )
 
 

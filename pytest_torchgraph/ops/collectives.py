@@ -94,18 +94,18 @@ def collective_kinds(
         args: positional arguments.
         communicates: True if the op is known to communicate (custom ops).
     """
-    _, _, rest = op.partition(".")
+    _, _, qualified_rest = op.partition(".")
     if op in WAITS:
         return ()
-    name = rest.partition(".")[0]
+    name = qualified_rest.partition(".")[0]
     if op.startswith(_PYTHON_API):
         kind = _kind(op.rpartition(".")[2])
         return (kind,) if kind else ()
     if not is_functional(op):
         return (_kind(name) or OTHER,) if communicates else ()
     if name == _BATCH:
-        listed = args[0] if args and isinstance(args[0], tuple) else ()
-        return tuple(kind for each in listed if (kind := _kind(str(each))))
+        kind_names = args[0] if args and isinstance(args[0], tuple) else ()
+        return tuple(kind for kind_name in kind_names if (kind := _kind(str(kind_name))))
     kind = _kind(name)
     return (kind,) if kind else ()
 
@@ -131,12 +131,12 @@ def peers_of(op: str, args: tuple[Any, ...], parts: int) -> Sequence[int | None]
     """
     packet = op.rpartition(".")[0]
     if packet == f"_c10d_functional.{_BATCH}":
-        listed = args[1] if len(args) > 1 and isinstance(args[1], tuple) else ()
+        peers = args[1] if len(args) > 1 and isinstance(args[1], tuple) else ()
     else:
         position = _PEERS.get(packet)
-        listed = args[position : position + 1] if position is not None else ()
-    found = [each if isinstance(each, int) else None for each in listed]
-    return found if len(found) == parts else [None] * parts
+        peers = args[position : position + 1] if position is not None else ()
+    peer_ranks = [peer if isinstance(peer, int) else None for peer in peers]
+    return peer_ranks if len(peer_ranks) == parts else [None] * parts
 
 
 def packet_of(op: str) -> str:

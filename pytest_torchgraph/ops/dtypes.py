@@ -77,8 +77,8 @@ class DType(str):
     @classmethod
     def of(cls, name: str) -> DType:
         """Return the shared object of a name: comparing an object with itself is cheap."""
-        found = _OBJECTS.get(name)
-        return _OBJECTS.setdefault(str(name), cls(name)) if found is None else found
+        shared_object = _OBJECTS.get(name)
+        return _OBJECTS.setdefault(str(name), cls(name)) if shared_object is None else shared_object
 
 
 _OBJECTS: dict[str, DType] = {}
@@ -103,7 +103,7 @@ def dtype_name(dtype: Any) -> str:
     if name not in ABBREVIATIONS and name not in _OTHERS and isinstance(dtype, str):
         import difflib
 
-        close = difflib.get_close_matches(text, [*ABBREVIATIONS, *DTYPE_NAMES], n=1)
-        hint = f": did you mean {close[0]!r}?" if close else ""
+        suggestions = difflib.get_close_matches(text, [*ABBREVIATIONS, *DTYPE_NAMES], n=1)
+        hint = f": did you mean {suggestions[0]!r}?" if suggestions else ""
         raise ValueError(f"unknown dtype {dtype!r}{hint}")
     return name

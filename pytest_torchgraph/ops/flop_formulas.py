@@ -24,11 +24,11 @@ _CPU_ATTENTION = {
 _FREE = frozenset(
     {"aten", "prims", "operator", "torch", "Tensor", "_c10d_functional", "c10d", "inductor"}
 )
-"""Namespaces whose ops count no FLOPs unless `_WORKING` matches them."""
+"""Namespaces whose ops count no FLOPs unless `_COMPUTING` matches them."""
 _OF_TORCH = ("aten", "prims")
-"""Namespaces whose names are matched with `_WORKING`."""
+"""Namespaces whose names are matched with `_COMPUTING`."""
 
-_WORKING = re.compile(
+_COMPUTING = re.compile(
     r"(?:\w*_)?(?:linalg(?!_vector_norm)|matrix_(?:exp|power)|multi_head|grid_sampl\w*|cslt_sparse|"
     r"(?:hs|ss?p?add|s|add|badd|b)?b?mm|addbmm|matmul|gemm|einsum|tensordot|inner|dot|vdot|mv|addmv|"
     r"ger|addr|linear|bilinear|trilinear|convolution|conv|conv\dd|attention|lstm|gru|rnn|cdist|pdist|"
@@ -70,30 +70,30 @@ def formula_of(op: str) -> Any:
     namespace, _, name = packet.partition(".")
     if namespace not in _FREE:
         raise KeyError(op)
-    if namespace in _OF_TORCH and _WORKING.match(name) and not _PREPARING.match(name):
+    if namespace in _OF_TORCH and _COMPUTING.match(name) and not _PREPARING.match(name):
         # A graph of torch.export keeps composite ops whole. Their parts depend on the layout of
         # sparse operands, which a tensor of `without_memory` does not have.
         if packet == op or _SPARSE.match(name) or not registry.is_composite(op):
             raise KeyError(op)
-        return _of_parts(op)
+        return _formula_of_parts(op)
     return None
 
 
-def _of_parts(op: str) -> Any:
+def _formula_of_parts(op: str) -> Any:
     """Return a formula that sums over the decomposition of a composite op."""
-    found: Any = torch.ops
+    op_object: Any = torch.ops
     for part in op.split("."):
-        found = getattr(found, part)
+        op_object = getattr(op_object, part)
 
     def formula(*args: Any, out_val: Any, **kwargs: Any) -> int:
-        with _Parts() as parts:
-            found(*args, **kwargs)
+        with _PartsFlopCounter() as parts:
+            op_object(*args, **kwargs)
         return int(parts.flops)
 
     return formula
 
 
-class _Parts(torch_private.TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _PartsFlopCounter(torch_private.TorchDispatchMode):  # type: ignore[no-untyped-call]
     """FLOP counter that raises for an op without a formula; torch's own counter adds 0."""
 
     def __init__(self) -> None:
@@ -103,11 +103,11 @@ class _Parts(torch_private.TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        out = func(*args, **(kwargs or {}))
+        result = func(*args, **(kwargs or {}))
         formula = formula_of(str(func))  # raises KeyError for a part without a formula
         if formula is not None:
-            self.flops += int(formula(*args, **(kwargs or {}), out_val=out))
-        return out
+            self.flops += int(formula(*args, **(kwargs or {}), out_val=result))
+        return result
 
 
 def without_memory(shape: tuple[int, ...], dtype: str) -> torch.Tensor:

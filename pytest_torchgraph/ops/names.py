@@ -25,7 +25,7 @@ def matches(op: str, pattern: str) -> bool:
         return True
     # _twins imports torch. Skip it for all other patterns: some commands run without torch.
     may_be_twin = op.startswith(("torch.", "Tensor.")) and pattern.startswith(_BEFORE_TWINS)
-    return may_be_twin and any(_matches(name, pattern) for name in _twins(op))
+    return may_be_twin and any(_matches(name, pattern) for name in _alias_names(op))
 
 
 def _matches(op: str, pattern: str) -> bool:
@@ -45,7 +45,7 @@ _BEFORE_TWINS = ("t", "T", "*", "?", "[")
 
 
 @lru_cache(maxsize=4096)
-def _twins(op: str) -> tuple[str, ...]:
+def _alias_names(op: str) -> tuple[str, ...]:
     """Return the other names of an op that is both a torch function and a tensor method."""
     root, _, name = op.rpartition(".")
     if root not in _TWIN_ROOTS:
@@ -54,7 +54,9 @@ def _twins(op: str) -> tuple[str, ...]:
 
     is_both = callable(getattr(torch, name, None)) and hasattr(torch.Tensor, name)
     roots = _TWIN_ROOTS if is_both else _TWIN_ROOTS[1:]
-    return tuple(f"{other}.{name}" for other in roots if other != root and root in roots)
+    return tuple(
+        f"{other_root}.{name}" for other_root in roots if other_root != root and root in roots
+    )
 
 
 class OpCounts(Counter[str]):
@@ -67,8 +69,8 @@ class OpCounts(Counter[str]):
     def __missing__(self, key: str) -> int:
         counts = [count for op, count in self.items() if matches(op, key)]
         if not counts:
-            there = ", ".join(sorted(self)) or "none"
-            raise KeyError(f"{key!r} does not occur; ops: {there}")
+            op_list = ", ".join(sorted(self)) or "none"
+            raise KeyError(f"{key!r} does not occur; ops: {op_list}")
         return sum(counts)
 
     def __eq__(self, other: object) -> bool:
@@ -89,7 +91,7 @@ def _on_plain_counters(operator: str, in_place: bool = False) -> Callable[..., A
     # raises KeyError, and a packet's name returns the sum of its overloads.
 
     def operate(self: OpCounts, *others: object) -> Any:
-        if not all(isinstance(other, Counter) for other in others):
+        if not all(isinstance(operand, Counter) for operand in others):
             return NotImplemented
         plain = [Counter(dict(side)) for side in (self, *cast("tuple[OpCounts, ...]", others))]
         if operator.startswith("__r"):

@@ -112,7 +112,7 @@ def _problem(op: Any, pattern: str, level: Level, traced: bool) -> str:
     if level == "export" and registered:
         return ""
     if level in _TORCH_FUNCTIONS:
-        if any(not each.startswith(_BELOW_AUTOGRAD) for each in registered):
+        if any(not registered_op.startswith(_BELOW_AUTOGRAD) for registered_op in registered):
             return ""  # a custom op: Dynamo and torch.fx keep it as a node
         if registered or pattern.startswith(_BELOW_AUTOGRAD):
             return (
@@ -132,36 +132,36 @@ _BELOW_AUTOGRAD = ("aten.", "prims.", "prim.")
 
 def _python_problem(op: Any, pattern: str, level: Level, traced: bool) -> str:
     """Return `_problem` for a pattern of Python functions and classes, or for an unknown name."""
-    named = named_values(pattern)
-    if not named and not isinstance(op, str):  # defined in a function: no name resolves to it
-        named = [(pattern, op)]
+    callables = named_values(pattern)
+    if not callables and not isinstance(op, str):  # defined in a function: no name resolves to it
+        callables = [(pattern, op)]
     if level not in _TORCH_FUNCTIONS and is_glob(pattern) and not is_symbolic(pattern):
         # `torch.*` means torch's functions, not the few functions of sizes found at every level.
-        named = [each for each in named if not is_everywhere(each[0])]
-    reasons = [why_not(*each, level, traced) for each in named]
+        callables = [pair for pair in callables if not is_at_every_level(pair[0])]
+    reasons = [why_never_called(*pair, level, traced) for pair in callables]
     if not reasons:
         return _unknown(pattern, level)
-    cannot = f"{pattern!r} cannot occur in a graph at level {level!r}"
+    refusal = f"{pattern!r} cannot occur in a graph at level {level!r}"
     if None in reasons:
-        alias = alias_of(pattern, named)
-        return f"{cannot}, where it has another name: did you mean {alias}?" if alias else ""
+        alias = alias_of(pattern, callables)
+        return f"{refusal}, where it has another name: did you mean {alias}?" if alias else ""
     reason = next(filter(None, reasons), "")
     if reason:
-        return f"{cannot}: {reason}"
+        return f"{refusal}: {reason}"
     if level == "export":
         becomes = f"aten.{pattern.rpartition('.')[2]}"
         is_op = not is_glob(pattern) and bool(registry.matching(becomes))
         hint = f": did you mean {becomes}?" if is_op else ""
-        return f"{cannot}, which holds ops such as aten.mm.default{hint}"
-    way = "via 'dynamo' or 'fx', or of a watch use seen.at('dynamo')"
-    if all(isinstance(value, type) for _, value in named):
-        way = "via 'fx'"
-    return f"{cannot}, which holds dispatched ops such as aten.mm.default: capture {way}"
+        return f"{refusal}, which holds ops such as aten.mm.default{hint}"
+    remedy = "via 'dynamo' or 'fx', or of a watch use seen.at('dynamo')"
+    if all(isinstance(value, type) for _, value in callables):
+        remedy = "via 'fx'"
+    return f"{refusal}, which holds dispatched ops such as aten.mm.default: capture {remedy}"
 
 
-def _dispatched_problem(pattern: str, known: list[str], level: Level) -> str:
+def _dispatched_problem(pattern: str, registered: list[str], level: Level) -> str:
     """Return `_problem` at a level that holds registered ops only, for ops that match."""
-    if level in ("aot", "post_grad") and all(map(registry.is_triton_op, known)):
+    if level in ("aot", "post_grad") and all(map(registry.is_triton_op, registered)):
         return (
             f"{pattern!r} cannot occur in a graph at level {level!r}, because torch.compile "
             "decomposes ops of torch.library.triton_op: name its ops, or its kernel as "
@@ -170,8 +170,8 @@ def _dispatched_problem(pattern: str, known: list[str], level: Level) -> str:
     if level == "post_grad":  # Inductor's passes may reintroduce composite and in-place ops
         return ""
     packet = ".".join(pattern.split(".")[:2])
-    functional = [op for op in known if not op.rpartition(".")[2].endswith("out")]
-    if all(registry.is_composite(op) for op in functional or known):
+    functional = [op for op in registered if not op.rpartition(".")[2].endswith("out")]
+    if all(registry.is_composite(op) for op in functional or registered):
         becomes = BECOMES.get(packet)
         hint = f": did you mean {becomes}?" if becomes else ""
         return (
@@ -179,8 +179,8 @@ def _dispatched_problem(pattern: str, known: list[str], level: Level) -> str:
             f"op, which is decomposed before{hint}"
         )
     # Reading the names of all ops takes milliseconds: do it last.
-    writes = level == "aot" and all(map(registry.is_in_place, known))
-    if writes and all(map(registry.is_replaced, known)):
+    writes = level == "aot" and all(map(registry.is_in_place, registered))
+    if writes and all(map(registry.is_replaced, registered)):
         instead = f": did you mean {packet.rstrip('_')}?" if packet.endswith("_") else ""
         return (
             f"{pattern!r} cannot occur in a graph at level 'aot', which is functional: ops that "
@@ -194,13 +194,13 @@ def _unknown(pattern: str, level: str) -> str:
     registered = registry.registered()
     packets = {".".join(op.split(".")[:2]) for op in registered}
     names = sorted({*packets, *registered}, key=lambda name: (not name.startswith("aten."), name))
-    close = [name for name in names if name.partition(".")[2] == pattern][:3]
-    close = close or difflib.get_close_matches(pattern, names, n=3)
-    hint = f": did you mean {', '.join(close)}?" if close else ""
+    suggestions = [name for name in names if name.partition(".")[2] == pattern][:3]
+    suggestions = suggestions or difflib.get_close_matches(pattern, names, n=3)
+    hint = f": did you mean {', '.join(suggestions)}?" if suggestions else ""
     return f"{pattern!r} names no op that is registered or could occur at level {level!r}{hint}"
 
 
-_LISTED = (
+_SEARCHED_MODULES = (
     "operator",
     "math",
     "torch",
@@ -226,7 +226,7 @@ def named_values(pattern: str) -> list[tuple[str, Any]]:
     """Return (qualified name, callable) pairs for a pattern; empty if it names no callable."""
     if is_glob(pattern):
         return [(name, value) for name, value in _candidates(pattern) if matches(name, pattern)]
-    value = _object(pattern)
+    value = _resolve(pattern)
     if isinstance(value, ModuleType):
         return list(_members(value))
     return [(pattern, value)] if callable(value) else []
@@ -238,19 +238,19 @@ def name_of(value: Any) -> str:
     return class_name(value) if is_module else op_name(value)
 
 
-def alias_of(pattern: str, named: list[tuple[str, Any]]) -> str:
+def alias_of(pattern: str, callables: list[tuple[str, Any]]) -> str:
     """Return the name used by nodes if `pattern` is an alias, otherwise "".
 
     `torch.nn.functional.conv2d` is an alias of `torch.conv2d`. An imported function is an alias of
     the function in its own module.
     """
     if (
-        len(named) != 1
-        or named[0][0] != pattern
+        len(callables) != 1
+        or callables[0][0] != pattern
         or pattern.startswith(("Tensor.", "torch.Tensor."))
     ):
         return ""
-    name = name_of(named[0][1])
+    name = name_of(callables[0][1])
     return "" if name == pattern else name
 
 
@@ -259,12 +259,12 @@ def is_symbolic(name: str) -> bool:
     return name in _ON_NUMBERS or _SYMBOLIC.match(name) is not None
 
 
-def is_everywhere(name: str) -> bool:
+def is_at_every_level(name: str) -> bool:
     """Return True for functions that can occur in graphs of dispatched ops."""
     return is_symbolic(name) or name in _READING
 
 
-def why_not(name: str, value: Any, level: Level, traced: bool) -> str | None:
+def why_never_called(name: str, value: Any, level: Level, traced: bool) -> str | None:
     """Return the reason why no node at a level calls this callable, `None` if a node can.
 
     Args:
@@ -280,23 +280,25 @@ def why_not(name: str, value: Any, level: Level, traced: bool) -> str | None:
     if is_symbolic(name) or (level == "dispatch" and name in _READING):
         return None
     if level not in ("dynamo", "fx"):
-        kept = level == "post_grad" and name.startswith("torch._inductor.")
-        return None if kept else _traced_through(name, value)
+        is_kept = level == "post_grad" and name.startswith("torch._inductor.")
+        return None if is_kept else _traced_through(name, value)
     if level == "fx":
         return _why_not_fx(name, value, traced)
     if not isinstance(value, type):
-        return None if _is_own(name) or not _is_pythons(name) else _NOT_TRACED
+        return None if _is_torch_name(name) or not _is_python_function(name) else _NOT_TRACED
     if not issubclass(value, torch.nn.Module):
-        return None if _is_own(name) and not name.startswith("torch.nn.") else _CLASS
-    return _function_of(value) if _is_own(name) else _MODULE
+        return None if _is_torch_name(name) and not name.startswith("torch.nn.") else _CLASS
+    return _function_of(value) if _is_torch_name(name) else _MODULE
 
 
 def _why_not_fx(name: str, value: Any, traced: bool) -> str | None:
-    """Return `why_not` for a torch.fx graph."""
+    """Return `why_never_called` for a torch.fx graph."""
     is_module = isinstance(value, type) and issubclass(value, torch.nn.Module)
-    if is_module or _is_own(name) or name in _wrapped():  # a tracer decides which modules it keeps
+    if (
+        is_module or _is_torch_name(name) or name in _wrapped()
+    ):  # a tracer decides which modules it keeps
         return None
-    if _is_pythons(name) or isinstance(value, type) or traced:
+    if _is_python_function(name) or isinstance(value, type) or traced:
         return f"{_traced_through(name, value)}, or keep it as a node with torch.fx.wrap"
     return None
 
@@ -308,21 +310,21 @@ _NOT_TRACED = "a function of Python or numpy is never a node: name the ops that 
 
 
 def _traced_through(name: str, value: Any) -> str:
-    if _is_own(name):
+    if _is_torch_name(name):
         return ""
-    if _is_pythons(name):
+    if _is_python_function(name):
         return _NOT_TRACED
     if not isinstance(value, type):
         return _FUNCTION
     return _MODULE if issubclass(value, torch.nn.Module) else _CLASS
 
 
-def _is_own(name: str) -> bool:
+def _is_torch_name(name: str) -> bool:
     """Return True for names in torch, and in `operator` and `math`, which fx calls directly."""
     return name.partition(".")[0] in _OWN_ROOTS
 
 
-def _is_pythons(name: str) -> bool:
+def _is_python_function(name: str) -> bool:
     """Return True for builtins and for functions of the standard library or numpy."""
     root, dot, _ = name.partition(".")
     return (
@@ -353,7 +355,7 @@ def _wrapped() -> set[str]:
 def _candidates(pattern: str) -> Iterator[tuple[str, Any]]:
     """Yield the callables that a glob may match: in torch, and in the glob's root package."""
     root = _WILDCARD.split(pattern, maxsplit=1)[0].partition(".")[0]
-    for name in _LISTED:
+    for name in _SEARCHED_MODULES:
         yield from _members(sys.modules[name])
     for name in dir(torch.Tensor):
         if callable(getattr(torch.Tensor, name, None)):
@@ -374,12 +376,12 @@ def _members(module: ModuleType) -> Iterator[tuple[str, Any]]:
             yield name, value
 
 
-def _object(name: str) -> Any:
+def _resolve(name: str) -> Any:
     """Return the object of a dotted name in the loaded modules, or `None`."""
-    first, *rest = name.split(".")
+    first, *attributes = name.split(".")
     if first == "Tensor":
-        return getattr(torch.Tensor, rest[0], None) if len(rest) == 1 else None
+        return getattr(torch.Tensor, attributes[0], None) if len(attributes) == 1 else None
     value: Any = sys.modules.get(first, getattr(builtins, first, None))
-    for part in rest:
+    for part in attributes:
         value = getattr(value, part, None)
     return value

@@ -38,7 +38,6 @@ def op_name(target: Any) -> str:
 
 @functools.lru_cache(maxsize=4096)
 def _builtin_name(target: Any) -> str:
-    """Return the name of a builtin."""
     # Cache builtins only: a cached Python function would be kept alive.
     return _callable_name(target)
 
@@ -65,9 +64,9 @@ def _callable_name(target: Any) -> str:
 
 def _public_name(target: Any, short: str) -> str | None:
     """Return the name of a torch function in a public module, or `None`."""
-    own = getattr(target, "__name__", short)  # max_pool2d: its __qualname__ is that of `fn`
+    own_name = getattr(target, "__name__", short)  # max_pool2d: its __qualname__ is that of `fn`
     for public in _PUBLIC:
-        for name in (own, short):
+        for name in (own_name, short):
             if getattr(public, name, None) is target:
                 return f"{public.__name__}.{name}"
     return None

@@ -14,8 +14,8 @@ def _packets_by_count(_count: int) -> dict[str, list[str]]:
     """Return the registered ops by packet; the count is the cache key."""
     packets: dict[str, list[str]] = {}
     for name in torch_private.registered_ops():
-        namespace, _, rest = name.partition("::")
-        packet, _, overload = rest.partition(".")
+        namespace, _, qualified_rest = name.partition("::")
+        packet, _, overload = qualified_rest.partition(".")
         op = f"{namespace}.{packet}.{overload or 'default'}"
         packets.setdefault(op.rpartition(".")[0], []).append(op)
     return packets
@@ -63,13 +63,13 @@ def only_aliased_argument(op: str) -> int | None:
     """
     import torch
 
-    found: Any = torch.ops
+    op_object: Any = torch.ops
     for part in op.split("."):
-        found = getattr(found, part, None)
-    if not isinstance(found, torch._ops.OpOverload):
+        op_object = getattr(op_object, part, None)
+    if not isinstance(op_object, torch._ops.OpOverload):
         return None
-    arguments = found._schema.arguments
-    aliased = [i for i, each in enumerate(arguments) if each.alias_info is not None]
+    arguments = op_object._schema.arguments
+    aliased = [i for i, argument in enumerate(arguments) if argument.alias_info is not None]
     return aliased[0] if len(aliased) == 1 else None
 
 
@@ -86,7 +86,7 @@ def is_replaced(op: str) -> bool:
     A custom op without a functional form stays, in a wrapper.
     """
     packet = ".".join(op.split(".")[:2]).removesuffix("_")
-    return any(not is_in_place(other) for other in matching(packet))
+    return any(not is_in_place(other_op) for other_op in matching(packet))
 
 
 def unregistered(pattern: str) -> bool:

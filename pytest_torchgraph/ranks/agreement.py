@@ -29,7 +29,7 @@ MOST = 12
 """Maximum number of collectives that a message shows of one order."""
 
 
-class Sent(NamedTuple):
+class CollectiveSignature(NamedTuple):
     """Properties of a collective that must be equal on two ranks.
 
     Attributes:
@@ -41,24 +41,24 @@ class Sent(NamedTuple):
     details: str
 
 
-def sent(each: Collective) -> Sent:
+def signature_of(collective: Collective) -> CollectiveSignature:
     """Return the properties of a collective that must be equal on another rank."""
-    payload = f", {format_size(each)}"
-    details = [each.dtype] if each.dtype else []
-    if each.kind in ROOTED:
+    payload = f", {format_size(collective)}"
+    details = [collective.dtype] if collective.dtype else []
+    if collective.kind in ROOTED:
         payload = ""  # the root holds more tensors, so bytes differ: compare the shape instead
-        details.append(f"[{', '.join(map(str, each.shape))}]")
-    if each.kind in WITH_CONSTANTS:
-        given = [*each.node.args, *each.node.kwargs.values()]
-        details += [value for value in _constants(given) if value != each.group]
-    return Sent(f"{format_over(each)}{payload}", " ".join(details))
+        details.append(f"[{', '.join(map(str, collective.shape))}]")
+    if collective.kind in WITH_CONSTANTS:
+        arguments = [*collective.node.args, *collective.node.kwargs.values()]
+        details += [value for value in _constants(arguments) if value != collective.group]
+    return CollectiveSignature(f"{format_over(collective)}{payload}", " ".join(details))
 
 
-def _entry(each: Collective) -> Sent:
+def _entry_signature(collective: Collective) -> CollectiveSignature:
     """Return the properties that are equal on all ranks of a group entering a collective."""
-    if each.kind in UNEVEN:
-        return Sent(format_over(each), each.dtype)
-    return sent(each)
+    if collective.kind in UNEVEN:
+        return CollectiveSignature(format_over(collective), collective.dtype)
+    return signature_of(collective)
 
 
 def _constants(values: Iterable[Any]) -> Iterator[str]:
@@ -100,67 +100,90 @@ def order_difference(first: Capture, other: Capture, *, waits: bool) -> OrderDif
     """Return the difference between the collectives of two ranks, `None` if there is none.
 
     Args:
-        waits: True if one of the ranks is known to deadlock (`stuck`).
+        waits: True if one of the ranks is known to deadlock (`find_deadlocks`).
     """
-    left, right = first.collectives, other.collectives
-    pairs = list(zip_longest(left, right))
-    start = next((n for n, (one, two) in enumerate(pairs) if _differ(one, two)), None)
+    first_collectives, second_collectives = first.collectives, other.collectives
+    pairs = list(zip_longest(first_collectives, second_collectives))
+    start = next(
+        (
+            n
+            for n, (left_item, right_item) in enumerate(pairs)
+            if _signatures_differ(left_item, right_item)
+        ),
+        None,
+    )
     if start is None:
         return None
-    same_order = list(map(format_over, left)) == list(map(format_over, right))
+    same_order = list(map(format_over, first_collectives)) == list(
+        map(format_over, second_collectives)
+    )
     danger = ""
     if waits:
         danger = UNLIKE if same_order else "so they would deadlock"
-    elif not any(each.kind in PAIRED for each in (*left, *right)):
+    # Point-to-point calls differ by design: one rank sends where its peer receives. A different
+    # order does not imply a deadlock.
+    elif not any(
+        collective.kind in PAIRED for collective in (*first_collectives, *second_collectives)
+    ):
         danger = f"{UNLIKE if same_order else 'which deadlocks'} if they share a group"
-    rows = [(_text(one, two), _text(two, one)) for one, two in pairs]
+    rows = [
+        (_format_in_row(left_item, right_item), _format_in_row(right_item, left_item))
+        for left_item, right_item in pairs
+    ]
     return OrderDifference(start, rows, danger, same_order)
 
 
-def orders(first: Capture, other: Capture, *, waits: bool) -> Iterator[str]:
+def format_orders(first: Capture, other: Capture, *, waits: bool) -> Iterator[str]:
     """Yield lines that show both orders of collectives, from the first difference on.
 
     Args:
         waits: see `order_difference`.
     """
-    found = order_difference(first, other, waits=waits)
-    if found is None:
+    difference = order_difference(first, other, waits=waits)
+    if difference is None:
         return
-    start, rows = found.start, found.rows
-    why = f", {found.danger}" if found.danger else ""
-    yield f"they {found.words} from collective {start} on{why}:"
-    shown = rows[start : start + MOST]
-    width = max(len(two) for _, two in shown)
-    for number, (one, two) in enumerate(shown, start):
-        yield f"  {number:>3}  {two:<{width}}  beside  {one}"
+    start, rows = difference.start, difference.rows
+    consequence = f", {difference.danger}" if difference.danger else ""
+    yield f"they {difference.words} from collective {start} on{consequence}:"
+    shown_rows = rows[start : start + MOST]
+    width = max(len(second_text) for _, second_text in shown_rows)
+    for number, (first_text, second_text) in enumerate(shown_rows, start):
+        yield f"  {number:>3}  {second_text:<{width}}  beside  {first_text}"
     if len(rows) > start + MOST:
         yield f"  ... and {len(rows) - start - MOST} more"
     for capture in (other, first):
         if start < len(capture.collectives):
-            yield f"  {start} of rank {capture.rank} is {place(capture.collectives[start])}"
+            yield f"  {start} of rank {capture.rank} is {format_place(capture.collectives[start])}"
 
 
-def _differ(one: Collective | None, two: Collective | None) -> bool:
-    return one is None or two is None or sent(one) != sent(two)
+def _signatures_differ(first: Collective | None, second: Collective | None) -> bool:
+    return first is None or second is None or signature_of(first) != signature_of(second)
 
 
-def _text(one: Collective | None, beside: Collective | None) -> str:
+def _format_in_row(collective: Collective | None, counterpart: Collective | None) -> str:
     """Format one collective of a row, with details if both would look alike without them."""
-    if one is None:
+    if collective is None:
         return "nothing"
-    what, other = sent(one), None if beside is None else sent(beside)
-    differ = other is not None and what.text == other.text and what != other
-    return f"{what.text} ({what.details})" if differ else what.text
+    properties, other_properties = (
+        signature_of(collective),
+        None if counterpart is None else signature_of(counterpart),
+    )
+    differ = (
+        other_properties is not None
+        and properties.text == other_properties.text
+        and properties != other_properties
+    )
+    return f"{properties.text} ({properties.details})" if differ else properties.text
 
 
-def place(each: Collective) -> str:
+def format_place(collective: Collective) -> str:
     """Format the node, module and source line of a collective."""
-    where = f" in {each.module}" if each.module else ""
-    line = f" ({each.source})" if each.source is not None else ""
-    return f"%{each.node.name} of {each.graph}{where}{line}"
+    module = f" in {collective.module}" if collective.module else ""
+    line = f" ({collective.source})" if collective.source is not None else ""
+    return f"%{collective.node.name} of {collective.graph}{module}{line}"
 
 
-class Stuck(NamedTuple):
+class DeadlockedRank(NamedTuple):
     """A deadlocked rank.
 
     Attributes:
@@ -174,51 +197,55 @@ class Stuck(NamedTuple):
     ranks: tuple[int, ...]
 
 
-def stuck(captures: Sequence[Capture]) -> list[Stuck]:
+def find_deadlocks(captures: Sequence[Capture]) -> list[DeadlockedRank]:
     """Return the ranks that would deadlock if each collective were waited for immediately.
 
     A collective completes once all captured ranks of its group have entered it; ranks that were
     not captured are assumed to enter. Sends and receives never block, since many can be pending
     at a time. Collectives of groups with unknown ranks never block either.
     """
-    captured = {each.rank for each in captures}
-    entered: dict[tuple[Sent, tuple[int, ...]], list[_Waiting]] = {}
-    ready = [_Waiting(each, iter(_of_groups(each))) for each in captures]
+    captured = {capture.rank for capture in captures}
+    waiting_by_entry: dict[tuple[CollectiveSignature, tuple[int, ...]], list[_RankCursor]] = {}
+    ready = [_RankCursor(capture, iter(_of_groups(capture))) for capture in captures]
     while ready:
-        waiting = ready.pop()
-        if not waiting.step():
+        cursor = ready.pop()
+        if not cursor.advance():
             continue
-        key = _entry(waiting.collective), waiting.ranks
-        entered.setdefault(key, []).append(waiting)
+        key = _entry_signature(cursor.collective), cursor.ranks
+        waiting_by_entry.setdefault(key, []).append(cursor)
         # The collective is complete: all of its ranks go on to their next collective.
-        if len(entered[key]) == len(captured.intersection(waiting.ranks)):
-            ready += entered.pop(key)
-    found = [each for those in entered.values() for each in those]
-    found.sort(key=lambda each: each.capture.rank or 0)
-    return [Stuck(each.capture, each.collective, each.ranks) for each in found]
+        if len(waiting_by_entry[key]) == len(captured.intersection(cursor.ranks)):
+            ready += waiting_by_entry.pop(key)
+    stuck_cursors = [cursor for cursors in waiting_by_entry.values() for cursor in cursors]
+    stuck_cursors.sort(key=lambda cursor: cursor.capture.rank or 0)
+    return [
+        DeadlockedRank(cursor.capture, cursor.collective, cursor.ranks) for cursor in stuck_cursors
+    ]
 
 
-def meeting(captures: Sequence[Capture]) -> bool:
+def share_a_group(captures: Sequence[Capture]) -> bool:
     """Return True if any collective runs over a group with two of the captured ranks."""
-    captured = {each.rank for each in captures}
+    captured = {capture.rank for capture in captures}
     return any(
-        len(captured.intersection(ranks)) > 1 for each in captures for _, ranks in _of_groups(each)
+        len(captured.intersection(ranks)) > 1
+        for capture in captures
+        for _, ranks in _of_groups(capture)
     )
 
 
-class _Waiting:
+class _RankCursor:
     """Position of a rank in its sequence of collectives."""
 
     collective: Collective
     ranks: tuple[int, ...]
 
-    def __init__(self, capture: Capture, left: Iterator[tuple[Collective, tuple[int, ...]]]):
+    def __init__(self, capture: Capture, remaining: Iterator[tuple[Collective, tuple[int, ...]]]):
         self.capture = capture
-        self.left = left
+        self._remaining = remaining
 
-    def step(self) -> bool:
+    def advance(self) -> bool:
         """Enter the next collective. Return False if there is none."""
-        following = next(self.left, None)
+        following = next(self._remaining, None)
         if following is not None:
             self.collective, self.ranks = following
         return following is not None
@@ -226,14 +253,14 @@ class _Waiting:
 
 def _of_groups(capture: Capture) -> Iterator[tuple[Collective, tuple[int, ...]]]:
     """Yield a rank's collectives over whole groups, with the ranks of the group."""
-    known = members(capture)
-    for each in capture.collectives:
-        ranks = known.get(each.group, ())
-        if each.kind not in PAIRED and capture.rank in ranks:
-            yield each, ranks
+    ranks_of_group = group_members(capture)
+    for collective in capture.collectives:
+        ranks = ranks_of_group.get(collective.group, ())
+        if collective.kind not in PAIRED and capture.rank in ranks:
+            yield collective, ranks
 
 
-def members(capture: Capture) -> Mapping[str, tuple[int, ...]]:
+def group_members(capture: Capture) -> Mapping[str, tuple[int, ...]]:
     """Return the ranks of each process group of a capture, by group name."""
     return {
         name: ranks
@@ -256,54 +283,62 @@ class Channel(NamedTuple):
     group: tuple[int, ...]
 
 
-Ends = dict[str, list[tuple["Capture", Collective]]]
+ChannelEnds = dict[str, list[tuple["Capture", Collective]]]
 """Sends into a channel and receives from it, in order, under the keys "send" and "recv"."""
 
 
-def channels(captures: Sequence[Capture]) -> dict[Channel, Ends]:
+def channels_between(captures: Sequence[Capture]) -> dict[Channel, ChannelEnds]:
     """Return the sends and receives between captured ranks, by channel.
 
     Receives from any rank are left out, and so are groups with unknown ranks.
     """
-    captured = {each.rank for each in captures}
-    found: dict[Channel, Ends] = {}
+    captured = {capture.rank for capture in captures}
+    channels_found: dict[Channel, ChannelEnds] = {}
     for capture in captures:
-        known = members(capture)
-        for each in capture.collectives:
-            ranks = known.get(each.group, ())
-            if each.kind not in PAIRED or each.peer is None or each.peer >= len(ranks):
+        ranks_of_group = group_members(capture)
+        for collective in capture.collectives:
+            ranks = ranks_of_group.get(collective.group, ())
+            if (
+                collective.kind not in PAIRED
+                or collective.peer is None
+                or collective.peer >= len(ranks)
+            ):
                 continue
-            here, there = capture.rank, ranks[each.peer]
-            if here is None or there not in captured:
+            # Peers are numbered within the group. The calls of a rank that was not captured are
+            # unknown.
+            own_rank, peer_rank = capture.rank, ranks[collective.peer]
+            if own_rank is None or peer_rank not in captured:
                 continue
-            ends = (here, there) if each.kind == "send" else (there, here)
-            channel = found.setdefault(Channel(*ends, ranks), {"send": [], "recv": []})
-            channel[each.kind].append((capture, each))
-    return found
+            ends = (own_rank, peer_rank) if collective.kind == "send" else (peer_rank, own_rank)
+            channel = channels_found.setdefault(Channel(*ends, ranks), {"send": [], "recv": []})
+            channel[collective.kind].append((capture, collective))
+    return channels_found
 
 
-def unpaired(captures: Sequence[Capture]) -> Iterator[str]:
+def describe_unpaired(captures: Sequence[Capture]) -> Iterator[str]:
     """Yield lines on sends without receive, receives without send, and sizes that differ."""
-    for channel, ends in channels(captures).items():
-        yield from _unpaired(channel, ends)
+    for channel, ends in channels_between(captures).items():
+        yield from _describe_channel(channel, ends)
 
 
-def _unpaired(channel: Channel, ends: Ends) -> Iterator[str]:
+def _describe_channel(channel: Channel, ends: ChannelEnds) -> Iterator[str]:
     sends, receives = ends["send"], ends["recv"]
-    way = f"from rank {channel.source} to rank {channel.target}"
-    for number, ((_, sent), (_, received)) in enumerate(zip(sends, receives, strict=False)):
-        if (sent.bytes, sent.dtype) != (received.bytes, received.dtype):
-            yield f"  send {number} {way} has a different size than its receive:"
-            yield f"      {_size(sent)}: {place(sent)} of rank {channel.source}"
-            yield f"      {_size(received)}: {place(received)} of rank {channel.target}"
+    direction = f"from rank {channel.source} to rank {channel.target}"
+    for number, ((_, send), (_, receive)) in enumerate(zip(sends, receives, strict=False)):
+        if (send.bytes, send.dtype) != (receive.bytes, receive.dtype):
+            yield f"  send {number} {direction} has a different size than its receive:"
+            yield f"      {_size(send)}: {format_place(send)} of rank {channel.source}"
+            yield f"      {_size(receive)}: {format_place(receive)} of rank {channel.target}"
             return
-    over = sends[len(receives) :] or receives[len(sends) :]
-    if over:
-        what = ("sent", "received") if len(sends) > len(receives) else ("received", "sent")
-        _, first = over[0]
-        yield f"  {len(over)} {what[0]} {way} but not {what[1]}, the first of {_size(first)}:"
-        yield f"      {place(first)} of rank {over[0][0].rank}"
+    # A channel delivers in order, so the sends or receives at the end are the unmatched ones.
+    unmatched = sends[len(receives) :] or receives[len(sends) :]
+    if unmatched:
+        verbs = ("sent", "received") if len(sends) > len(receives) else ("received", "sent")
+        _, first = unmatched[0]
+        count = f"{len(unmatched)} {verbs[0]} {direction} but not {verbs[1]}"
+        yield f"  {count}, the first of {_size(first)}:"
+        yield f"      {format_place(first)} of rank {unmatched[0][0].rank}"
 
 
-def _size(each: Collective) -> str:
-    return f"{format_size(each)} {each.dtype}".rstrip()
+def _size(collective: Collective) -> str:
+    return f"{format_size(collective)} {collective.dtype}".rstrip()

@@ -67,7 +67,7 @@ def capture_ranks(
     need_torch()
     dimensions, options = dimensions_and_options(mesh)
     device = device_type(device)
-    chosen = chosen_ranks(ranks, math.prod(dimensions.values()))
+    ranks_to_capture = select_ranks(ranks, math.prod(dimensions.values()))
     if not callable(build):
         raise TypeError(f"build must be callable with a mesh, not {type(build).__name__}")
     if not torch.distributed.is_available():
@@ -75,22 +75,22 @@ def capture_ranks(
     refuse_other_group()
     random = RandomState()
     captures: list[Capture] = []
-    for rank in chosen:
+    for rank in ranks_to_capture:
         try:
             random.restore()
             with _defaults_restored():
-                captures.append(_of_rank(build, rank, dimensions, device, options))
+                captures.append(_capture_rank(build, rank, dimensions, device, options))
         except Exception as error:
             _note_rank(error, rank, dimensions)
             raise
         finally:
             random.restore()
-    made = Ranks(captures, dimensions)
-    CONTEXT.notify(made)
-    return made
+    captured_ranks = Ranks(captures, dimensions)
+    CONTEXT.notify(captured_ranks)
+    return captured_ranks
 
 
-def _of_rank(
+def _capture_rank(
     build: Callable[..., Any],
     rank: int,
     dimensions: Mapping[str, int],
@@ -100,23 +100,23 @@ def _of_rank(
     with fake_rank(rank, dimensions, device) as mesh:
         group = torch.distributed.group.WORLD
         try:
-            target, args, kwargs = what_was_built(build(mesh))
+            target, args, kwargs = unpack_build_result(build(mesh))
             if torch.distributed.group.WORLD is not group:
                 raise CaptureError(
                     "build(mesh) destroyed the process group, or created one in which this "
                     "process is not a rank of the mesh: remove that from build, because "
                     "graph_ranks creates and destroys the process group"
                 )
-            made = capture(target, *args, **options, **kwargs)
+            captured = capture(target, *args, **options, **kwargs)
         except Exception as error:
             _refuse_objects(error)
             _refuse_reducer(error)
             raise
-        made.settle(rank)
-        _refuse_other_device(made, device)
-        for leaf in output_leaves(made.output):
+        captured.settle(rank)
+        _refuse_other_device(captured, device)
+        for leaf in output_leaves(captured.output):
             torch_private.wait(leaf)  # else torch warns when the process ends
-        return made
+        return captured
 
 
 @contextlib.contextmanager
@@ -130,6 +130,8 @@ def _defaults_restored() -> Iterator[None]:
         torch.set_default_dtype(dtype)
         torch.set_grad_enabled(grad)
         if _default_device() != device:
+            # `None` for the CPU: any device installs a mode that every later torch function goes
+            # through.
             torch.set_default_device(None if device.type == "cpu" else device)
 
 
@@ -140,17 +142,17 @@ def _default_device() -> torch.device:
         return torch.device("cpu")
 
 
-def _refuse_other_device(made: Capture, device: str) -> None:
+def _refuse_other_device(captured: Capture, device: str) -> None:
     """Reject a rank that runs on another device than its mesh.
 
     Raises:
         CaptureError: if nothing runs on the requested accelerator.
     """
-    found = device_types(made.program)
-    if device not in ("cpu", "meta") and device not in found:
+    captured_devices = device_types(captured.program)
+    if device not in ("cpu", "meta") and device not in captured_devices:
         raise CaptureError(
             f"nothing on {device!r} was captured (only on "
-            f"{', '.join(sorted(found)) or 'no device'}): create target and inputs on "
+            f"{', '.join(sorted(captured_devices)) or 'no device'}): create target and inputs on "
             "mesh.device_type in build(mesh)"
         )
 
@@ -164,8 +166,8 @@ def _refuse_objects(error: Exception) -> None:
     """
     for frame, _ in traceback.walk_tb(error.__traceback__):
         name = frame.f_code.co_name
-        of_torch = frame.f_globals.get("__name__") == "torch.distributed.distributed_c10d"
-        if of_torch and name.endswith(("_object", "_object_list")):
+        is_torch_frame = frame.f_globals.get("__name__") == "torch.distributed.distributed_c10d"
+        if is_torch_frame and name.endswith(("_object", "_object_list")):
             raise CaptureError(
                 f"torch.distributed.{name} is not available in torch's fake process group, in "
                 "which nothing arrives from other ranks: pass the objects to each rank in "
@@ -191,11 +193,10 @@ def _refuse_reducer(error: Exception) -> None:
 
 
 def _note_rank(error: Exception, rank: int, dimensions: Mapping[str, int]) -> None:
-    """Add the rank to an exception, as a note."""
     add_note = getattr(error, "add_note", None)  # Python 3.11 or later
     if add_note is not None:
-        at = format_mesh(coordinates(rank, dimensions))
-        add_note(f"during the capture of rank {rank} ({at})")
+        position = format_mesh(coordinates(rank, dimensions))
+        add_note(f"during the capture of rank {rank} ({position})")
 
 
 OPTIONS = frozenset({"via", "loss_fn", "backward", "fake"})
@@ -250,7 +251,7 @@ def device_type(device: str | torch.device) -> str:
     return kind
 
 
-def chosen_ranks(ranks: Iterable[int] | None, world: int) -> tuple[int, ...]:
+def select_ranks(ranks: Iterable[int] | None, world: int) -> tuple[int, ...]:
     """Return the ranks to capture.
 
     Raises:
@@ -263,37 +264,37 @@ def chosen_ranks(ranks: Iterable[int] | None, world: int) -> tuple[int, ...]:
         raise TypeError(
             f"ranks={ranks!r} is not a sequence of ranks: pass for example ranks=(0, 7)"
         )
-    chosen = tuple(ranks)
-    if not chosen:
+    selected = tuple(ranks)
+    if not selected:
         raise ValueError("ranks=() captures nothing: pass at least one rank, or omit it")
-    for rank in chosen:
+    for rank in selected:
         if isinstance(rank, bool) or not isinstance(rank, int):
             raise TypeError(f"{rank!r} in ranks is not a rank: pass ints")
         if not 0 <= rank < world:
             raise ValueError(f"rank {rank} is out of range: the mesh has ranks 0 to {world - 1}")
-    if len(set(chosen)) < len(chosen):
-        raise ValueError(f"ranks={chosen} contains a rank twice")
-    return chosen
+    if len(set(selected)) < len(selected):
+        raise ValueError(f"ranks={selected} contains a rank twice")
+    return selected
 
 
-def what_was_built(made: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+def unpack_build_result(built: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
     """Return the target, its positional arguments and its keyword arguments.
 
     Raises:
         TypeError: if `build` returned neither `(target, args)` nor `(target, args, kwargs)`.
     """
-    if isinstance(made, tuple) and len(made) in (2, 3):
-        target, args, *rest = made
-        kwargs = rest[0] if rest else {}
+    if isinstance(built, tuple) and len(built) in (2, 3):
+        target, args, *options = built
+        kwargs = options[0] if options else {}
         if isinstance(args, tuple) and isinstance(kwargs, dict):
             return target, args, kwargs
     raise TypeError(
         "build(mesh) must return (target, args) or (target, args, kwargs), where args is a tuple "
-        f"and kwargs a dict, not {_form(made)}"
+        f"and kwargs a dict, not {_describe_type(built)}"
     )
 
 
-def _form(made: Any) -> str:
-    if isinstance(made, tuple):
-        return f"a tuple of ({', '.join(type(each).__name__ for each in made)})"
-    return type(made).__name__
+def _describe_type(built: Any) -> str:
+    if isinstance(built, tuple):
+        return f"a tuple of ({', '.join(type(element).__name__ for element in built)})"
+    return type(built).__name__

@@ -100,7 +100,7 @@ def fake_rank(rank: int, dimensions: Mapping[str, int], device: str) -> Iterator
 
 def coordinates(rank: int, dimensions: Mapping[str, int]) -> dict[str, int]:
     """Return the coordinates of a rank in a mesh. The last dimension varies fastest."""
-    found: dict[str, int] = {}
+    coordinate_of: dict[str, int] = {}
     for name, size in reversed(list(dimensions.items())):
-        rank, found[name] = divmod(rank, size)
-    return {name: found[name] for name in dimensions}
+        rank, coordinate_of[name] = divmod(rank, size)
+    return {name: coordinate_of[name] for name in dimensions}

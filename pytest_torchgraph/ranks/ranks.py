@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Any, overload
 from ..graph.failures import UnexpectedOps, failed, shown_by
 from ..graph.text import format_mesh, parse_file, read_text
 from ..words import format_ranks
-from .agreement import Stuck, channels, meeting, orders, place, sent, stuck, unpaired
+from .agreement import (
+    DeadlockedRank,
+    channels_between,
+    describe_unpaired,
+    find_deadlocks,
+    format_orders,
+    format_place,
+    share_a_group,
+    signature_of,
+)
 from .fake_group import coordinates
 
 if TYPE_CHECKING:
@@ -37,7 +46,7 @@ class Ranks(Sequence["Capture"]):
     def __init__(self, captures: Sequence[Capture], mesh: Mapping[str, int]):
         self._captures = tuple(captures)
         self.mesh = dict(mesh)
-        self.ranks = tuple(each.rank for each in captures)
+        self.ranks = tuple(capture.rank for capture in captures)
 
     @staticmethod
     def load(path: str | Path) -> Capture | Ranks:
@@ -75,6 +84,7 @@ class Ranks(Sequence["Capture"]):
     def __repr__(self) -> str:
         return f"<Ranks of {format_mesh(self.mesh)}: {format_ranks(self.ranks)}>"
 
+    # Hidden from type checkers, which would accept any attribute of a class with `__getattr__`.
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
@@ -107,21 +117,25 @@ class Ranks(Sequence["Capture"]):
         __tracebackhide__ = True
         if not self._captures:
             raise ValueError(f"no ranks, so there is nothing to check: {self!r}")
-        wrong: dict[str, list[Capture]] = {}
-        first: AssertionError | None = None
-        for each in self._captures:
+        captures_by_message: dict[str, list[Capture]] = {}
+        first_error: AssertionError | None = None
+        for capture in self._captures:
             try:
-                each.assert_collectives(expected, group, bytes, exact)
+                capture.assert_collectives(expected, group, bytes, exact)
             except AssertionError as error:
-                first = first or error
-                wrong.setdefault(str(error), []).append(each)
-        if first is not None:
+                first_error = first_error or error
+                # Check every rank: ranks with the same failure share one message.
+                captures_by_message.setdefault(str(error), []).append(capture)
+        if first_error is not None:
             lines = [
                 line
-                for message, those in wrong.items()
-                for line in (f"{self._named(those)}:", *(f"  {one}" for one in message.split("\n")))
+                for message, failing in captures_by_message.items()
+                for line in (
+                    f"{self._format_members(failing)}:",
+                    *(f"  {message_line}" for message_line in message.split("\n")),
+                )
             ]
-            raise failed("\n".join(lines), shown_by(first))
+            raise failed("\n".join(lines), shown_by(first_error))
 
     def assert_same_graphs(self, across: str | None = None) -> None:
         """Assert that ranks have the same graphs.
@@ -137,11 +151,11 @@ class Ranks(Sequence["Capture"]):
                 compare.
         """
         __tracebackhide__ = True
-        groups = self._alike_but_for(across)
+        groups = self._comparable_groups(across)
         problems = [line for group in groups for line in self._differences(group)]
         if problems:
-            of = "" if across is None else f" across {across!r}"
-            message = "\n".join([f"ranks have different graphs{of}:", *problems])
+            across_text = "" if across is None else f" across {across!r}"
+            message = "\n".join([f"ranks have different graphs{across_text}:", *problems])
             raise failed(message, self._first_difference(groups))
 
     def assert_same_collectives(self, across: str | None = None) -> None:
@@ -160,23 +174,34 @@ class Ranks(Sequence["Capture"]):
             ValueError: see `assert_same_graphs`.
         """
         __tracebackhide__ = True
-        groups = self._alike_but_for(across)
-        compared = [each for group in groups if len(group) > 1 for each in group]
-        if not any(each.collectives for each in compared):
-            alone = " in the comparison" if len(compared) < len(self) else ""
-            raise AssertionError(f"no rank{alone} communicates, so they have no order to compare")
+        groups = self._comparable_groups(across)
+        # A group of one rank is not compared, so its collectives prove nothing.
+        compared = [capture for group in groups if len(group) > 1 for capture in group]
+        if not any(capture.collectives for capture in compared):
+            scope = " in the comparison" if len(compared) < len(self) else ""
+            raise AssertionError(f"no rank{scope} communicates, so they have no order to compare")
         problems: list[str] = []
-        waiting = self._waiting()
+        deadlocked_ranks = self._deadlocked_ranks()
         for group in groups:
-            first, *others = classes_of(group, lambda each: list(map(sent, each.collectives)))
-            for other in others[:MOST]:
-                waits = any(each.rank in waiting for each in other)
-                problems.append(f"  {self._named(other)} beside {self._named(first)}:")
-                problems += [f"      {line}" for line in orders(first[0], other[0], waits=waits)]
-            problems += self._more(others)
+            first_class, *other_classes = classes_of(
+                group, lambda capture: list(map(signature_of, capture.collectives))
+            )
+            for other_class in other_classes[:MOST]:
+                waits = any(capture.rank in deadlocked_ranks for capture in other_class)
+                problems.append(
+                    f"  {self._format_members(other_class)} beside "
+                    f"{self._format_members(first_class)}:"
+                )
+                problems += [
+                    f"      {line}"
+                    for line in format_orders(first_class[0], other_class[0], waits=waits)
+                ]
+            problems += self._count_omitted(other_classes)
         if problems:
-            of = "" if across is None else f" across {across!r}"
-            raise AssertionError("\n".join([f"ranks communicate differently{of}:", *problems]))
+            across_text = "" if across is None else f" across {across!r}"
+            raise AssertionError(
+                "\n".join([f"ranks communicate differently{across_text}:", *problems])
+            )
 
     def assert_matching_collectives(self) -> None:
         """Assert that collectives match between ranks, even if the ranks run different graphs.
@@ -192,32 +217,36 @@ class Ranks(Sequence["Capture"]):
             ValueError: if no two of the captured ranks communicate with each other.
         """
         __tracebackhide__ = True
-        if not any(each.collectives for each in self._captures):
+        if not any(capture.collectives for capture in self._captures):
             raise AssertionError("no rank communicates, so there is nothing to match")
-        if not channels(self._captures) and not meeting(self._captures):
+        if not channels_between(self._captures) and not share_a_group(self._captures):
             raise ValueError(
                 "no two of these ranks communicate with each other, so there is nothing to match: "
                 f"{self!r}"
             )
-        waiting = stuck(self._captures)
-        problems = [f"  {format_stuck(each, waiting)}" for each in waiting[:MOST_STUCK]]
-        if waiting[MOST_STUCK:]:
-            problems.append(f"  and {len(waiting) - MOST_STUCK} ranks more wait")
-        problems += unpaired(self._captures)
+        deadlocks = find_deadlocks(self._captures)
+        problems = [
+            f"  {format_deadlock(deadlock, deadlocks)}" for deadlock in deadlocks[:MOST_STUCK]
+        ]
+        if deadlocks[MOST_STUCK:]:
+            problems.append(f"  and {len(deadlocks) - MOST_STUCK} ranks more wait")
+        problems += describe_unpaired(self._captures)
         if problems:
             raise AssertionError("\n".join(["sends and receives do not match:", *problems]))
 
-    def _waiting(self) -> frozenset[int | None]:
-        """Return the ranks that would deadlock."""
-        return frozenset(each.capture.rank for each in stuck(self._captures))
+    def _deadlocked_ranks(self) -> frozenset[int | None]:
+        return frozenset(deadlock.capture.rank for deadlock in find_deadlocks(self._captures))
 
-    def _more(self, others: Sequence[Sequence[Capture]]) -> Iterator[str]:
+    def _count_omitted(self, other_classes: Sequence[Sequence[Capture]]) -> Iterator[str]:
         """Yield a line that counts the classes of ranks omitted from a message."""
-        if others[MOST:]:
-            rest = [each for other in others[MOST:] for each in other]
-            yield f"  and {self._named(rest)} in {len(others) - MOST} more ways"
+        if other_classes[MOST:]:
+            omitted_captures = [
+                capture for other_class in other_classes[MOST:] for capture in other_class
+            ]
+            omitted_ranks = self._format_members(omitted_captures)
+            yield f"  and {omitted_ranks} in {len(other_classes) - MOST} more ways"
 
-    def _alike_but_for(self, across: str | None) -> list[list[Capture]]:
+    def _comparable_groups(self, across: str | None) -> list[list[Capture]]:
         """Return groups of captures to compare within each group.
 
         Raises:
@@ -230,47 +259,57 @@ class Ranks(Sequence["Capture"]):
             )
         groups = self._groups(across)
         if all(len(group) < 2 for group in groups):
-            of = "" if across is None else f" that differ only in {across!r}"
-            raise ValueError(f"no two ranks{of}, so there is nothing to compare: {self!r}")
+            across_text = "" if across is None else f" that differ only in {across!r}"
+            raise ValueError(f"no two ranks{across_text}, so there is nothing to compare: {self!r}")
         return groups
 
     def _groups(self, across: str | None) -> list[list[Capture]]:
         if across is None:
             return [list(self._captures)]
         groups: dict[tuple[int, ...], list[Capture]] = {}
-        for each in self._captures:
-            at = coordinates(_rank(each), self.mesh)
-            key = tuple(n for name, n in at.items() if name != across)
-            groups.setdefault(key, []).append(each)
+        for capture in self._captures:
+            position = coordinates(_rank(capture), self.mesh)
+            # Ranks with equal coordinates in all other dimensions differ only in `across`.
+            key = tuple(n for name, n in position.items() if name != across)
+            groups.setdefault(key, []).append(capture)
         return list(groups.values())
 
     def _differences(self, captures: Sequence[Capture]) -> Iterator[str]:
         from ..api.differences import diff
 
-        first, *others = classes_of(captures)
-        waiting = self._waiting() if others else frozenset()
-        for other in others[:MOST]:
-            what = diff(first[0], other[0])
-            yield f"  {self._named(other)} beside {self._named(first)}:"
-            waits = any(each.rank in waiting for each in other)
-            yield from (f"      {line}" for line in orders(first[0], other[0], waits=waits))
-            yield from (f"      {line}" for line in str(what).splitlines())
-        yield from self._more(others)
+        first_class, *other_classes = classes_of(captures)
+        deadlocked_ranks = self._deadlocked_ranks() if other_classes else frozenset()
+        for other_class in other_classes[:MOST]:
+            difference = diff(first_class[0], other_class[0])
+            other_ranks, first_ranks = map(self._format_members, (other_class, first_class))
+            yield f"  {other_ranks} beside {first_ranks}:"
+            waits = any(capture.rank in deadlocked_ranks for capture in other_class)
+            yield from (
+                f"      {line}"
+                for line in format_orders(first_class[0], other_class[0], waits=waits)
+            )
+            yield from (f"      {line}" for line in str(difference).splitlines())
+        yield from self._count_omitted(other_classes)
 
     def _first_difference(self, groups: Iterable[Sequence[Capture]]) -> UnexpectedOps:
         """Return the ops in which the first two differing ranks differ."""
         from ..api.differences import diff
 
-        first, other, *_ = next(c for c in map(classes_of, groups) if len(c) > 1)
-        one, two = first[0], other[0]
+        first_class, second_class, *_ = next(c for c in map(classes_of, groups) if len(c) > 1)
+        first_capture, second_capture = first_class[0], second_class[0]
         # UnexpectedOps shows the nodes of one side. If the second rank has none to show, swap.
-        if not (nodes := _only_in(diff(one, two))):
-            one, two, nodes = two, one, _only_in(diff(two, one))
-        title = f"{self._named([two])} beside {self._named([one])}"
-        return UnexpectedOps(two.graphs, nodes, title)
+        if not (nodes := _only_in(diff(first_capture, second_capture))):
+            first_capture, second_capture, nodes = (
+                second_capture,
+                first_capture,
+                _only_in(diff(second_capture, first_capture)),
+            )
+        ranks = (self._format_members([capture]) for capture in (second_capture, first_capture))
+        title = " beside ".join(ranks)
+        return UnexpectedOps(second_capture.graphs, nodes, title)
 
-    def _named(self, captures: Sequence[Capture]) -> str:
-        ranks = [_rank(each) for each in captures]
+    def _format_members(self, captures: Sequence[Capture]) -> str:
+        ranks = [_rank(capture) for capture in captures]
         if len(ranks) > 1:
             return format_ranks(ranks)
         return f"rank {ranks[0]} ({format_mesh(coordinates(ranks[0], self.mesh))})"
@@ -296,51 +335,61 @@ def load(path: str | Path) -> Capture | Ranks:
     if not program.sections:
         return loaded(program, file)
     captures = []
-    for rank, own in program.of_rank.items():
-        made = loaded(own, file)
-        made.settle(rank)
-        captures.append(made)
+    for rank, rank_program in program.of_rank.items():
+        capture = loaded(rank_program, file)
+        # A file stores equal ranks once, so the program itself has no rank.
+        capture.settle(rank)
+        captures.append(capture)
     return Ranks(captures, program.mesh)
 
 
-def _only_in(found: GraphDiff) -> list[Node]:
+def _only_in(difference: GraphDiff) -> list[Node]:
     """Return the nodes of the second side that were added, changed or rewired."""
-    return [*found.added, *(node for _, node in found.changed), *(n for _, n in found.rewired)]
+    return [
+        *difference.added,
+        *(node for _, node in difference.changed),
+        *(n for _, n in difference.rewired),
+    ]
 
 
 def classes_of(
-    captures: Sequence[Capture], by: Callable[[Capture], object] = lambda capture: capture
+    captures: Sequence[Capture], key_of: Callable[[Capture], object] = lambda capture: capture
 ) -> list[list[Capture]]:
     """Partition captures into classes of equal captures, in order of first occurrence.
 
     Args:
-        by: key function; captures with equal keys share a class.
+        key_of: key function; captures with equal keys share a class.
     """
     classes: list[tuple[object, list[Capture]]] = []
-    for each in captures:
-        key = by(each)
-        for known, those in classes:
-            if known == key:
-                those.append(each)
+    for capture in captures:
+        key = key_of(capture)
+        # `==` instead of a dictionary: a key can be a list of signatures, and the classes are few.
+        for class_key, class_members in classes:
+            if class_key == key:
+                class_members.append(capture)
                 break
         else:
-            classes.append((key, [each]))
-    return [those for _, those in classes]
+            classes.append((key, [capture]))
+    return [class_members for _, class_members in classes]
 
 
-def format_stuck(each: Stuck, waiting: Iterable[Stuck]) -> str:
+def format_deadlock(deadlock: DeadlockedRank, deadlocks: Iterable[DeadlockedRank]) -> str:
     """Format the collective that a deadlocked rank waits in, and the ranks that it waits for.
 
     Args:
-        waiting: all deadlocked ranks. If two ranks of one group have the same kind and bytes but
+        deadlocks: all deadlocked ranks. If two ranks of one group have the same kind and bytes but
             differ otherwise, the details are added.
     """
-    others = format_ranks([rank for rank in each.ranks if rank != each.capture.rank])
-    what = sent(each.collective)
-    beside = (sent(other.collective) for other in waiting if other.ranks == each.ranks)
-    differ = any(other.text == what.text and other != what for other in beside)
-    said = f"{what.text} ({what.details})" if differ else what.text
-    return f"rank {each.capture.rank} waits in {said} for {others}: {place(each.collective)}"
+    awaited = format_ranks([rank for rank in deadlock.ranks if rank != deadlock.capture.rank])
+    properties = signature_of(deadlock.collective)
+    peer_properties = (
+        signature_of(peer.collective) for peer in deadlocks if peer.ranks == deadlock.ranks
+    )
+    # Without the details, two deadlocked ranks would seem to wait in the same collective.
+    differ = any(peer.text == properties.text and peer != properties for peer in peer_properties)
+    description = f"{properties.text} ({properties.details})" if differ else properties.text
+    rank, place = deadlock.capture.rank, format_place(deadlock.collective)
+    return f"rank {rank} waits in {description} for {awaited}: {place}"
 
 
 def _rank(capture: Capture) -> int:

@@ -113,8 +113,8 @@ def drawing(diff: GraphDiff, hops: int = 2, prefix: str = "") -> Drawing:
             _add_nodes(canvas, overlay, number, focus, numbers)
             _add_edges(canvas, overlay, numbers)
     if canvas.drawables:
-        wanted = [numbers[node] for node in focus.nodes if node in numbers]
-        canvas.draw(MAX_BOXES, wanted, compact=True)
+        focus_numbers = [numbers[node] for node in focus.nodes if node in numbers]
+        canvas.draw(MAX_BOXES, focus_numbers, compact=True)
         for overlay in overlays:
             _note_old(canvas, overlay, numbers)
     folded = canvas.count_marks_in_groups()
@@ -168,10 +168,10 @@ class _Focus:
             for change in changes:
                 for node in (change.after, change.before):
                     if node is not None and id(node) in changed:
-                        found = changed[id(node)]
+                        pair_node = changed[id(node)]
                         if times > 1:
-                            self.times.setdefault(found, times)
-                        yield found
+                            self.times.setdefault(pair_node, times)
+                        yield pair_node
 
         edits: dict[_PairNode, None] = {}
         derived: dict[_PairNode, None] = {}
@@ -180,15 +180,17 @@ class _Focus:
             times = len(finding.places)
             edits.update(dict.fromkeys(nodes_of(finding.changes, times)))
             # The count at the first place is right only if all places have as many consequences.
-            alike = len({len(place.consequences) for place in finding.places}) == 1
-            derived.update(dict.fromkeys(nodes_of(finding.consequences, times if alike else 1)))
+            have_equal_counts = len({len(place.consequences) for place in finding.places}) == 1
+            derived.update(
+                dict.fromkeys(nodes_of(finding.consequences, times if have_equal_counts else 1))
+            )
             for place in finding.places[1:]:
                 repeated.update(nodes_of((*place.changes, *place.consequences)))
             for place in finding.places:
                 self.following.update(nodes_of(place.consequences))
         # A node that is edited somewhere is drawn as an edit, not as a consequence.
-        own = (change for f in diff.findings for p in f.places for change in p.changes)
-        self.following.difference_update(nodes_of(own))
+        edits_of_places = (change for f in diff.findings for p in f.places for change in p.changes)
+        self.following.difference_update(nodes_of(edits_of_places))
         for node in changed.values():
             if node not in derived and node not in repeated:
                 edits.setdefault(node)
@@ -198,10 +200,10 @@ class _Focus:
         border = list(nodes)
         for _ in range(hops):
             border = [
-                _PairNode(overlay, near)
+                _PairNode(overlay, neighbour)
                 for overlay, node in border
-                for near in overlay.neighbours(node, NEIGHBOURS)
-                if _PairNode(overlay, near) not in self.nodes
+                for neighbour in overlay.neighbours(node, NEIGHBOURS)
+                if _PairNode(overlay, neighbour) not in self.nodes
             ]
             border = list(dict.fromkeys(border))
             self.nodes.update(dict.fromkeys(border))
@@ -223,18 +225,18 @@ def _whole_graph(scene: Scene, graph: Graph | None, overlay: Overlay) -> None:
     if graph is None or len(scene) >= MAX_BOXES:
         return
     kind: ChangeMarkKind = "removed" if overlay.pair.after is None else "added"
-    about = [f"{graph.kind} graph {graph.name}"]
+    lines = [f"{graph.kind} graph {graph.name}"]
     if graph.eager:
         runs = overlay.pair.runs
         kind = kind if runs is None else "changed"
-        about = eager_label(graph, None if runs is None else runs[0]).split(", ", 1)
+        lines = eager_label(graph, None if runs is None else runs[0]).split(", ", 1)
         if graph.cause is not None:
-            about += [f"{graph.cause.file}:{graph.cause.line}", graph.cause.code.strip()]
-    only: dict[ChangeMarkKind, OnlySide] = {"removed": "before", "added": "after"}
+            lines += [f"{graph.cause.file}:{graph.cause.line}", graph.cause.code.strip()]
+    side_of: dict[ChangeMarkKind, OnlySide] = {"removed": "before", "added": "after"}
     border, fill = CHANGE_PAINTS[kind]
     calls = sum(graph.op_counts.values())
     key = scene.add_box(
-        [f"{SIGNS[kind]} {about[0]}", counted(calls, "op"), *about[1:]],
+        [f"{SIGNS[kind]} {lines[0]}", counted(calls, "op"), *lines[1:]],
         (),
         " ",
         ("group", kind),
@@ -251,7 +253,7 @@ def _whole_graph(scene: Scene, graph: Graph | None, overlay: Overlay) -> None:
         penwidth="2",
         style="filled,rounded,dashed" if kind == "removed" else "filled,rounded",
     )
-    scene.sides.only(scene.box_id(key), only.get(kind, ""))
+    scene.sides.record_only(scene.box_id(key), side_of.get(kind, ""))
 
 
 def _add_nodes(
@@ -289,10 +291,10 @@ def _add_edges(canvas: Canvas, overlay: Overlay, numbers: dict[_PairNode, int]) 
         tail = numbers.get(_PairNode(overlay, edge.tail))
         head = numbers.get(_PairNode(overlay, edge.head))
         if tail is not None and head is not None:
-            drawn = _drawn_edge(before, after)._replace(tail=tail, head=head, value=edge.path)
+            drawn_edge = _drawn_edge(before, after)._replace(tail=tail, head=head, value=edge.path)
             if edge in overlay.around:
-                drawn = drawn._replace(only="after")
-            canvas.edges.append(drawn)
+                drawn_edge = drawn_edge._replace(only="after")
+            canvas.edges.append(drawn_edge)
 
 
 def _note_old(canvas: Canvas, overlay: Overlay, numbers: dict[_PairNode, int]) -> None:
@@ -340,17 +342,17 @@ def change_look(drawable: Drawable, named: bool) -> Look:
         named: True if a port refers to the node: the box then shows the node's name.
     """
     node, mark = drawable.node, drawable.mark
-    more = []
+    further = []
     if mark is None or not mark.lines:
         folded = drawable.folded.folded_inputs[:MAX_FOLDED]
-        more += [folded_label(each, node) for each in folded]
+        further += [folded_label(folded_input, node) for folded_input in folded]
     if named and node.kind != "placeholder":
-        more.append(f"= {node.name}")
-    more += drawable.lines
+        further.append(f"= {node.name}")
+    further += drawable.lines
     if mark is None:
-        return Look([*node_lines(node), *more][:MAX_LINES], CONTEXT, ("context",))
-    same = map(ComparedLine.same, [*more, *source_line(node)])
-    lines = [*change_lines(mark, node), *same][:MAX_LINES]
+        return Look([*node_lines(node), *further][:MAX_LINES], CONTEXT, ("context",))
+    unchanged = map(ComparedLine.same, [*further, *source_line(node)])
+    lines = [*change_lines(mark, node), *unchanged][:MAX_LINES]
     drawn, before, after = ([line[n] for line in lines] for n in range(len(ComparedLine._fields)))
     style, classes = _style(CHANGE_PAINTS[mark.kind], mark.kind, mark.follows)
     return Look(drawn, style, classes, (before, after))
@@ -389,20 +391,22 @@ def surplus_drawing(
     """
     scene = Scene("surplus", [title] if title else [], prefix)
     canvas = Canvas(scene, change_look, change_paint)
-    wanted = {id(node) for node in nodes}
+    surplus_ids = {id(node) for node in nodes}
     surplus: list[int] = []
     for number, graph in enumerate(graphs):
-        own = [node for each in graph.walk() for node in each.nodes if id(node) in wanted]
-        if not own:
+        surplus_nodes = [
+            node for body in graph.walk() for node in body.nodes if id(node) in surplus_ids
+        ]
+        if not surplus_nodes:
             continue
         placed = add_graph(canvas, graph, graph_cluster(graph, number))
-        for node in own:
+        for node in surplus_nodes:
             if (drawable := placed.drawable_of(node)) is not None:
                 canvas.drawables[drawable].mark = ChangeMark("surplus", None, node)
                 canvas.drawables[drawable].no_box = False
                 surplus.append(drawable)
-    where = counted(len({canvas.drawables[n].graph for n in surplus}), "graph")
-    scene.title.append(f"{SIGNS['surplus']} {counted(len(surplus), 'op')} in {where}")
+    graphs_text = counted(len({canvas.drawables[n].graph for n in surplus}), "graph")
+    scene.title.append(f"{SIGNS['surplus']} {counted(len(surplus), 'op')} in {graphs_text}")
     canvas.draw(MAX_BOXES, canvas.with_neighbours(surplus), compact=True)
     folded = canvas.count_marks_in_groups()
     if folded:

@@ -75,7 +75,7 @@ class Overlay:
 
     def __init__(self, pair: GraphPair, changes: Iterable[Change] = ()):
         self.pair = pair
-        self._further = list(changes)
+        self._further_changes = list(changes)
         self.old = FoldedGraph(pair.before or EMPTY)
         self.new = FoldedGraph(pair.after or EMPTY)
         self.change_marks: dict[OverlaidNode, ChangeMark] = {}
@@ -139,24 +139,30 @@ class Overlay:
     def _pairing(self) -> dict[str, str]:
         """Map each drawn node of the old graph to its match in the new graph, by name."""
         pair = self.pair
-        both = (*pair.changed, *pair.rewired)
+        changed_pairs = (*pair.changed, *pair.rewired)
         partner = {
-            a.name: b.name for a, b in both if a.name in self.old.nodes and b.name in self.new.nodes
+            a.name: b.name
+            for a, b in changed_pairs
+            if a.name in self.old.nodes and b.name in self.new.nodes
         }
-        gone = {id(node) for node in (*pair.removed, *(a for a, _ in both))}
-        come = {id(node) for node in (*pair.added, *(b for _, b in both))}
-        old = [folded.node for folded in self.old.nodes.values() if id(folded.node) not in gone]
-        new = [folded.node for folded in self.new.nodes.values() if id(folded.node) not in come]
+        removed_ids = {id(node) for node in (*pair.removed, *(a for a, _ in changed_pairs))}
+        added_ids = {id(node) for node in (*pair.added, *(b for _, b in changed_pairs))}
+        unmatched_old = [
+            folded.node for folded in self.old.nodes.values() if id(folded.node) not in removed_ids
+        ]
+        unmatched_new = [
+            folded.node for folded in self.new.nodes.values() if id(folded.node) not in added_ids
+        ]
         for key in CORRESPONDENCE:
-            waiting: defaultdict[Hashable, list[Node]] = defaultdict(list)
-            for node in reversed(new):
-                waiting[key(node)].append(node)
-            for node in old:
-                if waiting[key(node)]:
-                    partner[node.name] = waiting[key(node)].pop().name
-            taken = set(partner.values())
-            old = [node for node in old if node.name not in partner]
-            new = [node for node in new if node.name not in taken]
+            candidates: defaultdict[Hashable, list[Node]] = defaultdict(list)
+            for node in reversed(unmatched_new):
+                candidates[key(node)].append(node)
+            for node in unmatched_old:
+                if candidates[key(node)]:
+                    partner[node.name] = candidates[key(node)].pop().name
+            matched_names = set(partner.values())
+            unmatched_old = [node for node in unmatched_old if node.name not in partner]
+            unmatched_new = [node for node in unmatched_new if node.name not in matched_names]
         return partner
 
     # -- change marks ------------------------------------------------------------------------------
@@ -170,12 +176,14 @@ class Overlay:
             yield "changed", before, after
         for before, after in self.pair.rewired:
             yield "rewired", before, after
-        listed = (*self.pair.added, *self.pair.removed)
-        known = {id(node) for node in listed}
-        known |= {id(b) for pairs in (self.pair.changed, self.pair.rewired) for _, b in pairs}
-        own = {id(each.node) for graph in (self.old, self.new) for each in graph.nodes.values()}
-        for change in self._further:
-            if id(change.node) in own and id(change.node) not in known:
+        listed_nodes = (*self.pair.added, *self.pair.removed)
+        listed_ids = {id(node) for node in listed_nodes}
+        listed_ids |= {id(b) for pairs in (self.pair.changed, self.pair.rewired) for _, b in pairs}
+        drawn_ids = {
+            id(folded.node) for graph in (self.old, self.new) for folded in graph.nodes.values()
+        }
+        for change in self._further_changes:
+            if id(change.node) in drawn_ids and id(change.node) not in listed_ids:
                 yield change.kind, change.before, change.after
 
     def _mark_drawn(self) -> None:
@@ -190,7 +198,7 @@ class Overlay:
             mark = self.change_marks[node] = ChangeMark(kind, before, after)
             if kind == "changed" and after is not None and after.kind == "output":
                 mark.lines += self._saved_lines()
-            self._note(node, before, after)
+            self._register(node, before, after)
 
     def _saved_lines(self) -> Iterator[ComparedLine]:
         """Yield lines for the values that only one of the two graphs saves for backward."""
@@ -221,9 +229,9 @@ class Overlay:
             mark = self.change_marks.setdefault(overlaid, ChangeMark("changed", None, None))
             if mark.kind not in ("added", "removed"):
                 mark.lines.append(_folded_line(graph, node, kind, before))
-            self._note(overlaid, before, after)
+            self._register(overlaid, before, after)
 
-    def _note(self, overlaid: OverlaidNode, before: Node | None, after: Node | None) -> None:
+    def _register(self, overlaid: OverlaidNode, before: Node | None, after: Node | None) -> None:
         for node in (before, after):
             if node is not None:
                 self.node_of[id(node)] = overlaid
@@ -261,13 +269,13 @@ class Overlay:
             OverlaidNode(True, name): (folded.position, 0)
             for name, folded in self.new.nodes.items()
         }
-        last = 0
+        last_position = 0
         for name, folded in self.old.nodes.items():
             node = self.overlaid(name, is_new=False)
             if node.is_new:
-                last = positions[node][0]
+                last_position = positions[node][0]
             else:
-                positions[node] = (last, folded.position + 1)
+                positions[node] = (last_position, folded.position + 1)
         return positions
 
     # -- surroundings ------------------------------------------------------------------------------
@@ -292,8 +300,8 @@ def _folded_line(
     head = f"{SIGNS[kind]} "
     if kind != "changed" or before is None:
         return ComparedLine.same(f"{head}{text}")
-    was, now = value_label(before), value_label(node)
-    return ComparedLine.changed(was, now, head + text.removesuffix(now))
+    old_label, new_label = value_label(before), value_label(node)
+    return ComparedLine.changed(old_label, new_label, head + text.removesuffix(new_label))
 
 
 def _folded_text(graph: FoldedGraph, node: Node) -> str:

@@ -68,8 +68,8 @@ def drawing(
     """
     eager = sum(graph.eager for graph in graphs)
     title = f"{counted(len(graphs), 'graph')} of one step: {len(graphs) - eager} compiled"
-    found = None if heat is None else Heat.of(graphs, heat, times_run=True)
-    scene = Scene("program", [f"{title}, {eager} eager" if eager else title], prefix, found)
+    heat_values = None if heat is None else Heat.of(graphs, heat, times_run=True)
+    scene = Scene("program", [f"{title}, {eager} eager" if eager else title], prefix, heat_values)
     canvas = _draw_parts(scene, _with_causes(graphs), MAX_BOXES)
     legend(canvas)
     return Drawing.of(scene)
@@ -99,11 +99,11 @@ def drawing_of_breaks(
     title = [f"{counted(len(breaks), 'graph break')}, {counted(len(graphs), 'graph')}"]
     if eager := sum(graph.eager and graph.kind != "backward" for graph in program):
         title[0] += f", {eager} eager"
-    compile_ids = [each for each in executions if _FORWARD_ID.fullmatch(each)]
+    compile_ids = [compile_id for compile_id in executions if _FORWARD_ID.fullmatch(compile_id)]
     if len(compile_ids) == len(graphs):
-        order, left_out = _by_id(graphs, breaks, compile_ids)
-        if left_out:
-            title.append(f"not drawn: {counted(left_out, 'graph')} of recompiles")
+        order, recompiled = _sort_by_frame(graphs, breaks, compile_ids)
+        if recompiled:
+            title.append(f"not drawn: {counted(recompiled, 'graph')} of recompiles")
     else:
         pairs = zip_longest(graphs, breaks)
         order = [part for pair in pairs for part in pair if part is not None]
@@ -119,11 +119,11 @@ def _with_causes(graphs: Iterable[Graph]) -> list[Part]:
     Consecutive eager graphs with the same cause share one break.
     """
     parts: list[Part] = []
-    latest = None
+    latest_place = None
     for graph in graphs:
-        if graph.cause is not None and _place_of(graph.cause) != latest:
+        if graph.cause is not None and _place_of(graph.cause) != latest_place:
             parts.append(graph.cause)
-        latest = _place_of(graph.cause)
+        latest_place = _place_of(graph.cause)
         parts.append(graph)
     return parts
 
@@ -143,16 +143,18 @@ def _with_eager(order: Sequence[Part], program: Sequence[Graph]) -> list[Part]:
         program: all graphs, in program order.
     """
     parts = list(order)
-    latest = -1
+    position = -1
     for graph in program:
         if not graph.eager:
-            latest = next((n for n, part in enumerate(parts) if part is graph), latest)
+            position = next((n for n, part in enumerate(parts) if part is graph), position)
         elif graph.kind != "backward":
-            place = _place_of(graph.cause)
-            known = [n for n, part in enumerate(parts) if place and _place_of(part) == place]
-            latest = max([latest, *known[:1]])
-            latest += 1
-            parts.insert(latest, graph)
+            break_place = _place_of(graph.cause)
+            positions = [
+                n for n, part in enumerate(parts) if break_place and _place_of(part) == break_place
+            ]
+            position = max([position, *positions[:1]])
+            position += 1
+            parts.insert(position, graph)
     return parts
 
 
@@ -162,7 +164,7 @@ def _frame(compile_id: str) -> int:
     return int(frame) if frame.isdecimal() else -1
 
 
-def _by_id(
+def _sort_by_frame(
     graphs: Sequence[Graph], breaks: Sequence[GraphBreak], compile_ids: Sequence[str]
 ) -> tuple[list[Part], int]:
     """Return graphs and breaks sorted by frame, and the number of graphs left out.
@@ -172,16 +174,16 @@ def _by_id(
     """
     parts: list[tuple[tuple[int, int], Part]] = []
     frames: set[str] = set()
-    left_out = 0
+    recompiled = 0
     for graph, compile_id in zip(graphs, compile_ids, strict=True):
         frame = compile_id.rpartition("/")[0]
         if frame in frames:
-            left_out += 1
+            recompiled += 1
             continue
         frames.add(frame)
         parts.append(((_frame(compile_id), 0), graph))
-    parts += [((_frame(each.compile_id), 1), each) for each in breaks]
-    return [part for _, part in sorted(parts, key=lambda part: part[0])], left_out
+    parts += [((_frame(graph_break.compile_id), 1), graph_break) for graph_break in breaks]
+    return [part for _, part in sorted(parts, key=lambda part: part[0])], recompiled
 
 
 def _draw_parts(scene: Scene, parts: Sequence[Part], limit: int) -> Canvas:
@@ -200,12 +202,16 @@ def _draw_parts(scene: Scene, parts: Sequence[Part], limit: int) -> Canvas:
         if isinstance(part, Graph):
             placed[number] = add_graph(canvas, part, (_segment(part, number),))
     linked = _link(canvas, placed.values())
-    focus = [n for each in placed.values() for n in (*_starts(each), *_ends(each))]
+    focus = [
+        n
+        for placed_graph in placed.values()
+        for n in (*_start_drawables(placed_graph), *_end_drawables(placed_graph))
+    ]
     if canvas.drawables:
         large = len(canvas.drawables) > limit
-        wanted = canvas.with_neighbours([*focus, *linked], NEIGHBOURS)
-        canvas.draw(limit, wanted, compact=large)
-    _Breaks(scene, canvas, placed).draw(parts)
+        focus_numbers = canvas.with_neighbours([*focus, *linked], NEIGHBOURS)
+        canvas.draw(limit, focus_numbers, compact=large)
+    _BreakBoxes(scene, canvas, placed).draw(parts)
     return canvas
 
 
@@ -222,27 +228,27 @@ def _link(canvas: Canvas, graphs: Iterable[PlacedGraph]) -> list[int]:
 
     An input named `forward_0:fc/addmm` is the value of node `fc/addmm` in graph `forward_0`.
     """
-    made: dict[str, PlacedGraph] = {}
+    placed_by_name: dict[str, PlacedGraph] = {}
     linked = []
     for placed in graphs:
         for name, number in placed.numbers.items():
             graph, _, node = name.partition(":")
-            maker = made.get(graph)
-            if maker is None or placed.folded.nodes[name].node.kind != "placeholder":
+            producer_graph = placed_by_name.get(graph)
+            if producer_graph is None or placed.folded.nodes[name].node.kind != "placeholder":
                 continue
-            value = maker.folded.graph.by_name.get(node)
-            tail = None if value is None else maker.drawable_of(value)
+            value = producer_graph.folded.graph.by_name.get(node)
+            tail = None if value is None else producer_graph.drawable_of(value)
             if tail is not None:
                 canvas.edges.append(Edge(tail, number))
                 drawable = canvas.drawables[number]
                 drawable.no_box = False
                 drawable.cluster = drawable.cluster[:1]  # the module is the producer's
                 linked.append(number)
-        made[placed.folded.graph.name] = placed
+        placed_by_name[placed.folded.graph.name] = placed
     return linked
 
 
-def _starts(placed: PlacedGraph) -> list[int]:
+def _start_drawables(placed: PlacedGraph) -> list[int]:
     """Return the drawables of a graph's inputs, or of its first node if it has no inputs."""
     inputs = [
         number
@@ -252,12 +258,12 @@ def _starts(placed: PlacedGraph) -> list[int]:
     return inputs[:MAX_ENDS] or list(placed.numbers.values())[:1]
 
 
-def _ends(placed: PlacedGraph) -> list[int]:
+def _end_drawables(placed: PlacedGraph) -> list[int]:
     """Return the last drawable of a graph, in a list."""
     return list(placed.numbers.values())[-1:]
 
 
-class _Breaks:
+class _BreakBoxes:
     """Adds the boxes of breaks between the graphs of a drawn canvas.
 
     Two consecutive graphs without a break or a value between them are connected by a dotted order
@@ -274,19 +280,19 @@ class _Breaks:
         numbers: dict[tuple[str, int, str] | None, int] = {}
         for number, part in enumerate(parts):
             if isinstance(part, Graph):
-                starts = self._keys(_starts(self.placed[number]))
+                starts = self._keys_of(_start_drawables(self.placed[number]))
                 if numbers and number and not isinstance(parts[number - 1], Graph):
-                    self._tie(before, starts)
+                    self._connect(before, starts)
                 elif self._is_alone(number):
-                    self._tie(before, starts[:1], "order")
-                before = self._keys(_ends(self.placed[number]))
+                    self._connect(before, starts[:1], "order")
+                before = self._keys_of(_end_drawables(self.placed[number]))
             else:
                 count = numbers.setdefault(_place_of(part), len(numbers) + 1)
-                key = self._box(part, count)
-                self._tie(before, [key])
+                key = self._add_box(part, count)
+                self._connect(before, [key])
                 before = [key]
 
-    def _keys(self, drawables: Sequence[int]) -> list[str]:
+    def _keys_of(self, drawables: Sequence[int]) -> list[str]:
         units = dict.fromkeys(
             self.canvas.unit_of[number] for number in drawables if number in self.canvas.unit_of
         )
@@ -294,36 +300,36 @@ class _Breaks:
 
     def _is_alone(self, number: int) -> bool:
         """Return True if no edge leads from an earlier graph to this graph."""
-        own = set(self.placed[number].numbers.values())
-        first = min(own, default=0)
-        return not any(edge.head in own and edge.tail < first for edge in self.canvas.edges)
+        drawables = set(self.placed[number].numbers.values())
+        first = min(drawables, default=0)
+        return not any(edge.head in drawables and edge.tail < first for edge in self.canvas.edges)
 
-    def _tie(self, tails: Sequence[str], heads: Sequence[str], kind: str = "cut") -> None:
+    def _connect(self, tails: Sequence[str], heads: Sequence[str], kind: str = "cut") -> None:
         for tail in tails:
             for head in heads:
                 self.scene.add_edge(tail, head, "", [kind], **EDGE_STYLES[kind])
 
-    def _box(self, each: GraphBreak, number: int) -> str:
-        times = f", {each.occurrences} times" if each.occurrences > 1 else ""
-        where = f"{each.file}:{each.line} in {each.function}{times}"
-        reason = textwrap.wrap(each.reason, WIDTH)
+    def _add_box(self, graph_break: GraphBreak, number: int) -> str:
+        times = f", {graph_break.occurrences} times" if graph_break.occurrences > 1 else ""
+        location = f"{graph_break.file}:{graph_break.line} in {graph_break.function}{times}"
+        reason = textwrap.wrap(graph_break.reason, WIDTH)
         lines = [
-            f"{BREAK_SIGN} graph break {number}: {each.kind}",
-            where,
-            f"    {each.code.strip()}",
+            f"{BREAK_SIGN} graph break {number}: {graph_break.kind}",
+            location,
+            f"    {graph_break.code.strip()}",
         ]
         lines += reason[:MAX_REASON]
         if len(reason) > MAX_REASON:
             lines.append("\N{HORIZONTAL ELLIPSIS}")
         border, fill = CHANGE_PAINTS["removed"]
-        tooltip = [where, each.kind, *textwrap.wrap(each.reason, TOOLTIP_WIDTH)]
-        tooltip += [f"hint: {line}" for line in each.hint.splitlines()]
+        tooltip = [location, graph_break.kind, *textwrap.wrap(graph_break.reason, TOOLTIP_WIDTH)]
+        tooltip += [f"hint: {line}" for line in graph_break.hint.splitlines()]
         return self.scene.add_box(
             (),
             (),
             dot_text(tooltip, MAX_TOOLTIP_LINE),
             ["break"],
-            Element("break", label=f"{each.file}:{each.line} {each.kind}"),
+            Element("break", label=f"{graph_break.file}:{graph_break.line} {graph_break.kind}"),
             label=dot_text(lines, MAX_WIDTH),
             color=border,
             fillcolor=fill,

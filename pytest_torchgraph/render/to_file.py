@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def render(
-    what: Graph | Sequence[Graph] | GraphDiff | graphviz.Digraph,
+    subject: Graph | Sequence[Graph] | GraphDiff | graphviz.Digraph,
     path: str | Path,
     *,
     heat: HeatFigure | None = None,
@@ -29,7 +29,7 @@ def render(
     """Draw a graph, the graphs of a step, a difference or finished DOT into a file.
 
     Args:
-        what: graph, graphs, difference or DOT to draw.
+        subject: graph, graphs, difference or DOT to draw.
         path: output file. The suffix selects the format: `.svg`, `.png`, `.pdf` or `.dot`. Missing
             folders are created, an existing file is replaced.
         heat: figure to show as colours, only for graphs; see `Graph.to_dot`.
@@ -40,14 +40,14 @@ def render(
     Raises:
         ValueError: if the suffix is unknown, or `heat` is given for anything but graphs.
         CaptureError: if the figure of `heat` is unknown; see `Graph.to_dot`.
-        TorchGraphError: if `what` is a difference of directories, or if `dot` and pygraphviz are
+        TorchGraphError: if `subject` is a difference of directories, or if `dot` and pygraphviz are
             both missing or failed.
     """
     path = Path(path)
     kind = format_of(path)
     if kind is None:
         raise ValueError(f"cannot draw {path.name!r}: the suffix must be one of {SUFFIXES}")
-    source = _digraph(what, heat).source
+    source = _digraph(subject, heat).source
     path.parent.mkdir(parents=True, exist_ok=True)
     renderer, problems = write(source, path, kind, PATIENCE)
     if kind != "dot" and renderer is None:
@@ -59,18 +59,18 @@ def render(
 
 
 def _digraph(
-    what: Graph | Sequence[Graph] | GraphDiff | graphviz.Digraph, heat: HeatFigure | None
+    subject: Graph | Sequence[Graph] | GraphDiff | graphviz.Digraph, heat: HeatFigure | None
 ) -> graphviz.Digraph:
-    if isinstance(what, Graph):
-        return to_dot(what, heat=heat)
-    if isinstance(what, Sequence):
-        return program.drawing(what, heat=heat).digraph
+    if isinstance(subject, Graph):
+        return to_dot(subject, heat=heat)
+    if isinstance(subject, Sequence):
+        return program.drawing(subject, heat=heat).digraph
     if heat is not None:
         raise ValueError(f"heat={heat!r} applies to graphs, not to a difference: leave it out")
-    if not isinstance(what, GraphDiff):
-        return what
-    if what.files is not None and what.files.of_directories:
+    if not isinstance(subject, GraphDiff):
+        return subject
+    if subject.files is not None and subject.files.of_directories:
         raise TorchGraphError(
             "cannot draw the difference of directories: draw the difference of two files"
         )
-    return diff_to_dot(what)
+    return diff_to_dot(subject)

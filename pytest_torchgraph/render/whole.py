@@ -151,15 +151,15 @@ def drawing(
         KeyError: if no node has a name in `focus`.
         CaptureError, ValueError: for a `heat`, see `Graph.to_dot`.
     """
-    count = sum(len(each.nodes) for each in graph.walk())
-    about = f"{graph.name}: {graph.kind} graph at level {graph.level}"
-    title = [f"{eager_label(graph) if graph.eager else about}, {count:,} nodes"]
-    found = None if heat is None else Heat.of([graph], heat, times_run=False)
-    scene = Scene(graph.name, title, prefix, found)
+    count = sum(len(body.nodes) for body in graph.walk())
+    heading = f"{graph.name}: {graph.kind} graph at level {graph.level}"
+    title = [f"{eager_label(graph) if graph.eager else heading}, {count:,} nodes"]
+    heat_values = None if heat is None else Heat.of([graph], heat, times_run=False)
+    scene = Scene(graph.name, title, prefix, heat_values)
     canvas = Canvas(scene, category_look, category_paint)
     placed = add_graph(canvas, graph)
-    wanted = canvas.with_neighbours(_drawables(placed, focus))
-    groups = [unit for unit in canvas.draw(limit, wanted) if unit.is_group]
+    focus_numbers = canvas.with_neighbours(_drawables(placed, focus))
+    groups = [unit for unit in canvas.draw(limit, focus_numbers) if unit.is_group]
     if groups:
         ops = sum(canvas.drawables[n].node.is_call for unit in groups for n in unit.members)
         scene.title.append(f"{ops:,} ops are folded into {len(groups)} boxes")
@@ -195,8 +195,8 @@ def category_look(drawable: Drawable, named: bool) -> Look:
         lines.append(f"= {node.name}")
     lines += [folded_label(param, node) for param in drawable.folded.folded_inputs]
     if len(lines) + len(drawable.lines) > MAX_LINES:
-        kept = max(1, MAX_LINES - len(drawable.lines) - 1)
-        lines[kept:] = [f"... and {len(lines) - kept} more"]
+        shown_lines = max(1, MAX_LINES - len(drawable.lines) - 1)
+        lines[shown_lines:] = [f"... and {len(lines) - shown_lines} more"]
     lines += drawable.lines
     category = "other" if node.kind == "output" else op_category(node)
     border, fill = CATEGORY_PAINTS[category]
@@ -231,8 +231,8 @@ def legend(canvas: Canvas) -> None:
     if scene.heat is not None:
         _heat_legend(scene, scene.heat)
         return
-    shown = [canvas.drawables[n].node for n in canvas.drawn]
-    categories = {op_category(node) for node in shown if node.kind != "output"}
+    drawn_nodes = [canvas.drawables[n].node for n in canvas.drawn]
+    categories = {op_category(node) for node in drawn_nodes if node.kind != "output"}
     cluster = (Segment("legend", "families of ops"),)
     for name, (border, fill) in CATEGORY_PAINTS.items():
         if name in categories:

@@ -37,10 +37,10 @@ def file_name(item: pytest.Item, name: str, suffix: str) -> str:
 
 def directory(config: pytest.Config) -> Path:
     """Return the directory from the settings, else one in pytest's cache, else a temporary one."""
-    chosen = settings.get(config).artifacts
-    if chosen is not None:
-        chosen.mkdir(parents=True, exist_ok=True)
-        return chosen
+    configured = settings.get(config).artifacts
+    if configured is not None:
+        configured.mkdir(parents=True, exist_ok=True)
+        return configured
     cache = getattr(config, "cache", None)
     if cache is not None:
         return Path(cache.mkdir("torchgraph"))
@@ -54,9 +54,9 @@ def known_directory(config: pytest.Config) -> Path | None:
 
     A later command cannot find a temporary directory.
     """
-    chosen = settings.get(config).artifacts
-    if chosen is not None or not config.pluginmanager.hasplugin("cacheprovider"):
-        return chosen
+    configured = settings.get(config).artifacts
+    if configured is not None or not config.pluginmanager.hasplugin("cacheprovider"):
+        return configured
     cache = Path(os.path.expandvars(os.path.expanduser(config.getini("cache_dir"))))
     return config.rootpath / cache / "d" / "torchgraph"
 

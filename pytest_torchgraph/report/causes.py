@@ -19,7 +19,7 @@ from ..snapshot.run import RunRecord
 from ..snapshot.summary import brief
 from ..torch_release import running_release
 from ..words import counted
-from .comparisons import Comparisons, findings_of, left_out, review_command
+from .comparisons import Comparisons, count_left_out, findings_of, review_command
 
 PLUGIN = "torchgraph-causes"
 """Plugin name of `FailedComparisons`."""
@@ -48,11 +48,11 @@ class FailedComparisons(Comparisons):
 
     def accept(self) -> str:
         """Return the command that stores the captured graphs of all failed tests, or ""."""
-        chosen = settings.get(self.config)
-        known = self.config.pluginmanager.hasplugin("cacheprovider")
-        stores = chosen.releases.stores(running_release())
+        config_settings = settings.get(self.config)
+        has_cache = self.config.pluginmanager.hasplugin("cacheprovider")
+        stores = config_settings.releases.stores(running_release())
         # Ranks in separate processes share one cache, where only one rank records the failures.
-        return UPDATE_FAILED if known and stores and not chosen.rank else ""
+        return UPDATE_FAILED if has_cache and stores and not config_settings.rank else ""
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> Generator[None]:
@@ -60,8 +60,8 @@ class FailedComparisons(Comparisons):
         yield
         try:
             lines = [*self._lines()]
-            what = "not stored" if self.are_new else "differ"
-            heading = f"graphs {what}: {self.heading()}" if lines else ""
+            state = "not stored" if self.are_new else "differ"
+            heading = f"graphs {state}: {self.heading()}" if lines else ""
         except Exception as error:  # the sections of the tests have every finding
             terminalreporter.line(f"torchgraph: cannot list the causes: {brief(error)}")
             return
@@ -101,27 +101,31 @@ def report_causes(reporter: pytest.TerminalReporter, run: RunRecord) -> None:
 def _lines(run: RunRecord) -> Iterator[str]:
     from ..graph.diff import MAX_CAUSES, cost_text, finding_head, join
 
-    every = [(path, data) for path, tests in sorted(run.replaced.items()) for _, data in tests]
+    comparisons = [
+        (path, data) for path, tests in sorted(run.replaced.items()) for _, data in tests
+    ]
     causes = join(
-        [(path, finding) for path, data in every for finding in findings_of(data)],
-        upgraded=[path for path, data in every if data["releases"]],
+        [(path, finding) for path, data in comparisons for finding in findings_of(data)],
+        upgraded=[path for path, data in comparisons if data["releases"]],
     )
-    stored = {path for how, path, _ in run.stored if how != "created"} | run.replaced.keys()
+    stored = {path for action, path, _ in run.stored if action != "created"} | run.replaced.keys()
     graphs = counted(len(stored), "stored graph")
-    causes_known = counted(len(causes), "cause")
-    yield f"this update changes {len(run.replaced)} of {graphs}, by {causes_known}"
-    for old, new in sorted({tuple(data["releases"]) for _, data in every if data["releases"]}):
+    causes_text = counted(len(causes), "cause")
+    yield f"this update changes {len(run.replaced)} of {graphs}, by {causes_text}"
+    for old, new in sorted(
+        {tuple(data["releases"]) for _, data in comparisons if data["releases"]}
+    ):
         yield f"torch {old} -> {new}"
     for cause in causes[:MAX_CAUSES]:
         tests = {test for path in cause.files for test, _ in run.replaced[path]}
         yield f"{finding_head(cause)} of {counted(len(tests), 'test')}"
         if costs := cost_text(cause.cost):
             yield f"    costs   {costs}"
-    if left := causes[MAX_CAUSES:]:
-        files = {path for cause in left for path in cause.files}
-        yield f"... and {counted(len(left), 'more cause')} in {counted(len(files), 'file')}"
-    if lost := sum(left_out(data) for _, data in every):
-        yield f"{counted(lost, 'further finding')} not listed"
+    if unlisted := causes[MAX_CAUSES:]:
+        files = {path for cause in unlisted for path in cause.files}
+        yield f"... and {counted(len(unlisted), 'more cause')} in {counted(len(files), 'file')}"
+    if lost_findings := sum(count_left_out(data) for _, data in comparisons):
+        yield f"{counted(lost_findings, 'further finding')} not listed"
 
 
 _ATTRIBUTE = "torchgraph_compiled"
@@ -136,8 +140,8 @@ class LimitedTests:
 
     def __init__(self, config: pytest.Config) -> None:
         limits = settings.get(config).limits
-        named = [name for name in MAXIMA if limits.get(name) is not None]
-        self._options = " and ".join(f"{MARKER}_{name}={limits[name]}" for name in named)
+        limit_names = [name for name in MAXIMA if limits.get(name) is not None]
+        self._options = " and ".join(f"{MARKER}_{name}={limits[name]}" for name in limit_names)
         self._tests = 0
         self._compiled = False
 

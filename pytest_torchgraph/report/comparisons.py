@@ -53,13 +53,13 @@ def headline(failed: Comparison) -> str:
     """Return a one-line summary of a failed comparison."""
     if failed.problem and not failed.parts:
         return failed.problem
-    who = f"{failed.problem}: " if failed.parts else ""
+    prefix = f"{failed.problem}: " if failed.parts else ""
     problems = dict.fromkeys(part.problem for part in failed.parts if part.problem)
     try:
-        said = [*([failed.diff.heading()] if failed.diff else []), *problems]
+        summaries = [*([failed.diff.heading()] if failed.diff else []), *problems]
     except Exception as error:
-        said = [f"the graphs differ (cannot describe the difference: {brief(error)})"]
-    return who + ("; ".join(said) or "the graphs differ")
+        summaries = [f"the graphs differ (cannot describe the difference: {brief(error)})"]
+    return prefix + ("; ".join(summaries) or "the graphs differ")
 
 
 def findings_of(data: Mapping[str, Any]) -> Iterator[Finding]:
@@ -72,7 +72,7 @@ def findings_of(data: Mapping[str, Any]) -> Iterator[Finding]:
     yield from map(Finding.from_json, data["difference"]["findings"])
 
 
-def left_out(data: Mapping[str, Any]) -> int:
+def count_left_out(data: Mapping[str, Any]) -> int:
     """Return the number of findings beyond `MAX_FINDINGS`, which `data_of` left out."""
     return data["difference"]["left"] if data["difference"] else 0
 
@@ -100,33 +100,40 @@ class Comparisons:
             from ..graph.diff import join
 
             upgraded = [
-                test for test, every in self.tests.items() if any(e["releases"] for e in every)
+                test
+                for test, failures in self.tests.items()
+                if any(e["releases"] for e in failures)
             ]
             self._every_cause = join([*self._items()], upgraded=upgraded)
         return self._every_cause
 
     def _items(self) -> Iterator[tuple[str, Finding]]:
-        for test, every in sorted(self.tests.items()):
-            for data in every:
+        for test, failures in sorted(self.tests.items()):
+            for data in failures:
                 yield from ((test, finding) for finding in findings_of(data))
 
     @property
     def are_new(self) -> bool:
         """True if every comparison failed because no graph is stored."""
-        every = [data for of_test in self.tests.values() for data in of_test]
-        return bool(every) and all(data["problem"].startswith(NOT_STORED) for data in every)
+        comparisons = [data for failures in self.tests.values() for data in failures]
+        return bool(comparisons) and all(
+            data["problem"].startswith(NOT_STORED) for data in comparisons
+        )
 
     def heading(self) -> str:
         """Return the number of causes and of tests, as text."""
-        left = sum(left_out(data) for every in self.tests.values() for data in every)
-        more = f", {counted(left, 'further finding')} not listed" if left else ""
+        omitted = sum(count_left_out(data) for failures in self.tests.values() for data in failures)
+        omitted_text = f", {counted(omitted, 'further finding')} not listed" if omitted else ""
         size = f"{counted(len(self.causes), 'cause')} in {counted(len(self.tests), 'test')}"
-        return f"{size}{more}"
+        return f"{size}{omitted_text}"
 
     def releases(self) -> list[str]:
         """Return each pair of differing torch releases, formatted like `2.13.0 -> 2.15.0`."""
         pairs = (
-            data["releases"] for every in self.tests.values() for data in every if data["releases"]
+            data["releases"]
+            for failures in self.tests.values()
+            for data in failures
+            if data["releases"]
         )
         return [*dict.fromkeys(f"{old} -> {new}" for old, new in pairs)]
 
@@ -140,8 +147,10 @@ def review_command(config: pytest.Config) -> str:
     directory = artifacts.known_directory(config)
     if directory is None:
         return ""
-    chosen = settings.get(config).artifacts
-    return f"{REVIEW} {settings.shown(config, directory)}" if chosen is not None else REVIEW
+    configured = settings.get(config).artifacts
+    return (
+        f"{REVIEW} {settings.display_path(config, directory)}" if configured is not None else REVIEW
+    )
 
 
 def save_pending(
@@ -161,12 +170,12 @@ def save_pending(
     Returns:
         The error of the last file that could not be written, or "" if all were written.
     """
-    noted = record.pending
-    directory = artifacts.known_directory(item.config) if noted else None
+    pending_updates = record.pending
+    directory = artifacts.known_directory(item.config) if pending_updates else None
     problem = ""
     if directory is None:
         return problem
-    for name, pending in noted.values():
+    for name, pending in pending_updates.values():
         file = directory / artifacts.file_name(item, name, PENDING_SUFFIX)
         try:
             if pending is None or not failed:
@@ -174,9 +183,9 @@ def save_pending(
                 continue
             paths = map(str, pending.digests)
             comparison = next((record.failed[p] for p in paths if p in record.failed), None)
-            said = headline(comparison) if comparison else " ".join(pending.problem.split())
-            content = _saved(item, pending, comparison).to_json(
-                said, pending.refused or settings.rerun_command(item, UPDATE)
+            summary = headline(comparison) if comparison else " ".join(pending.problem.split())
+            content = _saved_update(item, pending, comparison).to_json(
+                summary, pending.refused or settings.rerun_command(item, UPDATE)
             )
             artifacts.path(item, name, PENDING_SUFFIX).write_text(content, encoding="utf-8")
         except Exception as error:
@@ -184,7 +193,9 @@ def save_pending(
     return problem
 
 
-def _saved(item: pytest.Item, pending: PendingUpdate, comparison: Comparison | None) -> SavedUpdate:
+def _saved_update(
+    item: pytest.Item, pending: PendingUpdate, comparison: Comparison | None
+) -> SavedUpdate:
     paths = {path: _below_root(item.config, path) for path in (pending.target, *pending.digests)}
     may_write = all(paths.values())
     sources = {
@@ -208,9 +219,9 @@ def _below_root(config: pytest.Config, path: Path) -> str:
     """Return a path relative to the root directory, with `/`, or "" if an update refuses it."""
     root = config.rootpath
     try:
-        real = inside(path, root)
+        real_path = inside(path, root)
     except OutsideRootError:
         return ""
     if path.is_relative_to(root):
         return path.relative_to(root).as_posix()
-    return real.relative_to(os.path.realpath(root)).as_posix()
+    return real_path.relative_to(os.path.realpath(root)).as_posix()

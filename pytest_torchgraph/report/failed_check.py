@@ -67,8 +67,8 @@ def add_picture(item: pytest.Item, report: pytest.TestReport, error: BaseExcepti
         report.sections.append(("torchgraph", f"picture: none, {rendered.note}"))
         svg = ""
     else:
-        shown = settings.shown(item.config, rendered.path)
-        report.sections.append(("torchgraph", f"picture: {shown}"))
+        shown_path = settings.display_path(item.config, rendered.path)
+        report.sections.append(("torchgraph", f"picture: {shown_path}"))
         svg = rendered.path.read_text(encoding="utf-8")
         artifacts.attach(item, report, rendered.path, title)
     if settings.get(item.config).report is not None:
@@ -90,16 +90,16 @@ def add_differences(report: pytest.TestReport, error: BaseException) -> None:
     from ..graph.diff import GraphDiff
 
     # pytest's rewritten assertion keeps intermediate values among the locals of the frame.
-    found: dict[int, GraphDiff] = {}
+    differences: dict[int, GraphDiff] = {}
     for frame, _ in walk_tb(error.__traceback__):
         values = (value for value in frame.f_locals.values() if isinstance(value, GraphDiff))
-        found |= {id(value): value for value in values if value}
-    for diff in found.values():
+        differences |= {id(value): value for value in values if value}
+    for diff in differences.values():
         # The message begins with the `repr` of the difference, truncated to 240 characters.
         if repr(diff)[:100] in str(error):
             lines = str(diff).splitlines()
-            more = [f"... and {len(lines) - MAX_LINES} more lines"] * (len(lines) > MAX_LINES)
-            report.sections.append(("torchgraph", "\n".join([*lines[:MAX_LINES], *more])))
+            omitted = [f"... and {len(lines) - MAX_LINES} more lines"] * (len(lines) > MAX_LINES)
+            report.sections.append(("torchgraph", "\n".join([*lines[:MAX_LINES], *omitted])))
 
 
 def _drawing(failure: Failure) -> tuple[str, tuple[Graph, ...], Drawing]:
@@ -110,10 +110,12 @@ def _drawing(failure: Failure) -> tuple[str, tuple[Graph, ...], Drawing]:
     if isinstance(failure, UnexpectedBreaks):
         from ..render.program import drawing_of_breaks
 
-        of = failure.capture
-        drawn = tuple(graph for graph in of.program if graph.kind != "backward")
-        drawing = drawing_of_breaks(of.forwards, of.breaks, of.executions, of.program)
-        return "graph breaks", drawn, drawing
+        capture = failure.capture
+        forward_graphs = tuple(graph for graph in capture.program if graph.kind != "backward")
+        drawing = drawing_of_breaks(
+            capture.forwards, capture.breaks, capture.executions, capture.program
+        )
+        return "graph breaks", forward_graphs, drawing
     assert isinstance(failure, UnexpectedOps)
     from ..render import difference
 
@@ -124,7 +126,7 @@ def _drawing(failure: Failure) -> tuple[str, tuple[Graph, ...], Drawing]:
 _OURS = str(Path(__file__).parents[1])
 _RAISE = opcode.opmap["RAISE_VARARGS"]
 """Opcode of a `raise` statement with an exception."""
-_OF_WRONG_ARGUMENTS = (TypeError, ValueError)
+_ARGUMENT_ERRORS = (TypeError, ValueError)
 
 
 def hide_own_frames(excinfo: pytest.ExceptionInfo[BaseException]) -> None:
@@ -137,26 +139,28 @@ def hide_own_frames(excinfo: pytest.ExceptionInfo[BaseException]) -> None:
     """
     if not isinstance(excinfo.value, Exception):  # an outcome of pytest's, such as pytest.fail
         return
-    steps = list(_steps(excinfo.tb))
+    steps = list(_traceback_steps(excinfo.tb))
     files = [step.tb_frame.f_code.co_filename for step in steps]
     if not any(is_below(file, _OURS) for file in files):
         return
     users = [number for number, file in enumerate(files) if _is_user_file(file)]
-    last = users[-1] if users else -1
-    called = max([last, *(number for number, step in enumerate(steps) if _calls_a_target(step))])
+    last_user_frame = users[-1] if users else -1
+    last_target_call = max(
+        [last_user_frame, *(number for number, step in enumerate(steps) if _calls_a_target(step))]
+    )
     refusal = _is_refusal(excinfo.value, steps[-1])
     for number, (step, file) in enumerate(zip(steps, files, strict=True)):
         code = step.tb_frame.f_code
         if is_below(file, _OURS):
-            hidden = refusal or number <= called
+            hidden = refusal or number <= last_target_call
         else:
-            hidden = refusal and bool(users) and number > last
+            hidden = refusal and bool(users) and number > last_user_frame
         # Only functions: the locals of a module frame are its globals, not a copy.
         if hidden and code.co_flags & inspect.CO_OPTIMIZED:
             step.tb_frame.f_locals["__tracebackhide__"] = True
 
 
-def _steps(step: TracebackType | None) -> Iterator[TracebackType]:
+def _traceback_steps(step: TracebackType | None) -> Iterator[TracebackType]:
     while step is not None:
         yield step
         step = step.tb_next
@@ -177,11 +181,10 @@ def _is_refusal(error: BaseException, raised: TracebackType) -> bool:
         return False
     if isinstance(error, TorchGraphError):
         return True
-    return isinstance(error, _OF_WRONG_ARGUMENTS) and code.co_code[raised.tb_lasti] == _RAISE
+    return isinstance(error, _ARGUMENT_ERRORS) and code.co_code[raised.tb_lasti] == _RAISE
 
 
 def _is_user_file(file: str) -> bool:
-    """Return True for a file of the user's code."""
     # Without torch imported, no file is torch's.
     if not hasattr(sys.modules.get("torch"), "__file__"):
         return not is_below(file, _OURS)

@@ -65,8 +65,10 @@ def add_comparisons(item: pytest.Item, report: pytest.TestReport) -> None:
         # Deduplicated: hypothesis compares with the same file for every example.
         "compared": list(dict.fromkeys(record.compared)),
         "stored": list(dict.fromkeys(record.stored)),
-        "replaced": [(path, data_of(each)) for path, each in record.replaced],
-        "failed": [data_of(each) for each in record.failed.values()] if report.failed else [],
+        "replaced": [(path, data_of(comparison)) for path, comparison in record.replaced],
+        "failed": [data_of(comparison) for comparison in record.failed.values()]
+        if report.failed
+        else [],
     }
     not_saved = save_pending(item, report.failed, record)
     item.stash[RECORD] = Record(used=record.used)
@@ -85,7 +87,7 @@ def fail_ignored_mismatches(item: pytest.Item) -> None:
         pytest.fail.Exception: always.
     """
     failed = item.stash[RECORD].failed.values()
-    files = [f"  {each.path}: {headline(each)}" for each in failed]
+    files = [f"  {comparison.path}: {headline(comparison)}" for comparison in failed]
     message = "the test ignored a failed comparison with a stored graph:"
     advice = (
         "write `assert capture == graph_snapshot`, and do not catch its failure; to assert that "
@@ -124,7 +126,7 @@ def assertion_lines(op: str, snapshot: GraphSnapshot) -> list[str]:
     failed = snapshot.failed
     if failed is None:  # the graphs are equal, but the test asserts `!=`
         return [f"graphs {op} stored: {snapshot!r} matches"]
-    lines = [f"graphs {op} stored: {headline(failed)}", *_release(failed)]
+    lines = [f"graphs {op} stored: {headline(failed)}", *_release_lines(failed)]
     if failed.is_new or ONLY_FLOATS in failed.details:
         lines += failed.details
     lines += _accept_lines(snapshot.item, failed)
@@ -133,18 +135,18 @@ def assertion_lines(op: str, snapshot: GraphSnapshot) -> list[str]:
     return lines
 
 
-def _accept(item: pytest.Item, failed: Comparison) -> str:
+def _accept_command(item: pytest.Item, failed: Comparison) -> str:
     """Return the command that accepts the captured graphs, or the reason why there is none."""
     return failed.refused or settings.rerun_command(item, UPDATE)
 
 
 def _accept_lines(item: pytest.Item, failed: Comparison) -> Iterator[str]:
-    yield f"accept:  {_accept(item, failed)}"
+    yield f"accept:  {_accept_command(item, failed)}"
     if failed.writes:
         yield f"writes:  {failed.writes}"
 
 
-def _release(failed: Comparison) -> Iterator[str]:
+def _release_lines(failed: Comparison) -> Iterator[str]:
     if failed.origin:
         yield failed.origin
     if failed.releases is not None:
@@ -155,7 +157,7 @@ def _section(
     item: pytest.Item, report: pytest.TestReport, failed: Comparison, not_saved: str
 ) -> Iterator[str]:
     head = headline(failed)
-    yield from _release(failed)
+    yield from _release_lines(failed)
     if not (failed.is_new and head in report.longreprtext):  # else the assertion has said it
         yield head
     item.user_properties.append(("torchgraph", f"{failed.path}: {head}"))
@@ -169,21 +171,21 @@ def _section(
     yield from _accept_lines(item, failed)
     if settings.get(item.config).artifacts is not None:
         yield f"review:  {f'none, {not_saved}' if not_saved else review_command(item.config)}"
-    shown = failed.parts[:MOST_DRAWN] or (failed,)
-    drawn: list[DrawnDifference | None] = []
+    drawn_parts = failed.parts[:MOST_DRAWN] or (failed,)
+    drawings: list[DrawnDifference | None] = []
     try:
         _write_texts(item, failed)
-        for each in shown:
-            drawn.append((yield from _draw(item, report, failed, head, each)))
+        for part in drawn_parts:
+            drawings.append((yield from _draw(item, report, failed, head, part)))
         if failed.parts[MOST_DRAWN:]:
-            rest = [rank for part in failed.parts[MOST_DRAWN:] for rank in part.ranks]
-            yield f"no picture of {format_ranks(rest)}"
+            undrawn_ranks = [rank for part in failed.parts[MOST_DRAWN:] for rank in part.ranks]
+            yield f"no picture of {format_ranks(undrawn_ranks)}"
     except Exception as error:
         yield f"picture: none, {brief(error)}"
     if settings.get(item.config).report is not None:
         try:
-            for each, picture in zip_longest(shown, drawn):
-                _add_to_page(item, failed, head, lines, each, picture)
+            for part, picture in zip_longest(drawn_parts, drawings):
+                _add_to_page(item, failed, head, lines, part, picture)
         except Exception as error:
             yield f"not in the page of this run: {brief(error)}"
 
@@ -219,7 +221,7 @@ def _add_to_page(
     data = comparison_data(
         file=failed.path,
         headline=headline,
-        accept=_accept(item, failed),
+        accept=_accept_command(item, failed),
         lines=shown.text_diff or lines,
         diff=shown.diff if drawn else None,
         drawing=drawn.drawing if drawn else None,
@@ -249,11 +251,11 @@ def _findings_of_ranks(failed: Comparison) -> Iterator[str]:
     for (problem, details), differing in problems.items():
         lines.setdefault(tuple(sorted(differing)), []).extend([problem, *details])
     for finding in failed.diff.findings:
-        own = lines.setdefault(finding.ranks or (), [])
-        own.extend(finding.to_text(limit=MAX_CHANGES).splitlines())
-    for ranks, own in lines.items():
+        finding_lines = lines.setdefault(finding.ranks or (), [])
+        finding_lines.extend(finding.to_text(limit=MAX_CHANGES).splitlines())
+    for ranks, finding_lines in lines.items():
         yield f"{format_ranks(ranks)}:"
-        yield from (f"  {line}" for line in own)
+        yield from (f"  {line}" for line in finding_lines)
 
 
 def _draw(
@@ -268,7 +270,7 @@ def _draw(
     if not diff:
         return None
     rank = f".rank-{shown.ranks[0]}" if shown.ranks else ""
-    of = f" of {format_ranks(shown.ranks)}" if shown.ranks else ""
+    ranks_text = f" of {format_ranks(shown.ranks)}" if shown.ranks else ""
     text = artifacts.path(item, failed.name, f"{rank}.txt")
     findings = "\n".join(
         finding.to_text(limit=sum(len(p.changes) + len(p.consequences) for p in finding.places))
@@ -286,6 +288,6 @@ def _draw(
     path = rendered.path
     longer = not rank and len(findings.splitlines()) > len(_findings(failed))
     note = " (full text in the .txt file next to it)" if longer else ""
-    yield f"picture: {settings.shown(item.config, path)}{of}{note}"
+    yield f"picture: {settings.display_path(item.config, path)}{ranks_text}{note}"
     artifacts.attach(item, report, path, failed.name)
     return DrawnDifference(drawing, path.read_text(encoding="utf-8"), "")

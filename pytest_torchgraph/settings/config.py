@@ -48,7 +48,7 @@ def pytest_command(rank: str) -> list[str]:
     return ["torchrun", f"--nproc-per-node={world}", "-m", "pytest"] if rank else ["pytest"]
 
 
-def of_process(path: Path, rank: str) -> Path:
+def path_of_process(path: Path, rank: str) -> Path:
     """Return the path of a report that each process writes; rank 0 writes `path` itself.
 
     Args:
@@ -62,7 +62,7 @@ def own_file(path: Path, rank: str) -> Path:
     """Return this process's copy of a permanent file; a single process uses `path` itself.
 
     Args:
-        path, rank: as in `of_process`.
+        path, rank: as in `path_of_process`.
     """
     return path.with_name(f"{path.stem}@{rank}{path.suffix}") if rank else path
 
@@ -129,18 +129,18 @@ def configure(config: pytest.Config) -> None:
             value of an option or ini value; for an update on a torch release that is not listed.
     """
     option = config.option
-    devices, where = option.torchgraph_devices, "--torchgraph-devices"
+    devices, source = option.torchgraph_devices, "--torchgraph-devices"
     required = devices is not None
     if not required:
-        devices, where = config.getini("torchgraph_devices"), "torchgraph_devices"
+        devices, source = config.getini("torchgraph_devices"), "torchgraph_devices"
     if required or devices:
         from ..devices import parse_devices
 
-        types = parse_devices(devices, where)
+        types = parse_devices(devices, source)
     else:
         types = DEFAULT
     rank = rank_of_process(os.environ)
-    config.stash[_CONFIG] = chosen = Config(
+    config.stash[_CONFIG] = settings = Config(
         update=option.torchgraph_update,
         prune=option.torchgraph_prune,
         devices=types,
@@ -161,9 +161,9 @@ def configure(config: pytest.Config) -> None:
     )
     # Captures cannot ask pytest. Set here and not at the start of the session, so that a run that
     # does not use the plugin does not import the context.
-    CONTEXT.root, CONTEXT.divergence = str(config.rootpath), chosen.divergence
+    CONTEXT.root, CONTEXT.divergence = str(config.rootpath), settings.divergence
     if option.torchgraph_update:
-        limits.refuse_update(chosen.releases)
+        limits.refuse_update(settings.releases)
 
 
 def get(config: pytest.Config) -> Config:
@@ -184,8 +184,8 @@ def _limits(config: pytest.Config) -> dict[str, Any]:
         return {}
     from .limits import from_ini
 
-    home = _ini_directory(config)
-    return {name: from_ini(name, text, home) for name, text in lines.items() if text}
+    ini_directory = _ini_directory(config)
+    return {name: from_ini(name, text, ini_directory) for name, text in lines.items() if text}
 
 
 def _choice(config: pytest.Config, name: str, values: tuple[str, str]) -> str:
@@ -244,7 +244,7 @@ def _file(config: pytest.Config, name: str) -> Path | None:
     option, path = _resolve_path(config, name, "file")
     if path is not None and path.is_dir():
         raise pytest.UsageError(f"{option}: {str(path)!r} is not a file")
-    return None if path is None else of_process(path, rank_of_process(os.environ))
+    return None if path is None else path_of_process(path, rank_of_process(os.environ))
 
 
 def _json(config: pytest.Config) -> Path | None:
@@ -269,15 +269,15 @@ def _resolve_path(config: pytest.Config, name: str, kind: str) -> tuple[str, Pat
     """
     path: str | None = getattr(config.option, f"torchgraph_{name}")
     if path is None:
-        ini = config.getini(f"torchgraph_{name}")
-        return f"torchgraph_{name}", _ini_directory(config) / ini if ini else None
+        ini_value = config.getini(f"torchgraph_{name}")
+        return f"torchgraph_{name}", _ini_directory(config) / ini_value if ini_value else None
     option = f"--torchgraph-{name}"
     if not path:
         raise pytest.UsageError(f"{option}: empty path, expected a {kind}")
     return option, config.invocation_params.dir / path
 
 
-def shown(config: pytest.Config, path: Path) -> str:
+def display_path(config: pytest.Config, path: Path) -> str:
     """Return a path for messages, relative to the directory where pytest was started if inside."""
     try:
         return str(path.relative_to(config.invocation_params.dir))
@@ -293,13 +293,13 @@ def rerun_command(item: pytest.Item, *options: str) -> str:
         options: further options of pytest.
     """
     path, separator, test = item.nodeid.partition("::")
-    here, file = item.config.invocation_params.dir, item.config.rootpath / path
+    start_directory, file = item.config.invocation_params.dir, item.config.rootpath / path
     # With --pyargs, the test may be outside the root directory.
     if not (file.exists() and file.samefile(item.path)):
         path = str(item.path)
-    elif here != item.config.rootpath:
+    elif start_directory != item.config.rootpath:
         try:
-            path = os.path.relpath(file, here)
+            path = os.path.relpath(file, start_directory)
         except ValueError:  # on another Windows drive
             path = str(file)
     import shlex

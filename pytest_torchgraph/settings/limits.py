@@ -46,13 +46,13 @@ class Limits:
     own_within: bool = field(default=False, compare=False)
 
 
-def checked(name: str, value: Any, where: str, base: Path) -> Any:
+def check_argument(name: str, value: Any, source: str, base: Path) -> Any:
     """Check an argument of the marker and return it in the form used by `Limits`.
 
     Args:
         name: one of `NAMES`.
         value: its value.
-        where: the marker or ini option that it belongs to, for messages.
+        source: the marker or ini option that it belongs to, for messages.
         base: the directory that paths are relative to.
 
     Raises:
@@ -66,19 +66,19 @@ def checked(name: str, value: Any, where: str, base: Path) -> Any:
         try:
             return None if value is None else _places(value, base)
         except ValueError as error:
-            raise pytest.UsageError(f"{where}: {error}") from None
+            raise pytest.UsageError(f"{source}: {error}") from None
     if name == "allow":
         try:
             return tuple(pattern.pattern for pattern in patterns(value))
         except (TypeError, ValueError) as error:
-            raise pytest.UsageError(f"{where}: {error}") from None
+            raise pytest.UsageError(f"{source}: {error}") from None
     optional = name != "min_graphs"
     if value is None and optional:
         return None
     # A bool is an int: refuse `max_graphs=True`.
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         kind = "an int of at least 0, or None" if optional else "an int of at least 0"
-        raise pytest.UsageError(f"{where}: {name}={value!r} must be {kind}")
+        raise pytest.UsageError(f"{source}: {name}={value!r} must be {kind}")
     return value
 
 
@@ -90,14 +90,14 @@ def _places(value: Any, base: Path) -> tuple[str, ...]:
     """
     from .paths import places, roots
 
-    found = []
-    for place in places(value):
-        paths = [start / str(place) for start in (base, Path.cwd())]
-        there = next((path for path in paths if path.exists()), None)
-        if there is None:
-            roots(place)  # raises if it is not a package either
-        found.append(str(place if there is None else there.absolute()))
-    return tuple(found)
+    place_texts = []
+    for place_or_package in places(value):
+        paths = [start / str(place_or_package) for start in (base, Path.cwd())]
+        existing = next((path for path in paths if path.exists()), None)
+        if existing is None:
+            roots(place_or_package)  # raises if it is not a package either
+        place_texts.append(str(place_or_package if existing is None else existing.absolute()))
+    return tuple(place_texts)
 
 
 def from_ini(name: str, lines: list[str], base: Path) -> Any:
@@ -112,20 +112,20 @@ def from_ini(name: str, lines: list[str], base: Path) -> Any:
     Raises:
         pytest.UsageError: for any other value.
     """
-    where = f"{MARKER}_{name} in the ini file"
+    source = f"{MARKER}_{name} in the ini file"
     if name == "within":
         places = [part.strip() for line in lines for part in line.split(",")]
-        return checked(name, [place for place in places if place], where, base)
+        return check_argument(name, [place for place in places if place], source, base)
     if name == "allow":
-        return checked(name, lines, where, base)
+        return check_argument(name, lines, source, base)
     text = " ".join(lines).strip()
     if text.lower() == "none":
         return None
     try:
         value = int(text)
     except ValueError:
-        raise pytest.UsageError(f"{where}: must be a number or none, got {text!r}") from None
-    return checked(name, value, where, base)
+        raise pytest.UsageError(f"{source}: must be a number or none, got {text!r}") from None
+    return check_argument(name, value, source, base)
 
 
 _RELEASE = r"(?a)(0|[1-9]\d*)\.(0|[1-9]\d*)\Z"
@@ -158,10 +158,10 @@ class Releases(NamedTuple):
         Args:
             running: the running release; "" without torch.
         """
-        below = [each for each in self.listed if running and _key(each) < _key(running)]
-        own = [running] if running in self.listed else []
+        older = [release for release in self.listed if running and _key(release) < _key(running)]
+        own_release = [running] if running in self.listed else []
         return tuple(
-            dict.fromkeys([*own, *sorted(below, key=_key, reverse=True), *self.listed[:1]])
+            dict.fromkeys([*own_release, *sorted(older, key=_key, reverse=True), *self.listed[:1]])
         )
 
 
@@ -194,10 +194,10 @@ def refuse_update(releases: Releases) -> None:
 
 def why_no_update(releases: Releases, running: str) -> str:
     """Return why a run on a release that is not listed stores nothing, and the remedy."""
-    listed = f"{INI} = {' '.join(releases.listed)}"
+    listed_text = f"{INI} = {' '.join(releases.listed)}"
     if not running:
-        return f"torch is not installed: {listed} allows updates only on these torch releases"
-    return f"torch {running} is not in {listed}: add it, or update with a listed release"
+        return f"torch is not installed: {listed_text} allows updates only on these torch releases"
+    return f"torch {running} is not in {listed_text}: add it, or update with a listed release"
 
 
 def _key(release: str) -> tuple[int, ...]:

@@ -90,12 +90,12 @@ def add_options(parser: pytest.Parser) -> None:
     group = parser.getgroup("torchgraph", "graphs of PyTorch models")
     for name, text in OPTIONS.items():
         if name in ("update", "prune"):
-            how: dict[str, object] = {"action": "store_true", "default": False}
+            arguments: dict[str, object] = {"action": "store_true", "default": False}
         elif name == "audit":
-            how = {"choices": AUDIT_MODES, "default": None}
+            arguments = {"choices": AUDIT_MODES, "default": None}
         else:
-            how = {"metavar": METAVARS[name], "default": None}
-        group.addoption(f"--torchgraph-{name}", dest=f"torchgraph_{name}", help=text, **how)
+            arguments = {"metavar": METAVARS[name], "default": None}
+        group.addoption(f"--torchgraph-{name}", dest=f"torchgraph_{name}", help=text, **arguments)
     for name, text in INI_VALUES.items():
         parser.addini(f"torchgraph_{name}", text, default=DEFAULTS.get(name, ""))
     parser.addini(

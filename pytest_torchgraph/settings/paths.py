@@ -23,10 +23,10 @@ def below(file: str, directory: str) -> str | None:
 
     Return `None` if the file is not in the directory: `torchvision/ops.py` is not below `torch`.
     """
-    home = directory.rstrip("/\\")
-    rest = file[len(home) :]
-    inside = file.startswith(home) and (not rest or rest[0] in "/\\")
-    return rest.lstrip("/\\") if inside else None
+    folder = directory.rstrip("/\\")
+    remainder = file[len(folder) :]
+    is_inside = file.startswith(folder) and (not remainder or remainder[0] in "/\\")
+    return remainder.lstrip("/\\") if is_inside else None
 
 
 def is_below(file: str, *places: str) -> bool:
@@ -61,23 +61,23 @@ def inside(path: Path, root: Path) -> Path:
         OutsideRootError: if the real path is outside `root`, inside a version control directory,
             or has another suffix.
     """
-    home, real = Path(os.path.realpath(root)), Path(os.path.realpath(path))
-    if not real.is_relative_to(home):
-        raise OutsideRootError(f"{real} is outside the root directory {home}")
-    below_root = real.relative_to(home)
+    real_root, real_path = Path(os.path.realpath(root)), Path(os.path.realpath(path))
+    if not real_path.is_relative_to(real_root):
+        raise OutsideRootError(f"{real_path} is outside the root directory {real_root}")
+    below_root = real_path.relative_to(real_root)
     if any(_is_repository(part) for part in below_root.parts):
         raise OutsideRootError(f"{below_root} is inside a version control directory")
-    if real.suffix != path.suffix:
+    if real_path.suffix != path.suffix:
         raise OutsideRootError(f"it is a link to {below_root}, which is not a {path.suffix} file")
-    return real
+    return real_path
 
 
 def _is_repository(name: str) -> bool:
     """Return True for a version control directory in any spelling that a file system accepts."""
     # macOS ignores format characters and case. Windows ignores trailing dots and spaces, and
     # treats `.git::$INDEX_ALLOCATION` as `.git`.
-    plain = "".join(c for c in name if unicodedata.category(c) != "Cf").partition(":")[0]
-    return plain.rstrip(". ").casefold() in REPOSITORIES
+    visible_name = "".join(c for c in name if unicodedata.category(c) != "Cf").partition(":")[0]
+    return visible_name.rstrip(". ").casefold() in REPOSITORIES
 
 
 def is_within(file: str, within: Any) -> bool:
@@ -92,7 +92,7 @@ def is_within(file: str, within: Any) -> bool:
     """
     if within is None:
         return True
-    return any(is_below(file, *roots(each)) for each in places(within))
+    return any(is_below(file, *roots(place)) for place in places(within))
 
 
 def places(within: Any) -> list[Any]:
@@ -101,10 +101,10 @@ def places(within: Any) -> list[Any]:
     Raises:
         ValueError: if there is no place, or an empty one.
     """
-    found = list(within) if _several(within) else [within]
-    if not found or any(place in ("", None) for place in found):
+    place_list = list(within) if _several(within) else [within]
+    if not place_list or any(place in ("", None) for place in place_list):
         raise ValueError(f"within={within!r} is empty: give a path or a package")
-    return found
+    return place_list
 
 
 def patterns(allow: Any) -> list[re.Pattern[str]]:
@@ -117,15 +117,15 @@ def patterns(allow: Any) -> list[re.Pattern[str]]:
     texts = list(allow) if _several(allow) else [allow]
     if not all(isinstance(text, str) for text in texts):
         raise TypeError(f"allow={allow!r} must be a regular expression, or several, as strings")
-    found = []
+    compiled = []
     for text in texts:
         try:
-            found.append(re.compile(text))
+            compiled.append(re.compile(text))
         except re.error as error:
             raise ValueError(f"allow={text!r} is not a valid regular expression: {error}") from None
-        if found[-1].search(""):
+        if compiled[-1].search(""):
             raise ValueError(f"allow={text!r} matches everything, so nothing would be checked")
-    return found
+    return compiled
 
 
 def allows(allowed: Iterable[re.Pattern[str]], text: str) -> bool:
@@ -133,7 +133,7 @@ def allows(allowed: Iterable[re.Pattern[str]], text: str) -> bool:
 
     Users copy the kind of a graph break, which contains parentheses and dots, into an `allow`.
     """
-    return any(each.search(text) or each.pattern in text for each in allowed)
+    return any(pattern.search(text) or pattern.pattern in text for pattern in allowed)
 
 
 def _several(value: Any) -> bool:
@@ -180,7 +180,9 @@ FILTERS = {
 """Options that filter tests, by attribute of `config.option`, as typed on the command line."""
 
 
-def filter_given(config: pytest.Config) -> str:
+def active_filter(config: pytest.Config) -> str:
     """Return the option that excludes tests from this run; "" if there is none."""
-    given = (shown for name, shown in FILTERS.items() if getattr(config.option, name, None))
-    return next(given, "")
+    given_options = (
+        option for name, option in FILTERS.items() if getattr(config.option, name, None)
+    )
+    return next(given_options, "")

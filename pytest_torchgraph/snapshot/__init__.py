@@ -80,6 +80,6 @@ def hide_from_cleanup(config: pytest.Config) -> None:
     """Hide our files from syrupy, so that it never reports or deletes one."""
     option = config.option
     # Older releases of syrupy lack this option.
-    known = getattr(option, "ignore_file_extensions", None) or []
-    ours = [suffix for suffix in (SUFFIX, TEMPORARY) if suffix not in known]
-    option.ignore_file_extensions = [*known, *ours]
+    ignored_suffixes = getattr(option, "ignore_file_extensions", None) or []
+    our_suffixes = [suffix for suffix in (SUFFIX, TEMPORARY) if suffix not in ignored_suffixes]
+    option.ignore_file_extensions = [*ignored_suffixes, *our_suffixes]

@@ -125,6 +125,7 @@ class Comparison:
         if self.parts:
             return of_ranks((part.ranks, part.diff) for part in self.parts)
         old, new = self.stored, self.now
+        # A file with detail "ops" has counts in place of graphs.
         if old is None or not (old.graphs and new.graphs) or old.sections or new.sections:
             return GraphDiff(())
         return diff_graphs(old.graphs, new.graphs)
@@ -198,6 +199,7 @@ def same_flat_text(stored: str, now: Program, detail: Detail) -> bool:
 
 def is_stored(stored: str, now: Program, detail: Detail) -> bool:
     """Return True if a text holds these graphs with exactly this detail; False if malformed."""
+    # Texts first: reading a file and comparing its graphs takes many times as long.
     if same_text(stored, now.to_text(detail)) or same_flat_text(stored, now, detail):
         return True
     try:
@@ -220,27 +222,28 @@ def compare(stored: Program, now: Program, detail: Detail) -> Comparison | None:
     """
     if bool(stored.sections) != bool(now.sections):
         problem = "cannot compare a single capture with ranks"
-        return Comparison(now, stored, problem, _kinds(stored, now))
+        return Comparison(now, stored, problem, _describe_both(stored, now))
+    # A file with more detail than asked for can be compared at the coarser level.
     if DETAILS.index(stored.header.detail) < DETAILS.index(detail):
-        own = stored.header.detail
+        stored_detail = stored.header.detail
         return Comparison(
             now,
             stored,
-            f"the stored file has only detail {own!r}, the comparison needs {detail!r}",
-            (f"compare with graph_snapshot(detail={own!r}), or store the graph again",),
+            f"the stored file has only detail {stored_detail!r}, the comparison needs {detail!r}",
+            (f"compare with graph_snapshot(detail={stored_detail!r}), or store the graph again",),
         )
     if now.sections:
         return _compare_ranks(stored, now, detail)
-    found = _compare_program(stored, now, detail)
-    return None if found is None else Comparison(now, stored, *found)
+    mismatch = _compare_program(stored, now, detail)
+    return None if mismatch is None else Comparison(now, stored, *mismatch)
 
 
-def _kinds(stored: Program, now: Program) -> tuple[str, str]:
+def _describe_both(stored: Program, now: Program) -> tuple[str, str]:
     old, new = (
-        f"{format_ranks(each.ranks)} of {format_mesh(each.mesh)}"
-        if each.sections
+        f"{format_ranks(program.ranks)} of {format_mesh(program.mesh)}"
+        if program.sections
         else "single capture"
-        for each in (stored, now)
+        for program in (stored, now)
     )
     return f"stored:  {old}", f"now:     {new}"
 
@@ -250,24 +253,25 @@ def _compare_ranks(stored: Program, now: Program, detail: Detail) -> Comparison 
 
     If one of eight equal ranks changes, that rank is a part of its own.
     """
+    # As lists: the order of the dimensions decides which ranks share a group.
     if [*stored.mesh.items()] != [*now.mesh.items()]:
         problem = "the captured mesh differs from the stored mesh"
-        return Comparison(now, stored, problem, _kinds(stored, now))
+        return Comparison(now, stored, problem, _describe_both(stored, now))
     if stored.ranks != now.ranks:
         problem = "captured ranks differ from the stored ranks"
-        return Comparison(now, stored, problem, _kinds(stored, now))
+        return Comparison(now, stored, problem, _describe_both(stored, now))
     parts = tuple(
-        Comparison(own, before, *found, ranks=ranks)
-        for ranks, before, own in same_ranks(stored, now, detail)
-        if (found := _compare_program(before, own, detail)) is not None
+        Comparison(current, before, *mismatch, ranks=ranks)
+        for ranks, before, current in same_ranks(stored, now, detail)
+        if (mismatch := _compare_program(before, current, detail)) is not None
     )
     if not parts:
         return None
     differ = [rank for part in parts for rank in part.ranks]
     verb = "differs" if len(differ) == 1 else "differ"
-    same = sorted({*stored.ranks} - {*differ})
-    rest = f" ({format_ranks(same)} equal)" if same else ""
-    problem = f"{format_ranks(differ)} {verb} from the stored graphs{rest}"
+    equal_ranks = sorted({*stored.ranks} - {*differ})
+    equal_text = f" ({format_ranks(equal_ranks)} equal)" if equal_ranks else ""
+    problem = f"{format_ranks(differ)} {verb} from the stored graphs{equal_text}"
     return Comparison(now, stored, problem, parts=parts)
 
 
@@ -276,9 +280,9 @@ def same_ranks(
 ) -> Iterator[tuple[tuple[int, ...], Program, Program]]:
     """Yield the ranks that were and are equal at a level of detail, with both programs."""
     for ranks, before in stored.sections:
-        for others, own in now.classes(detail):
-            if shared := {*ranks}.intersection(others):
-                yield tuple(sorted(shared)), before, own
+        for current_ranks, current in now.classes(detail):
+            if shared := {*ranks}.intersection(current_ranks):
+                yield tuple(sorted(shared)), before, current
 
 
 def _compare_program(
@@ -317,14 +321,16 @@ def _compare_without_eager(
     If the compiled graphs differ too, report them as the change.
     """
     parts = [f"{graph.name} ({_ops(graph)})" for graph in now.graphs if graph.eager]
-    more = f" and {len(parts) - MOST_EAGER} more" if len(parts) > MOST_EAGER else ""
-    eager = f"now:     {', '.join(parts[:MOST_EAGER])}{more}"
+    omitted_text = f" and {len(parts) - MOST_EAGER} more" if len(parts) > MOST_EAGER else ""
+    eager = f"now:     {', '.join(parts[:MOST_EAGER])}{omitted_text}"
     compiled = tuple(graph for graph in now.graphs if not graph.eager)
+    # If the compiled graphs differ too, report their difference, and only note the missing eager
+    # graphs.
     if _compare(stored, replace(now, graphs=compiled), detail) is None:
         return WITHOUT_EAGER, (eager,)
-    found = _compare(stored, now, detail)
-    assert found is not None
-    return found[0], (*found[1], WITHOUT_EAGER)
+    mismatch = _compare(stored, now, detail)
+    assert mismatch is not None
+    return mismatch[0], (*mismatch[1], WITHOUT_EAGER)
 
 
 def _ops(graph: Graph) -> str:
@@ -334,17 +340,18 @@ def _ops(graph: Graph) -> str:
 
 def _compare_runs(stored: Program, now: Program) -> tuple[str, tuple[str, ...]] | None:
     """Compare the run counts of graphs that are otherwise equal, including their names."""
-    differ = [
+    # A file of an older version has no run counts. Facts that a file lacks are not compared.
+    differing = [
         graph
         for graph in now.graphs
         if graph.name in now.runs and stored.runs.get(graph.name, graph.runs) != graph.runs
     ]
     lines = [
-        f"{graph.name} {ran(graph.runs)}, stored: {stored.runs[graph.name]}" for graph in differ
+        f"{graph.name} {ran(graph.runs)}, stored: {stored.runs[graph.name]}" for graph in differing
     ]
     if len(lines) < 2:
         return (lines[0], ()) if lines else None
-    noun = "eager graphs" if all(graph.eager for graph in differ) else "graphs"
+    noun = "eager graphs" if all(graph.eager for graph in differing) else "graphs"
     return f"{len(lines)} {noun} changed their run count", tuple(lines)
 
 

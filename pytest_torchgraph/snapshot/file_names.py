@@ -94,16 +94,17 @@ def stem_of(item: pytest.Item, index: str | int, release: str = "", rank: str = 
     nodes = [node for node in item.listchain() if isinstance(node, pytest.Class)]
     callspec = getattr(item, "callspec", None)
     parameters = [] if callspec is None else [callspec.id]
+    # pytest's `name` of a parametrized test contains the id, which is added below in another form.
     name = item.name if callspec is None else getattr(item, "originalname", None) or item.name
     if isinstance(index, str):
-        subtest, _, own = index.rpartition(IN_SUBTEST)
-        parameters += [part for part in (subtest, own) if part]
+        subtest, _, name_part = index.rpartition(IN_SUBTEST)
+        parameters += [part for part in (subtest, name_part) if part]
     identifiers = [*(node.name for node in nodes), name]
     owners = [node.parent for node in (*nodes, item)]
     plain = (
         all(_PLAIN_IDENTIFIER.match(part) for part in identifiers)
         and all(_PLAIN_PARAMETER.match(part) for part in parameters)
-        and not any(map(_has_twin, identifiers, owners))
+        and not any(map(_has_case_twin, identifiers, owners))
     )
     readable = ".".join(identifiers) + "".join(f"[{part}]" for part in parameters)
     if isinstance(index, int) and index:
@@ -119,8 +120,8 @@ def release_in(stem: str) -> tuple[str, str]:
     The release is "" if there is none. No test name can end in a release, because `@` only occurs
     inside brackets or before a digest.
     """
-    found = _TAG.search(stem)
-    return (stem[: found.start()], found[1]) if found else (stem, "")
+    match = _TAG.search(stem)
+    return (stem[: match.start()], match[1]) if match else (stem, "")
 
 
 def rank_in(stem: str) -> tuple[str, str]:
@@ -129,8 +130,8 @@ def rank_in(stem: str) -> tuple[str, str]:
     Args:
         stem: the name, without a release.
     """
-    found = _RANK.search(stem)
-    return (stem[: found.start()], found[1]) if found else (stem, "")
+    match = _RANK.search(stem)
+    return (stem[: match.start()], match[1]) if match else (stem, "")
 
 
 def may_be_of(stem: str, nodeid: str) -> bool:
@@ -146,8 +147,10 @@ def may_be_of(stem: str, nodeid: str) -> bool:
     name = ".".join(identifiers)
     if stem.startswith(name):
         return not _IDENTIFIER_GOES_ON.match(stem, len(name))
-    cut = stem[: -DIGEST_LENGTH - 1]
-    return len(cut) >= SHORTEST_CUT and name.startswith(cut)
+    # Otherwise the file can only have a truncated name of the test: its beginning, a `-` and the
+    # digest.
+    truncated = stem[: -DIGEST_LENGTH - 1]
+    return len(truncated) >= SHORTEST_CUT and name.startswith(truncated)
 
 
 def picture_stem(nodeid: str, name: str) -> str:
@@ -161,7 +164,7 @@ def picture_stem(nodeid: str, name: str) -> str:
     return _file_stem(readable, repr((nodeid, name)), False, ".received.tgraph")
 
 
-def _has_twin(name: str, owner: Any) -> bool:
+def _has_case_twin(name: str, owner: Any) -> bool:
     """Return True if a sibling name differs only in case and takes precedence.
 
     The lower-case name stays plain, or else the first name in order.
@@ -169,11 +172,11 @@ def _has_twin(name: str, owner: Any) -> bool:
     lower = name.lower()
     if name == lower:
         return False
-    beside = dir(getattr(owner, "obj", None))
+    siblings = dir(getattr(owner, "obj", None))
     return any(
-        other.lower() == lower and (other == lower or other < name)
-        for other in beside
-        if other != name
+        sibling.lower() == lower and (sibling == lower or sibling < name)
+        for sibling in siblings
+        if sibling != name
     )
 
 
@@ -186,13 +189,15 @@ def _file_stem(readable: str, exact: str, plain: bool, suffix: str) -> str:
         plain: True if the preferred name is safe without a digest.
         suffix: the suffix that the caller appends.
     """
-    room = MAX_BYTES - len(suffix)
-    if plain and len(readable.encode()) <= room and not _RESERVED.match(readable):
+    max_bytes = MAX_BYTES - len(suffix)
+    if plain and len(readable.encode()) <= max_bytes and not _RESERVED.match(readable):
         return readable
+    # A test id can contain lone surrogates, which plain UTF-8 refuses.
     digest = hashlib.sha256(exact.encode("utf-8", "surrogatepass")).hexdigest()[:DIGEST_LENGTH]
     clean = "".join(c if c.isprintable() and c not in _FORBIDDEN else "-" for c in readable)
-    cut = clean.encode()[: room - DIGEST_LENGTH - 1].decode("utf-8", "ignore")
-    return f"{cut}-{digest}"
+    # The limit is in bytes: "ignore" drops a character that the cut divides.
+    truncated = clean.encode()[: max_bytes - DIGEST_LENGTH - 1].decode("utf-8", "ignore")
+    return f"{truncated}-{digest}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,16 +233,16 @@ class ReleaseFiles:
         """File to compare with, and its release; the file to be stored if none exists."""
         if len(self.order) == 1:
             return self.order[0]
-        return next((each for each in self.order if each[1].exists()), self.order[0])
+        return next((candidate for candidate in self.order if candidate[1].exists()), self.order[0])
 
     def why_compared(self, release: str) -> str:
         """Return why a run compares with this release's file; "" if the release is running."""
         if release == self.running:
             return ""
-        listed = self.running in self.releases.listed
-        why = "has no file of its own" if listed else "is not in torchgraph_releases"
+        is_listed = self.running in self.releases.listed
+        reason = "has no file of its own" if is_listed else "is not in torchgraph_releases"
         running = f"torch {self.running}" if self.running else "the installed torch"
-        return f"compared with the graph of torch {release}: {running} {why}"
+        return f"compared with the graph of torch {release}: {running} {reason}"
 
     def why_not_written(self) -> str:
         """Return why an update writes no file; "" if it writes one."""
@@ -258,5 +263,5 @@ def release_files(releases: Releases, path: Callable[[str], Path]) -> ReleaseFil
     return ReleaseFiles(
         releases,
         running,
-        tuple((each, path("" if each == releases.first else each)) for each in order),
+        tuple((release, path("" if release == releases.first else release)) for release in order),
     )

@@ -98,7 +98,7 @@ def write_text(path: Path, text: str, *, root: Path | None = None) -> None:
     try:
         target = _real(path, root)
         target.parent.mkdir(parents=True, exist_ok=True)
-        with _written_beside(target, text) as temporary:
+        with _temporary_file(target, text) as temporary:
             # A link may have been created since `_real`; check before moving the file into place.
             if _real(path, root) != target:
                 raise OSError(errno.EBUSY, "a symbolic link in the path changed during the write")
@@ -138,7 +138,7 @@ def _real(path: Path, root: Path | None) -> Path:
 
 
 @contextmanager
-def _written_beside(target: Path, text: str) -> Iterator[Path]:
+def _temporary_file(target: Path, text: str) -> Iterator[Path]:
     """Write a text to a temporary file, and remove the file if the caller fails to move it."""
     temporary = target.parent / f".{os.urandom(8).hex()}.{TEMPORARY}"
     try:
@@ -166,8 +166,8 @@ def remove_leftovers(directory: Path, *, root: Path) -> None:
 
 def _reason(error: OSError) -> str:
     name = str(error.filename or "")
-    where = f" ({name})" if name and not name.endswith(TEMPORARY) else ""
-    return f"{error.strerror or error}{where}"
+    name_text = f" ({name})" if name and not name.endswith(TEMPORARY) else ""
+    return f"{error.strerror or error}{name_text}"
 
 
 Place = tuple[tuple[CodeType, int], ...]
@@ -204,15 +204,15 @@ def refuse_again(places: set[Place], item: pytest.Item, frame: FrameType) -> Non
         TorchGraphError: with the line, and the call to write instead.
     """
     __tracebackhide__ = True
-    place = _place(item, frame)
-    if place in places:
-        file = settings.shown(item.config, Path(frame.f_code.co_filename))
+    location = _place(item, frame)
+    if location in places:
+        file = settings.display_path(item.config, Path(frame.f_code.co_filename))
         raise TorchGraphError(
             f"{file}:{frame.f_lineno}: second comparison without a name, probably in a loop: the "
             "graphs would be numbered by iteration. Write graph_snapshot(name=...), with a "
             "different name in every iteration"
         )
-    places.add(place)
+    places.add(location)
 
 
 def _place(item: pytest.Item, frame: FrameType) -> Place:

@@ -22,7 +22,7 @@ import pytest
 from ..errors import GraphFormatError, OutsideRootError, TorchGraphError
 from ..words import counted
 from .files import read_bytes, write_text
-from .literals import Edit, SourceFile, applied, call_in, edit_of, literal_of
+from .literals import Edit, SourceFile, apply_edits, call_in, edit_of, literal_of
 from .run import RunRecord
 
 if TYPE_CHECKING:
@@ -72,17 +72,17 @@ def assert_graph_text(capture_or_graph: object, text: str, detail: Detail = "dat
     now = _with_via(program_of(capture_or_graph))
     updates = UPDATES[-1] if UPDATES else None
     try:
-        different = _compare(text, now, detail)
+        comparison = _compare(text, now, detail)
     except GraphFormatError:
         if updates is None:
             raise
         matches = False
     else:
-        matches = different is None
-        if different is not None and updates is None:
-            raise AssertionError(_message(different))
+        matches = comparison is None
+        if comparison is not None and updates is None:
+            raise AssertionError(_message(comparison))
     if updates is not None:
-        _note(updates, sys._getframe(1), text, None if matches else _lines(now, detail))
+        _record_edit(updates, sys._getframe(1), text, None if matches else _lines(now, detail))
 
 
 def _compare(text: str, now: Program, detail: Detail) -> Comparison | None:
@@ -99,7 +99,7 @@ def _compare(text: str, now: Program, detail: Detail) -> Comparison | None:
         raise GraphFormatError(f"the text is empty: write it with {UPDATE}", path="<text>")
     body = "\n".join(line if line != "}" else "}\n" for line in lines)
     # Parse with the newest version: facts missing from the text are compared too.
-    head = _head(now, detail)
+    head = _header_of(now, detail)
     try:
         stored = parse_text(f"{head}\n\n{body}\n")
     except GraphFormatError as error:
@@ -124,11 +124,13 @@ def _with_via(now: Program) -> Program:
     from ..graph.text import VIA_LEVELS
 
     level = now.graphs[0].level
-    via = now.header.via or next(via for via, own in VIA_LEVELS.items() if own == level)
+    via = now.header.via or next(
+        via for via, level_of_via in VIA_LEVELS.items() if level_of_via == level
+    )
     return replace(now, header=replace(now.header, via=via))
 
 
-def _head(now: Program, detail: Detail) -> str:
+def _header_of(now: Program, detail: Detail) -> str:
     from ..graph.text import FACTS_VERSION
 
     head = now.to_text(detail).partition("\n\n")[0]
@@ -137,16 +139,20 @@ def _head(now: Program, detail: Detail) -> str:
 
 def _position(text: str, lines: list[str], error: GraphFormatError, header: int) -> tuple[int, int]:
     """Convert a parser error's position to a line and column of the text in the test."""
-    at = error.line - header - 1
+    body_index = error.line - header - 1
     body = "\n".join(line if line != "}" else "}\n" for line in lines).split("\n")
-    if not 0 <= at < len(body):
+    if not 0 <= body_index < len(body):
         return 1, 1
-    nth = sum(bool(line) for line in body[:at])
+    line_number = sum(bool(line) for line in body[:body_index])
     rows = [row for row, line in enumerate(text.split("\n"), 1) if line.strip()]
     rows = rows[len(rows) - len(lines) :]
-    row = rows[min(nth, len(rows) - 1)]
-    own = text.split("\n")[row - 1]
-    shift = len(own) - len(own.lstrip()) - (len(body[at]) - len(body[at].lstrip()))
+    row = rows[min(line_number, len(rows) - 1)]
+    source_line = text.split("\n")[row - 1]
+    shift = (
+        len(source_line)
+        - len(source_line.lstrip())
+        - (len(body[body_index]) - len(body[body_index].lstrip()))
+    )
     return row, error.column + max(shift, 0)
 
 
@@ -155,17 +161,19 @@ def _lines(now: Program, detail: Detail) -> list[str]:
     return [line for line in body.split("\n") if line.strip()]
 
 
-def _message(different: Comparison) -> str:
-    lines = [f"graphs differ from the text: {_headline(different)}", *different.details]
-    found = str(different.diff).splitlines() if different.diff else []
-    more = [f"... and {len(found) - MAX_LINES} more lines"] * (len(found) > MAX_LINES)
-    return "\n".join([*lines, *found[:MAX_LINES], *more, f"accept:  {_accept()}"])
+def _message(comparison: Comparison) -> str:
+    lines = [f"graphs differ from the text: {_headline(comparison)}", *comparison.details]
+    finding_lines = str(comparison.diff).splitlines() if comparison.diff else []
+    omission = [f"... and {len(finding_lines) - MAX_LINES} more lines"] * (
+        len(finding_lines) > MAX_LINES
+    )
+    return "\n".join([*lines, *finding_lines[:MAX_LINES], *omission, f"accept:  {_accept()}"])
 
 
-def _headline(different: Comparison) -> str:
-    if different.problem:
-        return different.problem
-    return different.diff.heading() if different.diff else "the graphs differ"
+def _headline(comparison: Comparison) -> str:
+    if comparison.problem:
+        return comparison.problem
+    return comparison.diff.heading() if comparison.diff else "the graphs differ"
 
 
 def _accept() -> str:
@@ -176,7 +184,7 @@ def _accept() -> str:
     return f"python -m pytest {shlex.quote(test) if test else 'FILE'} {UPDATE}"
 
 
-def _note(
+def _record_edit(
     updates: list[dict[str, Any]], frame: FrameType, text: str, lines: list[str] | None
 ) -> None:
     """Record the edit that an update makes for a frame's call.
@@ -193,7 +201,7 @@ def _note(
     """
     __tracebackhide__ = True
     file = Path(os.path.abspath(frame.f_code.co_filename))
-    place = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+    location = f"{frame.f_code.co_filename}:{frame.f_lineno}"
     refused = ""
     try:
         data = read_bytes(file)
@@ -208,9 +216,10 @@ def _note(
     except TorchGraphError as error:
         refused = str(error)
     if refused:
+        # The text matches, so it does not matter that the call cannot be edited.
         if lines is None:
             return
-        raise TorchGraphError(f"{place}: cannot update the text: {refused}")
+        raise TorchGraphError(f"{location}: cannot update the text: {refused}")
     updates.append(
         {
             "path": str(file),
@@ -222,30 +231,36 @@ def _note(
     )
 
 
-def joined(noted: list[dict[str, Any]]) -> Iterator[tuple[Path, list[dict[str, Any]], str]]:
+def merge_edits(edits: list[dict[str, Any]]) -> Iterator[tuple[Path, list[dict[str, Any]], str]]:
     """Yield each file to change, its calls with a new text, and the reason for a refusal or "".
 
     A call may run many times, for example in a parametrized test; all runs must give one graph.
     """
     files: dict[str, dict[tuple[int, int], list[dict[str, Any]]]] = {}
-    for note in noted:
+    for edit in edits:
         # A call that matched has the same start, but its edit may have another end.
-        calls = files.setdefault(note["path"], {})
-        calls.setdefault((note["line"], note["edit"][0]), []).append(note)
+        calls = files.setdefault(edit["path"], {})
+        calls.setdefault((edit["line"], edit["edit"][0]), []).append(edit)
     for path, calls in sorted(files.items()):
-        changing = {at: every for at, every in calls.items() if any(n["lines"] for n in every)}
+        # A call may run many times, for example in a parametrized test, if every run gets the same
+        # graph.
+        changing = {
+            position: same_call
+            for position, same_call in calls.items()
+            if any(edit["lines"] for edit in same_call)
+        }
         if not changing:
             continue
         refused = ""
-        for (line, _), every in sorted(changing.items()):
-            if any(note["lines"] != every[0]["lines"] for note in every):
+        for (line, _), same_call in sorted(changing.items()):
+            if any(edit["lines"] != same_call[0]["lines"] for edit in same_call):
                 refused = (
                     f"the call on line {line} got two different graphs: give each its own call, "
                     "or compare with graph_snapshot"
                 )
-        if len({note["digest"] for every in calls.values() for note in every}) > 1:
+        if len({edit["digest"] for same_call in calls.values() for edit in same_call}) > 1:
             refused = "the file changed while the tests ran: run the tests again"
-        yield Path(path), [every[0] for _, every in sorted(changing.items())], refused
+        yield Path(path), [same_call[0] for _, same_call in sorted(changing.items())], refused
 
 
 PLUGIN = "torchgraph-texts"
@@ -258,47 +273,49 @@ class TextUpdates:
 
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
-        self._running: list[dict[str, Any]] = []
-        self._noted: list[dict[str, Any]] = []
-        UPDATES.append(self._running)
+        self._edits_of_phase: list[dict[str, Any]] = []
+        self._edits: list[dict[str, Any]] = []
+        UPDATES.append(self._edits_of_phase)
 
     def pytest_unconfigure(self) -> None:
         """End the update, so that `assert_graph_text` compares again."""
-        UPDATES[:] = [noted for noted in UPDATES if noted is not self._running]
+        UPDATES[:] = [updates for updates in UPDATES if updates is not self._edits_of_phase]
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         """Move the edits of a phase into its report."""
         report = yield
-        vars(report)[_REPORTED] = [*self._running]
-        self._running.clear()
+        vars(report)[_REPORTED] = [*self._edits_of_phase]
+        self._edits_of_phase.clear()
         return report
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Collect the edits of a test."""
-        self._noted += getattr(report, _REPORTED, ())
+        self._edits += getattr(report, _REPORTED, ())
 
     def write(self, run: RunRecord) -> None:
         """Write the files, and add the outcome of each to the record of the run."""
-        run.comparing.update(note["path"] for note in self._noted)
-        for path, notes, refused in joined(self._noted):
-            how, what = "updated", refused or self._written(path, notes)
-            if refused or what:
-                how = "refused"
+        run.comparing.update(note["path"] for note in self._edits)
+        for path, notes, refused in merge_edits(self._edits):
+            outcome, detail = "updated", refused or self._write_file(path, notes)
+            if refused or detail:
+                outcome = "refused"
                 run.end_with_trouble()
             else:
-                where = ", ".join(str(note["line"]) for note in notes)
+                line_numbers = ", ".join(str(note["line"]) for note in notes)
                 lines = "line" if len(notes) == 1 else "lines"
-                what = f"{counted(len(notes), 'text')} on {lines} {where}"
-            run.stored.append((how, str(path), what))
+                detail = f"{counted(len(notes), 'text')} on {lines} {line_numbers}"
+            run.stored.append((outcome, str(path), detail))
 
-    def _written(self, path: Path, notes: list[dict[str, Any]]) -> str:
+    def _write_file(self, path: Path, notes: list[dict[str, Any]]) -> str:
         """Write one file; return the reason for a refusal, else ""."""
         try:
             data = read_bytes(path)
+            # An edit is a range of characters. If the file was saved during the run, the range
+            # would cover other code.
             if any(note["digest"] != hashlib.sha256(data).hexdigest() for note in notes):
                 return "the file changed while the tests ran: run the tests again"
-            text = applied(data.decode(), (Edit(*note["edit"]) for note in notes))
+            text = apply_edits(data.decode(), (Edit(*note["edit"]) for note in notes))
             # Compile first: writing invalid Python would destroy the user's file.
             compile(text.removeprefix("\ufeff"), str(path), "exec", dont_inherit=True)
             write_text(path, text, root=self.config.rootpath)
@@ -309,7 +326,7 @@ class TextUpdates:
         return ""
 
 
-def texts_of(config: pytest.Config) -> Iterator[TextUpdates]:
+def text_updates_of(config: pytest.Config) -> Iterator[TextUpdates]:
     """Yield the `TextUpdates` plugin if this run updates."""
     plugin = config.pluginmanager.getplugin(PLUGIN)
     if plugin is not None:

@@ -51,8 +51,8 @@ class SourceFile:
         """Return the index in `text` of a position from `ast`."""
         start = self.starts[line - 1]
         mark = line == 1 and self.text.startswith("\ufeff")
-        own = self.lines[line - 1][mark:] if line <= len(self.lines) else ""
-        return start + mark + len(own.encode()[:column].decode())
+        line_text = self.lines[line - 1][mark:] if line <= len(self.lines) else ""
+        return start + mark + len(line_text.encode()[:column].decode())
 
     def span(self, node: ast.expr) -> tuple[int, int]:
         """Return the start and end index of a node in `text`."""
@@ -65,8 +65,8 @@ class SourceFile:
 
     def indentation(self, line: int) -> str:
         """Return the leading white space of a line."""
-        own = self.lines[line - 1].removeprefix("\ufeff")
-        return own[: len(own) - len(own.lstrip(" \t\f"))]
+        line_text = self.lines[line - 1].removeprefix("\ufeff")
+        return line_text[: len(line_text) - len(line_text.lstrip(" \t\f"))]
 
 
 def call_in(source: SourceFile, frame: FrameType, name: str) -> ast.Call:
@@ -82,23 +82,25 @@ def call_in(source: SourceFile, frame: FrameType, name: str) -> ast.Call:
     """
     calls = [node for node in ast.walk(source.tree) if isinstance(node, ast.Call)]
     if hasattr(frame.f_code, "co_positions"):
+        # One entry per instruction of two bytes. Python 3.10 has no positions: take the only call
+        # of this name on the line.
         position = [*frame.f_code.co_positions()][frame.f_lasti // 2]
-        here = [
+        matching = [
             call
             for call in calls
             if (call.lineno, call.end_lineno, call.col_offset, call.end_col_offset) == position
         ]
     else:
-        here = [
+        matching = [
             call
             for call in calls
             if getattr(call.func, "id", getattr(call.func, "attr", "")) == name
             and call.lineno <= frame.f_lineno <= (call.end_lineno or 0)
         ]
-    if len(here) != 1:
-        several = "several calls on this line" if here else "call not found in the file"
-        raise TorchGraphError(f"{several}: put the call on its own line, and run the test again")
-    return here[0]
+    if len(matching) != 1:
+        problem = "several calls on this line" if matching else "call not found in the file"
+        raise TorchGraphError(f"{problem}: put the call on its own line, and run the test again")
+    return matching[0]
 
 
 def literal_of(call: ast.Call, position: int, keyword: str) -> ast.Constant:
@@ -108,15 +110,16 @@ def literal_of(call: ast.Call, position: int, keyword: str) -> ast.Constant:
         TorchGraphError: if the argument is not a string literal.
     """
     argument: ast.expr | None = next(
-        (each.value for each in call.keywords if each.arg == keyword), None
+        (argument_node.value for argument_node in call.keywords if argument_node.arg == keyword),
+        None,
     )
     plain = call.args[: position + 1]
     if argument is None and len(plain) > position:
         argument = None if any(isinstance(arg, ast.Starred) for arg in plain) else plain[position]
     if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
         return argument
-    shown = "an f-string" if isinstance(argument, ast.JoinedStr) else "not a literal"
-    raise TorchGraphError(f'the text is {shown}: write """...""" in the call itself')
+    description = "an f-string" if isinstance(argument, ast.JoinedStr) else "not a literal"
+    raise TorchGraphError(f'the text is {description}: write """...""" in the call itself')
 
 
 def edit_of(
@@ -139,51 +142,53 @@ def edit_of(
     triple = quotes * 3 if len(quotes) == 1 else quotes
     # Python also accepts a lone "\r" as a line end.
     newline = next((line[len(line.rstrip("\r\n")) :] for line in source.lines), "") or "\n"
-    first = source.indentation(literal.lineno)
+    literal_indent = source.indentation(literal.lineno)
     own_line = not source.text[source.starts[literal.lineno - 1] : start].strip(" \t\f\ufeff")
     # After a backslash the logical line continues: `"""\` does not start a new line.
     if len(quotes) == 3 and literal.end_lineno != literal.lineno:
         rows = [row.rstrip("\r\n") for row in _LINE.findall(old)]
         last = rows[-1][: -len(quotes)]
-        content = [_space(row) for row in [*rows[1:-1], last] if row.strip()]
-        inner = min(content, key=len, default=last)
-        closing = inner if last.strip() else last
-        text = _literal(prefix, triple, lines, inner, closing, newline)
+        content = [_leading_space(row) for row in [*rows[1:-1], last] if row.strip()]
+        content_indent = min(content, key=len, default=last)
+        closing = content_indent if last.strip() else last
+        text = _literal(prefix, triple, lines, content_indent, closing, newline)
         return Edit(start, end, text)
-    if own_line or not _may_explode(source, call):
-        text = _literal(prefix, triple, lines, first, first, newline)
+    if own_line or not _can_split_arguments(source, call):
+        text = _literal(prefix, triple, lines, literal_indent, literal_indent, newline)
         return Edit(start, end, text)
-    unit = "\t" if "\t" in first else "    "
+    unit = "\t" if "\t" in literal_indent else "    "
     base = source.indentation(call.lineno)
-    inner = base + unit
-    text = _literal(prefix, triple, lines, inner, inner, newline)
+    content_indent = base + unit
+    text = _literal(prefix, triple, lines, content_indent, content_indent, newline)
     parts = []
     arguments: list[tuple[ast.expr, str]] = [(argument, "") for argument in call.args]
-    arguments += [(each.value, f"{each.arg}=" if each.arg else "**") for each in call.keywords]
-    for node, before in arguments:
+    arguments += [
+        (keyword.value, f"{keyword.arg}=" if keyword.arg else "**") for keyword in call.keywords
+    ]
+    for node, prefix_text in arguments:
         begin, stop = source.span(node)
-        own = text if node is literal else source.text[begin:stop]
-        parts.append(f"{inner}{before}{own},{newline}")
+        argument_text = text if node is literal else source.text[begin:stop]
+        parts.append(f"{content_indent}{prefix_text}{argument_text},{newline}")
     open_at = source.span(call.func)[1]
     return Edit(open_at, source.span(call)[1], f"({newline}{''.join(parts)}{base})")
 
 
-def applied(text: str, edits: Iterable[Edit]) -> str:
+def apply_edits(text: str, edits: Iterable[Edit]) -> str:
     """Apply edits to a text.
 
     Raises:
         TorchGraphError: if two edits overlap.
     """
-    before = len(text)
+    next_start = len(text)
     for edit in sorted(edits, key=lambda edit: edit.start, reverse=True):
-        if edit.end > before:
+        if edit.end > next_start:
             raise TorchGraphError("two calls to update overlap: write them as separate statements")
         text = text[: edit.start] + edit.text + text[edit.end :]
-        before = edit.start
+        next_start = edit.start
     return text
 
 
-def _space(row: str) -> str:
+def _leading_space(row: str) -> str:
     return row[: len(row) - len(row.lstrip(" \t"))]
 
 
@@ -193,14 +198,14 @@ def _strings(segment: str) -> list[tokenize.TokenInfo]:
 
 
 def _literal(
-    prefix: str, quotes: str, lines: Iterable[str], inner: str, closing: str, newline: str
+    prefix: str, quotes: str, lines: Iterable[str], indent: str, closing: str, newline: str
 ) -> str:
     """Return the source of a literal with these lines.
 
     Raises:
         TorchGraphError: if a raw literal cannot hold them.
     """
-    body = newline.join(inner + line for line in lines)
+    body = newline.join(indent + line for line in lines)
     if "r" in prefix.lower():
         if quotes in body:
             raise TorchGraphError(f"a raw string cannot contain {quotes}: remove the prefix 'r'")
@@ -209,18 +214,22 @@ def _literal(
     return f"{prefix}{quotes}{newline}{body}{newline}{closing}{quotes}"
 
 
-def _may_explode(source: SourceFile, call: ast.Call) -> bool:
+def _can_split_arguments(source: SourceFile, call: ast.Call) -> bool:
     """Return True for a statement whose arguments are single-line and without comments."""
     is_statement = any(
         isinstance(node, ast.Expr) and node.value is call for node in ast.walk(source.tree)
     )
-    arguments = [*call.args, *(each.value for each in call.keywords)]
+    arguments = [*call.args, *(keyword.value for keyword in call.keywords)]
     if not is_statement or any(node.lineno != node.end_lineno for node in arguments):
         return False
     # `ast` ignores parentheses around an argument: the rest may only contain commas and names.
     start, end = source.span(call.func)[1], source.span(call)[1]
-    rest = source.text[start:end]
+    between_arguments = source.text[start:end]
     for node in arguments:
         begin, stop = source.span(node)
-        rest = rest.replace(source.text[begin:stop], "", 1)
-    return rest.count("(") == 1 and "#" not in rest and "\\" not in rest
+        between_arguments = between_arguments.replace(source.text[begin:stop], "", 1)
+    return (
+        between_arguments.count("(") == 1
+        and "#" not in between_arguments
+        and "\\" not in between_arguments
+    )

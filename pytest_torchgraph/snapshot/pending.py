@@ -119,8 +119,8 @@ class SavedUpdate:
         except OSError as error:
             raise TorchGraphError(f"cannot read {path}: {error.strerror or error}") from None
         except GraphFormatError as error:
-            where = f"line {error.line} of its text"
-            raise TorchGraphError(f"{path}: invalid {where}: {error.problem}") from None
+            location = f"line {error.line} of its text"
+            raise TorchGraphError(f"{path}: invalid {location}: {error.problem}") from None
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             reason = f"{type(error).__name__}: {error}"
             raise TorchGraphError(
@@ -146,8 +146,8 @@ class SavedUpdate:
         digest(self.stored)  # may contain surrogates for bytes that are not UTF-8, but no others
         for source in self.sources.values():
             source.encode()
-        for name, found in self.digests.items():
-            if not isinstance(found, str | None):
+        for name, file_digest in self.digests.items():
+            if not isinstance(file_digest, str | None):
                 raise ValueError(f"{name!r} has no digest")
         # A refused update writes nothing, so its paths need no check.
         if self.refused:
@@ -167,13 +167,17 @@ class SavedUpdate:
     @property
     def compared(self) -> str | None:
         """Compared file: the target if it exists, else the first existing file."""
-        there = [name for name, found in self.digests.items() if found is not None]
-        return self.target if self.target in there else next(iter(there), None)
+        existing = [name for name, file_digest in self.digests.items() if file_digest is not None]
+        return self.target if self.target in existing else next(iter(existing), None)
 
     @property
     def successor(self) -> str | None:
         """File of another release that makes the target redundant, if the target is removed."""
-        names = (name for name, found in self.digests.items() if found and name != self.target)
+        names = (
+            name
+            for name, file_digest in self.digests.items()
+            if file_digest and name != self.target
+        )
         return next(names, None)
 
 
@@ -198,15 +202,19 @@ def pending_update(
     )
 
 
-def joined(earlier: PendingUpdate | None, later: PendingUpdate | None) -> PendingUpdate | None:
+def merge_updates(
+    earlier: PendingUpdate | None, later: PendingUpdate | None
+) -> PendingUpdate | None:
     """Merge two comparisons of a test with the same file; `None` is a comparison that passed."""
-    known = later or earlier
-    same = earlier and later and (earlier.text, earlier.refused) == (later.text, later.refused)
-    return known if same or known is None else replace(known, refused=SEVERAL)
+    latest = later or earlier
+    are_equal = earlier and later and (earlier.text, earlier.refused) == (later.text, later.refused)
+    return latest if are_equal or latest is None else replace(latest, refused=SEVERAL)
 
 
 def _is_stored_graph(name: str) -> bool:
     """Return True if `graph_snapshot` may give a stored file this relative path."""
+    # Artifacts come from CI, perhaps from a branch of a stranger: the path must not lead to any
+    # other file, on any system.
     path = PurePosixPath(name)
     return (
         not path.is_absolute()

@@ -21,7 +21,7 @@ DIRECTORY = "__snapshots__"
 TROUBLE = 2
 """Exit status of a run that refused to write or remove a file; the commands use it too."""
 
-_LEFT_OUT = "torchgraph_left_out"
+_INCOMPLETE = "torchgraph_left_out"
 """Key under which a worker sends its `problem` to the controller."""
 
 
@@ -62,21 +62,24 @@ class RunRecord:
         if comparisons is not None:
             self.comparing.add(report.nodeid)
             self.compared.update(map(Path, comparisons["compared"]))
-            self.stored.extend((how, path, what) for how, path, what in comparisons["stored"])
+            self.stored.extend(
+                (action, path, change) for action, path, change in comparisons["stored"]
+            )
             for path, data in comparisons["replaced"]:
                 self.replaced.setdefault(path, []).append((report.nodeid, data))
         if report.failed:
-            self.left_out(f"{report.nodeid} failed")
+            self.mark_incomplete(f"{report.nodeid} failed")
         elif report.skipped:
-            what = "failed as expected" if hasattr(report, "wasxfail") else "was skipped"
-            self.unjudged.setdefault(report.nodeid, what)
+            # pytest reports an expected failure as skipped, with the attribute `wasxfail`.
+            reason = "failed as expected" if hasattr(report, "wasxfail") else "was skipped"
+            self.unjudged.setdefault(report.nodeid, reason)
         elif report.passed and report.when == "call":
             self.passed.add(report.nodeid)
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         """Record a test file that could not be collected or was skipped."""
         if report.failed:
-            self.left_out(f"{report.nodeid} could not be collected")
+            self.mark_incomplete(f"{report.nodeid} could not be collected")
         elif report.skipped:
             file = file_of(report.nodeid)
             self.kept.setdefault(file, f"{file} was skipped at import")
@@ -88,15 +91,16 @@ class RunRecord:
     def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
         """Record that tests were deselected."""
         if items:
-            self.left_out(f"{items[0].nodeid} was deselected")
+            self.mark_incomplete(f"{items[0].nodeid} was deselected")
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Record the tests that should run, and tests that a plugin removed silently."""
-        staying = set(map(id, session.items))
+        remaining_ids = set(map(id, session.items))
         self.expected.update(item.nodeid for item in session.items)
         for item in self._collected:
-            if id(item) not in staying and item.nodeid not in self.expected:
-                self.left_out(f"{item.nodeid} was removed by a plugin")
+            # Not every plugin reports the tests that it removes to `pytest_deselected`.
+            if id(item) not in remaining_ids and item.nodeid not in self.expected:
+                self.mark_incomplete(f"{item.nodeid} was removed by a plugin")
         self._collected.clear()
 
     @pytest.hookimpl(optionalhook=True)
@@ -106,23 +110,24 @@ class RunRecord:
 
     def pytest_keyboard_interrupt(self) -> None:
         """Record that the run was interrupted; the exit status may be 0 after `pytest.exit`."""
-        self.left_out("the run was interrupted")
+        self.mark_incomplete("the run was interrupted")
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: object) -> None:
         """Record the problem of a pytest-xdist worker, or its loss."""
         output = getattr(node, "workeroutput", None)
         if output is None:
-            self.left_out("a pytest-xdist worker crashed")
-        elif output.get(_LEFT_OUT):
-            self.left_out(output[_LEFT_OUT])
+            # A worker that crashes never sends its `workeroutput`.
+            self.mark_incomplete("a pytest-xdist worker crashed")
+        elif output.get(_INCOMPLETE):
+            self.mark_incomplete(output[_INCOMPLETE])
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Send the problem to the controller if this is a pytest-xdist worker."""
         self._session = session
         output = getattr(session.config, "workeroutput", None)
         if output is not None:
-            output[_LEFT_OUT] = self.problem
+            output[_INCOMPLETE] = self.problem
 
     def has_stored(self) -> bool:
         """Return True if graphs were compared or may be stored beside the test files."""
@@ -141,9 +146,9 @@ class RunRecord:
         if self._session is not None:
             self._session.exitstatus = TROUBLE
 
-    def left_out(self, what: str) -> None:
+    def mark_incomplete(self, reason: str) -> None:
         """Record why the run is incomplete; the first reason counts."""
-        self.problem = self.problem or what
+        self.problem = self.problem or reason
 
 
 def file_of(nodeid: str) -> str:

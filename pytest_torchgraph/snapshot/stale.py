@@ -11,7 +11,7 @@
 | no test compared it, and its test file ran completely or no longer exists | stale |
 
 After a test is renamed, its new stored graph is missing and its old one is stale, although both are
-equal. Neither message says so by itself, so `under_old_name` finds the old file.
+equal. Neither message says so by itself, so `find_under_old_name` finds the old file.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ import pytest
 from ..device_types import KNOWN
 from ..errors import TorchGraphError
 from ..settings import config as settings
-from ..settings.paths import filter_given
+from ..settings.paths import active_filter
 from ..torch_release import running_release
 from ..words import listed
 from . import SUFFIX
@@ -53,7 +53,7 @@ _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
 
 @dataclass
-class Stale:
+class StaleFiles:
     """The stale files after a run, and the files kept.
 
     Attributes:
@@ -79,7 +79,7 @@ class Stale:
     releases: list[str] = field(default_factory=list)
 
 
-def judge(run: RunRecord, exitstatus: int) -> Stale:
+def judge(run: RunRecord, exitstatus: int) -> StaleFiles:
     """Find the stale files after a run.
 
     Args:
@@ -88,54 +88,61 @@ def judge(run: RunRecord, exitstatus: int) -> Stale:
     """
     reason = _reason(run, exitstatus)
     if reason:
-        return Stale(reason=reason)
+        return StaleFiles(reason=reason)
     root = run.config.rootpath
-    kept = dict(run.kept)
+    kept_files = dict(run.kept)
     unjudged = dict.fromkeys(sorted(run.expected - run.passed), "did not run") | run.unjudged
-    ran = set(map(file_of, run.passed))
-    for nodeid, why in unjudged.items():
-        if file_of(nodeid) not in ran:
-            kept.setdefault(file_of(nodeid), f"{nodeid} {why}")
+    files_run = set(map(file_of, run.passed))
+    for nodeid, reason in unjudged.items():
+        if file_of(nodeid) not in files_run:
+            kept_files.setdefault(file_of(nodeid), f"{nodeid} {reason}")
     rank = settings.get(run.config).rank
-    uncompared = [path for path in _candidates(root, ran, kept) if path not in run.compared]
+    uncompared = [
+        path for path in _candidates(root, files_run, kept_files) if path not in run.compared
+    ]
     uncompared = [path for path in uncompared if rank_in(release_in(path.stem)[0])[1] == rank]
     # Symbolic links may give a file two paths.
     compared = set(map(os.path.realpath, run.compared)) if uncompared else set()
     uncompared = [path for path in uncompared if os.path.realpath(path) not in compared]
-    uncompared, skipped = _without_skipped(root, uncompared, unjudged)
-    uncompared, others = _divide(run, uncompared)
-    used = {
+    uncompared, skipped = _split_by_skipped(root, uncompared, unjudged)
+    uncompared, other_releases = _split_by_release(run, uncompared)
+    used_devices = {
         word
         for nodeid in run.passed & run.comparing
         for word in devices_in(nodeid.partition("[")[2])
     }
-    stale = Stale(
-        kept={file: why for file, why in kept.items() if _stores(root / file)}, skipped=skipped
+    stale = StaleFiles(
+        kept={
+            file: reason for file, reason in kept_files.items() if _has_stored_graphs(root / file)
+        },
+        skipped=skipped,
     )
-    absent: set[str] = set()
+    absent_devices: set[str] = set()
     for path in uncompared:
-        unused = devices_in(_below(root, path)) - used
-        (stale.elsewhere if unused else stale.files).append(path)
-        absent |= unused
-    stale.devices = sorted(absent)
-    stale.others = sorted(others)
-    stale.releases = sorted(set(others.values()))
+        # A suite may omit a parameter instead of skipping it, as in `["cpu"] + ["cuda"] *
+        # has_cuda`. Without that device, no test compares the file.
+        unused_devices = devices_in(_below(root, path)) - used_devices
+        (stale.elsewhere if unused_devices else stale.files).append(path)
+        absent_devices |= unused_devices
+    stale.devices = sorted(absent_devices)
+    stale.others = sorted(other_releases)
+    stale.releases = sorted(set(other_releases.values()))
     return stale
 
 
-def _without_skipped(
+def _split_by_skipped(
     root: Path, paths: list[Path], unjudged: Mapping[str, str]
 ) -> tuple[list[Path], dict[str, list[Path]]]:
     """Separate the files that this run judges from files that may belong to an unjudged test."""
-    beside: dict[Path, list[str]] = {}
+    tests_by_directory: dict[Path, list[str]] = {}
     for nodeid in unjudged:
         file = root / file_of(nodeid)
-        beside.setdefault(file.parent / DIRECTORY / file.stem, []).append(nodeid)
+        tests_by_directory.setdefault(file.parent / DIRECTORY / file.stem, []).append(nodeid)
     judged: list[Path] = []
     skipped: dict[str, list[Path]] = {}
     for path in paths:
         stem = rank_in(release_in(path.stem)[0])[0]
-        tests = [test for test in beside.get(path.parent, ()) if may_be_of(stem, test)]
+        tests = [test for test in tests_by_directory.get(path.parent, ()) if may_be_of(stem, test)]
         if not tests:
             judged.append(path)
             continue
@@ -144,7 +151,7 @@ def _without_skipped(
     return judged, skipped
 
 
-def _divide(run: RunRecord, paths: list[Path]) -> tuple[list[Path], dict[Path, str]]:
+def _split_by_release(run: RunRecord, paths: list[Path]) -> tuple[list[Path], dict[Path, str]]:
     """Separate the files that this run judges from files of other torch releases.
 
     A file of another release is in neither result if this run made its comparison with a file of
@@ -153,24 +160,25 @@ def _divide(run: RunRecord, paths: list[Path]) -> tuple[list[Path], dict[Path, s
     releases = settings.get(run.config).releases
     if not releases.listed or not paths:
         return paths, {}
-    running, judged, others = running_release(), [], {}
-    made = {path.with_name(release_in(path.stem)[0]) for path in run.compared}
+    running, judged, other_releases = running_release(), [], {}
+    compared_paths = {path.with_name(release_in(path.stem)[0]) for path in run.compared}
     for path in paths:
         stem, tag = release_in(path.stem)
         release = tag or releases.first
         if release == running or release not in releases.listed or tag == releases.first:
             judged.append(path)
-        elif path.with_name(stem) not in made:
-            others[path] = release
-    return judged, others
+        elif path.with_name(stem) not in compared_paths:
+            other_releases[path] = release
+    return judged, other_releases
 
 
 def _reason(run: RunRecord, exitstatus: int) -> str:
     """Return the reason why this run cannot judge stale files; "" for a complete, green run."""
     config = run.config
-    if given := filter_given(config):
-        return f"{given} was given, so not all tests ran"
+    if filter_option := active_filter(config):
+        return f"{filter_option} was given, so not all tests ran"
     for text in getattr(config.option, "override_ini", None) or ():
+        # `python_files`, `python_classes` and `python_functions` decide which tests are collected.
         if text.startswith("python_"):
             return f"-o {text} was given, so not all tests ran"
     # Paths from the ini value `testpaths` are the whole suite, not a selection.
@@ -185,21 +193,22 @@ def _reason(run: RunRecord, exitstatus: int) -> str:
     return ""
 
 
-def _candidates(root: Path, ran: set[str], kept: dict[str, str]) -> Iterator[Path]:
+def _candidates(root: Path, files_run: set[str], kept_files: dict[str, str]) -> Iterator[Path]:
     """Yield the stored files of test files that ran completely or no longer exist."""
-    for home in sorted({(root / file).parent for file in (*ran, *kept)}):
-        if not (home / DIRECTORY).is_dir():
+    for test_directory in sorted({(root / file).parent for file in (*files_run, *kept_files)}):
+        if not (test_directory / DIRECTORY).is_dir():
             continue
-        beside = sorted(os.listdir(home))
-        for directory in sorted((home / DIRECTORY).iterdir()):
-            sources = [name for name in beside if Path(name).stem == directory.name]
-            files = {(home / name).relative_to(root).as_posix() for name in sources}
-            if not files or (files & ran and not files & kept.keys()):
+        file_names = sorted(os.listdir(test_directory))
+        for directory in sorted((test_directory / DIRECTORY).iterdir()):
+            sources = [name for name in file_names if Path(name).stem == directory.name]
+            files = {(test_directory / name).relative_to(root).as_posix() for name in sources}
+            # No test file of this name exists: it was renamed or removed, so the whole directory is
+            # judged.
+            if not files or (files & files_run and not files & kept_files.keys()):
                 yield from sorted(directory.glob(f"*.{SUFFIX}"))
 
 
-def _stores(file: Path) -> bool:
-    """Return True if a test file has stored graphs."""
+def _has_stored_graphs(file: Path) -> bool:
     return (file.parent / DIRECTORY / file.stem).is_dir()
 
 
@@ -212,11 +221,11 @@ def devices_in(text: str) -> set[str]:
     """Return the accelerators named in a path or a parameter id, in lower case."""
     words = {word.lower() for word in _WORD.findall(text)}
     return (words & ACCELERATORS) | {
-        found for word in words for found in INSIDE_WORDS.findall(word)
+        device for word in words for device in INSIDE_WORDS.findall(word)
     }
 
 
-def remove(stale: Stale, root: Path) -> Iterator[tuple[Path, TorchGraphError | None]]:
+def remove(stale: StaleFiles, root: Path) -> Iterator[tuple[Path, TorchGraphError | None]]:
     """Remove the stale files, and the directories left empty.
 
     Args:
@@ -243,7 +252,7 @@ MOST = 20
 _IDENTIFIERS = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*", re.ASCII)
 
 
-def under_old_name(
+def find_under_old_name(
     item: pytest.Item, files: ReleaseFiles, now: Program, detail: Detail
 ) -> tuple[str, ...]:
     """Return the lines about an equal graph under an old name, with the command that moves it.
@@ -267,11 +276,12 @@ def under_old_name(
         if text is not None and is_stored(text, now, detail):
             config = item.config
             commands = (
-                shlex.join(["git", "mv", *(settings.shown(config, path) for path in pair)])
+                shlex.join(["git", "mv", *(settings.display_path(config, path) for path in pair)])
                 for pair in moves
             )
             return (
-                f"an equal graph is stored under an old name: {settings.shown(config, file)}",
+                "an equal graph is stored under an old name: "
+                f"{settings.display_path(config, file)}",
                 f"move:    {' && '.join(commands)}",
             )
     return ()
@@ -281,33 +291,36 @@ def _moved_candidates(
     item: pytest.Item, files: ReleaseFiles, home: Path
 ) -> Iterator[tuple[Path, list[tuple[Path, Path]]]]:
     """Yield files that belong to no test any more, each with its moves as (from, to) pairs."""
-    for directory in _gone(home):
-        file = _first([directory / path.name for _, path in files.order])
+    for directory in _orphaned_directories(home):
+        file = _first_existing([directory / path.name for _, path in files.order])
         if file is not None:
             yield file, [(file, home / file.name) if home.exists() else (directory, home)]
-    wanted = release_in(files.order[0][1].stem)[0]
-    found = _IDENTIFIERS.match(wanted)
+    expected_stem = release_in(files.order[0][1].stem)[0]
+    expected_names = _IDENTIFIERS.match(expected_stem)
     module = getattr(item, "module", None)
-    if found is None or module is None or not home.is_dir():
+    if expected_names is None or module is None or not home.is_dir():
         return
     stems: dict[str, list[Path]] = {}
     for path in sorted(home.glob(f"*.{SUFFIX}")):
         stems.setdefault(release_in(path.stem)[0], []).append(path)
     for stem, paths in stems.items():
-        other = _IDENTIFIERS.match(stem)
-        if other is None or stem[other.end() :] != wanted[found.end() :]:
+        stored_names = _IDENTIFIERS.match(stem)
+        if (
+            stored_names is None
+            or stem[stored_names.end() :] != expected_stem[expected_names.end() :]
+        ):
             continue
-        if not _resolves(module, other[0]):
-            names = [path.name.replace(wanted, stem, 1) for _, path in files.order]
-            moves = [(path, home / path.name.replace(stem, wanted, 1)) for path in paths]
-            yield _first([home / name for name in names]) or paths[0], moves
+        if not _resolves(module, stored_names[0]):
+            names = [path.name.replace(expected_stem, stem, 1) for _, path in files.order]
+            moves = [(path, home / path.name.replace(stem, expected_stem, 1)) for path in paths]
+            yield _first_existing([home / name for name in names]) or paths[0], moves
 
 
-def _first(files: list[Path]) -> Path | None:
+def _first_existing(files: list[Path]) -> Path | None:
     return next((file for file in files if file.is_file()), None)
 
 
-def _gone(home: Path) -> list[Path]:
+def _orphaned_directories(home: Path) -> list[Path]:
     """Return the neighbouring directories of stored graphs whose test file no longer exists."""
     if not home.parent.is_dir():
         return []

@@ -42,8 +42,9 @@ def _of_ranks(value: ManyRanks) -> Program:
     __tracebackhide__ = True
     if not len(value):
         raise AssertionError("nothing to compare: no rank was captured, choose at least one")
+    # In order: the file must not depend on the order in which the test asked for ranks.
     captures = dict(sorted(zip(value.ranks, value, strict=True)))
-    sections = [((rank,), _of_capture(made)) for rank, made in captures.items()]
+    sections = [((rank,), _of_capture(capture)) for rank, capture in captures.items()]
     return Program.of_ranks(dict(value.mesh), sections)
 
 
@@ -56,6 +57,7 @@ def _of_capture(value: object) -> Program:
         from ..api.existing import from_fx
 
         return Program(Header(torch=_running_torch()), canonical((from_fx(value),)))
+    # The class `Capture` itself has the attributes, as properties.
     graphs = None if isinstance(value, type) else _graphs(value)
     if not isinstance(graphs, tuple) or not all(isinstance(graph, Graph) for graph in graphs):
         raise TypeError(
@@ -83,6 +85,7 @@ def _graphs(value: object) -> object:
 def _is_fx(value: object) -> bool:
     """Return True if a value is a `GraphModule`, `Graph` or `ExportedProgram` of torch."""
     return any(
+        # By name, not `isinstance`: a comparison of loaded graphs must not import torch.
         kind.__module__.startswith("torch.")
         and kind.__name__ in ("GraphModule", "Graph", "ExportedProgram")
         for kind in type(value).__mro__
@@ -127,7 +130,7 @@ def why_not_stored(config: pytest.Config) -> str:
             return f"{needs}, which is not installed: {INSTALL}"
         return SWITCHED_OFF
     version = metadata.version(PLUGIN)
-    found = re.match(r"(?a)(\d+)\.(\d+)", version)
-    if found and (int(found[1]), int(found[2])) < LOWEST:
+    match = re.match(r"(?a)(\d+)\.(\d+)", version)
+    if match and (int(match[1]), int(match[2])) < LOWEST:
         return f"{needs}, found {version}: {INSTALL}"
     return ""

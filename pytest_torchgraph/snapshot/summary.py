@@ -19,7 +19,7 @@ from ..settings import config as settings
 from ..words import counted, format_ranks, listed
 from .files import remove_leftovers
 from .run import RunRecord
-from .stale import Stale, remove
+from .stale import StaleFiles, remove
 
 if TYPE_CHECKING:
     from ..graph.model import Detail
@@ -40,19 +40,19 @@ Unless the run is verbose, more files are only counted; for replaced files, the 
 """
 
 
-def summarize(reporter: pytest.TerminalReporter, run: RunRecord, stale: Stale) -> None:
+def summarize(reporter: pytest.TerminalReporter, run: RunRecord, stale: StaleFiles) -> None:
     """Print the section if it has lines, and remove stale files with `--torchgraph-prune`.
 
     An update or a prune also removes the temporary files of killed processes.
     """
     config = reporter.config
-    chosen = settings.get(config)
-    lines = [*_stored(config, run)]
-    lines += _pruned(config, run, stale) if chosen.prune else _stale(config, stale)
-    if chosen.update or chosen.prune:
+    config_settings = settings.get(config)
+    lines = [*_update_lines(config, run)]
+    lines += _prune(config, run, stale) if config_settings.prune else _stale_lines(config, stale)
+    if config_settings.update or config_settings.prune:
         for directory in {path.parent for path in run.compared}:
             remove_leftovers(directory, root=config.rootpath)
-    if any(how == "refused" for how, _, _ in run.stored):
+    if any(action == "refused" for action, _, _ in run.stored):
         run.end_with_trouble()
     if lines:
         reporter.section("stored graphs")
@@ -60,39 +60,53 @@ def summarize(reporter: pytest.TerminalReporter, run: RunRecord, stale: Stale) -
             reporter.line(line)
 
 
-def _stored(config: pytest.Config, run: RunRecord) -> Iterator[str]:
+def _update_lines(config: pytest.Config, run: RunRecord) -> Iterator[str]:
     """Yield a line for each file that an update wrote or kept, or that nothing was stored."""
     if settings.get(config).update and not run.comparing and not config.option.collectonly:
         yield "nothing stored: no test compared graphs"
-    written = sorted({(path, how, what) for how, path, what in run.stored if what})
-    numbers = Counter(how for path, how, _ in written if how in BY_CAUSE or path in run.replaced)
-    many = {how: n for how, n in numbers.items() if n > MOST and config.option.verbose <= 0}
-    for path, how, what in written:
-        if how not in many or (how not in BY_CAUSE and path not in run.replaced):
-            yield f"{how}  {settings.shown(config, Path(path))}: {what}"
-    for how, number in many.items():
-        if how in BY_CAUSE:
-            causes = Counter(what.partition(": ")[2] for _, other, what in written if other == how)
+    # A file without a description did not change. It is listed as unchanged below.
+    written = sorted({(path, action, change) for action, path, change in run.stored if change})
+    numbers = Counter(
+        action for path, action, _ in written if action in BY_CAUSE or path in run.replaced
+    )
+    counted_outcomes = {
+        action: file_count
+        for action, file_count in numbers.items()
+        if file_count > MOST and config.option.verbose <= 0
+    }
+    for path, action, change in written:
+        if action not in counted_outcomes or (action not in BY_CAUSE and path not in run.replaced):
+            yield f"{action}  {settings.display_path(config, Path(path))}: {change}"
+    for action, number in counted_outcomes.items():
+        if action in BY_CAUSE:
+            causes = Counter(
+                change.partition(": ")[2]
+                for _, other_action, change in written
+                if other_action == action
+            )
             yield from (
-                f"{how}  {counted(n, 'file')}: {what} (-v lists them)" for what, n in causes.items()
+                f"{action}  {counted(file_count, 'file')}: {change} (-v lists them)"
+                for change, file_count in causes.items()
             )
         else:
-            yield f"{how}  {counted(number, 'file')} (-v lists them)"
+            yield f"{action}  {counted(number, 'file')} (-v lists them)"
     paths = {path for path, _, _ in written}
-    same = sorted({path for _, path, _ in run.stored} - paths)
-    if len(same) > MOST and config.option.verbose <= 0:
-        yield f"unchanged  {counted(len(same), 'file')} (-v lists them)"
+    unchanged_paths = sorted({path for _, path, _ in run.stored} - paths)
+    if len(unchanged_paths) > MOST and config.option.verbose <= 0:
+        yield f"unchanged  {counted(len(unchanged_paths), 'file')} (-v lists them)"
     else:
-        yield from (f"unchanged  {settings.shown(config, Path(path))}" for path in same)
+        yield from (
+            f"unchanged  {settings.display_path(config, Path(path))}" for path in unchanged_paths
+        )
 
 
-def _stale(config: pytest.Config, stale: Stale) -> Iterator[str]:
+def _stale_lines(config: pytest.Config, stale: StaleFiles) -> Iterator[str]:
     """Yield the line about stale files of a run that removes nothing."""
     if stale.files:
         yield f"stale, no test compares them: {_first(config, stale.files)} ({PRUNE} removes them)"
 
 
-def _pruned(config: pytest.Config, run: RunRecord, stale: Stale) -> Iterator[str]:
+def _prune(config: pytest.Config, run: RunRecord, stale: StaleFiles) -> Iterator[str]:
     """Remove the stale files; yield a line for each of them, and for the files kept."""
     if stale.reason:
         yield f"nothing removed: {stale.reason}"
@@ -100,9 +114,9 @@ def _pruned(config: pytest.Config, run: RunRecord, stale: Stale) -> Iterator[str
     for path, error in remove(stale, config.rootpath):
         if isinstance(error, OutsideRootError):
             run.end_with_trouble()
-            yield f"refused  {settings.shown(config, path)}: {error.reason}"
+            yield f"refused  {settings.display_path(config, path)}: {error.reason}"
         else:
-            yield f"removed  {settings.shown(config, path)}" if error is None else str(error)
+            yield f"removed  {settings.display_path(config, path)}" if error is None else str(error)
     if not stale.files:
         yield "nothing to remove"
     if stale.elsewhere:
@@ -122,7 +136,7 @@ def _pruned(config: pytest.Config, run: RunRecord, stale: Stale) -> Iterator[str
 
 
 def _first(config: pytest.Config, paths: Sequence[Path]) -> str:
-    return listed((settings.shown(config, path) for path in paths), 1)
+    return listed((settings.display_path(config, path) for path in paths), 1)
 
 
 MOST_CHANGES = 3
@@ -154,25 +168,28 @@ def describe(failed: Comparison, detail: Detail = "dataflow") -> str:
     except Exception as error:
         return f"cannot describe the difference: {brief(error)}"
     if not findings:
-        said = [line for part in failed.parts for line in (part.problem, *part.details)]
-        lines = [*dict.fromkeys((*failed.details, *said))]
+        part_lines = [line for part in failed.parts for line in (part.problem, *part.details)]
+        lines = [*dict.fromkeys((*failed.details, *part_lines))]
+        # With detail "full", the details are lines of a text difference (`compare._full_lines`).
         lines = [line for line in lines if line and not line.startswith(("+", "-"))]
         first = listed((" ".join(line.split()) for line in lines), MOST_CHANGES, between="; ")
         return f"{failed.problem}: {first}" if first else failed.problem
     from ..graph.diff import heading
 
-    who = f"{_who(failed.parts)}: " if failed.parts else ""
+    ranks_prefix = f"{_format_ranks_of(failed.parts)}: " if failed.parts else ""
     graphs = [finding.summary for finding in findings if finding.of_graph]
     edits = [finding for finding in findings if not finding.of_graph]
-    named = listed(graphs, MOST_CHANGES)
-    return who + "; ".join([*([heading(edits)] if edits else []), *([named] if named else [])])
+    graphs_text = listed(graphs, MOST_CHANGES)
+    return ranks_prefix + "; ".join(
+        [*([heading(edits)] if edits else []), *([graphs_text] if graphs_text else [])]
+    )
 
 
-def _who(parts: Sequence[Comparison]) -> str:
+def _format_ranks_of(parts: Sequence[Comparison]) -> str:
     return format_ranks(rank for part in parts for rank in part.ranks)
 
 
-def renamed(stored: str, now: Program, detail: Detail) -> str:
+def describe_renames(stored: str, now: Program, detail: Detail) -> str:
     """Return the new names of a stored text with equal graphs; "" if only its format is old.
 
     A text whose names are current is not rewritten for its format: updates would change every file
@@ -182,20 +199,23 @@ def renamed(stored: str, now: Program, detail: Detail) -> str:
     from .compare import read_stored, same_ranks
 
     old = read_stored(stored)
-    both = [(ours, own) for _, ours, own in same_ranks(old, now, detail)] or [(old, now)]
+    # A single capture has no ranks to pair.
+    program_pairs = [
+        (stored_part, current_part) for _, stored_part, current_part in same_ranks(old, now, detail)
+    ] or [(old, now)]
     pairs = [
         pair
-        for ours, own in both
-        if ours.graphs
-        for pair in renamed_values(ours.graphs, own.graphs)
+        for stored_part, current_part in program_pairs
+        if stored_part.graphs
+        for pair in renamed_values(stored_part.graphs, current_part.graphs)
     ]
     if not pairs:
         return ""
-    shortest = dict.fromkeys(f"{old} -> {new}" for old, new in map(_apart, pairs))
+    shortest = dict.fromkeys(f"{old} -> {new}" for old, new in map(_without_common_words, pairs))
     return f"{counted(len(pairs), 'name')}: {listed(shortest, MOST_CHANGES)}"
 
 
-def extended(stored: str, text: str) -> str:
+def describe_added_facts(stored: str, text: str) -> str:
     """Return the facts missing from a stored text of an older version; "" if there are none.
 
     A file without these facts matches any value of them, so an update must add them.
@@ -203,6 +223,7 @@ def extended(stored: str, text: str) -> str:
     from ..graph.text import ALIAS_OPS, FACTS_VERSION, GIVEN, TIMES
 
     first = f"torchgraph {FACTS_VERSION}\n"
+    # Only the newest version has these facts; a file of that version has them already.
     if not text.startswith(first) or stored.startswith(first):
         return ""
     lines = text.split("\n")
@@ -217,13 +238,14 @@ def extended(stored: str, text: str) -> str:
         "origin of the graphs": f" {GIVEN} {{\n" in text
         and any(f" = {op}(" in text for op in ALIAS_OPS),
     }
-    said = [fact for fact, is_said in facts.items() if is_said]
-    return f"now includes: {', '.join(said)}" if said else ""
+    added_facts = [fact for fact, is_said in facts.items() if is_said]
+    return f"now includes: {', '.join(added_facts)}" if added_facts else ""
 
 
-def _apart(pair: tuple[str, str]) -> tuple[str, str]:
+def _without_common_words(pair: tuple[str, str]) -> tuple[str, str]:
     """Return two names without their common leading and trailing words."""
     old, new = (re.split(r"(?<=[./])|(?=[./])", name) for name in pair)
+    # At least one word of each name remains, even if one name begins with the other.
     while old[1:] and new[1:] and old[0] == new[0]:
         del old[0], new[0]
     while old[1:] and new[1:] and old[-1] == new[-1]:
@@ -231,7 +253,7 @@ def _apart(pair: tuple[str, str]) -> tuple[str, str]:
     return "".join(old), "".join(new)
 
 
-def beside(release: str, files: ReleaseFiles, change: str) -> str:
+def describe_new_file(release: str, files: ReleaseFiles, change: str) -> str:
     """Return the line about a new file of a torch release that had compared with another file.
 
     Args:
@@ -241,24 +263,24 @@ def beside(release: str, files: ReleaseFiles, change: str) -> str:
     """
     if change:
         return f"compared with torch {release}: {change}"
-    waiting = f"; torch {files.next[0]} has no stored graph yet" if files.next else ""
-    return f"equal to the stored graph of torch {release}{waiting}"
+    missing_note = f"; torch {files.next[0]} has no stored graph yet" if files.next else ""
+    return f"equal to the stored graph of torch {release}{missing_note}"
 
 
 def _contents(program: Program, detail: Detail) -> str:
     if not program.sections:
         return _graphs(program)
     classes = program.classes(detail)
-    parts = [f"{format_ranks(ranks)}: {_graphs(own)}" for ranks, own in classes]
+    parts = [f"{format_ranks(ranks)}: {_graphs(program_part)}" for ranks, program_part in classes]
     return listed(parts, MOST_CHANGES, between="; ")
 
 
 def _graphs(program: Program) -> str:
     parts = [f"{graph.name} {counted(graph.op_counts.total(), 'op')}" for graph in program.graphs]
-    ran = [(graph.eager, graph.op_counts.total() * graph.runs) for graph in program.graphs]
-    compiled = sum(count for is_eager, count in ran if not is_eager)
-    share = f"; {100 * compiled // max(1, sum(count for _, count in ran))}% of the ops compiled"
-    return listed(parts, MOST_CHANGES) + share * any(is_eager for is_eager, _ in ran)
+    op_runs = [(graph.eager, graph.op_counts.total() * graph.runs) for graph in program.graphs]
+    compiled = sum(count for is_eager, count in op_runs if not is_eager)
+    share = f"; {100 * compiled // max(1, sum(count for _, count in op_runs))}% of the ops compiled"
+    return listed(parts, MOST_CHANGES) + share * any(is_eager for is_eager, _ in op_runs)
 
 
 def brief(error: Exception) -> str:

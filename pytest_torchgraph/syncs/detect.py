@@ -20,7 +20,7 @@ from ..graph.events import EagerOp, GraphBreak
 from ..graph.model import Graph, Node, Ref, Source
 from ..watching.breaks import SKIPPED
 from .model import BREAKS, COPIES, MASKS, READS, SIZES, STARTS, THREADS, Sync, Transfer
-from .op_calls import SyncCall, copied_by, may_sync_or_copy, symbols_in, sync_kind
+from .op_calls import SyncCall, device_copy_of, may_sync_or_copy, symbols_in, sync_kind
 
 if TYPE_CHECKING:
     from ..watching.graphs import PrintedGraphs
@@ -53,22 +53,22 @@ def on_method_call(report: Callable[[str, Any], None]) -> Iterator[None]:
     torch takes different paths while a mode is active. Replacements by other code in the meantime
     are kept.
     """
-    inside = threading.local()
+    thread_state = threading.local()
     if "torch._dynamo" in sys.modules:  # Dynamo would trace the wrappers below compiled code
-        _leave_alone()
+        _skip_in_dynamo()
     replaced: list[tuple[type, str, Any, Any]] = []
 
     def observed(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def called(*args: Any, **kwargs: Any) -> Any:
-            if not replaced or getattr(inside, "one", False):
+            if not replaced or getattr(thread_state, "one", False):
                 return original(*args, **kwargs)
             report(name, args[0] if args else None)
-            inside.one = True
+            thread_state.one = True
             try:
                 return original(*args, **kwargs)
             finally:
-                inside.one = False
+                thread_state.one = False
 
         return called
 
@@ -79,18 +79,18 @@ def on_method_call(report: Callable[[str, Any], None]) -> Iterator[None]:
             setattr(owner, name, new)
         yield
     finally:
-        for owner, name, own, new in replaced:
+        for owner, name, own_method, new in replaced:
             if vars(owner).get(name) is not new:  # replaced by other code: keep that
                 continue
-            if own is not None:
-                setattr(owner, name, own)
+            if own_method is not None:
+                setattr(owner, name, own_method)
             else:
                 delattr(owner, name)
         replaced.clear()
 
 
 @functools.cache
-def _leave_alone() -> None:
+def _skip_in_dynamo() -> None:
     """Make Dynamo skip the wrappers of the methods. The search through modules takes 1 ms."""
     torch_private.leave_alone(__name__)
 
@@ -179,7 +179,7 @@ def recorded_syncs(recorded: RecordedCalls) -> tuple[Sync, ...]:
         for name, module, source in recorded.methods
         if name == STARTS
     ]
-    return _merged([*syncs, *_elsewhere(methods, syncs), *threads])
+    return _merge_equal([*syncs, *_on_new_lines(methods, syncs), *threads])
 
 
 def recorded_transfers(recorded: RecordedCalls) -> tuple[Transfer, ...]:
@@ -187,7 +187,7 @@ def recorded_transfers(recorded: RecordedCalls) -> tuple[Transfer, ...]:
     transfers = [
         Transfer(copy.source, copy.target, call.op, copy.blocking, graph, **_place(source, module))
         for call, graph, module, source in recorded.calls
-        for copy in [copied_by(call)]
+        for copy in [device_copy_of(call)]
         if copy is not None
     ]
     threads = [
@@ -195,7 +195,7 @@ def recorded_transfers(recorded: RecordedCalls) -> tuple[Transfer, ...]:
         for name, module, source in recorded.methods
         if name == STARTS
     ]
-    return _merged([*transfers, *threads])
+    return _merge_equal([*transfers, *threads])
 
 
 def compiled_syncs(
@@ -219,16 +219,18 @@ def compiled_syncs(
     """
     syncs = list(_graph_syncs(graphs))
     if hooks is not None:
-        known = {(each.file, each.line, each.kind) for each in syncs}
-        inside = _graph_syncs(hooks.at("dynamo"))
-        syncs += [each for each in inside if (each.file, each.line, each.kind) not in known]
+        known_syncs = {(sync.file, sync.line, sync.kind) for sync in syncs}
+        hook_syncs = _graph_syncs(hooks.at("dynamo"))
+        syncs += [
+            sync for sync in hook_syncs if (sync.file, sync.line, sync.kind) not in known_syncs
+        ]
     if printed is not None and any(".cpu()" in text for text in _dynamo_texts(printed)):
-        calls = [each for each in _graph_syncs(printed.at("dynamo")) if each.op == "Tensor.cpu"]
-        syncs += _elsewhere((replace(each, seen=CALL) for each in calls), syncs)
-    ran = () if eager is None else recorded_syncs(eager)
+        calls = [sync for sync in _graph_syncs(printed.at("dynamo")) if sync.op == "Tensor.cpu"]
+        syncs += _on_new_lines((replace(sync, seen=CALL) for sync in calls), syncs)
+    eager_syncs = () if eager is None else recorded_syncs(eager)
     only_traced = hooks is not None
-    at_breaks = [each for one in breaks for each in _break_syncs(one, only_traced)]
-    return _merged([*syncs, *ran, *_not_among(at_breaks, ran)])
+    at_breaks = [sync for graph_break in breaks for sync in _break_syncs(graph_break, only_traced)]
+    return _merge_equal([*syncs, *eager_syncs, *_without_recorded(at_breaks, eager_syncs)])
 
 
 def compiled_transfers(
@@ -240,33 +242,41 @@ def compiled_transfers(
     """Return the transfers of compiled code; see `compiled_syncs` for the arguments."""
     transfers = list(_graph_transfers(graphs))
     if hooks is not None:
-        known = {(each.file, each.line, each.source) for each in transfers}
-        inside = _graph_transfers(hooks.at("dynamo"))
-        transfers += [each for each in inside if (each.file, each.line, each.source) not in known]
+        known_transfers = {
+            (transfer.file, transfer.line, transfer.source) for transfer in transfers
+        }
+        hook_transfers = _graph_transfers(hooks.at("dynamo"))
+        transfers += [
+            transfer
+            for transfer in hook_transfers
+            if (transfer.file, transfer.line, transfer.source) not in known_transfers
+        ]
     unknown = [
-        Transfer("", "", each.op, False, BREAK, **_place(one, one.module), certain=False)
-        for one in breaks
-        for each in _break_syncs(one, hooks is not None)
-        if not each.certain
+        Transfer(
+            "", "", sync.op, False, BREAK, **_place(graph_break, graph_break.module), certain=False
+        )
+        for graph_break in breaks
+        for sync in _break_syncs(graph_break, hooks is not None)
+        if not sync.certain
     ]
-    ran = () if eager is None else recorded_transfers(eager)
-    return _merged([*transfers, *ran, *unknown])
+    eager_transfers = () if eager is None else recorded_transfers(eager)
+    return _merge_equal([*transfers, *eager_transfers, *unknown])
 
 
 def _graph_transfers(graphs: Sequence[Graph]) -> Iterator[Transfer]:
     for name, node, call in _calls(graphs):
-        copy = copied_by(call)
+        copy = device_copy_of(call)
         if copy is not None:
-            place = _place(node.source, node.module)
-            yield Transfer(copy.source, copy.target, call.op, copy.blocking, name, **place)
+            location = _place(node.source, node.module)
+            yield Transfer(copy.source, copy.target, call.op, copy.blocking, name, **location)
 
 
 def _graph_syncs(graphs: Sequence[Graph]) -> Iterator[Sync]:
     inputs = tuple(node.result for top in graphs for graph in top.walk() for node in graph.inputs)
-    known = symbols_in(inputs)
+    known_symbols = symbols_in(inputs)
     for name, node, call in _calls(graphs):
-        kind = sync_kind(call, known)
-        known |= symbols_in(call.result)
+        kind = sync_kind(call, known_symbols)
+        known_symbols |= symbols_in(call.result)
         if kind:
             yield Sync(kind, call.op, name, **_place(node.source, node.module))
 
@@ -298,69 +308,87 @@ def _resolved(value: Any, results: dict[str, Any]) -> Any:
     return value
 
 
-def _break_syncs(each: GraphBreak, only_traced: bool) -> Iterator[Sync]:
+def _break_syncs(graph_break: GraphBreak, only_traced: bool) -> Iterator[Sync]:
     """Return the syncs at a graph break: one of a known op, none, or an uncertain one.
 
     Args:
-        each: the break.
+        graph_break: the break.
         only_traced: True if captured backwards were traced only up to their first break.
     """
-    kind = each.kind.removeprefix(SKIPPED)
-    behind = kind != each.kind or (only_traced and each.compile_id.startswith("!"))
-    for begin, why, op in _KNOWN:
+    kind = graph_break.kind.removeprefix(SKIPPED)
+    covers_rest_of_frame = kind != graph_break.kind or (
+        only_traced and graph_break.compile_id.startswith("!")
+    )
+    for begin, reason, op in _KNOWN:
         if kind.startswith(begin):
-            named = _OPERATOR.search(each.reason)
-            op = op or (named[1] if named else kind)
-            yield Sync(why, op, BREAK, **_place(each, each.module), occurrences=each.occurrences)
+            operator_match = _OPERATOR.search(graph_break.reason)
+            op = op or (operator_match[1] if operator_match else kind)
+            yield Sync(
+                reason,
+                op,
+                BREAK,
+                **_place(graph_break, graph_break.module),
+                occurrences=graph_break.occurrences,
+            )
             break
     else:
-        if not behind and not kind.startswith(_EMPTY):
-            yield Sync(BREAKS, kind, BREAK, **_place(each, each.module), certain=False)
-    if behind:
-        yield Sync(BREAKS, f"{SKIPPED}{kind}", BREAK, **_place(each, each.module), certain=False)
+        if not covers_rest_of_frame and not kind.startswith(_EMPTY):
+            yield Sync(
+                BREAKS, kind, BREAK, **_place(graph_break, graph_break.module), certain=False
+            )
+    if covers_rest_of_frame:
+        yield Sync(
+            BREAKS,
+            f"{SKIPPED}{kind}",
+            BREAK,
+            **_place(graph_break, graph_break.module),
+            certain=False,
+        )
 
 
-def _place(of: Source | GraphBreak | None, module: str) -> _Place:
-    if of is None:
+def _place(origin: Source | GraphBreak | None, module: str) -> _Place:
+    if origin is None:
         return {"file": "", "line": 0, "code": "", "function": "", "module": module}
     return {
-        "file": of.file,
-        "line": of.line,
-        "code": of.code,
-        "function": of.function,
+        "file": origin.file,
+        "line": origin.line,
+        "code": origin.code,
+        "function": origin.function,
         "module": module,
     }
 
 
 def _dynamo_texts(printed: PrintedGraphs) -> Iterator[str]:
-    for each in printed.record.compiled:
-        yield from each.texts("dynamo")
+    for compilation in printed.record.compiled:
+        yield from compilation.texts("dynamo")
 
 
-def _elsewhere(more: Iterable[Sync], found: Iterable[Sync]) -> list[Sync]:
+def _on_new_lines(candidates: Iterable[Sync], recorded: Iterable[Sync]) -> list[Sync]:
     """Return the syncs on lines without syncs so far: off the CPU, a method call is also an op."""
-    known = {(each.file, each.line) for each in found if each.kind in (READS, COPIES)}
-    return [each for each in more if (each.file, each.line) not in known]
+    known_lines = {(sync.file, sync.line) for sync in recorded if sync.kind in (READS, COPIES)}
+    return [sync for sync in candidates if (sync.file, sync.line) not in known_lines]
 
 
-def _not_among(at_breaks: Iterable[Sync], ran: Iterable[Sync]) -> list[Sync]:
+def _without_recorded(at_breaks: Iterable[Sync], ran_syncs: Iterable[Sync]) -> list[Sync]:
     """Return the syncs at graph breaks, without those of ops recorded as run there."""
-    known = {
-        (each.file, each.line, kind) for each in ran for kind in _BREAKING_AS.get(each.kind, ())
+    ran_keys = {
+        (sync.file, sync.line, kind)
+        for sync in ran_syncs
+        for kind in _BREAKING_AS.get(sync.kind, ())
     }
     return [
-        each
-        for each in at_breaks
-        if not each.certain or (each.file, each.line, each.kind) not in known
+        sync
+        for sync in at_breaks
+        if not sync.certain or (sync.file, sync.line, sync.kind) not in ran_keys
     ]
 
 
-def _merged(found: Iterable[_Found]) -> tuple[_Found, ...]:
+def _merge_equal(entries: Iterable[_Found]) -> tuple[_Found, ...]:
     """Merge equal syncs or transfers and add up their occurrences."""
     merged: dict[Any, _Found] = {}
-    for each in found:
-        key = replace(each, occurrences=1, seen="", code="")
-        known = merged.get(key)
-        count = each.occurrences + (0 if known is None else known.occurrences)
-        merged[key] = replace(each if known is None else known, occurrences=count)
+    for entry in entries:
+        key = replace(entry, occurrences=1, seen="", code="")
+        earlier = merged.get(key)
+        count = entry.occurrences + (0 if earlier is None else earlier.occurrences)
+        merged[key] = replace(entry if earlier is None else earlier, occurrences=count)
     return tuple(merged.values())

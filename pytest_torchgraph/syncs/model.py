@@ -20,7 +20,7 @@ STARTS = "threading.Thread.start"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Located:
+class SourceLocation:
     """A place in the user's code with a sync or a transfer.
 
     Attributes:
@@ -44,7 +44,7 @@ class Located:
 
 
 @dataclass(frozen=True)
-class Sync(Located):
+class Sync(SourceLocation):
     """A place where Python waits for the device, or would wait if the tensors were on one.
 
     A CPU run does not wait, but reports the same ops.
@@ -57,7 +57,7 @@ class Sync(Located):
             unrecorded code after it, the kind of the break.
         seen: source of the record: `forward` for an op in the graph of that name, `call` for a call
             outside every graph, or `graph break`.
-        file, line, code, function, module, certain, occurrences: see `Located`.
+        file, line, code, function, module, certain, occurrences: see `SourceLocation`.
     """
 
     kind: str
@@ -65,11 +65,11 @@ class Sync(Located):
     seen: str
 
     def __str__(self) -> str:
-        return _behind(self) or f"{place_of(self)}\n{self.kind}: {self.op}"
+        return _rest_of_frame_text(self) or f"{place_of(self)}\n{self.kind}: {self.op}"
 
 
 @dataclass(frozen=True)
-class Transfer(Located):
+class Transfer(SourceLocation):
     """A place where a tensor is copied from one device to another.
 
     Attributes:
@@ -78,7 +78,7 @@ class Transfer(Located):
         op: the copying op; for a graph break with unrecorded code after it, the kind of the break.
         blocking: True if Python waits for the copy.
         seen: see `Sync`.
-        file, line, code, function, module, certain, occurrences: see `Located`.
+        file, line, code, function, module, certain, occurrences: see `SourceLocation`.
     """
 
     source: str
@@ -89,23 +89,23 @@ class Transfer(Located):
 
     def __str__(self) -> str:
         unseen = THREADS if self.op == STARTS else BREAKS
-        way = f"from {self.source} to {self.target}" if self.certain else unseen
-        return _behind(self) or f"{place_of(self)}\n{way}: {self.op}"
+        direction = f"from {self.source} to {self.target}" if self.certain else unseen
+        return _rest_of_frame_text(self) or f"{place_of(self)}\n{direction}: {self.op}"
 
 
-def _behind(each: Sync | Transfer) -> str:
+def _rest_of_frame_text(event: Sync | Transfer) -> str:
     """Return the text for all code after a break, "" for anything else.
 
     `op` starts with `SKIPPED` there. The text contains neither the source line nor the op at the
     break: an `allow` for these must not allow the code after the break.
     """
-    if each.certain or not each.op.startswith(SKIPPED):
+    if event.certain or not event.op.startswith(SKIPPED):
         return ""
-    return f"after line {each.line} of {each.file} in {each.function}\n{BREAKS}"
+    return f"after line {event.line} of {event.file} in {event.function}\n{BREAKS}"
 
 
-def place_of(each: Located) -> str:
+def place_of(event: SourceLocation) -> str:
     """Return file, line, function and code on one line."""
-    if not each.file:
-        return f"(unknown line) module {each.module}" if each.module else "(no line known)"
-    return f"{each.file}:{each.line} in {each.function}: {each.code}"
+    if not event.file:
+        return f"(unknown line) module {event.module}" if event.module else "(no line known)"
+    return f"{event.file}:{event.line} in {event.function}: {event.code}"

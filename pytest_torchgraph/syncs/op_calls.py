@@ -119,22 +119,22 @@ def may_sync_or_copy(op: str) -> bool:
     )
 
 
-def sync_kind(call: SyncCall, known: frozenset[str] = frozenset()) -> str:
+def sync_kind(call: SyncCall, known_symbols: frozenset[str] = frozenset()) -> str:
     """Return the kind of the host sync at this call, "" if Python does not wait.
 
     Args:
         call: the call.
-        known: the unbacked symbols in the results of earlier calls.
+        known_symbols: the unbacked symbols in the results of earlier calls.
 
     Returns:
         `READS`, `SIZES`, `MASKS`, `COPIES` or "".
     """
     op = call.op
-    copy = copied_by(call)
+    copy = device_copy_of(call)
     if op in _TO_HOST or (copy and copy.blocking):
         return COPIES
     if op.startswith(_INDEXING):
-        return _mask(call) or _unbacked(call, known)
+        return _mask_kind(call) or _unbacked_kind(call, known_symbols)
     if op in _COPYING:
         return ""
     if op in _READING or "reads" in _tags(op):
@@ -143,7 +143,7 @@ def sync_kind(call: SyncCall, known: frozenset[str] = frozenset()) -> str:
         return READS if op.endswith("while_loop") or _is_tensor(call.args[:1]) else ""
     if op == "aten.repeat_interleave.Tensor" and _argument(call, 1, "output_size") is not None:
         return ""
-    return SIZES if op in _COUNTING or "sizes" in _tags(op) else _unbacked(call, known)
+    return SIZES if op in _COUNTING or "sizes" in _tags(op) else _unbacked_kind(call, known_symbols)
 
 
 class Copy(NamedTuple):
@@ -159,23 +159,26 @@ class Copy(NamedTuple):
     blocking: bool
 
 
-def copied_by(call: SyncCall) -> Copy | None:
+def device_copy_of(call: SyncCall) -> Copy | None:
     """Return the first device copy that a call makes, or `None`.
 
     Indices are copied to the device of the indexed tensor.
     """
     if call.op in _COPYING_LISTS:
         pairs = zip(_tensors(call.args[:1]), _tensors(call.args[1:2]), strict=False)
-        copies = (_copied(source.device, into.device, call) for into, source in pairs)
+        copies = (
+            _copied(source_tensor.device, target_tensor.device, call)
+            for target_tensor, source_tensor in pairs
+        )
         return next(filter(None, copies), None)
-    target = next((each.device for each in _tensors(call.result)), None)
+    target = next((tensor.device for tensor in _tensors(call.result)), None)
     if call.op == _LIFT_FRESH:
         return _copied("cpu", None if target == "meta" else target, call)
     if call.op == "aten.copy_.default" or call.op == "operator.setitem":
-        target = next((each.device for each in _tensors(call.args[:1])), None)
+        target = next((tensor.device for tensor in _tensors(call.args[:1])), None)
     operands: Any = call.args
     if call.op.startswith(_INDEXING):
-        operands = [each for each in _tensors(call.args[1:2]) if each.shape]
+        operands = [tensor for tensor in _tensors(call.args[1:2]) if tensor.shape]
     elif call.op not in _COPYING:
         return None
     copies = (_copied(operand.device, target, call) for operand in _tensors(operands))
@@ -200,20 +203,20 @@ def symbols_in(value: Any) -> frozenset[str]:
     return frozenset(symbols)
 
 
-def _unbacked(call: SyncCall, known: frozenset[str]) -> str:
-    if not symbols_in(call.result) - known:
+def _unbacked_kind(call: SyncCall, known_symbols: frozenset[str]) -> str:
+    if not symbols_in(call.result) - known_symbols:
         return ""
     return READS if isinstance(call.result, Symbol) else SIZES
 
 
-def _mask(call: SyncCall) -> str:
+def _mask_kind(call: SyncCall) -> str:
     indices = list(_tensors(call.args[1:2]))
-    if not any(each.dtype in _MASK_DTYPES for each in indices):
+    if not any(tensor.dtype in _MASK_DTYPES for tensor in indices):
         return ""
-    return "" if call.op.startswith(_WRITTEN_BY_INDEX) and _fills(call) else MASKS
+    return "" if call.op.startswith(_WRITTEN_BY_INDEX) and _writes_one_value(call) else MASKS
 
 
-def _fills(call: SyncCall) -> bool:
+def _writes_one_value(call: SyncCall) -> bool:
     """Return True if a single value is written under a mask, which needs no size on the host."""
     if len(call.args) < 3 or _argument(call, 3, "accumulate"):
         return False
@@ -247,10 +250,12 @@ def _tensors(value: Any) -> Iterator[TensorMeta]:
 @functools.lru_cache(maxsize=8192)
 def _tags(op: str) -> frozenset[str]:
     """Return `reads` if an op reads values back, and `sizes` if sizes depend on data."""
-    namespace, _, rest = op.partition(".")
-    packet, _, overload = rest.partition(".")
-    known = namespace in _TORCH_NAMESPACES or op in registry.registered()  # `registered` takes 2 ms
-    if op in _UNTAGGED or not known:
+    namespace, _, qualified_rest = op.partition(".")
+    packet, _, overload = qualified_rest.partition(".")
+    is_registered = (
+        namespace in _TORCH_NAMESPACES or op in registry.registered()
+    )  # `registered` takes 2 ms
+    if op in _UNTAGGED or not is_registered:
         return frozenset()
     try:
         tags = getattr(getattr(getattr(torch.ops, namespace), packet), overload).tags

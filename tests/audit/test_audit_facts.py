@@ -13,7 +13,7 @@ import torch
 from pytest_torchgraph import watch
 from pytest_torchgraph.audit import (
     Cause,
-    SettingLeft,
+    LeakedSetting,
     SuiteWatch,
     TestFacts,
     facts_of,
@@ -308,7 +308,7 @@ def test_the_summary_of_500_tests_fits_on_a_screen(width: int) -> None:
     nothing = Cause("nothing", "test_net.py", "test_net", NEVER_CALLED, "", 3)
     found = {f"test_{n:03}": of(*map(break_at, range(n % 30))) for n in range(450)}
     found |= {f"test_{n}": of(nothing, compiles=False) for n in range(450, 500)}
-    settings = [SettingLeft(f"torch._dynamo.config.s{n}", "0", "1", "test_1") for n in range(9)]
+    settings = [LeakedSetting(f"torch._dynamo.config.s{n}", "0", "1", "test_1") for n in range(9)]
     lines = list(summary_lines(found, 500, width=width, settings=settings))
     assert len(lines) <= 24
     assert max(map(len, lines)) <= width

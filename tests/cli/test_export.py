@@ -97,7 +97,7 @@ def test_costs_are_node_data(files: Path, capsys: pytest.CaptureFixture[str]) ->
     assert path == "f.saved_bytes.json"
     data = json.loads(Path(path).read_text(encoding="utf-8"))["forward"]
     assert data["results"] == {"relu": {"value": 2 * 4 * 4}}
-    assert data["name"] == "bytes kept for the backward"
+    assert data["name"] == "bytes saved for backward"
     assert asked(address)["nodeData"] == [str(files / path)]
 
 

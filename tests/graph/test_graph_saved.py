@@ -1,4 +1,4 @@
-"""What is kept for the backward; `tests/subjects/test_costs.py` has it against torch's hooks."""
+"""What is saved for backward; `tests/subjects/test_costs.py` has it against torch's hooks."""
 
 from __future__ import annotations
 

@@ -70,8 +70,7 @@ def test_bytes_that_are_kept_are_at_the_op_that_made_them_also_in_a_projection(l
     assert heat_of(seen.box("aten.relu")) == "most"
     assert any("3.9 kB, 98.0%" in text for text in seen.boxes)
     assert (
-        "share of all bytes kept for the backward, 4.0 kB"
-        in to_dot(STEP, heat="saved_bytes").source
+        "share of all bytes saved for backward, 4.0 kB" in to_dot(STEP, heat="saved_bytes").source
     )
 
 

@@ -93,7 +93,7 @@ def _flops(found: Capture, torchs: tuple[int, int], with_attention: tuple[int, i
 
 
 def saved(name: str) -> Row:
-    """What is kept for the backward, against `saved_tensors_hooks`."""
+    """What is saved for backward, against `saved_tensors_hooks`."""
     row, make = Row(name), SUBJECTS[name]
     with torch.set_grad_enabled(make().grad):
         kept = costs_by_torch.kept(make())

@@ -1,6 +1,6 @@
 """What a step of a subject costs, found by torch's own means: nothing of the package is used.
 
-FLOPs by `FlopCounterMode`, what is kept for the backward by `saved_tensors_hooks`, the peak by
+FLOPs by `FlopCounterMode`, what is saved for backward by `saved_tensors_hooks`, the peak by
 counting the storages that are alive. Parameters, buffers and inputs are left out everywhere.
 """
 

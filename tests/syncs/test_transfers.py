@@ -8,7 +8,7 @@ from torch import Tensor
 
 from pytest_torchgraph import Capture, Transfer, capture, watch
 from pytest_torchgraph.graph import TensorMeta
-from pytest_torchgraph.syncs.op_calls import SyncCall, copied_by, may_sync_or_copy, sync_kind
+from pytest_torchgraph.syncs.op_calls import SyncCall, device_copy_of, may_sync_or_copy, sync_kind
 
 
 def moved(x: Tensor) -> Tensor:
@@ -117,10 +117,10 @@ def test_a_tensor_that_is_made_of_python_numbers_on_a_device_is_copied_there() -
         tensor = TensorMeta("f32", (1,), (1,), device)
         return SyncCall("aten.lift_fresh.default", (tensor,), {}, tensor)
 
-    assert copied_by(made("cuda")) == ("cpu", "cuda", True)
+    assert device_copy_of(made("cuda")) == ("cpu", "cuda", True)
     assert sync_kind(made("cuda")) == "copies between host and device"
     for device in ("cpu", "meta"):
-        assert copied_by(made(device)) is None
+        assert device_copy_of(made(device)) is None
         assert sync_kind(made(device)) == ""
     assert may_sync_or_copy("aten.lift_fresh.default")
 

@@ -24,7 +24,7 @@ from watching.eager_cases import WAYS, beside, wavy
 
 from pytest_torchgraph import Capture, CaptureError, EagerCall, capture, steady, watch
 from pytest_torchgraph.audit import facts_of
-from pytest_torchgraph.marker import problems_of
+from pytest_torchgraph.marker import find_problems
 from pytest_torchgraph.settings.limits import Limits
 
 pytestmark = pytest.mark.filterwarnings("ignore:::torch", "ignore::torch.jit.TracerWarning")
@@ -102,10 +102,10 @@ def test_a_capture_loses_no_call(name: str) -> None:
 @pytest.mark.parametrize("name", LISTED)
 def test_the_marker_names_an_eager_call(name: str) -> None:
     limits = Limits(max_graph_breaks=None, max_recompiles=None)
-    messages = [str(error) for _, error in problems_of(seen_by_watch(name), limits)]
+    messages = [str(error) for _, error in find_problems(seen_by_watch(name), limits)]
     assert re.search(WAYS[name].reason, "\n".join(messages))
     allowed = dataclasses.replace(limits, allow=(f"{WAYS[name].kind}: ",))
-    assert [*problems_of(seen_by_watch(name), allowed)] == []
+    assert [*find_problems(seen_by_watch(name), allowed)] == []
 
 
 @pytest.mark.parametrize("name", LISTED)

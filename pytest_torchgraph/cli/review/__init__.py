@@ -15,7 +15,7 @@ from ...errors import TorchGraphError
 from ..formats import DIFFERENT, SAME, TROUBLE, add_format, print_json, printable
 
 if TYPE_CHECKING:
-    from .waiting import Waiting
+    from .waiting import PendingUpdates
 
 
 def add_command(commands: Any) -> None:
@@ -84,44 +84,44 @@ def run(options: argparse.Namespace) -> int:
         TorchGraphError: if there is nothing to review, and for an unknown cause or test.
         OSError: for a missing directory.
     """
-    from .listing import data, listing, markdown, waits
-    from .waiting import find_directories, read_waiting
+    from .listing import any_pending, data, listing, markdown
+    from .waiting import find_directories, read_pending
 
     if (options.test or options.dry_run) and not options.accept:
         raise TorchGraphError("--test and --dry-run require --accept: add --accept")
     if options.accept and (options.list or options.format != "text"):
         raise TorchGraphError("--accept prints no list: leave out --list and --format")
-    waiting = read_waiting(*find_directories(options.directories), root=options.root)
-    waiting = waiting.choose(options.cause, options.test)
+    pending = read_pending(*find_directories(options.directories), root=options.root)
+    pending = pending.choose(options.cause, options.test)
     if options.accept:
-        stored = _store(waiting, dry_run=options.dry_run)
+        stored = _store(pending, dry_run=options.dry_run)
         if not options.dry_run:
             return SAME if stored else TROUBLE
     elif options.format == "json":
-        print_json(data(waiting))
+        print_json(data(pending))
     elif options.format == "markdown":
-        print("\n".join(map(printable, markdown(waiting))))
-    elif not options.list and waits(waiting.states()) and _in_terminal():
+        print("\n".join(map(printable, markdown(pending))))
+    elif not options.list and any_pending(pending.states()) and _in_terminal():
         from .prompt import ask
 
-        ask(waiting)
+        ask(pending)
     else:
-        print("\n".join(map(printable, listing(waiting))))
-    if waiting.unreadable:
+        print("\n".join(map(printable, listing(pending))))
+    if pending.unreadable:
         return TROUBLE
-    return DIFFERENT if waits(waiting.states()) else SAME
+    return DIFFERENT if any_pending(pending.states()) else SAME
 
 
 def _in_terminal() -> bool:
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
-def _store(waiting: Waiting, *, dry_run: bool) -> bool:
+def _store(pending: PendingUpdates, *, dry_run: bool) -> bool:
     """Store the chosen graphs; return True if all of them are stored, now or earlier."""
     from .prompt import accept, outcome
 
-    accepted = accept(waiting, waiting.chosen, waiting.numbers, dry_run=dry_run)
-    problems = [*waiting.unreadable, *(why for _, why in accepted.outside)]
+    accepted = accept(pending, pending.chosen, pending.numbers, dry_run=dry_run)
+    problems = [*pending.unreadable, *(reason for _, reason in accepted.outside)]
     lines = [*outcome(accepted, dry_run=dry_run), *(f"! {problem}" for problem in problems)]
     if not lines:
         lines = ["nothing to write: all chosen graphs are already stored"]

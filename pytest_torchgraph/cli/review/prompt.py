@@ -21,7 +21,7 @@ from ...snapshot.files import read_text, remove_file, write_text
 from ...words import counted, first_lines
 from ..formats import printable
 from .listing import heading, notes, open_causes
-from .waiting import NumberedCause, State, Update, Waiting
+from .waiting import NumberedCause, PendingUpdates, State, Update
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Accepted:
 
 
 def accept(
-    waiting: Waiting,
+    pending: PendingUpdates,
     updates: Iterable[Update],
     causes: Collection[int] | None = None,
     *,
@@ -51,7 +51,7 @@ def accept(
     """Make updates, skipping those already made.
 
     Args:
-        waiting: all updates of the directory.
+        pending: all updates of the directory.
         updates: the updates to make.
         causes: the numbers of the accepted causes; an update with any other cause is held. `None`
             accepts all causes.
@@ -62,21 +62,21 @@ def accept(
     refused: list[tuple[Update, str]] = []
     outside: list[tuple[Update, str]] = []
     for update in updates:
-        state, why = update.state()
+        state, reason = update.state()
         if state == "stored":
             continue
-        own = waiting.causes_by_target[update.target]
-        others = own - set(own if causes is None else causes)
+        own_causes = pending.causes_by_target[update.target]
+        other_causes = own_causes - set(own_causes if causes is None else causes)
         if state == "refused":
-            refused.append((update, why))
-        elif others:
-            held.append((update, tuple(sorted(others))))
+            refused.append((update, reason))
+        elif other_causes:
+            held.append((update, tuple(sorted(other_causes))))
         else:
             try:
-                how = _how(update)
+                action = _planned_action(update)
                 if not dry_run:
-                    _make(update)
-                written.append((update, how))
+                    _apply(update)
+                written.append((update, action))
             except OutsideRootError as error:  # a link was created after the updates were read
                 outside.append((update, str(error)))
             except TorchGraphError as error:
@@ -84,13 +84,13 @@ def accept(
     return Accepted(tuple(written), tuple(held), tuple(refused), tuple(outside))
 
 
-def _how(update: Update) -> str:
+def _planned_action(update: Update) -> str:
     if update.saved.text is None:
         return "removed"
     return "created" if read_text(update.path) is None else "updated"
 
 
-def _make(update: Update) -> None:
+def _apply(update: Update) -> None:
     if update.saved.text is None:
         remove_file(update.path, root=update.root)
     else:
@@ -100,16 +100,16 @@ def _make(update: Update) -> None:
 def outcome(accepted: Accepted, *, dry_run: bool = False) -> Iterator[str]:
     """Yield one line for each update made, held or refused."""
     for update, written in accepted.written:
-        how = f"would be {written}" if dry_run else written
-        yield f"{how}  {update.target}: {update.difference.headline}"
-    for update, others in accepted.held:
-        numbers = ", ".join(map(str, others))
+        action = f"would be {written}" if dry_run else written
+        yield f"{action}  {update.target}: {update.difference.headline}"
+    for update, other_causes in accepted.held:
+        numbers = ", ".join(map(str, other_causes))
         yield (
             f"pending  {update.target}: also has cause {numbers}: accept that too, or undo that "
             "edit and run the tests again"
         )
-    for update, why in accepted.refused:
-        yield f"refused  {update.said(why)}"
+    for update, reason in accepted.refused:
+        yield f"refused  {update.said(reason)}"
 
 
 QUESTION = "store the graphs of this cause [y,n,d,o,q,?]? "
@@ -126,28 +126,28 @@ MAX_GRAPHS = 10
 """Maximum number of graphs of a cause listed before the question."""
 
 
-def ask(waiting: Waiting) -> None:
+def ask(pending: PendingUpdates) -> None:
     """Ask about each chosen pending cause, and store the graphs of accepted causes."""
     accepted: set[int] = set()
     stored = 0
-    causes = open_causes(waiting, waiting.states())
+    causes = open_causes(pending, pending.states())
     with suppress(KeyboardInterrupt, EOFError):
-        for place, cause in enumerate(causes, 1):
-            states = waiting.states()
+        for position, cause in enumerate(causes, 1):
+            states = pending.states()
             if all(states[update.target][0] == "stored" for update in cause.updates):
                 continue  # stored with a cause accepted earlier
-            _print(["", f"cause {cause.number}, {place} of {len(causes)}"])
-            _print(_details(waiting, cause, states))
+            _print(["", f"cause {cause.number}, {position} of {len(causes)}"])
+            _print(_details(pending, cause, states))
             answer = _answer(cause)
             if answer == "q":
                 break
             if answer == "y":
                 accepted.add(cause.number)
-                done = accept(waiting, cause.updates, accepted)
-                stored += len(done.written)
-                _print(_outcome(done))
+                accepted_now = accept(pending, cause.updates, accepted)
+                stored += len(accepted_now.written)
+                _print(_outcome(accepted_now))
     _print(["", f"{counted(stored, 'graph')} stored" if stored else "no graph stored"])
-    _print([heading(waiting, waiting.states()), *(f"! {why}" for why in waiting.unreadable)])
+    _print([heading(pending, pending.states()), *(f"! {reason}" for reason in pending.unreadable)])
 
 
 def _print(lines: Iterable[str]) -> None:
@@ -157,24 +157,24 @@ def _print(lines: Iterable[str]) -> None:
 
 def _answer(cause: NumberedCause) -> str:
     """Return the answer y, n or q; handle d, o and ? before that."""
-    shown = 0
+    shown_count = 0
     while True:
         answer = input(QUESTION).strip().lower()[:1]
         if answer in ("y", "n", "q"):
             return answer
         if answer == "d":
-            number = shown % len(cause.updates)
+            number = shown_count % len(cause.updates)
             _print([f"graph {number + 1} of {len(cause.updates)}"])
             _print(_update_details(cause.updates[number]))
-            shown += 1
+            shown_count += 1
         elif answer == "o":
-            _print([_open_picture(cause.updates[max(shown - 1, 0) % len(cause.updates)])])
+            _print([_open_picture(cause.updates[max(shown_count - 1, 0) % len(cause.updates)])])
         else:
             print(HELP)
 
 
 def _details(
-    waiting: Waiting, cause: NumberedCause, states: dict[str, tuple[State, str]]
+    pending: PendingUpdates, cause: NumberedCause, states: dict[str, tuple[State, str]]
 ) -> Iterator[str]:
     """Describe a cause, its cost, and its graphs."""
     words = cause.words.to_json()
@@ -185,17 +185,17 @@ def _details(
         "before": words["before"],
         "after": words["after"],
         "costs": cost_text(cause.words.cost),
-        "note": notes(waiting, cause, states),
+        "note": notes(pending, cause, states),
     }
     yield from (f"{name:<8}{text}" for name, text in parts.items() if text)
     yield f"{counted(words['places'], 'place')} in {counted(len(cause.updates), 'graph')}:"
     graphs = []
     for update in cause.updates:
-        state, why = states[update.target]
-        others = sorted(waiting.causes_by_target[update.target] - {cause.number})
-        mark = f" ({state}{': ' if why else ''}{why})" if state != "waits" else ""
-        if others and not mark:
-            mark = f" (also has cause {', '.join(map(str, others))})"
+        state, reason = states[update.target]
+        other_causes = sorted(pending.causes_by_target[update.target] - {cause.number})
+        mark = f" ({state}{': ' if reason else ''}{reason})" if state != "waits" else ""
+        if other_causes and not mark:
+            mark = f" (also has cause {', '.join(map(str, other_causes))})"
         graphs.append(f"  {update.saved.test}{mark}")
     yield from first_lines(graphs, MAX_GRAPHS, "graph")
 
@@ -215,10 +215,10 @@ def _update_details(update: Update) -> Iterator[str]:
 def _outcome(accepted: Accepted) -> Iterator[str]:
     yield f"{counted(len(accepted.written), 'graph')} stored"
     if accepted.held:
-        others = sorted({number for _, numbers in accepted.held for number in numbers})
-        yield f"{len(accepted.held)} pending: also accept cause {', '.join(map(str, others))}"
-    for update, why in (*accepted.refused, *accepted.outside):
-        yield f"refused  {update.said(why)}"
+        other_causes = sorted({number for _, numbers in accepted.held for number in numbers})
+        yield f"{len(accepted.held)} pending: also accept cause {', '.join(map(str, other_causes))}"
+    for update, reason in (*accepted.refused, *accepted.outside):
+        yield f"refused  {update.said(reason)}"
 
 
 def _open_picture(update: Update) -> str:
@@ -230,8 +230,8 @@ def _open_picture(update: Update) -> str:
     desktop = os.environ.keys() & {"DISPLAY", "WAYLAND_DISPLAY", "BROWSER"}
     if not desktop and sys.platform not in ("darwin", "win32"):
         return f"no desktop: open {picture} yourself"
-    opened = webbrowser.open(picture.resolve().as_uri())
-    return f"opened {picture}" if opened else f"no browser found: open {picture} yourself"
+    is_opened = webbrowser.open(picture.resolve().as_uri())
+    return f"opened {picture}" if is_opened else f"no browser found: open {picture} yourself"
 
 
 def _draw(update: Update) -> Path:

@@ -49,10 +49,10 @@ class Difference:
         """Return the unified diff of the texts, with one line per node if both have graphs."""
         if self.comparison is not None and (lines := self.comparison.text_diff):
             return lines
-        stored, now = (text.splitlines() if text else [] for text in self.texts)
-        if not stored:
-            return now
-        return list(unified_diff(stored, now, "stored", "now", lineterm=""))
+        stored_lines, captured_lines = (text.splitlines() if text else [] for text in self.texts)
+        if not stored_lines:
+            return captured_lines
+        return list(unified_diff(stored_lines, captured_lines, "stored", "now", lineterm=""))
 
 
 def difference_of(saved: SavedUpdate, read: Callable[[str], str | None]) -> Difference:
@@ -65,43 +65,47 @@ def difference_of(saved: SavedUpdate, read: Callable[[str], str | None]) -> Diff
     """
     if saved.text is None and saved.refused:
         return _without_graphs(saved.refused)
-    stored, new = _stored(saved, read), saved.text
+    stored, new = _stored_text(saved, read), saved.text
     if new is not None:
-        return _compared(saved, stored, new)
+        return _compare_texts(saved, stored, new)
     # The update removes its target and has no text: compare with the file that takes its place.
     name = saved.successor or ""
-    new = _verified(saved, name, read(name))
+    new = _verify(saved, name, read(name))
     removed = f"removes the stored graph {saved.target}, which {name} replaces"
     if stored is None or new is None:
         return _without_graphs(removed)
-    made = _compared(saved, stored, new)
+    difference = _compare_texts(saved, stored, new)
     return replace(
-        made, headline=f"{removed}: {made.headline}", findings=(_problem(removed), *made.findings)
+        difference,
+        headline=f"{removed}: {difference.headline}",
+        findings=(_problem(removed), *difference.findings),
     )
 
 
-def _stored(saved: SavedUpdate, read: Callable[[str], str | None]) -> str | None:
+def _stored_text(saved: SavedUpdate, read: Callable[[str], str | None]) -> str | None:
     """Return the text of the comparison, verified by its digest; `None` if unknown."""
     name = saved.compared
     if name is None:
         return None
     if saved.stored is not None and digest(saved.stored) == saved.digests[name]:
         return saved.stored
-    return _verified(saved, name, read(name))
+    return _verify(saved, name, read(name))
 
 
-def _verified(saved: SavedUpdate, name: str, text: str | None) -> str | None:
+def _verify(saved: SavedUpdate, name: str, text: str | None) -> str | None:
     return text if text is not None and digest(text) == saved.digests.get(name) else None
 
 
-def _compared(saved: SavedUpdate, stored: str | None, new: str) -> Difference:
+def _compare_texts(saved: SavedUpdate, stored: str | None, new: str) -> Difference:
     program = read_stored(new).canonical()
     detail = program.header.detail
-    made = Comparison(program, path=saved.target)
-    known = saved.compared is not None
+    comparison = Comparison(program, path=saved.target)
+    is_known = saved.compared is not None
     details: tuple[str, ...] = ()
-    if not known:
-        made = replace(made, problem=f"{NOT_STORED} for this comparison yet", is_new=True)
+    if not is_known:
+        comparison = replace(
+            comparison, problem=f"{NOT_STORED} for this comparison yet", is_new=True
+        )
     elif stored is None:
         return _without_graphs(f"{saved.compared} changed after the comparison")
     else:
@@ -109,23 +113,25 @@ def _compared(saved: SavedUpdate, stored: str | None, new: str) -> Difference:
             old = read_stored(stored)
         except GraphFormatError as error:
             problem = f"cannot read the stored graph ({error.line}:{error.column}: {error.problem})"
-            made = replace(made, problem=problem)
+            comparison = replace(comparison, problem=problem)
         else:
-            made = compare(old, program, detail) or replace(made, problem=SAME_GRAPHS)
-            details = made.details
+            comparison = compare(old, program, detail) or replace(comparison, problem=SAME_GRAPHS)
+            details = comparison.details
             if old.header.detail != detail:
                 details = (f"detail {detail!r}, was {old.header.detail!r}", *details)
     try:
-        findings = tuple(_with_source(finding, saved) for finding in made.diff.findings)
+        findings = tuple(_with_source(finding, saved) for finding in comparison.diff.findings)
     except TorchGraphError as error:
         findings, details = (), (*details, f"cannot describe the difference: {error}")
     # Different edits may have the same problem, and only the details contain the op counts.
-    words = "; ".join([made.problem or "the graphs differ", *details])
+    words = "; ".join([comparison.problem or "the graphs differ", *details])
     return Difference(
-        "; ".join([headline(made), *(line for line in details if line.startswith("detail "))]),
+        "; ".join(
+            [headline(comparison), *(line for line in details if line.startswith("detail "))]
+        ),
         details,
         findings or (_problem(words),),
-        made,
+        comparison,
         (stored, new),
     )
 
@@ -133,8 +139,8 @@ def _compared(saved: SavedUpdate, stored: str | None, new: str) -> Difference:
 def _with_source(finding: Finding, saved: SavedUpdate) -> Finding:
     """Return a finding with the line of code that the run recorded for the same change."""
     source = " ".join(saved.sources.get(place_key(finding.places[0]), "").split())
-    shown = [f"{shortened(source)} (recorded by the run)"] if source else []
-    return replace(finding, data={**finding.to_json(), "sources": shown})
+    sources = [f"{shortened(source)} (recorded by the run)"] if source else []
+    return replace(finding, data={**finding.to_json(), "sources": sources})
 
 
 def _without_graphs(problem: str) -> Difference:
@@ -190,22 +196,22 @@ class Update:
         if self.conflict or saved.refused:
             return "refused", self.conflict or saved.refused
         try:
-            now = {name: digest(read_text(self.root / name)) for name in saved.digests}
+            current_digests = {name: digest(read_text(self.root / name)) for name in saved.digests}
         except TorchGraphError as error:
             return "refused", str(error)
-        if now[self.target] == digest(saved.text):
+        if current_digests[self.target] == digest(saved.text):
             return "stored", ""
         test_file = saved.test.partition("::")[0]
         if not os.path.exists(self.root / test_file):
             return "refused", f"{test_file} no longer exists"
-        for name, was in saved.digests.items():
-            if now[name] != was:
+        for name, recorded_digest in saved.digests.items():
+            if current_digests[name] != recorded_digest:
                 return "refused", f"{name} changed after the comparison: run the test again"
         return "waits", ""
 
-    def said(self, why: str) -> str:
+    def said(self, reason: str) -> str:
         """Return the reason for a refusal, preceded by the stored file unless it begins with it."""
-        return why if why.startswith(f"{self.target} ") else f"{self.target}: {why}"
+        return reason if reason.startswith(f"{self.target} ") else f"{self.target}: {reason}"
 
 
 @dataclass(frozen=True)
@@ -227,7 +233,7 @@ class NumberedCause:
 
 
 @dataclass(frozen=True)
-class Waiting:
+class PendingUpdates:
     """All pending updates of one or several directories.
 
     Attributes:
@@ -258,24 +264,24 @@ class Waiting:
     def causes(self) -> tuple[NumberedCause, ...]:
         """Causes, sorted by their number of stored files, largest first."""
         by_target = {update.target: update for update in self.updates}
-        items = [(update.target, each) for update in self.updates for each in update.findings]
+        items = [(update.target, finding) for update in self.updates for finding in update.findings]
         upgraded = [update.target for update in self.updates if update.difference.is_upgrade]
         groups = [[items[k] for k in group] for group in same_edits(items, upgraded=upgraded)]
-        found = [(joined(group), tuple(group)) for group in groups]
-        found.sort(key=lambda each: -len(each[0].files))
+        findings_and_groups = [(joined(group), tuple(group)) for group in groups]
+        findings_and_groups.sort(key=lambda pair: -len(pair[0].files))
         return tuple(
             NumberedCause(number, words, group, tuple(by_target[name] for name in words.files))
-            for number, (words, group) in enumerate(found, 1)
+            for number, (words, group) in enumerate(findings_and_groups, 1)
         )
 
     @cached_property
     def causes_by_target(self) -> Mapping[str, frozenset[int]]:
         """Numbers of the causes of each stored file."""
-        found: dict[str, set[int]] = {}
+        causes: dict[str, set[int]] = {}
         for cause in self.causes:
             for update in cause.updates:
-                found.setdefault(update.target, set()).add(cause.number)
-        return {target: frozenset(numbers) for target, numbers in found.items()}
+                causes.setdefault(update.target, set()).add(cause.number)
+        return {target: frozenset(numbers) for target, numbers in causes.items()}
 
     @property
     def chosen(self) -> tuple[Update, ...]:
@@ -286,7 +292,7 @@ class Waiting:
         """Return the state of each chosen update, by stored file."""
         return {update.target: update.state() for update in self.chosen}
 
-    def choose(self, causes: Sequence[int] | None, tests: Sequence[str] | None) -> Waiting:
+    def choose(self, causes: Sequence[int] | None, tests: Sequence[str] | None) -> PendingUpdates:
         """Select the stored files that have one of the causes and belong to one of the tests.
 
         Args:
@@ -300,50 +306,53 @@ class Waiting:
             return self
         targets = {update.target for update in self.updates}
         if causes is not None:
-            known = {cause.number: cause for cause in self.causes}
+            causes_by_number = {cause.number: cause for cause in self.causes}
             for number in causes:
-                if number not in known:
+                if number not in causes_by_number:
                     raise TorchGraphError(
-                        f"no cause {number} in {self.directory}, only 1 to {len(known)}: run "
+                        f"no cause {number} in {self.directory}, only 1 to "
+                        f"{len(causes_by_number)}: run "
                         f"`python -m pytest_torchgraph review --list {self.directory}`"
                     )
-            targets &= {name for number in causes for name in known[number].words.files}
+            targets &= {name for number in causes for name in causes_by_number[number].words.files}
         if tests is not None:
-            found: set[str] = set()
+            test_targets: set[str] = set()
             for test in tests:
-                of_test = {u.target for u in self.updates if _is_of(u.saved.test, test)}
-                if not of_test:
+                targets_of_test = {
+                    u.target for u in self.updates if _belongs_to(u.saved.test, test)
+                }
+                if not targets_of_test:
                     raise TorchGraphError(f"no pending change of test {test} in {self.directory}")
-                found |= of_test
-            targets &= found
+                test_targets |= targets_of_test
+            targets &= test_targets
         if not targets:
             raise TorchGraphError("no stored graph matches both --cause and --test")
         numbers = None if causes is None else frozenset(causes)
         return replace(self, numbers=numbers, files=frozenset(targets))
 
 
-def _is_of(nodeid: str, test: str) -> bool:
+def _belongs_to(nodeid: str, test: str) -> bool:
     """Return True if a test has this id, or is in the file or directory of this name."""
     test = test.rstrip("/")
     return nodeid == test or nodeid.startswith((f"{test}::", f"{test}/", f"{test}["))
 
 
-def find_directories(given: Sequence[Path]) -> tuple[Path, ...]:
+def find_directories(directories: Sequence[Path]) -> tuple[Path, ...]:
     """Return the given directories, or the directory of the last run if none is given.
 
     Raises:
         TorchGraphError: if there is no directory.
     """
-    for directory in given:
+    for directory in directories:
         if not directory.is_dir():
             directory.stat()  # raises OSError for a missing directory
             raise TorchGraphError(
                 f"{directory} is a file: give the directory of `pytest --torchgraph-artifacts=DIR`"
             )
-    if given:
-        return tuple(given)
-    here = Path.cwd()
-    for directory in (here, *here.parents):
+    if directories:
+        return tuple(directories)
+    current = Path.cwd()
+    for directory in (current, *current.parents):
         # After a run without failures, pytest's cache exists and `DEFAULT` does not.
         if (directory / DEFAULT.parts[0]).is_dir():
             return (Path(os.path.relpath(directory / DEFAULT)),)
@@ -353,7 +362,7 @@ def find_directories(given: Sequence[Path]) -> tuple[Path, ...]:
     )
 
 
-def read_waiting(*directories: Path, root: Path | None = None) -> Waiting:
+def read_pending(*directories: Path, root: Path | None = None) -> PendingUpdates:
     """Read the updates that runs left in directories and their subdirectories.
 
     Args:
@@ -367,29 +376,29 @@ def read_waiting(*directories: Path, root: Path | None = None) -> Waiting:
     """
     saved: list[tuple[Path, SavedUpdate]] = []
     unreadable: list[str] = []
-    files = {file for each in directories for file in each.rglob(f"*{PENDING_SUFFIX}")}
+    files = {file for directory in directories for file in directory.rglob(f"*{PENDING_SUFFIX}")}
     for file in sorted(files):
         try:
             saved.append((file, SavedUpdate.read(file)))
         except TorchGraphError as error:
             unreadable.append(str(error))
-    nothing = Waiting(directories, (), tuple(unreadable))
-    if not saved and (unreadable or nothing.is_default):
-        return nothing
+    empty = PendingUpdates(directories, (), tuple(unreadable))
+    if not saved and (unreadable or empty.is_default):
+        return empty
     if not saved:
         raise TorchGraphError(_why_none(directories))
-    home = root or _root([update for _, update in saved], nothing.directory)
-    there = []
+    root_directory = root or _root([update for _, update in saved], empty.directory)
+    storable = []
     for file, update in saved:
         try:
             # A refused update writes nothing, so its paths need no check.
             for name in () if update.refused else update.digests:
-                inside(home / name, home)
-            there.append((file, update))
+                inside(root_directory / name, root_directory)
+            storable.append((file, update))
         except OutsideRootError as error:
             unreadable.append(f"{file}: cannot store {name}: {error}")
-    updates = tuple(_updates(there, home))
-    return replace(nothing, updates=updates, unreadable=tuple(unreadable))
+    updates = tuple(_updates(storable, root_directory))
+    return replace(empty, updates=updates, unreadable=tuple(unreadable))
 
 
 def _updates(saved: Sequence[tuple[Path, SavedUpdate]], root: Path) -> Iterator[Update]:
@@ -401,26 +410,30 @@ def _updates(saved: Sequence[tuple[Path, SavedUpdate]], root: Path) -> Iterator[
         except TorchGraphError:
             return None
 
-    known: dict[tuple[object, ...], Difference] = {}
+    differences: dict[tuple[object, ...], Difference] = {}
     by_target: dict[str, list[tuple[Path, SavedUpdate]]] = {}
     for file, update in saved:
         by_target.setdefault(update.target, []).append((file, update))
-    for _, same in sorted(by_target.items()):
-        file, update = same[0]
+    for _, same_target in sorted(by_target.items()):
+        file, update = same_target[0]
         conflict = ""
-        for other_file, other in same[1:]:
-            if (other.text, other.digests) != (update.text, update.digests):
+        for other_file, other_update in same_target[1:]:
+            if (other_update.text, other_update.digests) != (update.text, update.digests):
                 conflict = f"{file} and {other_file} have different graphs"
         # Reuse differences: many tests may store the same graphs, and a large one takes seconds.
-        was = update.digests.get(update.compared or "")
-        key = update.text, was, *((update.target,) if None in (update.text, was) else ())
-        if key not in known:
-            known[key] = difference_of(update, read)
-        yield Update(file, root, update, known[key], conflict)
+        compared_digest = update.digests.get(update.compared or "")
+        key = (
+            update.text,
+            compared_digest,
+            *((update.target,) if None in (update.text, compared_digest) else ()),
+        )
+        if key not in differences:
+            differences[key] = difference_of(update, read)
+        yield Update(file, root, update, differences[key], conflict)
 
 
 def _root(updates: Sequence[SavedUpdate], directory: str) -> Path:
-    here = Path.cwd()
+    current = Path.cwd()
     names = dict.fromkeys(
         name
         for update in updates
@@ -428,7 +441,7 @@ def _root(updates: Sequence[SavedUpdate], directory: str) -> Path:
         if not os.path.isabs(name) and ".." not in name.split("/")
     )
     # Count the names, so that a single file that names "." does not choose the root.
-    roots = (here, *here.parents)
+    roots = (current, *current.parents)
     counts = [sum(os.path.exists(root / name) for name in names) for root in roots]
     if any(counts):
         return roots[counts.index(max(counts))]
@@ -440,7 +453,7 @@ def _root(updates: Sequence[SavedUpdate], directory: str) -> Path:
 
 def _why_none(directories: Sequence[Path]) -> str:
     directory = shlex.join(map(str, directories))
-    if any(file for each in directories for file in each.rglob("*.received.tgraph")):
+    if any(file for directory in directories for file in directory.rglob("*.received.tgraph")):
         return (
             f"{directory} has no *{PENDING_SUFFIX}: an older release of pytest-torchgraph wrote "
             "it. Run the tests again with this release, or list the causes only: "

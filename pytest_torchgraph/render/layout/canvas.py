@@ -118,6 +118,7 @@ class Canvas:
                 users[edge.tail].append(edge.head)
         numbers = dict.fromkeys(focus)
         for number in focus:
+            # Numbers follow graph order: the largest operand and the smallest user are the nearest.
             numbers.update(dict.fromkeys(sorted(set(operands[number]), reverse=True)[:most]))
             numbers.update(dict.fromkeys(sorted(set(users[number]))[:most]))
         return list(numbers)
@@ -136,22 +137,24 @@ class Canvas:
         self.units = self._choose_units(limit, focus, compact)
         self.unit_of = {n: i for i, unit in enumerate(self.units) for n in unit.members}
         self.drawn = {unit.members[0] for unit in self.units if not unit.is_group}
-        bundles, unboxed = self._bundle()
-        whole, cut = self._split(bundles)
+        bundles, unboxed = self._bundle_edges()
+        uncut, cut = self._split_bundles(bundles)
         for head, edges in unboxed.items():
+            # A group counts these values in its label (`_add_group_box`); a single node gets a port
+            # for each.
             if not self.units[head].is_group:
                 cut += [_Bundle(-1, head, "value", [edge]) for edge in edges.values()]
-        named = {edge.tail for bundle in cut for edge in bundle.edges}
+        port_tails = {edge.tail for bundle in cut for edge in bundle.edges}
         self.keys = [
-            self._group_box(unit, len(unboxed.get(number, ())))
+            self._add_group_box(unit, len(unboxed.get(number, ())))
             if unit.is_group
-            else self._box(unit, unit.members[0] in named)
+            else self._add_box(unit, unit.members[0] in port_tails)
             for number, unit in enumerate(self.units)
         ]
-        for bundle in whole:
-            self._edge(bundle)
+        for bundle in uncut:
+            self._add_edge(bundle)
         for bundle in cut:
-            self._port(bundle)
+            self._add_port(bundle)
         return self.units
 
     def count_marks_in_groups(self) -> int:
@@ -164,23 +167,25 @@ class Canvas:
         )
 
     def _choose_units(self, limit: int | None, focus: Sequence[int], compact: bool) -> list[Unit]:
-        shown = [n for n, drawable in enumerate(self.drawables) if not drawable.no_box]
-        number_of = {n: i for i, n in enumerate(shown)}
-        clusters = [self.drawables[n].cluster for n in shown]
-        wanted = [number_of[n] for n in focus if n in number_of]
-        units = Clustering(clusters).units(limit, wanted, compact=compact)
+        boxed = [n for n, drawable in enumerate(self.drawables) if not drawable.no_box]
+        number_of = {n: i for i, n in enumerate(boxed)}
+        clusters = [self.drawables[n].cluster for n in boxed]
+        boxed_focus = [number_of[n] for n in focus if n in number_of]
+        units = Clustering(clusters).units(limit, boxed_focus, compact=compact)
         flow = [
             (number_of[e.tail], number_of[e.head])
             for e in self.edges
+            # Without removed edges: the data flow of both graphs together may have cycles that
+            # neither has.
             if e.kind in ("value", "added", "changed") and e.tail in number_of
         ]
         if limit is not None:
             units = break_cycles(units, flow, limit + limit // CYCLES)
-        return [unit._replace(members=tuple(shown[i] for i in unit.members)) for unit in units]
+        return [unit._replace(members=tuple(boxed[i] for i in unit.members)) for unit in units]
 
     # -- edges -------------------------------------------------------------------------------------
 
-    def _bundle(self) -> tuple[list[_Bundle], Mapping[int, dict[int, Edge]]]:
+    def _bundle_edges(self) -> tuple[list[_Bundle], Mapping[int, dict[int, Edge]]]:
         """Return the bundles, and for each unit, keyed by tail, edges from tails without a box."""
         bundles: dict[tuple[int, int, str], dict[Hashable, Edge]] = {}
         unboxed: defaultdict[int, dict[int, Edge]] = defaultdict(dict)
@@ -194,12 +199,13 @@ class Canvas:
                 bundles.setdefault(key, {}).setdefault((edge.tail, edge.value), edge)
         return [_Bundle(*key, list(edges.values())) for key, edges in bundles.items()], unboxed
 
-    def _split(self, bundles: Sequence[_Bundle]) -> tuple[list[_Bundle], list[_Bundle]]:
+    def _split_bundles(self, bundles: Sequence[_Bundle]) -> tuple[list[_Bundle], list[_Bundle]]:
         """Separate the bundles to draw as edges from the bundles to cut into ports.
 
         A value stays an edge if the edge is short, if it is the shortest edge into its box, or if
         it leads to the value's nearest user.
         """
+        # As in `_choose_units`: removed edges may close cycles, and a box on a cycle has no rank.
         flow = [bundle for bundle in bundles if bundle.kind != "removed"]
         ranks = NodeRanks(
             (str(bundle.tail), str(bundle.head)) for bundle in flow if bundle.kind != "order"
@@ -217,8 +223,8 @@ class Canvas:
         for bundle in flow:
             if bundle.kind != "order":
                 shortest[bundle.head] = min(shortest.get(bundle.head, span(bundle)), span(bundle))
-            known = nearest_user.get(bundle.tail)
-            if known is None or rank(bundle.head) < rank(known):
+            nearest = nearest_user.get(bundle.tail)
+            if nearest is None or rank(bundle.head) < rank(nearest):
                 nearest_user[bundle.tail] = bundle.head
 
         def is_drawn(bundle: _Bundle) -> bool:
@@ -226,20 +232,22 @@ class Canvas:
                 return True
             limit = SHORT if users[bundle.tail] > BUSY else LONG
             return (
+                # Each box keeps at least one edge: `dot` puts a box without edges at the top,
+                # wherever it is in the graph.
                 span(bundle) <= limit
                 or span(bundle) == shortest[bundle.head]
                 or nearest_user[bundle.tail] == bundle.head
             )
 
-        whole: list[_Bundle] = []
+        uncut: list[_Bundle] = []
         cut: list[_Bundle] = []
         for bundle in bundles:
             if bundle.kind == "order" and abs(span(bundle)) > LONG:
                 continue  # an order edge has no value to show in a port
-            (whole if is_drawn(bundle) else cut).append(bundle)
-        return whole, cut
+            (uncut if is_drawn(bundle) else cut).append(bundle)
+        return uncut, cut
 
-    def _edge(self, bundle: _Bundle) -> None:
+    def _add_edge(self, bundle: _Bundle) -> None:
         key = self.scene.add_edge(
             self.keys[bundle.tail],
             self.keys[bundle.head],
@@ -247,20 +255,20 @@ class Canvas:
             [bundle.kind],
             **EDGE_STYLES[bundle.kind],
         )
-        self.scene.sides.only(key, _only(edge.only for edge in bundle.edges))
+        self.scene.sides.record_only(key, _common_side(edge.only for edge in bundle.edges))
         before, after = (
             _bundle_label(
                 [edge._replace(label=(edge.sides or [edge.label] * 2)[n]) for edge in bundle.edges]
             )
             for n in (0, 1)
         )
-        self.scene.sides.label(key, [before], [after])
+        self.scene.sides.record_labels(key, [before], [after])
 
     # -- boxes -------------------------------------------------------------------------------------
 
-    def _box(self, unit: Unit, named: bool) -> str:
+    def _add_box(self, unit: Unit, named: bool) -> str:
         drawable = self.drawables[unit.members[0]]
-        look = self._heated(self.look(drawable, named), unit)
+        look = self._with_heat(self.look(drawable, named), unit)
         mark = "" if drawable.mark is None else drawable.mark.kind
         element = Element(
             "node", drawable.graph, _names([drawable]), change=mark, is_old=drawable.is_old
@@ -273,12 +281,12 @@ class Canvas:
             element,
             **look.attributes,
         )
-        self.scene.sides.only(self.scene.box_id(key), drawable.only)
+        self.scene.sides.record_only(self.scene.box_id(key), drawable.only)
         if look.sides is not None:
-            self.scene.sides.label(self.scene.box_id(key), *look.sides)
+            self.scene.sides.record_labels(self.scene.box_id(key), *look.sides)
         return key
 
-    def _heated(self, look: Look, unit: Unit) -> Look:
+    def _with_heat(self, look: Look, unit: Unit) -> Look:
         """Return the look of a box, coloured by the cost of its nodes if the scene has a heat."""
         heat = self.scene.heat
         if heat is None:
@@ -291,7 +299,7 @@ class Canvas:
         classes = (*look.classes, f"heat-{step}")
         return look._replace(lines=lines, attributes=attributes, classes=classes)
 
-    def _group_box(self, unit: Unit, unboxed: int) -> str:
+    def _add_group_box(self, unit: Unit, unboxed: int) -> str:
         drawables = [self.drawables[n] for n in unit.members]
         change_counts: Counter[str] = Counter(
             drawable.mark.kind for drawable in drawables if drawable.mark is not None
@@ -301,13 +309,15 @@ class Canvas:
             notes["values read from the forward"] = unboxed
         nodes = [drawable.node for drawable in drawables]
         title, lines, tooltip = group_text(nodes, unit, notes, change_counts)
+        # The first change in graph order gives the colour; the label counts the changes of each
+        # kind.
         kind = next(iter(change_counts), "")
         attributes = dict(GROUP)
         if kind:
             border, fill = CHANGE_PAINTS[kind]
             attributes |= {"color": border, "fillcolor": fill}
         classes = ("group", *([kind] if kind else ()))
-        look = self._heated(Look(lines, attributes, classes), unit)
+        look = self._with_heat(Look(lines, attributes, classes), unit)
         key = self.scene.add_box(
             look.lines,
             unit.cluster,
@@ -316,10 +326,12 @@ class Canvas:
             Element("group", drawables[0].graph, _names(drawables), title, kind),
             **look.attributes,
         )
-        self.scene.sides.only(self.scene.box_id(key), _only(each.only for each in drawables))
+        self.scene.sides.record_only(
+            self.scene.box_id(key), _common_side(drawable.only for drawable in drawables)
+        )
         return key
 
-    def _port(self, bundle: _Bundle) -> None:
+    def _add_port(self, bundle: _Bundle) -> None:
         head = self.units[bundle.head]
         edge = bundle.edges[0]
         drawable = self.drawables[edge.tail]
@@ -335,7 +347,7 @@ class Canvas:
             name, label = f"{name} and {len(bundle.edges) - 1} more", ""
         else:
             name, label = f"{name}{index}", edge.label.removeprefix(index).strip()
-        names = tuple(self.drawables[each.tail].node.name for each in bundle.edges)
+        names = tuple(self.drawables[bundled.tail].node.name for bundled in bundle.edges)
         key = self.scene.add_box(
             [name],
             head.cluster,
@@ -347,7 +359,9 @@ class Canvas:
             **PORT,
         )
         self.scene.add_edge(key, self.keys[bundle.head], label, ["value"])
-        self.scene.sides.only(self.scene.box_id(key), _only(each.only for each in bundle.edges))
+        self.scene.sides.record_only(
+            self.scene.box_id(key), _common_side(bundled.only for bundled in bundle.edges)
+        )
 
 
 def _bundle_label(edges: Sequence[Edge]) -> str:
@@ -359,10 +373,10 @@ def _bundle_label(edges: Sequence[Edge]) -> str:
     return f"{len(edges)} values" if edges[0].kind not in ("order", "body", "cut") else ""
 
 
-def _only(sides: Iterable[OnlySide]) -> OnlySide:
+def _common_side(sides: Iterable[OnlySide]) -> OnlySide:
     """Return the side that all elements share, or "" if they differ."""
-    found = set(sides)
-    return found.pop() if len(found) == 1 else ""
+    distinct = set(sides)
+    return distinct.pop() if len(distinct) == 1 else ""
 
 
 def _names(drawables: Iterable[Drawable]) -> tuple[str, ...]:

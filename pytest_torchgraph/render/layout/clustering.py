@@ -61,13 +61,13 @@ class _TreeNode:
 
     def leaves(self) -> Iterator[int]:
         """Yield the numbers of all drawables in the subtree, in graph order."""
-        todo: list[int | _TreeNode] = [self]
-        while todo:
-            child = todo.pop()
+        pending: list[int | _TreeNode] = [self]
+        while pending:
+            child = pending.pop()
             if isinstance(child, int):
                 yield child
             else:
-                todo.extend(reversed(child.children))
+                pending.extend(reversed(child.children))
 
     def is_tiny(self) -> bool:
         """Return True if the subtree is a chain of nodes that ends in at most `TINY` drawables."""
@@ -104,15 +104,16 @@ class Clustering:
             length -= 1
         node = nodes[cluster[:length]]
         for end in range(length + 1, len(cluster) + 1):
-            inner = _TreeNode(cluster[end - 1], cluster[:end], node)
-            nodes[inner.cluster] = inner
-            node.children.append(inner)
-            node = inner
+            nested = _TreeNode(cluster[end - 1], cluster[:end], node)
+            nodes[nested.cluster] = nested
+            node.children.append(nested)
+            node = nested
         return node
 
     def _cut_into_blocks(self, node: _TreeNode) -> None:
         if len(node.children) <= FANOUT:
             return
+        # Rounded up: at most `FANOUT` blocks, each divided further if it is too large itself.
         size = -(-len(node.children) // FANOUT)
         blocks = []
         for start in range(0, len(node.children), size):
@@ -125,11 +126,11 @@ class Clustering:
         node.children = [*blocks]
 
     def _walk(self) -> Iterator[_TreeNode]:
-        todo = [self._root]
-        while todo:
-            node = todo.pop()
+        pending = [self._root]
+        while pending:
+            node = pending.pop()
             yield node
-            todo += _child_nodes([node])
+            pending += _child_nodes([node])
 
     # -- choosing ----------------------------------------------------------------------------------
 
@@ -148,73 +149,76 @@ class Clustering:
                 as fit.
         """
         if limit is None:
-            opened = dict.fromkeys(self._walk())
-            return self._units(opened, range(len(self._parents)), compact=False)
-        # Binary search for the longest prefix of `focus` that fits.
+            open_nodes = dict.fromkeys(self._walk())
+            return self._units(open_nodes, range(len(self._parents)), compact=False)
+        # Every further drawable opens clusters or divides boxes, so the number of boxes only grows.
         low, high = 0, len(focus)
         while low < high:
             middle = (low + high + 1) // 2
-            chosen = focus[:middle]
-            if self._count(self._towards(chosen), set(chosen), compact) <= limit:
+            prefix = focus[:middle]
+            if self._count(self._nodes_to_open(prefix), set(prefix), compact) <= limit:
                 low = middle
             else:
                 high = middle - 1
-        kept = focus[: max(low, 1)]
-        opened = self._towards(kept)
+        fitting_focus = focus[: max(low, 1)]
+        open_nodes = self._nodes_to_open(fitting_focus)
         if not compact:
-            self._open_more(opened, limit)
-        return self._units(opened, set(kept), compact)
+            self._open_what_fits(open_nodes, limit)
+        return self._units(open_nodes, set(fitting_focus), compact)
 
-    def _towards(self, focus: Iterable[int]) -> dict[_TreeNode, None]:
+    def _nodes_to_open(self, focus: Iterable[int]) -> dict[_TreeNode, None]:
         """Return the nodes to open to make the drawables visible."""
-        opened: dict[_TreeNode, None] = {self._root: None}
+        open_nodes: dict[_TreeNode, None] = {self._root: None}
         for number in focus:
             node: _TreeNode | None = self._parents[number]
-            while node is not None and node not in opened:
-                opened[node] = None
+            while node is not None and node not in open_nodes:
+                open_nodes[node] = None
                 node = node.parent
-        return opened
+        return open_nodes
 
-    def _open_more(self, opened: dict[_TreeNode, None], limit: int) -> None:
+    def _open_what_fits(self, open_nodes: dict[_TreeNode, None], limit: int) -> None:
         """Open all clusters of one depth after another while they fit, then tiny clusters."""
-        count = self._count(opened, set(), compact=False)
-        closed = [node for node in _child_nodes(opened) if node not in opened]
+        count = self._count(open_nodes, set(), compact=False)
+        closed = [node for node in _child_nodes(open_nodes) if node not in open_nodes]
         while closed:
-            more = sum(len(node.children) - 1 for node in closed)
-            if count + more > limit:
+            # Opening a cluster replaces its box by one box per child.
+            added = sum(len(node.children) - 1 for node in closed)
+            if count + added > limit:
                 break
-            count += more
-            opened.update(dict.fromkeys(closed))
+            count += added
+            open_nodes.update(dict.fromkeys(closed))
             closed = _child_nodes(closed)
         for node in closed:
-            more = len(list(node.leaves())) - 1 if node.is_tiny() else limit
-            if count + more <= limit:
-                count += more
-                opened[node] = None
-                inner = _child_nodes([node])
-                while inner:
-                    opened.update(dict.fromkeys(inner))
-                    inner = _child_nodes(inner)
+            # The root has at least one box, so `limit` never fits: clusters that are not tiny stay
+            # closed.
+            added = len(list(node.leaves())) - 1 if node.is_tiny() else limit
+            if count + added <= limit:
+                count += added
+                open_nodes[node] = None
+                nested = _child_nodes([node])
+                while nested:
+                    open_nodes.update(dict.fromkeys(nested))
+                    nested = _child_nodes(nested)
 
     # -- the boxes that result ---------------------------------------------------------------------
 
     def _boxes_by_cluster(
-        self, opened: Collection[_TreeNode], focus: Collection[int], compact: bool
+        self, open_nodes: Collection[_TreeNode], focus: Collection[int], compact: bool
     ) -> Iterator[tuple[_TreeNode, list[list[int | _TreeNode]]]]:
         """Yield each open cluster with its boxes, each a list of drawables and closed nodes."""
-        todo = [self._root]
-        while todo:
-            node = todo.pop()
+        pending = [self._root]
+        while pending:
+            node = pending.pop()
             boxes: list[list[int | _TreeNode]] = []
             mergeable = False
             inline = list(reversed(node.children))
             while inline:
                 child = inline.pop()
-                if isinstance(child, _TreeNode) and child in opened:
+                if isinstance(child, _TreeNode) and child in open_nodes:
                     if child.segment is None:
                         inline.extend(reversed(child.children))
                     else:
-                        todo.append(child)
+                        pending.append(child)
                         mergeable = False
                     continue
                 if mergeable and child not in focus:
@@ -224,14 +228,16 @@ class Clustering:
                 mergeable = compact and child not in focus
             yield node, boxes
 
-    def _count(self, opened: Collection[_TreeNode], focus: Collection[int], compact: bool) -> int:
-        return sum(len(boxes) for _, boxes in self._boxes_by_cluster(opened, focus, compact))
+    def _count(
+        self, open_nodes: Collection[_TreeNode], focus: Collection[int], compact: bool
+    ) -> int:
+        return sum(len(boxes) for _, boxes in self._boxes_by_cluster(open_nodes, focus, compact))
 
     def _units(
-        self, opened: Collection[_TreeNode], focus: Collection[int], compact: bool
+        self, open_nodes: Collection[_TreeNode], focus: Collection[int], compact: bool
     ) -> list[Unit]:
         units = []
-        for node, boxes in self._boxes_by_cluster(opened, focus, compact):
+        for node, boxes in self._boxes_by_cluster(open_nodes, focus, compact):
             for box in boxes:
                 members = tuple(
                     leaf
@@ -291,8 +297,8 @@ def break_cycles(units: Sequence[Unit], edges: Iterable[tuple[int, int]], limit:
     for number, unit in enumerate(units):
         parts = runs.get(number, [list(unit.members)])
         cut += [
-            unit._replace(members=tuple(part), cut=(which, len(parts)))
-            for which, part in enumerate(parts, 1)
+            unit._replace(members=tuple(part), cut=(part_number, len(parts)))
+            for part_number, part in enumerate(parts, 1)
         ]
     return sorted(cut, key=lambda unit: min(unit.members))
 
@@ -304,14 +310,15 @@ def _cut_into_runs(
     runs: dict[int, list[list[int]]],
 ) -> None:
     """Split the units of a cycle into `runs`, wherever a member of another unit is in between."""
-    last = -1
+    previous_unit = -1
+    # In graph order a value precedes its users, so runs in this order cannot form a cycle.
     for member in sorted(member for number in cycle for member in units[number].members):
         number = unit_of[member]
         parts = runs.setdefault(number, [])
-        if number != last:
+        if number != previous_unit:
             parts.append([])
         parts[-1].append(member)
-        last = number
+        previous_unit = number
 
 
 class _Components:

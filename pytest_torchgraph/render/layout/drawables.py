@@ -120,6 +120,7 @@ class FoldedGraph:
         operand = self.value(node.refs[0]) if node.op == "operator.getitem" and node.refs else None
         if operand is None or not is_projection(node, self.graph.by_name.get(node.refs[0])):
             return False
+        # Only for a tuple: `getitem` of a tensor is indexing, an op with its own box.
         path = (*operand.path, node.args[1])
         self._values[node.name] = DrawnValue(operand.producer, path, value_label(node))
         self.nodes[operand.producer.name].projections.append(node)
@@ -134,11 +135,14 @@ class FoldedGraph:
                 operands.setdefault((value.producer.name, value.path), value)
             elif name in self._inputs:
                 folded.folded_inputs.append(self._inputs[name])
+                # A parameter is a line in the box of every user. A change of it is marked at the
+                # first user.
                 self._first_users.setdefault(name, folded)
         folded.operands += operands.values()
         producers = {producer for producer, _ in operands}
         for name in dict.fromkeys(ref.name for ref in folded.node.after):
             value = self.value(name)
+            # An edge that carries a value already keeps the order.
             if value is not None and value.producer.name not in producers:
                 producers.add(value.producer.name)
                 folded.after.append(value.producer)

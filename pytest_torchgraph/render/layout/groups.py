@@ -55,11 +55,11 @@ def group_text(
     """
     ops = Counter(op_label(node.op) for node in nodes if node.is_call)
     title = _title(nodes, unit)
-    lines = [title, _size(nodes, unit, ops.total())]
-    named = [f"{count} {TIMES} {op}" for op, count in ops.most_common(MAX_OPS)]
+    lines = [title, _describe_size(nodes, unit, ops.total())]
+    op_texts = [f"{count} {TIMES} {op}" for op, count in ops.most_common(MAX_OPS)]
     if len(ops) > MAX_OPS:
-        named[-1] += f", {ELLIPSIS}"
-    lines += _packed(named)
+        op_texts[-1] += f", {ELLIPSIS}"
+    lines += _pack_lines(op_texts)
     effects = Counter(
         EFFECT_NOUNS[effect.kind]
         for node in nodes
@@ -89,7 +89,7 @@ def group_text(
     return GroupText(title, lines, tooltip)
 
 
-def _packed(words: Sequence[str]) -> Iterator[str]:
+def _pack_lines(words: Sequence[str]) -> Iterator[str]:
     """Yield comma-separated words in as few lines as possible."""
     line = ""
     for word in words:
@@ -103,37 +103,37 @@ def _packed(words: Sequence[str]) -> Iterator[str]:
 
 def _title(nodes: Sequence[Node], unit: Unit) -> str:
     segment = unit.cluster[-1] if unit.cluster else None
-    around = segment.label if segment is not None and segment.kind == "module" else ""
+    module = segment.label if segment is not None and segment.kind == "module" else ""
     if len(unit.inside) == 1:
         title = unit.inside[0].label
     elif unit.inside:
-        names = [_inside(segment.label, around) for segment in unit.inside]
-        title = _range(names[0], names[-1])
+        names = [_relative_path(segment.label, module) for segment in unit.inside]
+        title = _format_range(names[0], names[-1])
     else:
-        names = [node.name.removeprefix(f"{around}/") for node in nodes]
-        title = _range(names[0], names[-1])
-    which, count = unit.cut
-    return f"{title} ({which} of {count})" if count > 1 else title
+        names = [node.name.removeprefix(f"{module}/") for node in nodes]
+        title = _format_range(names[0], names[-1])
+    part, count = unit.cut
+    return f"{title} ({part} of {count})" if count > 1 else title
 
 
-def _inside(path: str, around: str) -> str:
+def _relative_path(path: str, enclosing: str) -> str:
     """Return a module path relative to the enclosing module. An index keeps the list's name."""
-    if not around or not path.startswith(f"{around}."):
+    if not enclosing or not path.startswith(f"{enclosing}."):
         return path
     # A bare index says nothing: `3` in a cluster `encoder.layers` is shown as `layers.3`.
-    name = path.removeprefix(f"{around}.")
-    return f"{around.rpartition('.')[2]}.{name}" if name[0].isdigit() else name
+    name = path.removeprefix(f"{enclosing}.")
+    return f"{enclosing.rpartition('.')[2]}.{name}" if name[0].isdigit() else name
 
 
-def _range(first: str, last: str) -> str:
+def _format_range(first: str, last: str) -> str:
     """Return the first and the last of several names, in one line."""
-    most = (MAX_LINE - 3) // 2
+    longest = (MAX_LINE - 3) // 2
     if len(first) + len(last) + 3 > MAX_LINE:
-        first, last = cut(first, most), cut(last, most)
+        first, last = cut(first, longest), cut(last, longest)
     return f"{first} {ELLIPSIS} {last}"
 
 
-def _size(nodes: Sequence[Node], unit: Unit, ops: int) -> str:
+def _describe_size(nodes: Sequence[Node], unit: Unit, ops: int) -> str:
     parts = []
     modules = sum(segment.kind == "module" for segment in unit.inside)
     if modules > 1:

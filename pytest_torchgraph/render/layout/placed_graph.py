@@ -23,40 +23,51 @@ def collective_lines(folded: FoldedGraph) -> Mapping[str, list[str]]:
 
     Empty if a graph of torch functions does not record its collectives.
     """
-    own: dict[str, list[Collective]] = {}
-    for each in _own(folded.graph):
-        own.setdefault(each.node.name, []).append(each)
-    lines = {name: list(_sent(parts)) for name, parts in own.items()}
+    collectives: dict[str, list[Collective]] = {}
+    for collective in _top_level_collectives(folded.graph):
+        collectives.setdefault(collective.node.name, []).append(collective)
+    lines = {name: list(_message_lines(parts)) for name, parts in collectives.items()}
     # Inductor orders collectives later, during code generation: overlap is unknown here.
     if folded.graph.level == "post_grad":
         return lines
     waited: set[str] = set()
     for name, wait in folded.nodes.items():
         for start in awaited(folded.graph, wait.node):
-            if start in own and start not in waited:
+            # The first wait ends the collective. A later wait for the same tensor returns at once.
+            if start in collectives and start not in waited:
                 waited.add(start)
-                lines.setdefault(name, []).append(_overlap(own[start][0]))
+                lines.setdefault(name, []).append(_overlap(collectives[start][0]))
     return lines
 
 
-def _own(graph: Graph) -> Iterator[Collective]:
+def _top_level_collectives(graph: Graph) -> Iterator[Collective]:
     """Yield the collectives of a graph, excluding its bodies."""
     try:
-        found = collectives_of((graph,))
-    except CaptureError:
+        collectives = collectives_of((graph,))
+    except CaptureError:  # graphs of torch functions do not record their collectives
         return
-    yield from (each for each in found if graph.by_name.get(each.node.name) is each.node)
+    yield from (
+        collective
+        for collective in collectives
+        # By identity: `collectives_of` looks into bodies too, and a node there can have the same
+        # name.
+        if graph.by_name.get(collective.node.name) is collective.node
+    )
 
 
-def _sent(parts: list[Collective]) -> Iterator[str]:
-    for each in parts:
-        kind = f"{each.kind} " if len(parts) > 1 else ""
-        if each.group:
-            yield f"{kind}over {each.group}, {format_bytes(each)} B"
+def _message_lines(parts: list[Collective]) -> Iterator[str]:
+    for collective in parts:
+        kind = f"{collective.kind} " if len(parts) > 1 else ""
+        if collective.group:
+            yield f"{kind}over {collective.group}, {format_bytes(collective)} B"
 
 
-def _overlap(each: Collective) -> str:
-    return NOT_OVERLAPPED if each.exposed else f"overlaps {counted(len(each.overlap), 'op')}"
+def _overlap(collective: Collective) -> str:
+    return (
+        NOT_OVERLAPPED
+        if collective.exposed
+        else f"overlaps {counted(len(collective.overlap), 'op')}"
+    )
 
 
 MAX_RETURNED = 6
@@ -107,7 +118,7 @@ def add_graph(
         inside: module that `base` already represents.
     """
     canvas.scene.classes.update(graph.classes)
-    return _GraphPlacer(canvas, graph, base, inside).run()
+    return _GraphPlacer(canvas, graph, base, inside).place()
 
 
 class _GraphPlacer:
@@ -120,27 +131,31 @@ class _GraphPlacer:
         self.users = self.folded.users()
         self.numbers: dict[str, int] = {}
 
-    def run(self) -> PlacedGraph:
-        self._drawables()
-        self._edges()
-        return PlacedGraph(self.numbers, self.folded, self._bodies())
+    def place(self) -> PlacedGraph:
+        self._add_drawables()
+        self._add_edges()
+        return PlacedGraph(self.numbers, self.folded, self._add_bodies())
 
-    def _drawables(self) -> None:
-        many = len({value.producer.name for _, value in self.folded.returned}) > MAX_RETURNED
+    def _add_drawables(self) -> None:
+        has_many_results = (
+            len({value.producer.name for _, value in self.folded.returned}) > MAX_RETURNED
+        )
         saved: dict[str, list[str]] = {}
         for value in self.folded.saved:
             index = "".join(f"[{i}]" for i in value.path)
             saved.setdefault(value.producer.name, []).append(index)
         returned: dict[str, list[str]] = {}
-        for path, value in self.folded.returned if many else ():
+        for path, value in self.folded.returned if has_many_results else ():
             returned.setdefault(value.producer.name, []).append(path)
-        sent = collective_lines(self.folded)
+        lines_of_collectives = collective_lines(self.folded)
         for name, folded in self.folded.nodes.items():
-            if folded.node.kind == "output" and many:
+            if folded.node.kind == "output" and has_many_results:
                 continue
             drawable = Drawable(self.graph.name, folded, self._cluster(folded.node))
+            # A value from the forward has no box of its own: it is a port at each of its users (see
+            # `Canvas.draw`).
             drawable.no_box = folded.node.op == "saved" and bool(self.users[name])
-            drawable.lines += sent.get(name, ())
+            drawable.lines += lines_of_collectives.get(name, ())
             if NOT_OVERLAPPED in drawable.lines:
                 drawable.notes += (NOT_OVERLAPPED,)
             if name in saved:
@@ -152,7 +167,7 @@ class _GraphPlacer:
                 drawable.notes += (RETURNED,)
             self.numbers[name] = self.canvas.add(drawable)
 
-    def _edges(self) -> None:
+    def _add_edges(self) -> None:
         for name, head in self.numbers.items():
             folded = self.folded.nodes[name]
             for value in folded.operands:
@@ -161,7 +176,7 @@ class _GraphPlacer:
             for node in folded.after:
                 self.canvas.edges.append(Edge(self.numbers[node.name], head, kind="order"))
 
-    def _bodies(self) -> list[PlacedGraph]:
+    def _add_bodies(self) -> list[PlacedGraph]:
         callers: dict[str, FoldedNode] = {}
         for folded in self.folded.nodes.values():
             for ref in subgraph_refs((folded.node.args, folded.node.kwargs)):
@@ -201,13 +216,13 @@ class _GraphPlacer:
     def _cluster_of_neighbours(self, node: Node) -> ClusterPath:
         """Return the innermost cluster that contains the modules of a node's neighbours."""
         operands = self.folded.nodes[node.name].operands
-        near = [value.producer for value in operands if value.producer.op != "saved"]
-        near += [user.node for user in self.users[node.name]]
+        neighbours = [value.producer for value in operands if value.producer.op != "saved"]
+        neighbours += [user.node for user in self.users[node.name]]
         return common_cluster(
             [
-                module_cluster(other.module, self.base, self.inside)
-                for other in near
-                if other.module and not self._is_gradient_sum(other)
+                module_cluster(neighbour.module, self.base, self.inside)
+                for neighbour in neighbours
+                if neighbour.module and not self._is_gradient_sum(neighbour)
             ]
             or [self.base]
         )

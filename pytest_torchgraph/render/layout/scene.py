@@ -26,7 +26,7 @@ from ..look import (
     eager_label,
     need_graphviz,
 )
-from .sequence import BoxEdge, anchors, separators, stacked
+from .sequence import BoxEdge, anchor_edges, separating_edges, stacking_edges
 
 if TYPE_CHECKING:
     import graphviz
@@ -67,13 +67,13 @@ class Sides:
     def __bool__(self) -> bool:
         return any(side.without or side.labels for side in (self.before, self.after))
 
-    def only(self, element: str, side: OnlySide) -> None:
+    def record_only(self, element: str, side: OnlySide) -> None:
         """Record that only one side has an element."""
         if side:
-            other = self.after if side == "before" else self.before
-            other.without[element] = None
+            missing_side = self.after if side == "before" else self.before
+            missing_side.without[element] = None
 
-    def label(
+    def record_labels(
         self, element: str, before: Sequence[str], after: Sequence[str], limit: int = MAX_LINE
     ) -> None:
         """Record the label lines of an element on both sides if they differ.
@@ -83,17 +83,17 @@ class Sides:
             before, after: the lines, as plain text.
             limit: maximum characters of a line.
         """
-        shown = [[cut(clean(line), limit) for line in lines] for lines in (before, after)]
-        if shown[0] != shown[1]:
-            self.before.labels[element], self.after.labels[element] = shown
+        label_lines = [[cut(clean(line), limit) for line in lines] for lines in (before, after)]
+        if label_lines[0] != label_lines[1]:
+            self.before.labels[element], self.after.labels[element] = label_lines
 
-    def edge(self, element: str, *boxes: str) -> None:
+    def record_edge(self, element: str, *boxes: str) -> None:
         """Record that a side does not have an edge if a box at its ends is missing."""
         for side in (self.before, self.after):
             if any(box in side.without for box in boxes):
                 side.without[element] = None
 
-    def cluster(self, element: str, boxes: Iterable[str]) -> None:
+    def record_cluster(self, element: str, boxes: Iterable[str]) -> None:
         """Record that a side does not have a cluster if all of its boxes are missing."""
         boxes = list(boxes)
         for side in (self.before, self.after):
@@ -225,10 +225,10 @@ def common_cluster(clusters: Sequence[ClusterPath]) -> ClusterPath:
     # Paths sort like words: whatever the smallest and the largest share, all share.
     first = min(clusters)
     last = max(clusters)
-    same = 0
-    while same < len(first) and first[same] == last[same]:
-        same += 1
-    return first[:same]
+    shared = 0
+    while shared < len(first) and first[shared] == last[shared]:
+        shared += 1
+    return first[:shared]
 
 
 @dataclass(slots=True)
@@ -252,7 +252,7 @@ class _Cluster:
         cluster = self
         while not cluster.boxes and len(cluster.children) == 1:
             (child,) = cluster.children.values()
-            kinds = [each.segment.kind for each in (cluster, child) if each.segment is not None]
+            kinds = [owner.segment.kind for owner in (cluster, child) if owner.segment is not None]
             # Only modules merge: a graph or body with one module keeps the frame that says what it
             # is.
             if kinds != ["module", "module"]:
@@ -270,7 +270,7 @@ class _Cluster:
     def levels(self) -> list[list[list[list[str]]]]:
         """Return the groups of sibling clusters, innermost level first.
 
-        See `sequence.separators`.
+        See `sequence.separating_edges`.
         """
         levels: list[list[list[list[str]]]] = []
         row = [self]
@@ -284,6 +284,7 @@ class _Cluster:
                 ]
             )
             row = [child for cluster in row for child in cluster.children.values()]
+        # Innermost first: the edges that separate inner clusters move the boxes of the outer ones.
         return levels[::-1]
 
 
@@ -358,8 +359,8 @@ class Scene:
             if element.kind == "port":
                 self._ports.add(key)
             self.elements[attributes["id"]] = element
-        *_, inner = self._around(cluster)
-        inner.boxes.append((key, {"label": dot_text(lines), "tooltip": tooltip, **attributes}))
+        *_, innermost = self._enclosing_clusters(cluster)
+        innermost.boxes.append((key, {"label": dot_text(lines), "tooltip": tooltip, **attributes}))
         return key
 
     def box_id(self, key: str) -> str:
@@ -368,16 +369,16 @@ class Scene:
 
     def add_cost(self, cluster: ClusterPath, cost: int) -> None:
         """Add the cost of a box to all enclosing clusters."""
-        for around in self._around(cluster):
-            around.cost += cost
+        for enclosing in self._enclosing_clusters(cluster):
+            enclosing.cost += cost
 
-    def _around(self, cluster: ClusterPath) -> Iterator[_Cluster]:
+    def _enclosing_clusters(self, cluster: ClusterPath) -> Iterator[_Cluster]:
         """Yield the root and the clusters on a path, outermost first, creating missing clusters."""
-        inner = self._root
-        yield inner
+        innermost = self._root
+        yield innermost
         for segment in cluster:
-            inner = inner.children.setdefault(segment, _Cluster(segment))
-            yield inner
+            innermost = innermost.children.setdefault(segment, _Cluster(segment))
+            yield innermost
 
     def add_edge(
         self, tail: str, head: str, label: str = "", classes: Iterable[str] = (), **attributes: str
@@ -430,57 +431,62 @@ class Scene:
         drawing.attr(
             "edge", fontname=FONT, fontsize="8", color=GREY, fontcolor=GREY, arrowsize="0.6"
         )
-        drawn = [(tail, head) for tail, head, _ in self.edges]
+        box_edges = [(tail, head) for tail, head, _ in self.edges]
         # Invisible edges only place boxes. `dot` puts a box without edges at the top, whatever its
         # place in the graph is.
-        for tail, head, weight in list(self._invisible(drawn)):
-            drawn.append((tail, head))
+        for tail, head, weight in list(self._invisible_edges(box_edges)):
+            box_edges.append((tail, head))
             drawing.edge(tail, head, style="invis", weight=weight)
-        for tail, head in separators(drawn, self._root.levels()):
+        for tail, head in separating_edges(box_edges, self._root.levels()):
             drawing.edge(tail, head, style="invis", minlen="2")
-        self._write(drawing, self._root, count())
+        self._write_cluster(drawing, self._root, count())
         # See `LARGE`: 5,000 boxes with labels on edges take `dot` six times as long.
         large = len(self._cluster_of) > LARGE
         for tail, head, attributes in self.edges:
-            self.sides.edge(attributes["id"], self.box_id(tail), self.box_id(head))
+            self.sides.record_edge(attributes["id"], self.box_id(tail), self.box_id(head))
             if large and "label" in attributes:
                 attributes = {**attributes, "taillabel": attributes["label"]}
                 del attributes["label"]
             drawing.edge(tail, head, **attributes)
         return drawing
 
-    def _invisible(self, drawn: Sequence[BoxEdge]) -> Iterator[tuple[str, str, str]]:
-        """Yield invisible edges with their weights: 1 for `anchors`, 0 for `stacked`."""
+    def _invisible_edges(self, box_edges: Sequence[BoxEdge]) -> Iterator[tuple[str, str, str]]:
+        """Yield invisible edges with weights: 1 for `anchor_edges`, 0 for `stacking_edges`."""
         root = Segment("graph", "")
         placed = [
             (key, cluster if cluster and cluster[0].kind in GRAPHS else (root, *cluster))
             for key, cluster in self._cluster_of.items()
             if not cluster or cluster[0].kind != "legend"
         ]
-        tied = anchors(placed, drawn)
-        yield from ((tail, head, "1") for tail, head in tied)
+        tied_edges = anchor_edges(placed, box_edges)
+        yield from ((tail, head, "1") for tail, head in tied_edges)
         graphs: dict[Segment, list[str]] = {}
         for key, cluster in placed:
             if cluster[0] is not root and key not in self._ports:
                 graphs.setdefault(cluster[0], []).append(key)
-        between = stacked(list(graphs.values()), [*drawn, *tied])
-        yield from ((tail, head, "0") for tail, head in between)
+        stacking = stacking_edges(list(graphs.values()), [*box_edges, *tied_edges])
+        yield from ((tail, head, "0") for tail, head in stacking)
 
-    def _write(self, drawing: graphviz.Digraph, cluster: _Cluster, numbers: Iterator[int]) -> None:
+    def _write_cluster(
+        self, drawing: graphviz.Digraph, cluster: _Cluster, numbers: Iterator[int]
+    ) -> None:
         for key, attributes in cluster.boxes:
             drawing.node(key, **attributes)
         for child in cluster.children.values():
-            inner = child.simplified()
-            assert inner.segment is not None
-            kind, label, _ = inner.segment
+            drawn_cluster = child.simplified()
+            assert drawn_cluster.segment is not None
+            kind, label, _ = drawn_cluster.segment
             number = next(numbers)
-            cost = "" if self.heat is None else self.heat.words(inner.cost)
-            known = self.classes.get(label, "") if kind == "module" else ""
-            before = self.old_classes.get(label, "") if kind == "module" else ""
-            was, title = (" · ".join(filter(None, (label, each, cost))) for each in (before, known))
+            cost = "" if self.heat is None else self.heat.words(drawn_cluster.cost)
+            new_class = self.classes.get(label, "") if kind == "module" else ""
+            old_class = self.old_classes.get(label, "") if kind == "module" else ""
+            old_title, new_title = (
+                " · ".join(filter(None, (label, class_name, cost)))
+                for class_name in (old_class, new_class)
+            )
             attributes = {
-                "label": dot_text([title], MAX_CLUSTER_LABEL),
-                "tooltip": dot_text([title], MAX_TOOLTIP_LINE),
+                "label": dot_text([new_title], MAX_CLUSTER_LABEL),
+                "tooltip": dot_text([new_title], MAX_TOOLTIP_LINE),
                 "fontsize": "9",
                 "labeljust": "l",
                 "id": f"{self.prefix}cluster-{number + 1}",
@@ -490,8 +496,8 @@ class Scene:
             # A page links to each cluster but the legend, which stands for no part of a graph.
             if kind != "legend":
                 self.elements[attributes["id"]] = Element(kind, label=label)
-            self.sides.label(attributes["id"], [was], [title], MAX_CLUSTER_LABEL)
-            self.sides.cluster(attributes["id"], map(self.box_id, inner.all_boxes()))
+            self.sides.record_labels(attributes["id"], [old_title], [new_title], MAX_CLUSTER_LABEL)
+            self.sides.record_cluster(attributes["id"], map(self.box_id, drawn_cluster.all_boxes()))
             with drawing.subgraph(name=f"cluster_{number}") as subgraph:
                 subgraph.attr(**attributes)
-                self._write(subgraph, inner, numbers)
+                self._write_cluster(subgraph, drawn_cluster, numbers)

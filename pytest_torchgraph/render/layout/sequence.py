@@ -50,14 +50,14 @@ class NodeRanks:
 
     def update(self) -> None:
         """Compute the ranks from the current edges."""
-        waiting = Counter(self.before)
-        order = [box for box in self.after if not waiting[box]]
+        unplaced_operands = Counter(self.before)
+        order = [box for box in self.after if not unplaced_operands[box]]
         highest = dict.fromkeys(order, 0)
         for box in order:
             for head, length in self.after.get(box, ()):
                 highest[head] = max(highest.get(head, 0), highest[box] + length)
-                waiting[head] -= 1
-                if not waiting[head]:
+                unplaced_operands[head] -= 1
+                if not unplaced_operands[head]:
                     order.append(head)
         # Second pass, bottom-up: move each box with users down to its first user.
         self.of = {box: highest[box] for box in order}
@@ -73,12 +73,12 @@ class NodeRanks:
     def reachable(self, start: str, deepest: int) -> set[str]:
         """Return the boxes reachable from `start`, including itself, down to rank `deepest`."""
         reached = {start}
-        todo = [start]
-        while todo:
-            for head, _ in self.after.get(todo.pop(), ()):
+        pending = [start]
+        while pending:
+            for head, _ in self.after.get(pending.pop(), ()):
                 if head not in reached and self.of.get(head, deepest + 1) <= deepest:
                     reached.add(head)
-                    todo.append(head)
+                    pending.append(head)
         return reached
 
 
@@ -103,7 +103,7 @@ class _RankSpan(NamedTuple):
     boxes: list[str]
 
 
-def separators(
+def separating_edges(
     edges: Iterable[BoxEdge], levels: Iterable[Sequence[Sequence[Sequence[str]]]]
 ) -> list[BoxEdge]:
     """Return invisible edges that keep sibling clusters apart. Each must span `GAP` ranks.
@@ -119,8 +119,8 @@ def separators(
         added = [
             edge
             for siblings in sibling_groups
-            for before, behind in _sequences(siblings, ranks.of)
-            for edge in _separate(before, behind, ranks)
+            for before, after in _stacked_pairs(siblings, ranks.of)
+            for edge in _edges_between(before, after, ranks)
         ]
         for tail, head in added:
             ranks.add(tail, head, GAP)
@@ -130,7 +130,7 @@ def separators(
     return separating
 
 
-def anchors(
+def anchor_edges(
     boxes: Sequence[tuple[str, Sequence[Hashable]]], edges: Iterable[BoxEdge]
 ) -> list[BoxEdge]:
     """Return invisible edges from connected components to their neighbours in graph order.
@@ -156,25 +156,32 @@ def anchors(
         joined[component(tail)] = component(head)
     sizes = Counter(component(box) for box, _ in boxes)
     ties: list[BoxEdge] = []
+    # Also backwards: the first boxes of the graph have no neighbour before them.
     for order, forward in ((boxes, True), (boxes[::-1], False)):
-        latest: dict[Hashable, list[str]] = {}
+        latest_boxes: dict[Hashable, list[str]] = {}
         for box, cluster in order:
-            own = component(box)
-            around = [tuple(cluster[:end]) for end in range(len(cluster), 0, -1)]
-            other = next(
-                (near for at in around for near in latest.get(at, ()) if component(near) != own),
+            own_component = component(box)
+            enclosing = [tuple(cluster[:end]) for end in range(len(cluster), 0, -1)]
+            neighbour = next(
+                (
+                    candidate
+                    for path in enclosing
+                    for candidate in latest_boxes.get(path, ())
+                    if component(candidate) != own_component
+                ),
                 None,
             )
-            if other is not None and sizes[component(other)] >= sizes[own]:
-                ties.append((other, box) if forward else (box, other))
-                sizes[component(other)] += sizes[own]
-                joined[own] = component(other)
-            for at in around:
-                latest[at] = [box, *latest.get(at, ())[:1]]
+            if neighbour is not None and sizes[component(neighbour)] >= sizes[own_component]:
+                ties.append((neighbour, box) if forward else (box, neighbour))
+                sizes[component(neighbour)] += sizes[own_component]
+                joined[own_component] = component(neighbour)
+            for path in enclosing:
+                # Keep two: the latest box may be in the same component as the next one.
+                latest_boxes[path] = [box, *latest_boxes.get(path, ())[:1]]
     return ties
 
 
-def stacked(groups: Sequence[Sequence[str]], edges: Iterable[BoxEdge]) -> Iterator[BoxEdge]:
+def stacking_edges(groups: Sequence[Sequence[str]], edges: Iterable[BoxEdge]) -> Iterator[BoxEdge]:
     """Yield invisible edges that stack consecutive groups of boxes without an edge between them.
 
     Args:
@@ -188,32 +195,32 @@ def stacked(groups: Sequence[Sequence[str]], edges: Iterable[BoxEdge]) -> Iterat
         for tail, head in edges
         if tail in group_of and head in group_of
     }
-    known = group_of.keys()
-    with_users = {tail for tail, head in edges if head in known}
-    with_operands = {head for tail, head in edges if tail in known}
-    for number, (before, behind) in enumerate(pairwise(groups)):
+    grouped = group_of.keys()
+    with_users = {tail for tail, head in edges if head in grouped}
+    with_operands = {head for tail, head in edges if tail in grouped}
+    for number, (before, after) in enumerate(pairwise(groups)):
         if frozenset((number, number + 1)) in joined:
             continue
         ends = [box for box in before if box not in with_users] or [*before[-1:]]
-        starts = [box for box in behind if box not in with_operands] or [*behind[:1]]
+        starts = [box for box in after if box not in with_operands] or [*after[:1]]
         for end in ends[-MAX_ENDS:]:
             for start in starts[:MAX_ENDS]:
                 yield end, start
 
 
-def _separate(before: _RankSpan, behind: _RankSpan, ranks: NodeRanks) -> Iterator[BoxEdge]:
+def _edges_between(before: _RankSpan, after: _RankSpan, ranks: NodeRanks) -> Iterator[BoxEdge]:
     """Yield edges from the last boxes of a cluster to the first boxes of the next cluster."""
-    fed = [box for box in behind.boxes if box in ranks.before]
-    inner = {head for box in fed for head, _ in ranks.after.get(box, ())}
+    fed = [box for box in after.boxes if box in ranks.before]
+    fed_from_inside = {head for box in fed for head, _ in ranks.after.get(box, ())}
     entries = [
-        box for box in fed if box not in inner and ranks.of[box] < before.last + GAP
-    ] or behind.boxes
-    inside = set(before.boxes)
+        box for box in fed if box not in fed_from_inside and ranks.of[box] < before.last + GAP
+    ] or after.boxes
+    upper_boxes = set(before.boxes)
     ends = [
         box
         for box in before.boxes
-        if ranks.of[box] > behind.first - GAP
-        and inside.isdisjoint(head for head, _ in ranks.after.get(box, ()))
+        if ranks.of[box] > after.first - GAP
+        and upper_boxes.isdisjoint(head for head, _ in ranks.after.get(box, ()))
     ]
     ends.sort(key=ranks.of.__getitem__, reverse=True)
     for entry in sorted(entries, key=ranks.of.__getitem__)[:MAX_ENDS]:
@@ -223,7 +230,7 @@ def _separate(before: _RankSpan, behind: _RankSpan, ranks: NodeRanks) -> Iterato
                 yield end, entry
 
 
-def _sequences(
+def _stacked_pairs(
     siblings: Sequence[Sequence[str]], ranks: Mapping[str, int]
 ) -> Iterator[tuple[_RankSpan, _RankSpan]]:
     """Yield pairs of sibling clusters, the upper and the lower one."""
@@ -234,9 +241,9 @@ def _sequences(
             levels = [ranks[box] for box in boxes]
             spans.append(_RankSpan(min(levels), max(levels), boxes))
     spans.sort(key=lambda span: span[:2])
-    for i, behind in enumerate(spans):
+    for i, after in enumerate(spans):
         for before in spans[max(0, i - NEIGHBOURS) : i]:
-            overlap = before.last - behind.first + 1
-            shorter = min(before.last - before.first, behind.last - behind.first) + 1
-            if -GAP < overlap <= OVERLAP * shorter and before.first < behind.first:
-                yield before, behind
+            overlap = before.last - after.first + 1
+            shorter = min(before.last - before.first, after.last - after.first) + 1
+            if -GAP < overlap <= OVERLAP * shorter and before.first < after.first:
+                yield before, after

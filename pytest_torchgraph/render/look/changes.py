@@ -125,16 +125,16 @@ def source_line(node: Node) -> list[str]:
 def _compared(before: Node, after: Node) -> Iterator[ComparedLine]:
     """Yield the op and the differences in target, constants and result, else in the node's text."""
     old_op, new_op = labels.node_lines(before)[0], labels.node_lines(after)[0]
-    shown = old_op != new_op
-    yield ComparedLine.changed(old_op, new_op) if shown else ComparedLine.same(new_op)
+    is_shown = old_op != new_op
+    yield ComparedLine.changed(old_op, new_op) if is_shown else ComparedLine.same(new_op)
     for label in (lambda node: node.target, labels.constants_label, labels.value_label):
         old, new = label(before), label(after)
         if old != new:
-            shown = True
+            is_shown = True
             yield from _both(old, new)
         elif label is labels.constants_label and new:
             yield ComparedLine.same(new)
-    if not shown:
+    if not is_shown:
         old, new = format_node(before), format_node(after)
         if before.refs == after.refs and old != new:
             yield from _both(*differing(old, new))

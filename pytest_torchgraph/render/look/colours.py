@@ -126,11 +126,11 @@ def op_category(node: Node) -> str:
 
 @lru_cache(maxsize=4096)
 def _category_of(op: str) -> str:
-    namespace, _, rest = op.partition(".")
-    if op.startswith(_PYTHON_NAMESPACES) or not rest:
+    namespace, _, qualified_rest = op.partition(".")
+    if op.startswith(_PYTHON_NAMESPACES) or not qualified_rest:
         name = op.rpartition(".")[2]
     else:
-        name = rest.partition(".")[0]
+        name = qualified_rest.partition(".")[0]
     if "c10d" in namespace:
         return "collective"
     if namespace not in _OWN_NAMESPACES and _COLLECTIVES.fullmatch(name):
@@ -151,7 +151,7 @@ HeatFigure = Literal["flops", "saved_bytes"]
 """Cost figures that colours can show."""
 UNITS: dict[HeatFigure, tuple[str, str]] = {
     "flops": ("FLOP", "floating-point operations"),
-    "saved_bytes": ("B", "bytes kept for the backward"),
+    "saved_bytes": ("B", "bytes saved for backward"),
 }
 """Unit and description of each figure."""
 BORDER = "#54478C"
@@ -202,11 +202,11 @@ class Heat:
             ValueError: if the figure is unknown.
         """
         if figure not in UNITS:
-            known = " or ".join(map(repr, get_args(HeatFigure)))
-            raise ValueError(f"heat={figure!r} is not a cost: use {known}")
+            figures = " or ".join(map(repr, get_args(HeatFigure)))
+            raise ValueError(f"heat={figure!r} is not a cost: use {figures}")
         costs: dict[Node, int | None] = {}
         for graph in graphs:
-            _add(graph, figure, graph.runs if times_run else 1, costs)
+            _add_costs(graph, figure, graph.runs if times_run else 1, costs)
         return cls(figure, costs, sum(value or 0 for value in costs.values()))
 
     def known(self, nodes: Iterable[Node]) -> int:
@@ -229,8 +229,8 @@ class Heat:
         value, unknown = self.known(nodes), self._unknown(nodes)
         words = self.words(value)
         if unknown:
-            more = f"{unit} of {counted(unknown, 'op')} unknown"
-            return f"{words}; {more}" if words else more
+            uncounted = f"{unit} of {counted(unknown, 'op')} unknown"
+            return f"{words}; {uncounted}" if words else uncounted
         return words
 
     def words(self, value: int) -> str:
@@ -241,39 +241,39 @@ class Heat:
 
     def title(self) -> str:
         """Return the title line that explains the colours."""
-        unit, what = UNITS[self.figure]
+        unit, description = UNITS[self.figure]
         all_ = amount(self.total, unit)
         unknown = sum(value is None for value in self.costs.values())
-        more = f"; unknown for {counted(unknown, 'op')}" if unknown else ""
-        return f"colour: share of all {what}, {all_}{more}"
+        uncounted = f"; unknown for {counted(unknown, 'op')}" if unknown else ""
+        return f"colour: share of all {description}, {all_}{uncounted}"
 
     def _unknown(self, nodes: Iterable[Node]) -> int:
         return sum(self.costs.get(node, 0) is None for node in nodes)
 
 
-def _add(graph: Graph, figure: HeatFigure, times: int, costs: dict[Node, int | None]) -> None:
+def _add_costs(graph: Graph, figure: HeatFigure, times: int, costs: dict[Node, int | None]) -> None:
     """Add the cost of a graph's nodes. The cost of a body is assigned to the nodes in the body."""
     if figure == "saved_bytes":
         need_saved((graph,))
         for name, value in (saved_by_node(graph) or {}).items():
-            _count(graph.by_name[name], value, times, costs)
+            _add_cost(graph.by_name[name], value, times, costs)
         return
     for name, value in flops_by_node(graph).items():
         node = graph.by_name[name]
-        called = runs(graph, node) if value else []
-        inside: dict[Node, int | None] = {}
-        for run in called:
-            _add(run.body, figure, times * run.counted, inside)
-        if any(inside.values()):
-            for each, count in inside.items():
-                _count(each, count, 1, costs)
+        body_runs = runs(graph, node) if value else []
+        body_costs: dict[Node, int | None] = {}
+        for run in body_runs:
+            _add_costs(run.body, figure, times * run.counted, body_costs)
+        if any(body_costs.values()):
+            for body_node, count in body_costs.items():
+                _add_cost(body_node, count, 1, costs)
         else:  # a kernel with bodies, such as attention: the op itself computes
-            _count(node, value, times, costs)
+            _add_cost(node, value, times, costs)
 
 
-def _count(node: Node, value: int | None, times: int, costs: dict[Node, int | None]) -> None:
-    known = costs.get(node, 0)
-    if value is None or known is None:
+def _add_cost(node: Node, value: int | None, times: int, costs: dict[Node, int | None]) -> None:
+    previous = costs.get(node, 0)
+    if value is None or previous is None:
         costs[node] = None
     elif value:
-        costs[node] = known + value * times
+        costs[node] = previous + value * times

@@ -155,24 +155,25 @@ def constants_label(node: Node) -> str:
     kwargs = {key: value for key, value in node.kwargs.items() if key not in NOT_DRAWN}
     if all(isinstance(value, Ref) for value in (*args, *kwargs.values())):
         return ""
-    parts = [_open(value) for value in args]
-    parts += [f"{format_key(key)}={_open(value)}" for key, value in kwargs.items()]
+    parts = [_format_constant(value) for value in args]
+    parts += [f"{format_key(key)}={_format_constant(value)}" for key, value in kwargs.items()]
     text = f"({', '.join(parts)})"
     return text if len(text) <= MAX_LINE else f"{text[: MAX_LINE - 1]}\N{HORIZONTAL ELLIPSIS}"
 
 
-def _open(value: Arg) -> str:
+def _format_constant(value: Arg) -> str:
     """Format an argument with a dot in place of each reference."""
     if isinstance(value, Ref):
         return "\N{MIDDLE DOT}"
     if isinstance(value, tuple):
-        return f"[{', '.join(map(_open, value))}]"
+        return f"[{', '.join(map(_format_constant, value))}]"
     if isinstance(value, Mapping):
-        items = (f"{format_arg(key)}: {_open(item)}" for key, item in value.items())
+        items = (f"{format_arg(key)}: {_format_constant(item)}" for key, item in value.items())
         return f"{{{', '.join(items)}}}"
     if isinstance(value, slice):
         return ":".join(
-            "" if bound is None else _open(bound) for bound in (value.start, value.stop, value.step)
+            "" if bound is None else _format_constant(bound)
+            for bound in (value.start, value.stop, value.step)
         )
     if isinstance(value, Device):
         return value.name

@@ -35,7 +35,7 @@ SAVED_BORDER = "#C9184A"
 
 
 @dataclass(frozen=True, slots=True)
-class Marked:
+class ComparedNode:
     """Result of a comparison for one node.
 
     Attributes:
@@ -64,7 +64,7 @@ class ExplorerSide:
     paint: Callable[[Node], Paint | None]
     prefix: str = ""
     ids: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
-    marked: Mapping[int, Marked] = field(default_factory=dict)
+    marked: Mapping[int, ComparedNode] = field(default_factory=dict)
     is_old: bool = False
 
     def node_ids(self, graph: Graph) -> Mapping[str, str]:
@@ -101,7 +101,7 @@ def _node(
     *,
     saved: bool,
 ) -> Json:
-    mark = side.marked.get(id(node), Marked())
+    mark = side.marked.get(id(node), ComparedNode())
     data: Json = {
         "id": ids[node.name],
         "label": _label(node, mark),
@@ -113,18 +113,18 @@ def _node(
         ],
         "outputsMetadata": _outputs(node.result),
     }
-    called = subgraph_names((node.args, tuple(node.kwargs.values())))
-    if opened := [*dict.fromkeys(bodies[name] for name in called if name in bodies)]:
-        data["subgraphIds"] = opened
+    body_names = subgraph_names((node.args, tuple(node.kwargs.values())))
+    if subgraph_ids := [*dict.fromkeys(bodies[name] for name in body_names if name in bodies)]:
+        data["subgraphIds"] = subgraph_ids
     if style := _style(side.paint(node), saved and not mark.kind):
         data["style"] = style
     return data
 
 
-def _label(node: Node, mark: Marked) -> str:
+def _label(node: Node, mark: ComparedNode) -> str:
     if node.kind == "placeholder":
-        inside = node.module or (namespace(node) and node.name.rpartition(".")[0])
-        text = node.name[len(inside) :].lstrip("./") if node.name.startswith(inside) else node.name
+        owner = node.module or (namespace(node) and node.name.rpartition(".")[0])
+        text = node.name[len(owner) :].lstrip("./") if node.name.startswith(owner) else node.name
     elif node.kind == "output":
         text = "return"
     else:
@@ -133,7 +133,7 @@ def _label(node: Node, mark: Marked) -> str:
 
 
 def _attributes(
-    node: Node, mark: Marked, side: ExplorerSide, *, name: bool, saved: bool
+    node: Node, mark: ComparedNode, side: ExplorerSide, *, name: bool, saved: bool
 ) -> list[Json]:
     """Return the lines of the side panel, without empty lines.
 
@@ -164,9 +164,9 @@ def _attributes(
 def _outputs(result: Result) -> list[Json]:
     results = result if isinstance(result, tuple) else (result,)
     return [
-        {"id": str(number), "attrs": [{"key": k, "value": v} for k, v in _node_facts(each)]}
-        for number, each in enumerate(results)
-        if each is not None
+        {"id": str(number), "attrs": [{"key": k, "value": v} for k, v in _node_facts(tensor)]}
+        for number, tensor in enumerate(results)
+        if tensor is not None
     ]
 
 
@@ -195,7 +195,7 @@ def graph_collection(
     graphs: Sequence[Graph],
     label: str,
     side: ExplorerSide | None = None,
-    about: Mapping[str, str] | None = None,
+    further_facts: Mapping[str, str] | None = None,
 ) -> Json:
     """Return the graphs of a file as a collection, including bodies of higher-order ops.
 
@@ -203,31 +203,36 @@ def graph_collection(
         graphs: the graphs.
         label: name of the collection.
         side: export options; `None` for ops in the colours of their categories.
-        about: additional side-panel lines of every graph.
+        further_facts: additional side-panel lines of every graph.
     """
     side = side or ExplorerSide(_category_paint)
-    named = [pair for graph in graphs for pair in with_ids(graph, side.prefix)]
-    return {"label": label, "subgraphs": [_graph(*pair, side, about or {}) for pair in named]}
+    graphs_with_ids = [pair for graph in graphs for pair in with_ids(graph, side.prefix)]
+    return {
+        "label": label,
+        "subgraphs": [_graph(*pair, side, further_facts or {}) for pair in graphs_with_ids],
+    }
 
 
 def with_ids(graph: Graph, prefix: str = "") -> Iterator[tuple[str, Graph]]:
     """Yield a graph and all its bodies, each with an id that begins with `prefix`."""
-    own = f"{prefix}{graph.name}"
-    yield own, graph
+    graph_id = f"{prefix}{graph.name}"
+    yield graph_id, graph
     for sub in graph.subgraphs:
-        yield from with_ids(sub, f"{own}/")
+        yield from with_ids(sub, f"{graph_id}/")
 
 
 def _category_paint(node: Node) -> Paint | None:
     return None if node.kind == "output" else CATEGORY_PAINTS[op_category(node)]
 
 
-def _graph(own: str, graph: Graph, side: ExplorerSide, about: Mapping[str, str]) -> Json:
-    bodies = {sub.name: f"{own}/{sub.name}" for sub in graph.subgraphs}
+def _graph(
+    graph_id: str, graph: Graph, side: ExplorerSide, further_facts: Mapping[str, str]
+) -> Json:
+    bodies = {sub.name: f"{graph_id}/{sub.name}" for sub in graph.subgraphs}
     return {
-        "id": own,
+        "id": graph_id,
         "nodes": nodes_json(graph, side, bodies),
-        "groupNodeAttributes": {"": {**_facts(graph), **about}},
+        "groupNodeAttributes": {"": {**_facts(graph), **further_facts}},
         "groupNodeConfigs": _changed_groups(graph, side),
     }
 
@@ -297,8 +302,8 @@ def node_data(graphs: Sequence[Graph], figure: HeatFigure) -> Json:
             },
             "gradient": [{"stop": stop, "bgColor": color} for stop, color in stops],
         }
-        for each in graphs
-        for name, graph in with_ids(each)
+        for top_graph in graphs
+        for name, graph in with_ids(top_graph)
     }
 
 
@@ -339,9 +344,9 @@ def first_panes(
 
     Empty if no two graphs match.
     """
-    both = [(old, new) for old, new in pairs if old is not None and new is not None]
+    matched_graphs = [(old, new) for old, new in pairs if old is not None and new is not None]
     for change in (change for finding in diff.findings for change in finding.changes):
-        for old, new in both:
+        for old, new in matched_graphs:
             if _has(old, change.before) or _has(new, change.after):
                 return (
                     Pane.at(OLD, old, change.before, ids),
@@ -349,7 +354,7 @@ def first_panes(
                 )
     return tuple(
         pane
-        for old, new in both[:1]
+        for old, new in matched_graphs[:1]
         for pane in (Pane.at(OLD, old, None, ids), Pane.at(NEW, new, None, ids))
     )
 

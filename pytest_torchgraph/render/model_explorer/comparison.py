@@ -13,9 +13,9 @@ from .collection import (
     GROUP,
     NEW,
     OLD,
+    ComparedNode,
     ExplorerSide,
     Json,
-    Marked,
     Pane,
     enclosing,
     first_panes,
@@ -64,13 +64,13 @@ def compare(
         )
         for prefix in (OLD, NEW)
     )
-    about = {"difference": heading(diff.findings)}
-    olds = [each for each, _ in origins.pairs if each is not None]
-    news = [each for _, each in origins.pairs if each is not None]
+    graph_facts = {"difference": heading(diff.findings)}
+    olds = [old_graph for old_graph, _ in origins.pairs if old_graph is not None]
+    news = [new_graph for _, new_graph in origins.pairs if new_graph is not None]
     return ExportedComparison(
         (
-            graph_collection(_in_order(olds, before), labels[0], old, about),
-            graph_collection(_in_order(news, after), labels[1], new, about),
+            graph_collection(_in_order(olds, before), labels[0], old, graph_facts),
+            graph_collection(_in_order(news, after), labels[1], new, graph_facts),
         ),
         _mapping(matched, ids),
         first_panes(diff, origins.pairs, ids),
@@ -79,23 +79,23 @@ def compare(
 
 def _in_order(graphs: Sequence[Graph], order: Sequence[Graph]) -> list[Graph]:
     """Sort graphs by the position of the graph with the same name in `order`."""
-    place = {graph.name: number for number, graph in enumerate(order)}
-    return sorted(graphs, key=lambda graph: place.get(graph.name, len(place)))
+    position = {graph.name: number for number, graph in enumerate(order)}
+    return sorted(graphs, key=lambda graph: position.get(graph.name, len(position)))
 
 
-def _paint(mark: Marked | None) -> Paint | None:
+def _paint(mark: ComparedNode | None) -> Paint | None:
     return CHANGE_PAINTS[mark.kind] if mark is not None and mark.kind else None
 
 
-def _marked(diff: GraphDiff) -> dict[int, Marked]:
+def _marked(diff: GraphDiff) -> dict[int, ComparedNode]:
     """Return the differing nodes, keyed by `id(node)`."""
-    marked: dict[int, Marked] = {}
+    marked: dict[int, ComparedNode] = {}
 
     def mark(kind: str, before: Node | None, after: Node | None, finding: str = "") -> None:
         if before is not None:
-            marked.setdefault(id(before), Marked(kind, after, finding))
+            marked.setdefault(id(before), ComparedNode(kind, after, finding))
         if after is not None:
-            marked.setdefault(id(after), Marked(kind, before, finding))
+            marked.setdefault(id(after), ComparedNode(kind, before, finding))
 
     for finding in diff.findings:
         text = heading((finding,))
@@ -108,9 +108,9 @@ def _marked(diff: GraphDiff) -> dict[int, Marked]:
         if pair.before is None or pair.after is None:
             graph = pair.before or pair.after
             kind = "removed" if pair.after is None else "added"
-            for each in graph.walk() if graph is not None else ():
-                for node in each.nodes:
-                    marked.setdefault(id(node), Marked(kind))
+            for body in graph.walk() if graph is not None else ():
+                for node in body.nodes:
+                    marked.setdefault(id(node), ComparedNode(kind))
             continue
         for node in pair.removed:
             mark("removed", node, None)
@@ -131,21 +131,21 @@ def _node_ids(matched: Sequence[Matched]) -> dict[int, dict[str, str]]:
     """
     ids: dict[int, dict[str, str]] = {}
     for before, after, partners in matched:
-        old = {} if before is None else {node.name: node.name for node in before.nodes}
+        old_ids = {} if before is None else {node.name: node.name for node in before.nodes}
         if before is not None:
-            ids[id(before)] = old
+            ids[id(before)] = old_ids
         if after is None:
             continue
         partner = {new: name for name, new in partners.items()}
-        taken = {*old, *(node.name for node in after.nodes)}
-        own = ids[id(after)] = {}
+        used_ids = {*old_ids, *(node.name for node in after.nodes)}
+        new_ids = ids[id(after)] = {}
         for node in after.nodes:
             name = partner.get(node.name, node.name)
-            if node.name not in partner and name in old:
-                while name in taken:
+            if node.name not in partner and name in old_ids:
+                while name in used_ids:
                     name += " (new)"
-                taken.add(name)
-            own[node.name] = name
+                used_ids.add(name)
+            new_ids[node.name] = name
     return ids
 
 
@@ -173,10 +173,10 @@ def _mapping(matched: Sequence[Matched], ids: Mapping[int, Mapping[str, str]]) -
 def _groups(votes: Counter[tuple[str, str]]) -> dict[str, str]:
     """Match layers one to one, the pairs with the most common nodes first."""
     groups: dict[str, str] = {}
-    taken: set[str] = set()
+    matched_new: set[str] = set()
     best = sorted(votes.items(), key=lambda item: (-item[1], item[0][0] != item[0][1], item[0]))
     for (old, new), _ in best:
-        if f"{old}{GROUP}" not in groups and new not in taken:
-            taken.add(new)
+        if f"{old}{GROUP}" not in groups and new not in matched_new:
+            matched_new.add(new)
             groups[f"{old}{GROUP}"] = f"{new}{GROUP}"
     return groups

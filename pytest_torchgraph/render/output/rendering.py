@@ -285,8 +285,8 @@ def _flaw(picture: Path, kind: str) -> str:
         return "wrote no picture"
     if not data:
         return "wrote an empty file"
-    whole = starts[kind] in data[:HEAD] and ends[kind] in data[-TAIL:]
-    if not whole or (kind == "svg" and not _is_xml(data)):
+    is_complete = starts[kind] in data[:HEAD] and ends[kind] in data[-TAIL:]
+    if not is_complete or (kind == "svg" and not _is_xml(data)):
         return f"wrote a file that is not a complete {kind.upper()}"
     return ""
 

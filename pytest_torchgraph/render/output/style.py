@@ -48,16 +48,16 @@ _SVG_TAG = re.compile(r"<svg\b[^>]*>")
 
 def dark(paint: Paint) -> Paint:
     """Return the colours of a paint on a dark background."""
-    known = DARK.get(paint)
-    if known is not None:
-        return known
-    border = mixed(paint.border, "#FFFFFF", LIGHTER)
-    return Paint(border, mixed(BACKGROUND, border, FULL))
+    dark_paint = DARK.get(paint)
+    if dark_paint is not None:
+        return dark_paint
+    border = mix_colours(paint.border, "#FFFFFF", LIGHTER)
+    return Paint(border, mix_colours(BACKGROUND, border, FULL))
 
 
-def mixed(one: str, other: str, share: float) -> str:
-    """Mix two `#RRGGBB` colours. `share` is the share of `other`, from 0 to 1."""
-    parts = ((int(one[i : i + 2], 16), int(other[i : i + 2], 16)) for i in (1, 3, 5))
+def mix_colours(first: str, second: str, share: float) -> str:
+    """Mix two `#RRGGBB` colours. `share` is the share of `second`, from 0 to 1."""
+    parts = ((int(first[i : i + 2], 16), int(second[i : i + 2], 16)) for i in (1, 3, 5))
     return "#" + "".join(f"{round(a + (b - a) * share):02X}" for a, b in parts)
 
 
@@ -68,7 +68,8 @@ def dark_rules(under: str = "") -> str:
         under: parent selector of the rules; "" for all drawings of this package.
     """
     return "\n".join(
-        f"{', '.join(f'{under} .tg-picture {each}'.strip() for each in selectors)} {{ {body} }}"
+        f"{', '.join(f'{under} .tg-picture {selector}'.strip() for selector in selectors)} "
+        f"{{ {body} }}"
         for selectors, body in _rules()
     )
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from .collect import comparison_data as comparison_data
     from .collect import picture_data as picture_data
     from .gather import PICTURES as PICTURES
-    from .gather import merged as merged
+    from .gather import merge_pages as merge_pages
     from .html import page as page
     from .run_data import RED as RED
 else:
@@ -34,7 +34,7 @@ else:
         __name__,
         {
             "collect": "comparison_data picture_data",
-            "gather": "PICTURES merged",
+            "gather": "PICTURES merge_pages",
             "html": "page",
             "run_data": "RED",
         },

@@ -51,8 +51,10 @@ def capture_data(capture: Capture, parts: Parts | None = None) -> Data:
                 "name": graph.name,
                 "kind": graph.kind,
                 "level": graph.level,
-                "count": sum(len(each.nodes) for each in graph.walk()),
+                "count": sum(len(body.nodes) for body in graph.walk()),
                 "ops": [[op, count] for op, count in graph.op_counts.most_common()],
+                # 0 marks a compiled graph: the page and its search say "eager" for any other
+                # number.
                 "runs": graph.runs if graph.eager else 0,
                 "cause": _cause(graph),
                 "nodes": parts.add(bodies_data(graph)) if parts is not None else "",
@@ -77,6 +79,7 @@ def capture_data(capture: Capture, parts: Parts | None = None) -> Data:
                 "file": recompile.file,
                 "line": recompile.line,
                 "reasons": list(recompile.reasons),
+                # Skip the first line: it repeats the function, the place and the reasons.
                 "details": str(recompile).splitlines()[1:],
             }
             for recompile in _facts(capture, "recompiles")
@@ -135,7 +138,7 @@ def comparison_data(
         "diff": list(lines),
         "svg": svg,
         "note": note,
-        "findings": [_finding(each, drawing) for each in findings],
+        "findings": [_finding(finding, drawing) for finding in findings],
         "cost": _changed_cost(diff) if diff else None,
         "nodes": changed_nodes_data(diff, drawing) if diff else [],
         "graphs": compared_data(diff) if diff else [],
@@ -197,12 +200,12 @@ def _sign(element: Element) -> str:
 
 
 def _finding(finding: Finding, drawing: Drawing | None) -> Data:
-    head, _, more = finding.to_text().partition("\n")
+    head, _, further_lines = finding.to_text().partition("\n")
     sign, _, summary = head.partition(" ")
     return {
         "sign": sign,
         "summary": summary,
-        "more": more,
+        "more": further_lines,
         "ids": _ids(finding.changes, drawing),
         "follows": _ids(finding.consequences, drawing),
     }
@@ -216,7 +219,7 @@ def _ids(changes: Iterable[Change], drawing: Drawing | None) -> list[str]:
         drawing.id_of(change.graph, change.node.name, is_old=change.after is None)
         for change in changes
     ]
-    return [each for each in dict.fromkeys(ids) if each]
+    return [box_id for box_id in dict.fromkeys(ids) if box_id]
 
 
 MOST_COLLECTIVES = 200
@@ -226,36 +229,36 @@ MOST_COLLECTIVES = 200
 def collectives_data(capture: Capture) -> Data | None:
     """Return a capture's collectives, or `None` if there are none or they are not recorded."""
     try:
-        found = capture.collectives
+        collectives = capture.collectives
     except (CaptureError, AssertionError):  # a watch that missed graphs
         return None
-    if not found:
+    if not collectives:
         return None
-    often = Counter(each.group for each in found)
-    over = ", ".join(f"{count:,} over {group or '?'}" for group, count in often.items())
-    size = amount(sum(each.bytes or 0 for each in found), "B")
-    if any(each.bytes is None for each in found):
+    counts_by_group = Counter(collective.group for collective in collectives)
+    over = ", ".join(f"{count:,} over {group or '?'}" for group, count in counts_by_group.items())
+    size = amount(sum(collective.bytes or 0 for collective in collectives), "B")
+    if any(collective.bytes is None for collective in collectives):
         size += " plus unknown sizes"
     return {
-        "about": f"{counted(len(found), 'collective')}, {size}: {over}",
-        "groups": list(often),
-        "rows": [_row(each) for each in found[:MOST_COLLECTIVES]],
-        "more": max(0, len(found) - MOST_COLLECTIVES),
+        "about": f"{counted(len(collectives), 'collective')}, {size}: {over}",
+        "groups": list(counts_by_group),
+        "rows": [_row(collective) for collective in collectives[:MOST_COLLECTIVES]],
+        "more": max(0, len(collectives) - MOST_COLLECTIVES),
     }
 
 
-def _row(each: Collective) -> Data:
+def _row(collective: Collective) -> Data:
     return {
-        "graph": each.graph,
-        "kind": each.kind,
-        "group": each.group,
-        "bytes": format_bytes(each),
-        "tensor": format_tensor(each),
-        "module": each.module,
-        "line": str(each.source or ""),
-        "code": each.source.code.strip() if each.source else "",
-        "wait": format_wait(each),
-        "exposed": each.exposed,
+        "graph": collective.graph,
+        "kind": collective.kind,
+        "group": collective.group,
+        "bytes": format_bytes(collective),
+        "tensor": format_tensor(collective),
+        "module": collective.module,
+        "line": str(collective.source or ""),
+        "code": collective.source.code.strip() if collective.source else "",
+        "wait": format_wait(collective),
+        "exposed": collective.exposed,
     }
 
 
@@ -270,7 +273,7 @@ def blocks_data(graphs: Sequence[Graph]) -> list[Data]:
     from ...graph.blocks import kinds_of, lists_of
 
     forward = [graph for graph in graphs if graph.kind != "backward"]
-    listed = []
+    kinds_of_lists = []
     for glob in lists_of(forward)[:MOST_LISTS]:
         try:
             kinds = kinds_of(forward, glob, explained=False)
@@ -278,8 +281,8 @@ def blocks_data(graphs: Sequence[Graph]) -> list[Data]:
             continue
         if len(kinds[0].members) > 1:
             rows = [[len(kind.members), abridged(kind.members)] for kind in kinds[:MOST_MODULES]]
-            listed.append({"glob": glob, "count": len(kinds), "kinds": rows})
-    return listed
+            kinds_of_lists.append({"glob": glob, "count": len(kinds), "kinds": rows})
+    return kinds_of_lists
 
 
 def cost_data(
@@ -296,33 +299,35 @@ def cost_data(
         The table, or `None` if the cost is unknown: graphs of torch functions, symbolic sizes, or a
         test that did not import torch, whose formulas count the FLOPs.
     """
+    # FLOP formulas are torch's. A run that only compares loaded graphs has not imported torch,
+    # which takes seconds (2.8 s measured).
     if not graphs or "torch" not in sys.modules:
         return None
     from ...graph.cost import cost_table
 
     try:
         table = cost_table(graphs, by_module(None))
-        rows = every = table.rows
-        depth = max(row.module.count(".") for row in every)
+        rows = all_rows = table.rows
+        depth = max(row.module.count(".") for row in all_rows)
         while len(rows) > MOST_MODULES and depth:
             table = cost_table(graphs, by_module(depth), depth)
             rows = table.rows
             depth -= 1
     except CaptureError:
         return None
-    whole = every[0]
-    about = [amount(whole.total, "FLOP")]
-    if whole.recomputed:
-        about.append(f"{amount(whole.recomputed, 'FLOP')} recomputed")
-    if whole.saved_bytes is not None:
-        about.append(f"{amount(whole.saved_bytes, 'B')} kept for the backward")
+    totals = all_rows[0]
+    totals_text = [amount(totals.total, "FLOP")]
+    if totals.recomputed:
+        totals_text.append(f"{amount(totals.recomputed, 'FLOP')} recomputed")
+    if totals.saved_bytes is not None:
+        totals_text.append(f"{amount(totals.saved_bytes, 'B')} saved for backward")
     titles = [title for title, _ in table.figures]
     columns = zip(*(figures for _, figures in table.figures), strict=True)
-    listed = [
+    listed_rows = [
         [row.module, row.nesting, *figures]
         for row, figures in zip(rows[:MOST_MODULES], columns, strict=False)
     ]
-    return _table(about, titles, listed, len(every), table.note)
+    return _table(totals_text, titles, listed_rows, len(all_rows), table.note)
 
 
 def changed_cost_data(before: Sequence[Graph], after: Sequence[Graph]) -> Data | None:
@@ -336,29 +341,29 @@ def changed_cost_data(before: Sequence[Graph], after: Sequence[Graph]) -> Data |
     except CaptureError:
         return None
     old, new = pairs[0]
-    about = [amount(new.total - old.total, "FLOP", signed=True)]
+    changes_text = [amount(new.total - old.total, "FLOP", signed=True)]
     titles = ["FLOPs before", "FLOPs after"]
     if old.saved_bytes is not None and new.saved_bytes is not None:
-        kept = new.saved_bytes - old.saved_bytes
-        about.append(f"{amount(kept, 'B', signed=True)} kept for the backward")
+        saved_bytes = new.saved_bytes - old.saved_bytes
+        changes_text.append(f"{amount(saved_bytes, 'B', signed=True)} saved for backward")
         titles += ["saved bytes before", "saved bytes after"]
-    listed = []
+    listed_rows = []
     for old, new in pairs[:MOST_MODULES]:
         figures = [old.total, new.total, old.saved_bytes, new.saved_bytes]
-        listed.append([new.module, int(new.module != ""), *figures[: len(titles)]])
-    return _table(about, titles, listed, len(pairs), note)
+        listed_rows.append([new.module, int(new.module != ""), *figures[: len(titles)]])
+    return _table(changes_text, titles, listed_rows, len(pairs), note)
 
 
 def _table(
-    about: list[str], titles: list[str], rows: list[list[Any]], count: int, note: str
+    totals_text: list[str], titles: list[str], rows: list[list[Any]], count: int, note: str
 ) -> Data:
     if note:
-        about[0] += " plus uncounted ops"
-    more = count - len(rows)
+        totals_text[0] += " plus uncounted ops"
+    omitted = count - len(rows)
     return {
-        "about": ", ".join(about),
+        "about": ", ".join(totals_text),
         "titles": titles,
         "rows": rows,
-        "more": more,
+        "more": omitted,
         "note": note,
     }

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from ...audit.facts import SettingLeft, TestFacts
+from ...audit.facts import LeakedSetting, TestFacts
 from ...audit.verdict import AuditOutcome
 from ...context import CONTEXT
 from ...errors import CaptureError, TorchGraphError
@@ -52,27 +52,30 @@ class Gatherer:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self) -> Generator[None, object, object]:
         """Collect captures while a test runs, including its class and module fixtures."""
-        with CONTEXT.subscribed(self._keep):
+        with CONTEXT.subscribed(self._collect):
             try:
                 return (yield)
             finally:
-                self._forget()
+                self._clear()
 
-    def _keep(self, made: Capture | Sequence[Capture]) -> None:
-        if isinstance(made, Sequence):
-            each_of = {id(each) for each in made}
-            self.captures = [each for each in self.captures if id(each) not in each_of]
-            self.ranks.append(cast("Ranks", made))
-        elif not any(each is made for each in self.captures):
-            self.captures.append(made)
+    def _collect(self, announced: Capture | Sequence[Capture]) -> None:
+        if isinstance(announced, Sequence):
+            # Every rank was announced as a capture before; the page shows it only below its ranks.
+            in_ranks = {id(capture) for capture in announced}
+            self.captures = [capture for capture in self.captures if id(capture) not in in_ranks]
+            self.ranks.append(cast("Ranks", announced))
+        # By identity, because `==` compares graphs. A watch that is entered again is announced
+        # again.
+        elif not any(capture is announced for capture in self.captures):
+            self.captures.append(announced)
 
-    def _new(self, parts: Parts) -> Data:
+    def _unsent_parts(self, parts: Parts) -> Data:
         """Return the parts that no earlier report of this process contains."""
         new = {key: text for key, text in parts.texts.items() if key not in self.sent}
         self.sent |= new.keys()
         return new
 
-    def _forget(self) -> None:
+    def _clear(self) -> None:
         self.captures.clear()
         self.ranks.clear()
 
@@ -86,17 +89,21 @@ class Gatherer:
             "differences": item.stash[RECORD].shown if RECORD in item.stash else [],
             "pictures": item.stash.get(PICTURES, []),
         }
+        # Captures of fixtures are sent with the call, so that one report has all captures of the
+        # test.
         if report.when != "setup":
             parts = Parts()
             data["captures"] = [_data(capture, parts) for capture in self.captures]
             data["ranks"] = [_ranks_data(ranks, parts) for ranks in self.ranks]
-            data["parts"] = self._new(parts)
-            self._forget()
+            data["parts"] = self._unsent_parts(parts)
+            self._clear()
         item.stash[PICTURES] = []
         if RECORD in item.stash:
             item.stash[RECORD].shown = []
         if any(data.values()) or hasattr(report, REPORTED):
             torch = sys.modules.get("torch")
+            # From the process that ran the test: the controller of pytest-xdist may not import
+            # torch.
             data["torch"] = str(getattr(torch, "__version__", ""))
             vars(report)[ATTRIBUTE] = data
         return report
@@ -140,23 +147,23 @@ def ranks_data(ranks: Ranks, parts: Parts | None = None) -> Data:
     from ...ranks.ranks import classes_of
 
     classes = classes_of(ranks)
-    waiting, problems = _problems(ranks)
+    deadlocked_ranks, problems = _problems(ranks)
     return {
         "mesh": format_mesh(ranks.mesh),
         "captured": len(ranks),
         "world": ranks.world_size,
         "count": len(classes),
         "grid": _grid(ranks, classes),
-        "waiting": len(waiting),
+        "waiting": len(deadlocked_ranks),
         "problems": problems[:MOST_PROBLEMS],
         "classes": [
             {
                 "name": name_of(number),
-                "ranks": format_ranks([each.rank for each in alike]),
-                "capture": capture_data(alike[0], parts),
-                "order": _order(classes[0], alike, waiting) if number else None,
+                "ranks": format_ranks([capture.rank for capture in equal_captures]),
+                "capture": capture_data(equal_captures[0], parts),
+                "order": _order(classes[0], equal_captures, deadlocked_ranks) if number else None,
             }
-            for number, alike in enumerate(classes[:MOST_CLASSES])
+            for number, equal_captures in enumerate(classes[:MOST_CLASSES])
         ],
     }
 
@@ -175,8 +182,12 @@ def _grid(ranks: Ranks, classes: Sequence[Sequence[Capture]]) -> Data | None:
     if ranks.world_size > LARGEST_GRID:
         return None
     *outer, (across, width) = ranks.mesh.items()
-    named = {each.rank: name_of(n) for n, alike in enumerate(classes) for each in alike}
-    cells = [[rank, named.get(rank, "")] for rank in range(ranks.world_size)]
+    class_names = {
+        capture.rank: name_of(number)
+        for number, equal_captures in enumerate(classes)
+        for capture in equal_captures
+    }
+    cells = [[rank, class_names.get(rank, "")] for rank in range(ranks.world_size)]
     return {
         "down": ", ".join(name for name, _ in outer),
         "across": across,
@@ -186,46 +197,46 @@ def _grid(ranks: Ranks, classes: Sequence[Sequence[Capture]]) -> Data | None:
 
 def _problems(ranks: Ranks) -> tuple[frozenset[int | None], list[str]]:
     """Return the deadlocked ranks, and lines about deadlocks and about sends without a receive."""
-    from ...ranks.agreement import stuck, unpaired
-    from ...ranks.ranks import format_stuck
+    from ...ranks.agreement import describe_unpaired, find_deadlocks
+    from ...ranks.ranks import format_deadlock
 
     try:
-        waiting = stuck(ranks)
+        deadlocks = find_deadlocks(ranks)
         lines = [
-            *(format_stuck(each, waiting) for each in waiting),
-            *(line.removeprefix("  ") for line in unpaired(ranks)),
+            *(format_deadlock(deadlock, deadlocks) for deadlock in deadlocks),
+            *(line.removeprefix("  ") for line in describe_unpaired(ranks)),
         ]
     except CaptureError:  # the graphs do not record their collectives
         return frozenset(), []
-    return frozenset(each.capture.rank for each in waiting), lines
+    return frozenset(deadlock.capture.rank for deadlock in deadlocks), lines
 
 
 def _order(
-    first: Sequence[Capture], other: Sequence[Capture], waiting: Container[int | None]
+    first: Sequence[Capture], other: Sequence[Capture], deadlocked_ranks: Container[int | None]
 ) -> Data | None:
     """Return the first difference between the collectives of two classes, or `None` if equal."""
     from ...ranks.agreement import order_difference
 
-    waits = any(each.rank in waiting for each in other)
+    waits = any(capture.rank in deadlocked_ranks for capture in other)
     try:
-        found = order_difference(first[0], other[0], waits=waits)
+        difference = order_difference(first[0], other[0], waits=waits)
     except CaptureError:
         return None
-    if found is None:
+    if difference is None:
         return None
-    begin, end = max(0, found.start - BEFORE), found.start + AFTER
+    begin, end = max(0, difference.start - BEFORE), difference.start + AFTER
     return {
         "waits": waits,
-        "danger": found.danger,
-        "same_order": found.same_order,
-        "words": found.words,
-        "start": found.start,
-        "rows": [[number, *row] for number, row in enumerate(found.rows[begin:end], begin)],
-        "more": max(0, len(found.rows) - end),
+        "danger": difference.danger,
+        "same_order": difference.same_order,
+        "words": difference.words,
+        "start": difference.start,
+        "rows": [[number, *row] for number, row in enumerate(difference.rows[begin:end], begin)],
+        "more": max(0, len(difference.rows) - end),
     }
 
 
-def merged(pages: Sequence[Path]) -> tuple[Data, Parts]:
+def merge_pages(pages: Sequence[Path]) -> tuple[Data, Parts]:
     """Return the data of a page that combines several pages.
 
     A test that is in several pages is listed once per page, with the page's path in its id: runs on
@@ -244,30 +255,31 @@ def merged(pages: Sequence[Path]) -> tuple[Data, Parts]:
     parts = Parts()
     runs = []
     for path in pages:
-        data, own = read_page(path)
-        runs.append(RunData.of_page(data, own))
+        data, page_parts = read_page(path)
+        runs.append(RunData.of_page(data, page_parts))
+        # `RunData.data` writes these two parts anew, from all runs together.
         obsolete = {data["run"], data["search"]}
-        parts.texts |= {key: text for key, text in own.texts.items() if key not in obsolete}
-    often = Counter(test["id"] for run in runs for test in run.tests)
-    named = [
-        _renamed(run, str(path), {test for test, count in often.items() if count > 1})
+        parts.texts |= {key: text for key, text in page_parts.texts.items() if key not in obsolete}
+    test_counts = Counter(test["id"] for run in runs for test in run.tests)
+    renamed_runs = [
+        _with_unique_ids(run, str(path), {test for test, count in test_counts.items() if count > 1})
         for run, path in zip(runs, pages, strict=True)
     ]
-    return _joined(named, [str(path) for path in pages]).data(parts), parts
+    return _combine_runs(renamed_runs, [str(path) for path in pages]).data(parts), parts
 
 
-def _renamed(run: RunData, page: str, several: set[str]) -> RunData:
-    """Return the run with the page's path added to the ids of tests in `several`."""
+def _with_unique_ids(run: RunData, page: str, repeated_ids: set[str]) -> RunData:
+    """Return the run with the page's path added to the ids of tests in `repeated_ids`."""
 
     def name(test: str) -> str:
-        return f"{test} @ {page}" if test in several else test
+        return f"{test} @ {page}" if test in repeated_ids else test
 
     return RunData(
         versions=run.versions,
         others=run.others,
         crashed=run.crashed,
         tests=[{**test, "id": name(test["id"])} for test in run.tests],
-        words={name(test): _searched(name(test), text) for test, text in run.words.items()},
+        words={name(test): _search_text(name(test), text) for test, text in run.words.items()},
         failures={name(test): text for test, text in run.failures.items()},
         comparisons=Comparisons({name(t): data for t, data in run.comparisons.tests.items()}),
         accept=run.accept,
@@ -277,13 +289,13 @@ def _renamed(run: RunData, page: str, several: set[str]) -> RunData:
     )
 
 
-def _searched(test: str, text: str) -> str:
+def _search_text(test: str, text: str) -> str:
     """Return the search text of a test, starting with the test id."""
     lines = text.splitlines()
     return text if lines[:1] == [test.lower()] else "\n".join([test.lower(), *lines])
 
 
-def _joined(runs: Sequence[RunData], pages: Sequence[str]) -> RunData:
+def _combine_runs(runs: Sequence[RunData], pages: Sequence[str]) -> RunData:
     versions = {
         name: " and ".join(filter(None, dict.fromkeys(run.versions[name] for run in runs)))
         for name in runs[0].versions
@@ -297,11 +309,11 @@ def _joined(runs: Sequence[RunData], pages: Sequence[str]) -> RunData:
         words={key: text for run in runs for key, text in run.words.items()},
         failures={key: text for run in runs for key, text in run.failures.items()},
         comparisons=Comparisons(
-            {key: found for run in runs for key, found in run.comparisons.tests.items()}
+            {key: data for run in runs for key, data in run.comparisons.tests.items()}
         ),
         accept="",  # `--lf` only covers the failures of one run
         audit=_audit(runs),
-        facts={key: found for run in runs for key, found in run.facts.items()},
+        facts={key: data for run in runs for key, data in run.facts.items()},
         shards=[
             shard for run, page in zip(runs, pages, strict=True) for shard in run.shards or [page]
         ],
@@ -318,55 +330,61 @@ def _audit(runs: Sequence[RunData]) -> Data | None:
     }
     document = audit_document(
         AuditOutcome(
-            mode=next((each["mode"] for each in audits if each["mode"]), ""),
+            mode=next((audit["mode"] for audit in audits if audit["mode"]), ""),
             file="",
-            isolated=any(each["isolated"] for each in audits),
-            tests=sum(each["totals"]["tests"] for each in audits),
+            isolated=any(audit["isolated"] for audit in audits),
+            tests=sum(audit["totals"]["tests"] for audit in audits),
             facts=facts,
-            settings=[SettingLeft(**left) for each in audits for left in each["settings_left"]],
-            passed={t for each in audits for t, told in each["tests"].items() if told["passed"]},
+            settings=[
+                LeakedSetting(**setting) for audit in audits for setting in audit["settings_left"]
+            ],
+            passed={
+                t for audit in audits for t, result in audit["tests"].items() if result["passed"]
+            },
             verdict=None,
             compared=0,
-            broken="; ".join(dict.fromkeys(each["broken"] for each in audits if each["broken"])),
+            broken="; ".join(dict.fromkeys(audit["broken"] for audit in audits if audit["broken"])),
             said=(),
         )
     )
-    baselines = [each["baseline"] for each in audits if each["baseline"] is not None]
+    baselines = [audit["baseline"] for audit in audits if audit["baseline"] is not None]
     document["baseline"] = _baseline(baselines, facts) if baselines else None
     return document
 
 
 def _baseline(baselines: Sequence[Data], facts: Iterable[str]) -> Data:
-    verdicts = [each["verdict"] for each in baselines if each["verdict"] is not None]
+    verdicts = [baseline["verdict"] for baseline in baselines if baseline["verdict"] is not None]
     return {
-        "file": " and ".join(dict.fromkeys(each["file"] for each in baselines)),
-        "said": [*dict.fromkeys(line for each in baselines for line in each["said"])],
-        "compared": sum(each["compared"] for each in baselines),
+        "file": " and ".join(dict.fromkeys(baseline["file"] for baseline in baselines)),
+        "said": [*dict.fromkeys(line for baseline in baselines for line in baseline["said"])],
+        "compared": sum(baseline["compared"] for baseline in baselines),
         "verdict": _verdict(verdicts, set(facts)) if verdicts else None,
     }
 
 
-def _verdict(verdicts: Sequence[Data], run: set[str]) -> Data:
+def _verdict(verdicts: Sequence[Data], tests_run: set[str]) -> Data:
     """Return the combined verdict of all shards. A test that any shard ran is not gone."""
-    every = {test for each in verdicts for test in each["gone"]}
-    gone = {test for test in every if all(test in each["gone"] for each in verdicts)}
+    gone_somewhere = {test for verdict in verdicts for test in verdict["gone"]}
+    gone_everywhere = {
+        test for test in gone_somewhere if all(test in verdict["gone"] for verdict in verdicts)
+    }
     return {
-        "worse": _changes(each["worse"] for each in verdicts),
-        "better": _changes(each["better"] for each in verdicts),
-        "new": sorted({test for each in verdicts for test in each["new"]}),
-        "gone": sorted(gone - run),
-        "renamed": sorted(pair for each in verdicts for pair in each["renamed"]),
+        "worse": _changes(verdict["worse"] for verdict in verdicts),
+        "better": _changes(verdict["better"] for verdict in verdicts),
+        "new": sorted({test for verdict in verdicts for test in verdict["new"]}),
+        "gone": sorted(gone_everywhere - tests_run),
+        "renamed": sorted(pair for verdict in verdicts for pair in verdict["renamed"]),
     }
 
 
 def _changes(lists: Iterable[Sequence[Data]]) -> list[Data]:
     """Merge equal changes of all shards and their tests, sorted by number of tests, descending."""
     groups: dict[tuple[Any, ...], Data] = {}
-    for change in (each for changes in lists for each in changes):
+    for change in (change for changes in lists for change in changes):
         key = tuple(change[part] for part in ("text", "file", "line", "function"))
-        known = groups.setdefault(key, {**change, "tests": []})
-        known["tests"] = sorted({*known["tests"], *change["tests"]})
-    return sorted(groups.values(), key=lambda each: (-len(each["tests"]), each["text"]))
+        merged_change = groups.setdefault(key, {**change, "tests": []})
+        merged_change["tests"] = sorted({*merged_change["tests"], *change["tests"]})
+    return sorted(groups.values(), key=lambda change: (-len(change["tests"]), change["text"]))
 
 
 _DATA = re.compile(r'<script type="application/json" id="data">(.*?)</script>', re.DOTALL)
@@ -384,11 +402,11 @@ def read_page(path: Path) -> tuple[Data, Parts]:
         OSError: if the file cannot be read.
     """
     text = path.read_text(encoding="utf-8", errors="replace")
-    found = _DATA.search(text)
-    if found is None:
+    match = _DATA.search(text)
+    if match is None:
         raise TorchGraphError(f"{path}: not a page written by pytest --torchgraph-report=FILE")
     try:
-        data: Data = json.loads(found[1])
+        data: Data = json.loads(match[1])
     except ValueError as error:
         raise TorchGraphError(f"{path}: incomplete page, invalid data: {error}") from error
     if data.get("format") != FORMAT:
@@ -397,7 +415,7 @@ def read_page(path: Path) -> tuple[Data, Parts]:
             f"this version reads {FORMAT}): write all pages with one version"
         )
     parts = Parts(dict(_PART.findall(text)))
-    missing = {each["part"] for each in data["tests"]} - parts.texts.keys()
+    missing = {test["part"] for test in data["tests"]} - parts.texts.keys()
     if missing:
         raise TorchGraphError(f"{path}: incomplete page, details of its tests are missing")
     return data, parts

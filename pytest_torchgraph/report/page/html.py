@@ -75,7 +75,8 @@ def page(data: dict[str, Any], parts: Mapping[str, str]) -> str:
         data: data from `run_data.Page`.
         parts: parts that the data refer to, see `Parts`.
     """
-    script = _constants() + "".join(_resource(f"script/{each}") for each in SCRIPTS)
+    script = _constants() + "".join(_resource(f"script/{file}") for file in SCRIPTS)
+    # The policy allows this one script by its hash, so that no text in the data can run as one.
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return _TEMPLATE.format(
         digest=f"sha256-{digest}",
@@ -143,9 +144,11 @@ class Parts:
 
     def add(self, data: object) -> str:
         """Store data and return their digest."""
+        # Escaped as in `embedded`, because `encode` raises for a lone surrogate.
         text = json.dumps(data, ensure_ascii=True, separators=(",", ":")).encode()
         digest = hashlib.blake2b(text, digest_size=_DIGEST_BYTES).hexdigest()
         if digest not in self.texts:
+            # gzip stores the time by default: equal runs would have pages with different bytes.
             packed = gzip.compress(text, _LEVEL, mtime=0)
             self.texts[digest] = base64.b64encode(packed).decode()
         return digest
@@ -170,10 +173,10 @@ def summary(test: Mapping[str, Any], part: str) -> Data:
     return {
         **{key: value for key, value in test.items() if key not in DETAILS},
         "facts": {
-            "findings": sum(len(each["findings"]) for each in test["differences"]),
-            "breaks": sum(len(each["breaks"]) for each in captures),
-            "recompiles": sum(len(each["recompiles"]) for each in captures),
-            "disagree": any(map(_disagree, test["ranks"])),
+            "findings": sum(len(difference["findings"]) for difference in test["differences"]),
+            "breaks": sum(len(capture["breaks"]) for capture in captures),
+            "recompiles": sum(len(capture["recompiles"]) for capture in captures),
+            "disagree": any(map(_ranks_disagree, test["ranks"])),
         },
         "part": part,
     }
@@ -183,21 +186,23 @@ def captures_of(test: Mapping[str, Any]) -> list[Data]:
     """Return the captures of a test, plus one for each class of equal ranks."""
     return [
         *test["captures"],
-        *(one["capture"] for ranks in test["ranks"] for one in ranks["classes"]),
+        *(equal_ranks["capture"] for ranks in test["ranks"] for equal_ranks in ranks["classes"]),
     ]
 
 
-def _disagree(ranks: Mapping[str, Any]) -> bool:
-    dangers = (one["order"]["danger"] for one in ranks["classes"] if one["order"])
+def _ranks_disagree(ranks: Mapping[str, Any]) -> bool:
+    dangers = (
+        equal_ranks["order"]["danger"] for equal_ranks in ranks["classes"] if equal_ranks["order"]
+    )
     return any(dangers) or bool(ranks.get("problems"))
 
 
-def words(test: Mapping[str, Any]) -> str:
+def search_text(test: Mapping[str, Any]) -> str:
     """Return the search text of a test: unique lines, in lower case."""
-    return "\n".join(dict.fromkeys("\n".join(map(str, _words(test))).lower().splitlines()))
+    return "\n".join(dict.fromkeys("\n".join(map(str, _search_words(test))).lower().splitlines()))
 
 
-def _words(test: Mapping[str, Any]) -> Iterable[object]:
+def _search_words(test: Mapping[str, Any]) -> Iterable[object]:
     yield test["id"]
     yield test["message"]
     for capture in captures_of(test):
@@ -205,12 +210,12 @@ def _words(test: Mapping[str, Any]) -> Iterable[object]:
             yield graph["name"]
             yield "eager" if graph["runs"] else ""
             yield from (op for op, _ in graph["ops"])
-        for sent in (capture.get("collectives") or {}).get("rows", ()):
-            yield from (sent[key] for key in ("kind", "group", "module", "line"))
-        for each in capture["breaks"]:
-            yield from (each[key] for key in ("kind", "reason", "file", "code"))
-        for each in capture["recompiles"]:
-            yield from (each["function"], *each["reasons"], *each["details"])
+        for collective in (capture.get("collectives") or {}).get("rows", ()):
+            yield from (collective[key] for key in ("kind", "group", "module", "line"))
+        for graph_break in capture["breaks"]:
+            yield from (graph_break[key] for key in ("kind", "reason", "file", "code"))
+        for recompile in capture["recompiles"]:
+            yield from (recompile["function"], *recompile["reasons"], *recompile["details"])
     for difference in test["differences"]:
         yield difference["headline"]
         yield from (finding["summary"] for finding in difference["findings"])

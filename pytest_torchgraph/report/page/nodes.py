@@ -34,7 +34,7 @@ def nodes_data(graphs: Iterable[Graph], drawing: Drawing | None) -> list[Data]:
         drawing: drawing of the graphs, for the `id`s of its boxes.
     """
     box_ids = _box_ids(drawing)
-    return [each for graph in graphs for each in _nodes(graph, {}, box_ids, False)]
+    return [node for graph in graphs for node in _nodes(graph, {}, box_ids, False)]
 
 
 def changed_nodes_data(diff: GraphDiff, drawing: Drawing | None) -> list[Data]:
@@ -47,16 +47,18 @@ def changed_nodes_data(diff: GraphDiff, drawing: Drawing | None) -> list[Data]:
         signs.update((id(new), SIGNS["rewired"]) for _, new in pair.rewired)
         if pair.after is not None:
             nodes += _nodes(pair.after, signs, box_ids, False)
-        gone = {id(node): SIGNS["removed"] for node in pair.removed}
+        removed_signs = {id(node): SIGNS["removed"] for node in pair.removed}
         if pair.before is not None:
-            whole = pair.after is None
-            drawn_in = pair.before if pair.after is None else pair.after
-            old = _nodes(pair.before, gone, box_ids, True, drawn_in.name)
-            nodes += [node for node in old if whole or node["sign"]]
+            is_removed_graph = pair.after is None
+            shown_graph = pair.before if pair.after is None else pair.after
+            old_nodes = _nodes(pair.before, removed_signs, box_ids, True, shown_graph.name)
+            # List an unchanged node only once, in the new graph. A removed graph has no new one, so
+            # list all of its nodes.
+            nodes += [node for node in old_nodes if is_removed_graph or node["sign"]]
     return nodes
 
 
-def ends(graph: Graph) -> tuple[str, frozenset[str]]:
+def path_ends(graph: Graph) -> tuple[str, frozenset[str]]:
     """Return the end of the paths from a node to the loss, and the names of the nodes at this end.
 
     Returns:
@@ -95,14 +97,14 @@ def costs_before(diff: GraphDiff, sides: Sides) -> Data:
                 total[figure] += (value or 0) * graph.runs
                 box = sides.before.boxes.get(graph.by_name[name])
                 if box is not None:
-                    of_box = boxes.setdefault(box, {"flops": 0, "saved": 0})
-                    of_box[figure] = _sum(of_box[figure], _times(value, graph.runs))
+                    box_cost = boxes.setdefault(box, {"flops": 0, "saved": 0})
+                    box_cost[figure] = _sum(box_cost[figure], _times(value, graph.runs))
     return {"total": total, "boxes": boxes}
 
 
-def _sum(one: int | None, other: int | None) -> int | None:
+def _sum(first: int | None, second: int | None) -> int | None:
     """Return the sum of the known values, or `None` if no value is known."""
-    return (one or 0) + (other or 0) or (0 if one == other == 0 else None)
+    return (first or 0) + (second or 0) or (0 if first == second == 0 else None)
 
 
 def _box_ids(drawing: Drawing | None) -> BoxIds:
@@ -110,6 +112,7 @@ def _box_ids(drawing: Drawing | None) -> BoxIds:
     for key, element in drawing.elements.items() if drawing is not None else ():
         if element.kind in ("node", "group"):
             for node in element.nodes:
+                # A group can have nodes of both graphs.
                 for is_old in {element.is_old, element.kind == "group"}:
                     box_ids.setdefault((element.graph, node, is_old), []).append(key)
     return box_ids
@@ -135,7 +138,7 @@ def _nodes(
         for ref in node.after:
             if ref.name not in node.refs:
                 later.setdefault(ref.name, []).append(node.name)
-    end, at_end = ends(graph)
+    end, at_end = path_ends(graph)
     flops, saved = costs_of(graph).values()
     return [
         {
@@ -189,8 +192,8 @@ def _code(source: Source | None) -> str:
 
 def format_operands(node: Node) -> str:
     """Return a node's arguments, formatted as in the text form of a graph."""
-    named = [f"{key}={format_arg(value)}" for key, value in node.kwargs.items()]
-    return ", ".join([*map(format_arg, node.args), *named])
+    keyword_texts = [f"{key}={format_arg(value)}" for key, value in node.kwargs.items()]
+    return ", ".join([*map(format_arg, node.args), *keyword_texts])
 
 
 TEXTS = ("op", "module", "result", "line", "code", "operands", "effects")
@@ -207,15 +210,16 @@ def graph_data(graph: Graph) -> Data:
         - for each name in `TEXTS`, the index in `texts` of each node's text;
         - `refs` and `after`: indices of the nodes that each node reads, or must run after;
         - `flops` and `saved`: cost of each node in FLOPs and bytes; null if unknown;
-        - `end`: end of the paths to the loss (see `nodes.ends`); `ends`: the nodes at this end.
+        - `end`: end of the paths to the loss (see `path_ends`); `ends`: the nodes at this end.
     """
     table: dict[str, int] = {}
 
     def place(text: str) -> int:
+        # Ops, modules and source lines repeat from layer to layer: each text is stored once.
         return table.setdefault(text, len(table))
 
-    number = {node.name: at for at, node in enumerate(graph.nodes)}
-    end, at_end = ends(graph)
+    position_of = {node.name: position for position, node in enumerate(graph.nodes)}
+    end, at_end = path_ends(graph)
     costs = costs_of(graph)
     columns: dict[str, list[int]] = {key: [] for key in TEXTS}
     for node in graph.nodes:
@@ -228,11 +232,11 @@ def graph_data(graph: Graph) -> Data:
         "runs": graph.runs,
         "names": [node.name for node in graph.nodes],
         **columns,
-        "refs": [[number[name] for name in dict.fromkeys(node.refs)] for node in graph.nodes],
-        "after": [[number[ref.name] for ref in node.after] for node in graph.nodes],
-        **{figure: _column(graph, found) for figure, found in costs.items()},
+        "refs": [[position_of[name] for name in dict.fromkeys(node.refs)] for node in graph.nodes],
+        "after": [[position_of[ref.name] for ref in node.after] for node in graph.nodes],
+        **{figure: _column(graph, node_costs) for figure, node_costs in costs.items()},
         "end": end,
-        "ends": sorted(number[name] for name in at_end),
+        "ends": sorted(position_of[name] for name in at_end),
         "texts": list(table),
     }
 
@@ -251,13 +255,14 @@ def _texts(node: Node) -> tuple[str, ...]:
 
 def _column(graph: Graph, costs: Any) -> list[int | None]:
     """Return the cost of each node over all runs of the graph."""
-    found = (costs.get(node.name, 0) for node in graph.nodes)
-    return [value and value * graph.runs for value in found]
+    node_costs = (costs.get(node.name, 0) for node in graph.nodes)
+    # `and` keeps `None`, an unknown cost, apart from 0.
+    return [value and value * graph.runs for value in node_costs]
 
 
 def bodies_data(graph: Graph) -> list[Data]:
     """Return the data of a graph and of the bodies of its higher-order ops."""
-    return [graph_data(each) for each in graph.walk()]
+    return [graph_data(body) for body in graph.walk()]
 
 
 def compared_data(diff: GraphDiff) -> list[Data]:
@@ -272,7 +277,7 @@ def compared_data(diff: GraphDiff) -> list[Data]:
     signs = dict(_signs(diff))
     differ = {(id(pair.before), id(pair.after)) for pair in diff.graphs}
     pairs = [pair for pair in diff.origins.pairs if (id(pair[0]), id(pair[1])) in differ]
-    return [_compared(each, signs) for each in diff.origins.matched(pairs)]
+    return [_compared(matched, signs) for matched in diff.origins.matched(pairs)]
 
 
 def _signs(diff: GraphDiff) -> Iterator[tuple[int, str]]:
@@ -285,10 +290,14 @@ def _compared(matched: Matched, signs: dict[int, str]) -> Data:
     before, after, partners = matched
     pairs: list[list[Any]] = []
     if before is not None and after is not None:
-        old, new = _numbers(before.nodes), _numbers(after.nodes)
+        old_numbers, new_numbers = _numbers(before.nodes), _numbers(after.nodes)
         pairs = [
-            [old[one], new[other], signs.get(id(before.by_name[one]), "")]
-            for one, other in partners.items()
+            [
+                old_numbers[old_name],
+                new_numbers[new_name],
+                signs.get(id(before.by_name[old_name]), ""),
+            ]
+            for old_name, new_name in partners.items()
         ]
     return {
         "before": graph_data(before) if before is not None else None,
@@ -298,4 +307,4 @@ def _compared(matched: Matched, signs: dict[int, str]) -> Data:
 
 
 def _numbers(nodes: Sequence[Node]) -> dict[str, int]:
-    return {node.name: at for at, node in enumerate(nodes)}
+    return {node.name: position for position, node in enumerate(nodes)}

@@ -3,7 +3,8 @@
 With pytest-xdist, the reporting process is the controller. A test's data arrive with its reports
 and are compressed when the test ends. A worker crash loses only the data of the running test.
 
-`RunData` is independent of pytest, because `gather.merged` combines pages without running tests.
+`RunData` is independent of pytest, because `gather.merge_pages` combines pages without running
+tests.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from ...words import counted
 from ..causes import PLUGIN, FailedComparisons
 from ..comparisons import Comparisons
 from ..surfaces import audit_document
-from .html import DETAILS, FORMAT, Data, Parts, summary, words
+from .html import DETAILS, FORMAT, Data, Parts, search_text, summary
 
 RED = ("failed", "error", "crashed")
 """Outcomes of tests that failed."""
@@ -117,16 +118,16 @@ class RunData:
         from ...graph.diff import cost_text
 
         try:
-            found = self.comparisons.causes
+            causes = self.comparisons.causes
         except Exception:  # the terminal summary reports this error
             return None
-        if not found:
+        if not causes:
             return None
         return {
             "heading": self.comparisons.heading(),
             "releases": self.comparisons.releases(),
             "accept": self.accept,
-            "list": [{**cause.to_json(), "costs": cost_text(cause.cost)} for cause in found],
+            "list": [{**cause.to_json(), "costs": cost_text(cause.cost)} for cause in causes],
         }
 
     def _failures(self, *, with_causes: bool) -> list[Data]:
@@ -140,8 +141,8 @@ class RunData:
         groups: dict[str, list[str]] = {}
         for test, headline in sorted(self.failures.items()):
             groups.setdefault(headline, []).append(test)
-        found = sorted(groups.items(), key=lambda each: (-len(each[1]), each[0]))
-        return [{"headline": headline, "tests": tests} for headline, tests in found]
+        failures = sorted(groups.items(), key=lambda group: (-len(group[1]), group[0]))
+        return [{"headline": headline, "tests": tests} for headline, tests in failures]
 
 
 ATTRIBUTE = "torchgraph_page"
@@ -182,6 +183,7 @@ class Page:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Add the data of a phase to the data of its test."""
         data: Data | None = getattr(report, ATTRIBUTE, None)
+        # pytest-xdist reports the test of a crashed worker itself, with `when` "???".
         crashed = report.when not in ("setup", "call", "teardown")
         if data is None and report.nodeid not in self.tests and not crashed:
             self.others += report.when == "call"
@@ -222,18 +224,20 @@ class Page:
         data = self.tests[test]
         if "part" in data:
             return
-        self.words[test] = words(data)
+        self.words[test] = search_text(data)
         if data["differences"]:
             self.failures.pop(test, None)
         self.tests[test] = summary(data, self.parts.add({key: data[key] for key in DETAILS}))
 
     def _outcome(self, report: pytest.TestReport) -> str:
+        # The hook knows xfail and xpass, which `report.outcome` does not.
         status = self.config.hook.pytest_report_teststatus(report=report, config=self.config)
         category = str(status[0] if isinstance(status, tuple) else "")
         if category in ("passed", "failed", "error", "skipped", "xfailed", "xpassed"):
             return category
         return "passed" if report.passed else "failed"
 
+    # Last, because the audit judges the run in the same hook, and its verdict is on the page.
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self) -> None:
         """Write the page. An error is reported in the summary and changes no outcome."""

@@ -41,17 +41,21 @@ def install(config: pytest.Config) -> None:
     """
     if hasattr(config, "workerinput"):
         return
-    chosen = settings.get(config)
+    config_settings = settings.get(config)
     register = config.pluginmanager.register
-    if chosen.json is not None:
+    if config_settings.json is not None:
         from .document import RunJson
 
-        register(RunJson(config, chosen.json), "torchgraph-json")
-    if chosen.audit and chosen.github and os.environ.get("GITHUB_ACTIONS") == "true":
+        register(RunJson(config, config_settings.json), "torchgraph-json")
+    if (
+        config_settings.audit
+        and config_settings.github
+        and os.environ.get("GITHUB_ACTIONS") == "true"
+    ):
         from .github import GitHub
 
         register(GitHub(config), "torchgraph-github")
-    if chosen.audit and getattr(config.option, "xmlpath", None):
+    if config_settings.audit and getattr(config.option, "xmlpath", None):
         from .junit import JUnitProperties
 
         register(JUnitProperties(config), "torchgraph-junit")

@@ -99,8 +99,8 @@ class CodePlace(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> CodePlace:
         """Parse `file:line function`, the format in facts and changes."""
-        found = _PLACE.fullmatch(text)
-        return cls(found[1], int(found[2]), found[3]) if found else cls()
+        match = _PLACE.fullmatch(text)
+        return cls(match[1], int(match[2]), match[3]) if match else cls()
 
     @property
     def shown(self) -> str:
@@ -145,8 +145,10 @@ def changes_over_tests(changes: Iterable[AuditChange]) -> list[ChangeOverTests]:
     groups: dict[tuple[str, CodePlace], list[str]] = {}
     for change in changes:
         groups.setdefault((change.text, place_of_change(change)), []).append(change.test)
-    found = [ChangeOverTests(*key, tuple(sorted(tests))) for key, tests in groups.items()]
-    return sorted(found, key=lambda each: (-len(each.tests), each.text, each.place))
+    shared_changes = [ChangeOverTests(*key, tuple(sorted(tests))) for key, tests in groups.items()]
+    return sorted(
+        shared_changes, key=lambda change: (-len(change.tests), change.text, change.place)
+    )
 
 
 def breaks(facts: TestFacts) -> int:
@@ -166,20 +168,20 @@ def bypasses(facts: TestFacts) -> int:
 
 def totals(outcome: AuditOutcome) -> Data:
     """Return the totals over all tests."""
-    every = outcome.facts.values()
+    all_facts = outcome.facts.values()
     return {
         "tests": outcome.tests,
         "using": len(outcome.facts),
-        "nothing": sum(not each.compiles for each in every),
-        "calls": sum(each.calls for each in every),
-        "eager_calls": sum(each.eager_calls for each in every),
-        "graphs": sum(each.graphs for each in every),
-        "ops": sum(each.ops for each in every),
-        "backwards": sum(each.backwards for each in every),
-        "graph_breaks": sum(map(breaks, every)),
-        "recompiles": sum(map(recompiles, every)),
-        "cache_bypasses": sum(map(bypasses, every)),
-        "compile_seconds": round(sum(each.seconds for each in every), 6),
+        "nothing": sum(not facts.compiles for facts in all_facts),
+        "calls": sum(facts.calls for facts in all_facts),
+        "eager_calls": sum(facts.eager_calls for facts in all_facts),
+        "graphs": sum(facts.graphs for facts in all_facts),
+        "ops": sum(facts.ops for facts in all_facts),
+        "backwards": sum(facts_of_test.backwards for facts_of_test in all_facts),
+        "graph_breaks": sum(map(breaks, all_facts)),
+        "recompiles": sum(map(recompiles, all_facts)),
+        "cache_bypasses": sum(map(bypasses, all_facts)),
+        "compile_seconds": round(sum(facts.seconds for facts in all_facts), 6),
     }
 
 
@@ -190,53 +192,62 @@ def audit_document(outcome: AuditOutcome) -> Data:
         "broken": outcome.broken or None,
         "isolated": outcome.isolated,
         "totals": totals(outcome),
-        "causes": [_cause(each, outcome.facts) for each in causes_over_tests(outcome.facts)],
+        "causes": [
+            _cause(shared_cause, outcome.facts) for shared_cause in causes_over_tests(outcome.facts)
+        ],
         "functions": _functions(outcome.facts),
-        "settings_left": [each._asdict() for each in outcome.settings],
+        "settings_left": [setting._asdict() for setting in outcome.settings],
         "tests": {test: _test(outcome, test) for test in sorted(outcome.facts)},
         "baseline": _baseline(outcome),
     }
 
 
-def _cause(each: CauseOverTests, facts: Mapping[str, TestFacts]) -> Data:
-    cause = each.cause
+def _cause(shared_cause: CauseOverTests, facts: Mapping[str, TestFacts]) -> Data:
+    cause = shared_cause.cause
     return {
         "kind": cause.kind,
-        **place_of_cause(cause, facts[each.tests[0]])._asdict(),
+        **place_of_cause(cause, facts[shared_cause.tests[0]])._asdict(),
         "text": cause.text,
         "code": cause.code,
         "guard": cause.guard,
         "guard_place": cause.guard_place,
-        "keys": sorted({of_test.key for _, of_test in _met(each, facts)}),
-        "places": [place._asdict() for place in places_of(each, facts)],
-        "words": describe_over_tests(each),
-        "times": each.times,
-        "without_graph": each.without_graph,
-        "tests": sorted(each.tests),
+        "keys": sorted({own_cause.key for _, own_cause in _records_of_cause(shared_cause, facts)}),
+        "places": [place._asdict() for place in places_of(shared_cause, facts)],
+        "words": describe_over_tests(shared_cause),
+        "times": shared_cause.times,
+        "without_graph": shared_cause.without_graph,
+        "tests": sorted(shared_cause.tests),
     }
 
 
-def describe_over_tests(each: CauseOverTests) -> str:
+def describe_over_tests(shared_cause: CauseOverTests) -> str:
     """Describe a cause with its first location and the number of further locations."""
-    return describe(each.cause, len(each.places) - 1)
+    return describe(shared_cause.cause, len(shared_cause.places) - 1)
 
 
-def places_of(each: CauseOverTests, facts: Mapping[str, TestFacts]) -> list[CodePlace]:
+def places_of(shared_cause: CauseOverTests, facts: Mapping[str, TestFacts]) -> list[CodePlace]:
     """Return the locations of a cause, sorted.
 
     A cause has several locations if code compiles nothing for the same reason in several places.
     """
-    found = {place_of_cause(cause, facts[test]) for test, cause in _met(each, facts)}
-    return sorted(place for place in found if place.file)
+    places = {
+        place_of_cause(cause, facts[test]) for test, cause in _records_of_cause(shared_cause, facts)
+    }
+    return sorted(place for place in places if place.file)
 
 
-def _met(each: CauseOverTests, facts: Mapping[str, TestFacts]) -> Iterator[tuple[str, Cause]]:
+def _records_of_cause(
+    shared_cause: CauseOverTests, facts: Mapping[str, TestFacts]
+) -> Iterator[tuple[str, Cause]]:
     """Yield each test of a cause with the test's own record of the cause."""
-    for test in each.tests:
+    for test in shared_cause.tests:
         for cause in facts[test].causes:
             # "nothing" causes with the same reason have one key per location.
-            same = cause.kind == each.cause.kind == "nothing" and cause.text == each.cause.text
-            if same or cause.key == each.cause.key:
+            same_reason = (
+                cause.kind == shared_cause.cause.kind == "nothing"
+                and cause.text == shared_cause.cause.text
+            )
+            if same_reason or cause.key == shared_cause.cause.key:
                 yield test, cause
 
 
@@ -252,10 +263,12 @@ def _functions(facts: Mapping[str, TestFacts]) -> list[Data]:
     """Return the compiled functions, the slowest first."""
     tests: defaultdict[str, int] = defaultdict(int)
     seconds: defaultdict[str, float] = defaultdict(float)
-    for each in facts.values():
-        for frame, taken in zip_longest(each.frames, each.frame_seconds, fillvalue=0.0):
+    for test_facts in facts.values():
+        for frame, frame_time in zip_longest(
+            test_facts.frames, test_facts.frame_seconds, fillvalue=0.0
+        ):
             tests[str(frame)] += 1
-            seconds[str(frame)] += float(taken)
+            seconds[str(frame)] += float(frame_time)
     return [
         {
             **CodePlace.parse(frame)._asdict(),
@@ -281,16 +294,16 @@ def _baseline(outcome: AuditOutcome) -> Data | None:
 
 def _verdict(verdict: Verdict) -> Data:
     return {
-        "worse": [_change(each) for each in changes_over_tests(verdict.worse)],
-        "better": [_change(each) for each in changes_over_tests(verdict.better)],
+        "worse": [_change(change) for change in changes_over_tests(verdict.worse)],
+        "better": [_change(change) for change in changes_over_tests(verdict.better)],
         "new": sorted(verdict.new),
         "gone": sorted(verdict.gone),
         "renamed": [list(pair) for pair in sorted(verdict.renamed)],
     }
 
 
-def _change(each: ChangeOverTests) -> Data:
-    return {"text": each.text, **each.place._asdict(), "tests": list(each.tests)}
+def _change(change: ChangeOverTests) -> Data:
+    return {"text": change.text, **change.place._asdict(), "tests": list(change.tests)}
 
 
 VERSION = 1
@@ -344,4 +357,4 @@ def _comparisons(config: pytest.Config) -> list[Data]:
     if failed is None:
         return []
     causes = [cause.to_json() for cause in failed.every_cause]
-    return [{**each, "tests": sorted(each.pop("files"))} for each in causes]
+    return [{**cause, "tests": sorted(cause.pop("files"))} for cause in causes]

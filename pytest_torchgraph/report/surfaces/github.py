@@ -50,7 +50,7 @@ class Workspace:
         ]
         server, repository, commit = address
         self._blob = f"{server}/{repository}/blob/{commit}" if all(address) else ""
-        self._found: dict[str, str] = {}
+        self._path_of_file: dict[str, str] = {}
 
     def path(self, file: str) -> str:
         """Return a file's path relative to the workspace, with `/`, or "" if it is outside.
@@ -59,9 +59,9 @@ class Workspace:
             file: path as in facts: relative to pytest's rootdir, the working directory, or an entry
                 of the import path.
         """
-        if file not in self._found:
-            self._found[file] = next(self._paths(file), "") if file else ""
-        return self._found[file]
+        if file not in self._path_of_file:
+            self._path_of_file[file] = next(self._paths(file), "") if file else ""
+        return self._path_of_file[file]
 
     def link(self, place: CodePlace) -> str:
         """Return the URL of a line on GitHub, or "" if it has none."""
@@ -72,9 +72,9 @@ class Workspace:
         for home in (*map(str, self._homes), *filter(None, sys.path)):
             path = Path(os.path.realpath(Path(home, file)))
             if path.is_relative_to(self._root) and path.is_file():
-                inside = path.relative_to(self._root)
-                if _INSTALLED.isdisjoint(inside.parts):
-                    yield inside.as_posix()
+                path_in_root = path.relative_to(self._root)
+                if _INSTALLED.isdisjoint(path_in_root.parts):
+                    yield path_in_root.as_posix()
 
 
 Level = Literal["error", "warning"]
@@ -116,8 +116,8 @@ class Annotation:
         path = workspace.path(self.place.file)
         properties = {"file": path, "line": str(self.place.line)} if path else {}
         properties["title"] = f"torchgraph: {self.title}"
-        listed = ",".join(f"{name}={_property(value)}" for name, value in properties.items())
-        return f"::{self.level} {listed}::{_data(self.text)}"
+        property_list = ",".join(f"{name}={_property(value)}" for name, value in properties.items())
+        return f"::{self.level} {property_list}::{_data(self.text)}"
 
 
 def annotations_of(outcome: AuditOutcome) -> list[Annotation]:
@@ -126,16 +126,16 @@ def annotations_of(outcome: AuditOutcome) -> list[Annotation]:
     A check yields the changes for the worse, or an annotation if nothing was compared; causes that
     the baseline tolerates are left out. The other modes yield every cause.
     """
-    found = [*_problems(outcome)]
+    annotations = [*_problems(outcome)]
     if outcome.mode == "check":
-        found += _worse(outcome)
+        annotations += _worse(outcome)
     else:
-        found += _causes(outcome)
-    if len(found) <= MOST:
-        return found
-    left = len(found) - MOST + 1
-    text = f"and {left} more, in the step summary and in the log's section torchgraph audit (-v)"
-    return [*found[: MOST - 1], Annotation(found[-1].level, f"{left} more", text)]
+        annotations += _causes(outcome)
+    if len(annotations) <= MOST:
+        return annotations
+    omitted = len(annotations) - MOST + 1
+    text = f"and {omitted} more, in the step summary and in the log's section torchgraph audit (-v)"
+    return [*annotations[: MOST - 1], Annotation(annotations[-1].level, f"{omitted} more", text)]
 
 
 def _problems(outcome: AuditOutcome) -> Iterator[Annotation]:
@@ -151,18 +151,22 @@ def _problems(outcome: AuditOutcome) -> Iterator[Annotation]:
 
 def _worse(outcome: AuditOutcome) -> Iterator[Annotation]:
     title = f"worse than {outcome.file}"
-    for each in changes_over_tests(outcome.verdict.worse if outcome.verdict else ()):
-        yield Annotation("error", title, _with_tests(each.text, each.place, each.tests), each.place)
+    for change in changes_over_tests(outcome.verdict.worse if outcome.verdict else ()):
+        yield Annotation(
+            "error", title, _with_tests(change.text, change.place, change.tests), change.place
+        )
 
 
 def _causes(outcome: AuditOutcome) -> Iterator[Annotation]:
-    for each in causes_over_tests(outcome.facts):
-        place = CodePlace.parse(each.cause.guard_place)
+    for shared_cause in causes_over_tests(outcome.facts):
+        place = CodePlace.parse(shared_cause.cause.guard_place)
         if not place.file:
-            place = place_of_cause(each.cause, outcome.facts[each.tests[0]])
-        said = "\n".join(filter(None, (describe_over_tests(each), each.cause.guard)))
-        text = _with_tests(said, place, each.tests)
-        yield Annotation("warning", TITLES[each.cause.kind], text, place)
+            place = place_of_cause(shared_cause.cause, outcome.facts[shared_cause.tests[0]])
+        description = "\n".join(
+            filter(None, (describe_over_tests(shared_cause), shared_cause.cause.guard))
+        )
+        text = _with_tests(description, place, shared_cause.tests)
+        yield Annotation("warning", TITLES[shared_cause.cause.kind], text, place)
 
 
 def _with_tests(text: str, place: CodePlace, tests: Sequence[str]) -> str:
@@ -211,16 +215,16 @@ class Table:
         ]
         head += ["", _row(self.columns), _row(["---"] * len(self.columns))]
         foot = ["", "</details>", ""] if self.folded else [""]
-        left_out = ["", f"{len(self.rows)} more omitted: GitHub limits the size of a summary."]
-        budget -= size([*head, *left_out, *foot])
+        omission_note = ["", f"{len(self.rows)} more omitted: GitHub limits the size of a summary."]
+        budget -= size([*head, *omission_note, *foot])
         if budget < 0:
             return
         yield from head
         for number, row in enumerate(map(_row, self.rows)):
             budget -= size([row])
             if budget < 0:
-                left = len(self.rows) - number
-                yield from ("", f"{left} more omitted: GitHub limits the size of a summary.")
+                omitted = len(self.rows) - number
+                yield from ("", f"{omitted} more omitted: GitHub limits the size of a summary.")
                 break
             yield row
         yield from foot
@@ -251,10 +255,10 @@ def append_summary(path: Path, outcome: AuditOutcome, workspace: Workspace) -> N
     Raises:
         OSError: if the file cannot be written or has no room.
     """
-    taken = path.stat().st_size if path.exists() else 0
-    lines = summary(outcome, workspace, LIMIT - MARGIN - taken)
+    bytes_used = path.stat().st_size if path.exists() else 0
+    lines = summary(outcome, workspace, LIMIT - MARGIN - bytes_used)
     with path.open("a", encoding="utf-8", errors="backslashreplace", newline="\n") as file:
-        file.write("\n" * (taken > 0) + "\n".join(lines) + "\n")
+        file.write("\n" * (bytes_used > 0) + "\n".join(lines) + "\n")
 
 
 def summary(outcome: AuditOutcome, workspace: Workspace, budget: int) -> list[str]:
@@ -275,8 +279,8 @@ def _head(outcome: AuditOutcome) -> Iterator[str]:
     yield "### torchgraph audit"
     yield ""
     if outcome.broken:
-        broken = markdown_text(outcome.broken)
-        yield f"**Incomplete audit**: {broken}"
+        reason = markdown_text(outcome.broken)
+        yield f"**Incomplete audit**: {reason}"
         yield ""
     if outcome.facts or not outcome.broken:  # else the counts are unknown
         yield markdown_text(next(iter(summary_lines(outcome.facts, outcome.tests, width=WHOLE))))
@@ -296,54 +300,57 @@ def _tables(outcome: AuditOutcome, workspace: Workspace) -> Iterator[Table]:
     if verdict is not None:
         columns = ("tests", "what", "first test")
         worse, better = (
-            [_change(each, workspace) for each in changes_over_tests(changes)]
+            [_change(change, workspace) for change in changes_over_tests(changes)]
             for changes in (verdict.worse, verdict.better)
         )
         if worse:
             yield Table(f"Worse than {markdown_code(outcome.file)}", columns, worse)
         if better:
-            keep = "pytest --torchgraph-audit=record keeps this"
-            heading = f"Better than {markdown_code(outcome.file)}: {keep}"
+            advice = "pytest --torchgraph-audit=record keeps this"
+            heading = f"Better than {markdown_code(outcome.file)}: {advice}"
             yield Table(heading, columns, better)
         if verdict.renamed:
             rows = [
                 [markdown_code(old), markdown_code(new)] for old, new in sorted(verdict.renamed)
             ]
             yield Table("Probably renamed", ("old", "new"), rows, folded=True)
-    causes = [_cause(each, outcome, workspace) for each in causes_over_tests(outcome.facts)]
+    causes = [
+        _cause(shared_cause, outcome, workspace)
+        for shared_cause in causes_over_tests(outcome.facts)
+    ]
     titles = ("tests", "what", "line", "code or reason", "first test")
     if outcome.mode == "check":
-        shown, folded = [], causes
+        visible, folded = [], causes
     else:
-        shown, folded = causes[:SHOWN], causes[SHOWN:]
-    if shown:
-        yield Table("Causes", titles, shown)
+        visible, folded = causes[:SHOWN], causes[SHOWN:]
+    if visible:
+        yield Table("Causes", titles, visible)
     if outcome.settings:
-        rows = [[markdown_code(cell) for cell in each] for each in outcome.settings]
+        rows = [[markdown_code(cell) for cell in setting] for setting in outcome.settings]
         heading = "Settings of torch left changed by tests"
         yield Table(heading, ("setting", "before", "after", "first test"), rows)
     if folded:
-        what = counted(len(folded), "more cause" if shown else "cause")
-        yield Table(what, titles, folded, folded=True)
+        heading_text = counted(len(folded), "more cause" if visible else "cause")
+        yield Table(heading_text, titles, folded, folded=True)
 
 
-def _change(each: ChangeOverTests, workspace: Workspace) -> list[str]:
-    if each.place.shown in each.text:
-        what = link(markdown_code(each.text), workspace.link(each.place))
+def _change(change: ChangeOverTests, workspace: Workspace) -> list[str]:
+    if change.place.shown in change.text:
+        linked_text = link(markdown_code(change.text), workspace.link(change.place))
     else:
-        what = f"{markdown_code(each.text)} in {_line(each.place, workspace)}"
-    return [str(len(each.tests)), what, markdown_code(each.tests[0])]
+        linked_text = f"{markdown_code(change.text)} in {_line(change.place, workspace)}"
+    return [str(len(change.tests)), linked_text, markdown_code(change.tests[0])]
 
 
-def _cause(each: CauseOverTests, outcome: AuditOutcome, workspace: Workspace) -> list[str]:
-    cause = each.cause
-    place = place_of_cause(cause, outcome.facts[each.tests[0]])
+def _cause(shared_cause: CauseOverTests, outcome: AuditOutcome, workspace: Workspace) -> list[str]:
+    cause = shared_cause.cause
+    place = place_of_cause(cause, outcome.facts[shared_cause.tests[0]])
     return [
-        str(len(each.tests)),
+        str(len(shared_cause.tests)),
         TITLES[cause.kind],
         _line(place, workspace),
         markdown_code(cause.code or cause.text),
-        markdown_code(each.tests[0]),
+        markdown_code(shared_cause.tests[0]),
     ]
 
 

@@ -55,7 +55,7 @@ class JUnitProperties:
 
     def _file(self) -> _JUnitFile | None:
         plugins: Any = self._config.pluginmanager.get_plugins()
-        return next((each for each in plugins if hasattr(each, "add_global_property")), None)
+        return next((plugin for plugin in plugins if hasattr(plugin, "add_global_property")), None)
 
 
 def properties(facts: TestFacts) -> list[tuple[str, object]]:

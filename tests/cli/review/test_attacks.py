@@ -15,7 +15,7 @@ from projects import GRAPHS
 
 from pytest_torchgraph.cli import main
 from pytest_torchgraph.cli.review import prompt
-from pytest_torchgraph.cli.review.waiting import read_waiting
+from pytest_torchgraph.cli.review.waiting import read_pending
 from pytest_torchgraph.graph import problem_found
 from pytest_torchgraph.snapshot import files
 from pytest_torchgraph.snapshot.pending import place_key
@@ -352,7 +352,7 @@ def test_words_of_the_artifact_are_nowhere(
     monkeypatch.setattr("builtins.input", lambda _: next(answers))
     monkeypatch.setattr(prompt, "_draw", lambda _: place.artifacts / "drawn.svg")
     monkeypatch.setattr("webbrowser.open", lambda _: False)
-    prompt.ask(read_waiting(place.artifacts))
+    prompt.ask(read_pending(place.artifacts))
     said = capsys.readouterr().out
     assert LIE not in said
     assert "lie.py" not in said
@@ -366,7 +366,7 @@ def test_texts_beside_the_artifact_are_not_shown(
         (place.artifacts / f"good{suffix}").write_text(f"{LIE}\n" * 5)
     answers = iter("dq")
     monkeypatch.setattr("builtins.input", lambda _: next(answers))
-    prompt.ask(read_waiting(place.artifacts))
+    prompt.ask(read_pending(place.artifacts))
     said = capsys.readouterr().out
     assert LIE not in said
     assert "-  %layer.0/relu = aten.relu.default(%x) : f32[2, 16]" in said
@@ -439,7 +439,7 @@ def test_link_that_is_made_while_a_file_is_written_is_refused(late: Place, run: 
 
 def test_link_that_is_made_during_a_review_is_refused(place: Place) -> None:
     place.leave("bad", BAD, None, GELU)
-    waiting = read_waiting(place.artifacts)
+    waiting = read_pending(place.artifacts)
     directory = place.root / HOME
     directory.rename(place.root / "was")
     directory.symlink_to(place.outside)
@@ -499,7 +499,7 @@ def test_artifact_that_cannot_be_read_says_so_without_escapes_in_its_name(
 def source_of(place: Place, new: str) -> dict[str, str]:
     """The sources of an artifact that changes RELU to `new`, with a hostile line."""
     place.leave("good", GOOD, RELU, new)
-    (update,) = read_waiting(place.artifacts).updates
+    (update,) = read_pending(place.artifacts).updates
     assert update.difference.comparison is not None
     (finding,) = update.difference.comparison.diff.findings
     return {place_key(finding.places[0]): "model.py:1: x = y\x1b[2J|`<b>\n# accepted"}

@@ -11,7 +11,7 @@ from pytest_torchgraph.graph import diff_graphs
 from pytest_torchgraph.render import draw
 from pytest_torchgraph.render.difference import drawing as drawing_of
 from pytest_torchgraph.report.page import collect
-from pytest_torchgraph.report.page.html import DETAILS, FORMAT, Parts, summary, words
+from pytest_torchgraph.report.page.html import DETAILS, FORMAT, Parts, search_text, summary
 from pytest_torchgraph.report.page.html import page as html_of
 from pytest_torchgraph.snapshot import program_of
 
@@ -24,7 +24,7 @@ LAYER = """\
 
 
 def trained(changed: int = -1, added: int = -1, removed: int = -1) -> Graph:
-    """Six layers and a loss; the products of the first three are kept for the backward.
+    """Six layers and a loss; the products of the first three are saved for backward.
 
     Nobody needs `dead`; `mean` is needed by `write` alone, which changes the input.
 
@@ -89,7 +89,7 @@ def written(
 ) -> Path:
     path = directory / "page.html"
     parts = parts or Parts()
-    texts = [words(test) for test in tests]
+    texts = [search_text(test) for test in tests]
     data = {
         "format": FORMAT,
         "about": "pytest",

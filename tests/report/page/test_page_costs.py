@@ -25,7 +25,7 @@ MM = 2 * 2 * 8 * 32
 
 
 def forward(blocks: int, act: str = "gelu", level: str = "aot") -> Graph:
-    """Blocks side by side; an `exp` is kept for the backward."""
+    """Blocks side by side; an `exp` is saved for backward."""
     lines = [f"torchgraph 1\n\nforward @ {level} {{\n  %x = input : f32[2, 8]\n"]
     lines += [BLOCK.format(n=n, act=act if n == 3 else "gelu") for n in range(blocks)]
     lines.append(f"  return %h.{blocks - 1}.up/mm\n")
@@ -53,7 +53,7 @@ def changed(blocks: int = 6) -> dict[str, Any]:
 def test_a_capture_has_its_modules_with_both_directions() -> None:
     data = collect.capture_data(Captured(forward(6), BACKWARD))  # type: ignore[arg-type]
     table = data["cost"]
-    assert table["about"] == f"{7 * MM / 1000:.1f} kFLOP, 0 B kept for the backward"
+    assert table["about"] == f"{7 * MM / 1000:.1f} kFLOP, 0 B saved for backward"
     assert table["titles"] == ["forward FLOPs", "backward FLOPs", "FLOPs", "saved bytes"]
     assert table["rows"][:3] == [
         ["", 0, 6 * MM, MM, 7 * MM, 0],
@@ -75,7 +75,7 @@ def test_the_modules_of_a_large_graph_are_those_for_which_there_is_room() -> Non
 
 def test_a_comparison_has_the_modules_that_cost_another_amount() -> None:
     assert changed()["cost"] == {
-        "about": "+0 FLOP, +256 B kept for the backward",
+        "about": "+0 FLOP, +256 B saved for backward",
         "titles": ["FLOPs before", "FLOPs after", "saved bytes before", "saved bytes after"],
         "rows": [["", 0, 6 * MM, 6 * MM, 0, 256], ["h.3.act", 1, 0, 0, 0, 256]],
         "more": 0,
@@ -122,9 +122,9 @@ def test_the_tables_can_be_read(opened: Any, tmp_path: Path, width: int, scheme:
 
     change, own = page.locator("details.cost").all()
     assert change.locator("summary").inner_text() == (
-        "Cost before and after: +0 FLOP, +256 B kept for the backward"
+        "Cost before and after: +0 FLOP, +256 B saved for backward"
     )
-    assert own.locator("summary").inner_text().startswith("Cost: 7.2 kFLOP, 0 B kept")
+    assert own.locator("summary").inner_text().startswith("Cost: 7.2 kFLOP, 0 B saved")
     for each in (change, own):
         assert not each.locator("table").is_visible()
         each.locator("summary").click()

@@ -13,7 +13,7 @@ from projects import Run
 from report.page.pages import settled
 from report.page.pages import written as page_of
 
-from pytest_torchgraph.audit import AuditOutcome, Cause, SettingLeft, TestFacts
+from pytest_torchgraph.audit import AuditOutcome, Cause, LeakedSetting, TestFacts
 from pytest_torchgraph.report.page.gather import read_page
 from pytest_torchgraph.report.surfaces.document import audit_document
 
@@ -128,7 +128,7 @@ def test_a_suite_that_compiles_nothing_and_a_run_that_was_not_watched_say_so(
     assert "Incomplete audit: KeyError: 'x'" in (page.locator("main .failed").inner_text())
     assert "no graph break, no recompile" in page.locator("main").inner_text()
     cut = made({"test_a": compiling()}, mode="check", said=("a.json: not checked: cut short",))
-    left = [SettingLeft("torch._dynamo.config.verbose", "False", "True", "test_a")]
+    left = [LeakedSetting("torch._dynamo.config.verbose", "False", "True", "test_a")]
     page = show(made({"test_a": compiling()}, settings=left))
     unfold(page, "1 setting of torch left changed")
     assert (

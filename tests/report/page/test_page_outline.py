@@ -89,13 +89,11 @@ def test_modules_fold_and_say_what_they_cost(shown: Any) -> None:
     assert page.locator(".outline .bar").count() == 0
 
 
-def test_what_is_kept_for_the_backward_is_marked_and_listed(shown: Any) -> None:
+def test_values_saved_for_backward_are_marked_and_listed(shown: Any) -> None:
     page = shown(trained())
-    page.get_by_role("checkbox", name="kept for the backward").check()
+    page.get_by_role("checkbox", name="saved for backward").check()
     assert rows(page) == [f"● layers.{n}/mm aten.mm.default f32[2, 8] 16.7 %" for n in range(3)]
-    assert (
-        page.locator(".outline .kept").first.get_attribute("title") == "64 B kept for the backward"
-    )
+    assert page.locator(".outline .kept").first.get_attribute("title") == "64 B saved for backward"
     assert page.locator(".outline [role=status]").inner_text().startswith("3 of 30 nodes")
 
 

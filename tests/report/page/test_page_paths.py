@@ -9,7 +9,7 @@ import pytest
 from report.page.pages import written
 
 from pytest_torchgraph import Graph
-from pytest_torchgraph.report.page.nodes import ends, nodes_data
+from pytest_torchgraph.report.page.nodes import nodes_data, path_ends
 
 FIND = """([edges, start, ends]) => {
   const found = ways(start, (key) => edges[key] || [], (key) => ends.includes(key));
@@ -77,7 +77,7 @@ SUM = ("%y = aten.neg.default(%x) : f32[2, 8]", "%sum = aten.sum.default(%y) : f
     ],
 )
 def test_the_ends_of_a_graph(found: Graph, kind: str, names: set[str]) -> None:
-    assert ends(found) == (kind, names)
+    assert path_ends(found) == (kind, names)
     at_end = {node["name"] for node in nodes_data((found,), None) if node["end"] == kind}
     assert at_end == names
 

@@ -142,7 +142,7 @@ def test_boxes_are_coloured_by_their_share_of_a_cost(page: Any) -> None:
     assert flops["aten.mm"] == rgb(HEAT_PAINTS["more"].fill)
     assert flops["+ aten.clone"] == rgb(HEAT_PAINTS["none"].fill)
     assert "1,536 FLOP" in page.locator(".legend").inner_text()
-    page.get_by_label("colours").select_option("bytes kept for the backward")
+    page.get_by_label("colours").select_option("bytes saved for backward")
     (kept,) = panes(page, FILLS)
     assert kept != flops
     assert "192 B" in page.locator(".legend").inner_text()
@@ -156,11 +156,11 @@ def test_boxes_that_keep_something_for_the_backward_are_marked(page: Any) -> Non
     marks = """(pane) => [...pane.shadowRoot.querySelectorAll('g.node:has(.kept)')].map((box) =>
       [box.querySelector('text').textContent, box.querySelector('.kept title').textContent])"""
     (found,) = panes(page, marks)
-    assert ["aten.mm", "64 B kept for the backward"] in found
+    assert ["aten.mm", "64 B saved for backward"] in found
     both(page)
     page.get_by_label("colours").select_option("floating-point operations")
     assert panes(page, marks) == [found, found]
-    page.get_by_label("colours").select_option("bytes kept for the backward")
+    page.get_by_label("colours").select_option("bytes saved for backward")
     dots = "(pane) => pane.shadowRoot.querySelectorAll('.kept').length"
     assert panes(page, dots) == [len(found)] * 2
 

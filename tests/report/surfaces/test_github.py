@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from projects import Run
 
-from pytest_torchgraph.audit import AuditOutcome, Cause, SettingLeft, TestFacts, Verdict
+from pytest_torchgraph.audit import AuditOutcome, Cause, LeakedSetting, TestFacts, Verdict
 from pytest_torchgraph.report.surfaces.document import CodePlace
 from pytest_torchgraph.report.surfaces.github import (
     MOST,
@@ -232,7 +232,7 @@ def test_the_summary_has_what_is_worse_and_better_and_the_causes(
     assert shown[0] == "### torchgraph audit"
     assert "3 of 3 tests use torch.compile" in shown[2]
     assert "#### Causes" in shown
-    left = [SettingLeft("torch._dynamo.config.verbose", "False", "True", "test_a")]
+    left = [LeakedSetting("torch._dynamo.config.verbose", "False", "True", "test_a")]
     cells = ["torch._dynamo.config.verbose", "False", "True", "test_a"]
     row = " | ".join(f"`{cell}`" for cell in cells)
     assert f"| {row} |" in summary(made(after, settings=left), place, 10_000)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from projects import Run
 
-from pytest_torchgraph.audit import AuditOutcome, Cause, SettingLeft, TestFacts
+from pytest_torchgraph.audit import AuditOutcome, Cause, LeakedSetting, TestFacts
 from pytest_torchgraph.report.surfaces import document
 from pytest_torchgraph.report.surfaces.document import audit_document
 
@@ -216,7 +216,7 @@ def test_every_key_is_documented(
     outcome = made(
         {"t.py::a": compiling(broken_at(3)), "t.py::b": compiling()},
         before={"t.py::a": compiling(), "t.py::gone": compiling()},
-        settings=[SettingLeft("torch._dynamo.config.verbose", "False", "True", "t.py::a")],
+        settings=[LeakedSetting("torch._dynamo.config.verbose", "False", "True", "t.py::a")],
     )
     data = document.run_document(outcome, 1)
     assert data["audit"]["baseline"]["verdict"]["worse"]

@@ -1,4 +1,4 @@
-// Colours of the boxes by what their nodes cost, and the mark of what is kept for the backward.
+// Colours of the boxes by what their nodes cost, and the mark of what is saved for backward.
 // HEAT has the scale, that of the pictures with heat=; see render/look/heat.py.
 
 const SAVED_RADIUS = 3.5; // of the mark, in units of the picture
@@ -77,7 +77,7 @@ function heated(each, byBox) {
   return { paint, choice, legend };
 }
 
-// A dot at the corner of each box that keeps something for the backward.
+// A dot at the corner of each box with a value that is saved for backward.
 function markSaved({ drawn, costs }, byBox) {
   for (const [id, nodes] of byBox) {
     const [part, bytes] = [drawn(id), costIn(costs, id, nodes, "saved")];
@@ -85,7 +85,7 @@ function markSaved({ drawn, costs }, byBox) {
     const box = part.getBBox();
     const dot = document.createElementNS(SVG, "circle");
     const title = document.createElementNS(SVG, "title");
-    title.textContent = `${thousands(bytes)} B kept for the backward`;
+    title.textContent = `${thousands(bytes)} B saved for backward`;
     for (const [key, value] of [["class", "kept"], ["cx", box.x + box.width], ["cy", box.y], ["r", SAVED_RADIUS],
       ["fill", HEAT.kept], ["stroke", "white"]]) dot.setAttribute(key, value);
     dot.append(title);

@@ -105,7 +105,7 @@ function outline(graphs, { compared = false, at, chosen = () => {} }) {
   };
   const nodeCells = (node, depth, flat) => (node ? [
     element("span", { role: "gridcell", class: "what", style: `padding-left: ${flat ? 6 : 20 + depth * INDENT}px`, title: `${node.name}\n${node.code || node.line}` },
-      node.saved ? element("span", { class: "kept", title: `${thousands(node.saved)} B kept for the backward` }, "● ") : "",
+      node.saved ? element("span", { class: "kept", title: `${thousands(node.saved)} B saved for backward` }, "● ") : "",
       name(flat && node.module ? node.name : node.name.slice(node.name.lastIndexOf("/") + 1)), " ", element("small", {}, name(node.op))),
     element("span", { role: "gridcell", class: "result" }, name(node.result)),
     bar(node)] : [element("span", { role: "gridcell", class: "what none" })]);
@@ -252,7 +252,7 @@ function outline(graphs, { compared = false, at, chosen = () => {} }) {
   const unknown = every.filter((node) => node.flops === null).length;
   root.append(...[element("div", { class: "tools" }, both.length > 1 ? picker : null, search,
     heat ? element("label", {}, "cost: ", heat) : null,
-    known.includes("saved") ? element("label", {}, keptOnly, " kept for the backward") : null,
+    known.includes("saved") ? element("label", {}, keptOnly, " saved for backward") : null,
     element("button", { onclick: () => { state.open.clear(); state.opened.clear(); update(); } }, "fold all"), note),
   compared ? element("div", { class: "heads" }, element("span", { class: "sign" }), element("span", {}, "before"), element("span", {}, "after")) : null,
   scroller,

@@ -82,7 +82,7 @@ function nodePanel(each, at, { go, mark }) {
   };
   const told = (node, way, direction, where) => {
     if (!way.found) {
-      const kept = node.saved ? "; its result is kept for the backward" : "";
+      const kept = node.saved ? "; its result is saved for backward" : "";
       const effect = way.effect ? [", but it leads to an effect, ", name(way.effect.name), `: ${way.effect.effects}`] : "";
       return [element("p", { class: "nowhere" }, direction === "from"
         ? `No path leads here from ${where}.` : `No output of this graph needs it${kept}`, effect)];
