@@ -7,7 +7,8 @@ import inspect
 import logging
 import re
 import sys
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
@@ -43,6 +44,18 @@ def test_the_backward_of_what_was_compiled_before_is_found_again() -> None:
     with watch() as seen:
         compiled(torch.ones(2, 4)).sum().backward()
     assert dict(seen.executions) == {"0/0": 1, "0/0 backward": 1}
+
+
+def test_a_function_that_dynamo_skips_is_not_kept() -> None:
+    def make() -> Callable[[], list[int]]:
+        held = [1]
+        return lambda: held
+
+    function = make()
+    torch_private.leave_function_alone(function)
+    reference = weakref.ref(function)
+    del function
+    assert reference() is None
 
 
 def test_precompiled_code_is_noticed(tmp_path: Path) -> None:

@@ -92,10 +92,15 @@ def leave_alone(*packages: str) -> None:
                 _skip_code_of(value)
 
 
-@functools.cache
 def leave_function_alone(function: Callable[..., Any]) -> None:
     """Keep Dynamo from tracing one of our functions and its callees; see `leave_alone`."""
-    _skip_code(function.__code__)
+    _skip_code_once(function.__code__)
+
+
+# Not by function: a wrapper made anew for each capture would keep the capture's recorder alive.
+@functools.cache
+def _skip_code_once(code: CodeType) -> None:
+    _skip_code(code)
 
 
 def _is_in(module: str, *packages: str) -> bool:
