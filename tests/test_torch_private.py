@@ -39,6 +39,7 @@ def test_this_torch_has_every_private_name() -> None:
 
 def test_the_backward_of_what_was_compiled_before_is_found_again() -> None:
     """It is reached through torch's objects, which can change in kind and keep their names."""
+    torch._dynamo.reset()  # else compile ids go on from those of an earlier test
     compiled = torch.compile(torch.nn.Linear(4, 4), backend="aot_eager")
     compiled(torch.ones(2, 4)).sum().backward()
     with watch() as seen:
