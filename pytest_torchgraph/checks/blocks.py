@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import CaptureError
 from ..graph.blocks import INVOKE, BlockKind, kinds_of, matching
 from ..graph.census import calls
-from ..graph.diff import Finding, abridged, holds, natural
+from ..graph.diff import Finding, abridged, holds, natural_key
 from ..graph.higher_order import body_names
 from ..graph.model import Graph
 from ..graph.select import ancestors
@@ -188,7 +188,7 @@ def _unshared(
     )
     for (_, name), callers in [*by_body.items()][:MOST]:
         times = counted(len(callers), "call")
-        yield f"  {name}: {times}, by {abridged(sorted(set(callers), key=natural))}"
+        yield f"  {name}: {times}, by {abridged(sorted(set(callers), key=natural_key))}"
     if count > MOST:
         yield f"  ... and {count - MOST} more"
     if not inlined:

@@ -90,7 +90,7 @@ def _directories(options: argparse.Namespace) -> int:
 
 def _files(options: argparse.Namespace) -> int:
     """Print the difference of the graphs, or of op counts if a file holds only counts."""
-    from ..graph.diff import diff_programs, of_ranks
+    from ..graph.diff import diff_programs, merge_ranks
 
     old = read_any_document(options.old, may_be_missing=True)
     new = read_any_document(options.new, may_be_missing=True)
@@ -101,7 +101,7 @@ def _files(options: argparse.Namespace) -> int:
     upgrade = f"torch {torch[0]} -> {torch[1]}" if all(torch) and torch[0] != torch[1] else ""
     found = [(ranks, *diff_programs(before, after)) for ranks, before, after in pairs]
     own = [(ranks, _named(each, options.new)) for ranks, each, _ in found]
-    difference = of_ranks(own) if own[0][0] else own[0][1]
+    difference = merge_ranks(own) if own[0][0] else own[0][1]
     counts = [
         f"{format_ranks(ranks)}: {line}" if ranks else line
         for ranks, _, lines in found

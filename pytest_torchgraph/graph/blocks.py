@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from ..errors import CaptureError
 from ..words import listed
 from .census import Homes, bodies_of, operands_of, outputs_of, projects
-from .diff import holds, instances_of, natural
+from .diff import holds, instances_of, natural_key
 from .higher_order import body_names
 from .model import Arg, Effect, Graph, Node, Ref
 from .module_paths import common_path
@@ -146,7 +146,7 @@ def matching(paths: Iterable[str], glob: str) -> list[str]:
     if not isinstance(glob, str):
         raise TypeError(f"{glob!r} is not a glob of module paths: pass a string such as 'layers.*'")
     known = set(paths)
-    members = sorted((path for path in known if _matches(path, glob)), key=natural)
+    members = sorted((path for path in known if _matches(path, glob)), key=natural_key)
     if not members:
         close = difflib.get_close_matches(glob, sorted(known), n=3)
         there = listed(sorted({path.partition(".")[0] for path in known} - {""}), 10)
@@ -358,7 +358,7 @@ def _part(side: _BlockSide, block: str, called: str) -> Graph:
                 (own if is_own else taken)[name] = outer
     # Another block may take its parameters in a different order.
     inputs = []
-    for name in sorted(own, key=natural):
+    for name in sorted(own, key=natural_key):
         names[name] = moved(name)
         inputs.append(replace(own[name], name=names[name]))
     for number, (name, outer) in enumerate(taken.items()):

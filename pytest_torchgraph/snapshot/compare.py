@@ -120,10 +120,10 @@ class Comparison:
     @cached_property
     def diff(self) -> GraphDiff:
         """Difference of the graphs; empty if only counts, or nothing at all, is stored."""
-        from ..graph.diff import diff_graphs, of_ranks
+        from ..graph.diff import diff_graphs, merge_ranks
 
         if self.parts:
-            return of_ranks((part.ranks, part.diff) for part in self.parts)
+            return merge_ranks((part.ranks, part.diff) for part in self.parts)
         old, new = self.stored, self.now
         if old is None or not (old.graphs and new.graphs) or old.sections or new.sections:
             return GraphDiff(())
