@@ -28,7 +28,7 @@ from ..graph.text import (
     format_document,
     format_mesh,
     parse_text,
-    ran,
+    runs_in_words,
 )
 from ..words import format_ranks
 
@@ -340,7 +340,8 @@ def _compare_runs(stored: Program, now: Program) -> tuple[str, tuple[str, ...]] 
         if graph.name in now.runs and stored.runs.get(graph.name, graph.runs) != graph.runs
     ]
     lines = [
-        f"{graph.name} {ran(graph.runs)}, stored: {stored.runs[graph.name]}" for graph in differ
+        f"{graph.name} {runs_in_words(graph.runs)}, stored: {stored.runs[graph.name]}"
+        for graph in differ
     ]
     if len(lines) < 2:
         return (lines[0], ()) if lines else None

@@ -8,10 +8,10 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from ...errors import TorchGraphError
 from ...words import counted, format_ranks, listed
 from ..digits import fewest, with_digits
-from ..equality import EquivalenceClasses, as_captured, canonical, common, pairing
+from ..equality import EquivalenceClasses, as_captured, canonical, drop_unshared_facts, pairing
 from ..model import Arg, Graph, InputRef, Node, Ref, is_projection
 from ..program import Program, count_lines
-from ..text import format_arg, format_mesh, format_name, format_node, ran
+from ..text import format_arg, format_mesh, format_name, format_node, runs_in_words
 from .consequences import with_consequences
 from .costs import attach_costs
 from .findings import SIGNS, Change, ChangeKind, Finding, GraphDiff, GraphPair, one_place
@@ -71,7 +71,7 @@ def find_changes(
     ran_otherwise: dict[tuple[int, int], list[tuple[Graph, Graph]]] = {}
     for old, new in pair_graphs(canonical(before), canonical(after), classes):
         if old is not None and new is not None:
-            old, new = common(old, new)
+            old, new = drop_unshared_facts(old, new)
         origins.pairs.append((old, new))
         kind = (old or new).kind  # type: ignore[union-attr]
         target = backward if kind == "backward" else findings
@@ -376,7 +376,7 @@ def _run_count_finding(pairs: Sequence[tuple[Graph, Graph]]) -> Finding:
         for label, (old, new) in zip(labels, pairs, strict=True)
     ]
     old, new = pairs[0]
-    summary = f"{', '.join(labels)} {ran(new.runs)}, before: {old.runs}"
+    summary = f"{', '.join(labels)} {runs_in_words(new.runs)}, before: {old.runs}"
     return one_place(changes, summary, of_graph=True)
 
 
@@ -429,7 +429,7 @@ def differing_counts(old: Program, new: Program) -> list[str]:
         old, new: the programs; if a program has graphs, their ops are counted.
     """
     lines = [
-        f"{graph} {ran(new.runs[graph])}, before: {old.runs[graph]}"
+        f"{graph} {runs_in_words(new.runs[graph])}, before: {old.runs[graph]}"
         for graph in sorted(old.runs.keys() & new.runs.keys())
         if old.runs[graph] != new.runs[graph]
     ]

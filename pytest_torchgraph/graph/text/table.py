@@ -56,9 +56,9 @@ def _cost_columns(graph: Graph) -> list[list[str]]:
 
     figures = {"FLOPs": flops_by_node(graph), "saved bytes": saved_by_node(graph)}
     return [
-        right_aligned([title, *(_figure(found.get(node.name, 0)) for node in graph.nodes)])
-        for title, found in figures.items()
-        if found is not None
+        right_aligned([title, *(_figure(columns.get(node.name, 0)) for node in graph.nodes)])
+        for title, columns in figures.items()
+        if columns is not None
     ]
 
 
