@@ -10,7 +10,7 @@ from ..errors import CaptureError
 from ..graph.census import OpCall
 from ..graph.checks import bounds, format_bounds, need_a_limit
 from ..graph.cost import (
-    Kept,
+    KeptStorage,
     Received,
     Recomputed,
     StepStorages,
@@ -331,7 +331,7 @@ def _in(module: str | None) -> str:
     return "" if module is None else f" (in module {module!r})"
 
 
-def _op(each: Kept) -> str:
+def _op(each: KeptStorage) -> str:
     return executed(producer_of(each.graph, each.node) or each.node).op
 
 

@@ -68,7 +68,7 @@ class _LiveRanges:
                 for name in dict.fromkeys((node.name, *node.refs)):
                     self._read(graph, *bases[name])
             self._position += 1
-        is_read = any(each is graph for each in self._storages.forward_of.values())
+        is_read = any(forward is graph for forward in self._storages.forward_of.values())
         for ref in () if is_read else graph.saved:
             self._return(graph, ref)
         for node in graph.outputs:
@@ -112,7 +112,7 @@ class _LiveRanges:
                 del self._returned[key]  # between two graphs, and no result of the step
 
     def _return(self, graph: Graph, ref: Ref) -> None:
-        maker, node = self._storages.base(graph, ref)
+        maker, node = self._storages.find_base(graph, ref)
         if node.is_call:
             self._returned[id(maker), node.name] = id(graph)
 

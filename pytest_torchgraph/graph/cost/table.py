@@ -31,13 +31,13 @@ def by_module(
     flops: dict[str, int] = {}
     saved: dict[str, int] = {}
     again: dict[str, int] = {}
-    known = all(graph.level in SAVING_LEVELS for graph in graphs)
+    saving_is_known = all(graph.level in SAVING_LEVELS for graph in graphs)
     for graph in graphs:
         times = graph.runs if times_run else 1
         for module, count in flops_of(graph).by_module.items():
             path = _cut(module, depth)
             flops[path] = flops.get(path, 0) + count * times
-    for storage in kept(graphs, received or {}, times_run=times_run) if known else ():
+    for storage in kept(graphs, received or {}, times_run=times_run) if saving_is_known else ():
         path = _cut(storage.node.module, depth)
         saved[path] = saved.get(path, 0) + storage.bytes
     for entry in recomputed:
@@ -47,7 +47,7 @@ def by_module(
     return {
         path: Cost(
             flops.get(path, 0),
-            saved.get(path, 0) if known else None,
+            saved.get(path, 0) if saving_is_known else None,
             again.get(path, 0) if again else None,
         )
         for path in sorted(flops.keys() | saved.keys() | again.keys())
@@ -148,21 +148,23 @@ def _rows(
     graphs: Sequence[Graph], costs: Mapping[str, Cost], depth: int | None = None
 ) -> tuple[dict[str, CostRow], set[str]]:
     """Return the rows of all modules by path, and the ops outside every module."""
-    known = all(graph.level in SAVING_LEVELS for graph in graphs)
+    saving_is_known = all(graph.level in SAVING_LEVELS for graph in graphs)
     rows: dict[str, CostRow] = {}
     unknown: set[str] = set()
 
     def around(module: str) -> list[CostRow]:
         paths = _paths(module)[: None if depth is None else depth + 1]
-        return [rows.setdefault(path, CostRow(path, 0 if known else None)) for path in paths]
+        return [
+            rows.setdefault(path, CostRow(path, 0 if saving_is_known else None)) for path in paths
+        ]
 
     around("")
     for module, cost in costs.items():
-        for row in (found := around(module)):
+        for row in (rows_around := around(module)):
             if row.saved_bytes is not None:
                 row.saved_bytes += cost.saved_bytes or 0
             row.recomputed += cost.recomputed_flops or 0
-        found[-1].has_ops = True
+        rows_around[-1].has_ops = True
     for graph in graphs:
         flops = flops_of(graph)
         unknown.update(flops.unknown)
@@ -204,7 +206,7 @@ def _shown(rows: Mapping[str, CostRow]) -> Iterator[CostRow]:
             rows[path].nesting = nesting
             nesting += 1
             yield rows[path]
-        todo += [(each, nesting) for each in reversed(inside)]
+        todo += [(submodule, nesting) for submodule in reversed(inside)]
 
 
 def _in_order(path: str) -> tuple[int, str]:
@@ -233,7 +235,7 @@ def changed_costs(
     shown = [
         pairs[path]
         for path in sorted(changes, key=lambda path: [*map(_in_order, _paths(path))])
-        if not path or [changes[each] for each in below.get(path, ())] != [changes[path]]
+        if not path or [changes[submodule] for submodule in below.get(path, ())] != [changes[path]]
     ]
     return shown, _note(left_out | unknown)
 

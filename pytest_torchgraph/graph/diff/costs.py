@@ -18,8 +18,8 @@ from ...errors import CaptureError
 from ...ops.names import FLOP_LEVELS, SAVING_LEVELS, Level
 from ..cost import (
     Cost,
-    base,
     changed_recomputation,
+    find_base,
     owners_of_saved,
     storage_bytes,
     with_savers,
@@ -377,7 +377,7 @@ def _iter_sharing(matching: Correspondence, is_new: bool, owner: int) -> Iterato
             node = flat.nodes[user]
             if user not in visited and node.is_call:
                 visited.add(user)
-                if base(flat.graph, Ref(node.name)).name == name:
+                if find_base(flat.graph, Ref(node.name)).name == name:
                     todo.append(user)
 
 
