@@ -7,7 +7,7 @@ from textwrap import indent
 from typing import TYPE_CHECKING, Any
 
 from ..errors import CaptureError
-from ..graph.blocks import INVOKE, BlockKind, kinds_of, matching
+from ..graph.blocks import INVOKE, BlockKind, kinds_of, match_modules
 from ..graph.census import calls
 from ..graph.diff import Finding, abridged, holds, natural_key
 from ..graph.higher_order import body_names
@@ -138,7 +138,7 @@ def assert_shared(capture: Subject, graphs: Sequence[Graph], glob: str, bodies: 
             "'inductor' or 'export'"
         )
     forwards = [graph for graph in graphs if graph.kind != "backward"]
-    blocks = matching(
+    blocks = match_modules(
         {
             path
             for call in calls(forwards, uncounted=True)

@@ -84,14 +84,14 @@ class OpCall:
         result = executed(self.node).result
         if result is not None or self.op == self.node.op:
             return result
-        taken = (
+        selected = (
             node.result
             for node in self.graph.nodes
             if node.op == "operator.getitem"
             and node.refs[:1] == (self.node.name,)
             and not (self.node.op == SAVING_STATE and node.args[1] == 0)
         )
-        return tuple(taken)
+        return tuple(selected)
 
     @property
     def written(self) -> Result:
@@ -158,8 +158,8 @@ def calls_of(graphs: Iterable[Graph], is_wanted: Callable[[str], bool]) -> Itera
             by_op = graph.own_calls.numbers
             ops = [op for op in by_op if is_wanted(op)]
             times = sum(contexts.values())
-            found = [(number, op) for op in ops for number in by_op[op]]
-            for number, op in sorted(found):
+            numbered_ops = [(number, op) for op in ops for number in by_op[op]]
+            for number, op in sorted(numbered_ops):
                 yield OpCall(graph.nodes[number], graph, op, times, contexts)
 
 

@@ -80,18 +80,18 @@ class Dataflow:
 
     def _without_carried(self, values: _Values) -> _Values:
         """Return values with each loop-carried value replaced by the values it carries."""
-        found: dict[int, None] = {}
-        seen: set[int] = set()
+        sources: dict[int, None] = {}
+        visited: set[int] = set()
         todo = list(reversed(values))
         while todo:
             number = todo.pop()
             if number in self.carried:
-                if number not in seen:
-                    seen.add(number)
+                if number not in visited:
+                    visited.add(number)
                     todo += reversed(self.carried[number])
             else:
-                found[number] = None
-        return list(found)
+                sources[number] = None
+        return list(sources)
 
     def new(self, node: Node | None, graph: Graph, ops: tuple[str, ...], times: int) -> int:
         """Add an op, or a value that no node makes, and return its number."""
@@ -146,8 +146,8 @@ class Dataflow:
         self.has_bodies = True
         use.leads = []
         results = _Bodies(self, graph, node, values, use).results()
-        own = [] if wraps else [number]
-        return [_together([own, result]) for result in results] or [own]
+        own_number = [] if wraps else [number]
+        return [_together([own_number, result]) for result in results] or [own_number]
 
 
 class _Bodies:
@@ -269,10 +269,12 @@ class _Bodies:
         """The forward returns its results and what it saves; the backward takes that at last."""
         results = self._returned(forward, self._given(leaves(self.run.args[2:])))
         (returned,) = next(node.args for node in forward.nodes if node.kind == "output")
-        kept = len(leaves(returned[1])) if isinstance(returned, tuple) and returned[1:] else 0
-        saved = results[len(results) - kept :]
-        self._returned(backward, [[]] * (len(backward.inputs) - kept) + saved)
-        return results[: len(results) - kept]
+        saved_count = (
+            len(leaves(returned[1])) if isinstance(returned, tuple) and returned[1:] else 0
+        )
+        saved = results[len(results) - saved_count :]
+        self._returned(backward, [[]] * (len(backward.inputs) - saved_count) + saved)
+        return results[: len(results) - saved_count]
 
 
 def _of(values: _Named, name: str) -> _Values:
@@ -281,7 +283,7 @@ def _of(values: _Named, name: str) -> _Values:
 
 
 def _together(values: Iterable[_Values]) -> _Values:
-    return list(dict.fromkeys(number for each in values for number in each))
+    return list(dict.fromkeys(number for numbers in values for number in numbers))
 
 
 def _writes(node: Node) -> bool:

@@ -118,16 +118,16 @@ class Divergence:
     def _judged(self) -> Sequence[str]:
         """Return the lines about sizes, inputs and proof."""
         lines = []
-        judged = _JUDGED.get(self.kind, self.kind)
+        verdict = _JUDGED.get(self.kind, self.kind)
         if self.size:
             size, rounding = self.size, self.rounding
             times = f"{size / rounding:,.0f} times eager's rounding" if rounding else _UNROUNDED
             lines.append(
                 f"On eager's values in float64, the two differ by {size:.2g} of the largest "
-                f"value, {times}: {judged}."
+                f"value, {times}: {verdict}."
             )
         else:
-            lines.append(f"On eager's values the two differ: {judged}.")
+            lines.append(f"On eager's values the two differ: {verdict}.")
         if self.inputs:
             names = [f"%{name}" for name in self.inputs[:4]]
             more = len(self.inputs) - len(names)
@@ -159,16 +159,16 @@ def headline(
     if not any(shown):
         return both
     shared = Counter(n.op for n in shown[0]) & Counter(n.op for n in shown[1])
-    own: list[list[Node]] = [[], []]
-    for nodes, left in zip(shown, own, strict=True):
+    unshared: list[list[Node]] = [[], []]
+    for nodes, surplus in zip(shown, unshared, strict=True):
         counts = shared.copy()
         for node in nodes:
             if counts[node.op]:
                 counts[node.op] -= 1
             else:
-                left.append(node)
-    if any(own):
-        return own[0], own[1]
+                surplus.append(node)
+    if any(unshared):
+        return unshared[0], unshared[1]
     return shown[0][-1:], shown[1][-1:]
 
 
