@@ -58,6 +58,8 @@ def match_graphs(
     Args:
         names: maps inputs of `a` to the corresponding inputs of `b`, by name, if known.
     """
+    # One-sided modules are set apart first: otherwise the norm of a ninth layer took the partner of
+    # the norm after the last layer, and 16 of its 210 ops were not counted.
     first = Correspondence(a, b, find_one_sided_modules(a, b))
     best = _Matcher(first, names or {}, by_depth=False).run()
     cost = count_disagreements(best)
@@ -98,6 +100,8 @@ class _Matcher:
         self.match_sequences(_label_and_operands)
         self.match_sequences(_module_and_label)
         self.match_neighbours()
+        # A label contains the class of each body. A call with a changed body has no equal label,
+        # but an equal op: its edges decide.
         if self.a.graph.subgraphs or self.b.graph.subgraphs:
             self.match_sequences(_module_and_plain, lambda i, j: self.m.agreement(i, j) > 0)
         improve_matching(self.m, self.token_across_modules)
@@ -126,9 +130,13 @@ class _Matcher:
             j = input_by_name.get(name, -1)
             if j != -1 and not _NUMBERED.match(name) and self.m.are_open(i, j):
                 self.m.pair(i, j)
+        # With a partner taken from its neighbours, the counts of values saved more or fewer are
+        # wrong.
         if self.names:  # a value that is saved on one side only has no partner
             self.m.apart[0].update(i for i in rest_a if a.nodes[i].op == "saved")
             self.m.apart[1].update(j for j in rest_b if b.nodes[j].op == "saved")
+        # First within each layer: an MLP that became a gated MLP, with one more weight in each
+        # layer, was four edits in three layers.
         self.match_inputs_of_layers(rest_a, rest_b)
         for token in (_role_and_label, _derived_role):
             rest_a = [i for i in rest_a if self.m.is_open(0, i)]
@@ -171,6 +179,8 @@ class _Matcher:
         ids: dict[Hashable, int] = {}
         past_a, past_b = self.number_pasts(ids)
         future_a, future_b = self.number_futures(ids)
+        # Past and future together single out a node whose past alone occurs twice, such as one of
+        # two equal ops on one value.
         for key_a, key_b in (
             (list(zip(past_a, future_a, strict=True)), list(zip(past_b, future_b, strict=True))),
             (past_a, past_b),
@@ -197,6 +207,8 @@ class _Matcher:
                 key: Hashable = (label, *[numbers[o] for o in flat.operands[i]])
                 if flat.nodes[i].kind == "placeholder":
                     j = partner[i]
+                    # Inputs are equal only to their partner. Unmatched inputs of the two graphs get
+                    # odd and even numbers, so that none are equal.
                     key = ("input", (i if offset else j) if j != -1 else -1 - 2 * i - offset)
                 numbers.append(ids.setdefault(key, len(ids)))
             return numbers
@@ -215,7 +227,9 @@ class _Matcher:
             numbers[last] = ids.setdefault("output", len(ids))
             for i in range(last - 1, -1, -1):
                 users = sorted(
-                    (numbers[u], slots[slot] if u == last else slot) for u, slot in flat.users[i]
+                    # An added output shifts the slots of all later outputs.
+                    (numbers[u], slots[slot] if u == last else slot)
+                    for u, slot in flat.users[i]
                 )
                 numbers[i] = ids.setdefault(("future", flat.labels[i], *users), len(ids))
             return numbers
@@ -271,6 +285,8 @@ class _Matcher:
         scores = {j: self.m.agreement(i, j) for j in candidates}
         best_score = max(scores.values())
         best = [j for j, score in scores.items() if score == best_score]
+        # In a run of equal ops several agree equally. Edges farther away decide, in the local
+        # search.
         return best[0] if len(best) == 1 and best_score >= least else -1
 
     # -- sequences -------------------------------------------------------------------------------
@@ -317,6 +333,7 @@ class _Matcher:
     def token_across_modules(self, flat: NumberedGraph, i: int) -> Hashable:
         """Return a token that treats all modules of only one graph as the same module."""
         module = flat.nodes[i].module
+        # The projections of a gated MLP have other names than those of the MLP that it replaced.
         return "" if module in self.other_modules else module, flat.plain[i]
 
     # -- nodes that moved or changed -------------------------------------------------------------
@@ -382,6 +399,7 @@ class _Matcher:
         operands = {self.m.forward[p] for p in self.a.operands[i]}
         users = {(self.m.forward[u], slot) for u, slot in self.a.uses(i)}
         common = any(q in operands for q in self.b.operands[j])
+        # A node without operands is placed by its use only.
         if not self.a.operands[i] or not self.b.operands[j]:
             common = True
         return common and any(user in users for user in self.b.uses(j))
@@ -421,6 +439,8 @@ def _role_and_label(flat: NumberedGraph, i: int) -> Hashable:
 def _derived_role(flat: NumberedGraph, i: int) -> Hashable:
     """Return the role of a saved value or tangent, which no other input can become; else ""."""
     op = flat.nodes[i].op
+    # A tangent paired with a saved value of its shape, so that the first of three equal edits had
+    # one added and one removed node instead of a changed node.
     return op if op in DERIVED else ""
 
 
