@@ -120,6 +120,7 @@ class _Grouper:
             j = self.m.forward[i]
             if j == -1:
                 self.flag_change("removed", i, -1)
+            # Plain labels: a difference inside a body is found there, and its call did not change.
             elif self.a.plain[i] != self.b.plain[j] and node.kind != "output":
                 self.flag_change("changed", i, j)
         for j, i in enumerate(self.m.backward):
@@ -162,6 +163,7 @@ class _Grouper:
     def compare_edges(self, i: int, j: int) -> None:
         node = self.a.nodes[i]
         changed = ("a", i) in self.parts
+        # `compare_inputs` and `compare_outputs` compare these: their order counts, or their number.
         if node.kind in ("output", "placeholder"):
             return
         arity = min(self.a.arity[i], self.b.arity[j])
@@ -171,8 +173,11 @@ class _Grouper:
         for p, q in slots:
             if self.m.forward[p] == -1 and self.m.backward[q] == -1:
                 self.join(self.key_of_old(p), self.key_of_new(q))
+                # One op took the place of another, which may separate it from its new neighbours:
+                # see `is_separate_edit`.
                 if have_same_result(self.a.nodes[p], self.b.nodes[q]):
                     self.replaced |= {("a", p), ("b", q)}
+            # A changed node is an edit already. Its operands are shown with it.
             if changed or self.m.edge_agrees(p, q):
                 continue
             self.flag_change("rewired", i, j)
@@ -193,6 +198,7 @@ class _Grouper:
         sources_b = {source for q in order_b for source in self.m.sources_b(q)}
         return (
             sources_a == sources_b
+            # A write that was added or removed is the edit; the new order follows from it.
             or any(self.m.forward[p] == -1 for p in order_a)
             or any(self.m.backward[q] == -1 for q in order_b)
         )
@@ -206,6 +212,7 @@ class _Grouper:
             for x, i in enumerate(self.a.inputs)
             if self.m.forward[i] in position_b
         ]
+        # The fewest inputs that moved: all outside the longest increasing sequence.
         in_order = {x for x, _ in longest_increasing(pairs)}
         for x, y in pairs:
             if x not in in_order:
@@ -216,6 +223,7 @@ class _Grouper:
         if self.m.forward[i] != j:
             return
         returned_a, returned_b = self.a.returned, self.b.returned
+        # With as many outputs as before, each keeps its slot, even if its op and module changed.
         if len(returned_a) == len(returned_b):
             pairs = list(zip(returned_a, returned_b, strict=True))
             only_a: list[int] = []
@@ -243,6 +251,8 @@ class _Grouper:
         for q in only_b:
             if self.m.backward[q] != -1:
                 self.flag_change("changed", i, j)
+        # The graphs differ, but no node does: the target returned something else, or other values
+        # are saved.
         if not self.parts and (
             self.a.labels[i] != self.b.labels[j]
             or [self.m.forward[p] for p in self.a.operands[i]] != self.b.operands[j]
@@ -322,6 +332,8 @@ class _Grouper:
                 origins += [("b", q) for q in self.b.operands[j] if self.m.backward[q] == -1]
             for origin in origins:
                 self.join(("a", i), origin)
+            # A stride or an epsilon that changed as well is no size: such a node stays an edit, and
+            # goes before the ops that changed the shape.
             if origins and constants_follow(self.a, i, self.b, j):
                 self.derived.add(i)
 
@@ -352,6 +364,7 @@ class _Grouper:
             for is_new, flat in sides
             if (part.after if is_new else part.before) != -1
         )
+        # Graphs from files have no sources: skip the grouping, which takes a pass over all parts.
         if not any(node.source and node.source.call for node in nodes):
             return
         first: dict[tuple[bool, str], tuple[str, int]] = {}
@@ -383,6 +396,7 @@ class _Grouper:
         edits = {
             key: group for key, group in groups.items() if not all(map(self.is_follower, group))
         }
+        # If nothing else differs, these parts are the edit.
         if not edits:
             return groups
         positions = sorted((self.position_of(group[0]), key) for key, group in edits.items())
@@ -406,6 +420,7 @@ class _Grouper:
             if all(part.kind == "rewired" for part in group)
             for part in group
         }
+        # No other node can follow from a single rewired node.
         causes, parts = find_moves(self.m, sorted(rewired)) if len(rewired) > 1 else ({}, {})
         consequences: list[list[NodeChange]] = [[] for _ in groups]
         remaining: list[list[NodeChange]] = [[] for _ in groups]
@@ -429,6 +444,8 @@ class _Grouper:
         if node.op == "operator.getitem":
             operands = flat.operands[number]
             return bool(operands) and partner[operands[0]] != -1
+        # Which nodes a forward computes only for its backward is the partitioner's choice, not the
+        # user's. torch.export asserts the dtype of a value before each cast.
         return node.op == ASSERTION or number in (
             self.saved_only_a if is_removed else self.saved_only_b
         )
@@ -449,6 +466,8 @@ class _Grouper:
 
 def _value_operands(flat: NumberedGraph, i: int) -> Iterable[int]:
     """Return the operands that a node shares a value or a storage with."""
+    # Each random op must follow the one before it. That order joined the dropouts of four layers to
+    # one edit in one place, and told the last layer from the others.
     return (p for slot, p in enumerate(flat.operands[i]) if not flat.takes_turns(i, slot))
 
 
@@ -464,5 +483,6 @@ def _saved_only_nodes(flat: NumberedGraph) -> set[int]:
         if i not in returned:
             returned.add(i)
             needed.extend(flat.operands[i])
+    # Dead code is not for the backward either: it would follow from any edit.
     live = flat.live()
     return {i for i in range(last) if live[i] and i not in returned and flat.nodes[i].is_call}
