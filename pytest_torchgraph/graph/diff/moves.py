@@ -69,6 +69,8 @@ def find_moves(
         all_units.add(unit)
     moved_units = _MovedUnits(matching)
     for unit in units:
+        # A unit reads the same value once the others are looked through: another unit moved, not
+        # this one.
         if not all_units.explains(unit.old_operand, unit.new_operand):
             moved_units.add(unit)
     # Of two units that changed places, each explains the other. The first counts as moved.
@@ -78,6 +80,7 @@ def find_moves(
         ):
             moved_units.add(unit)
     follow = {
+        # Without this, a norm that moved to after the residual is six findings.
         i: moved_units.nearest_unit(i, others).number
         for i, others in differing.items()
         if i not in moved_units.numbers and all(moved_units.explains(p, q) for p, q in others)
@@ -149,6 +152,7 @@ def _differing_operands(m: Correspondence, i: int) -> list[tuple[int, int]]:
     j = m.forward[i]
     a, b = m.a, m.b
     if a.nodes[i].kind == "output":
+        # Slots of outputs do not correspond if their number differs.
         if len(a.returned) != len(b.returned):
             return []
     elif a.arity[i] != b.arity[j] or (
@@ -173,6 +177,9 @@ def _find_units(m: Correspondence, edges: Iterable[int]) -> Iterator[MovedUnit]:
             old_operand, new_operand = sides[0].operand_of(before), sides[1].operand_of(after)
             if old_operand is not None and new_operand is not None:
                 live_nodes = live_nodes or (m.a.live(), m.b.live())
+                # An op that is dead code in one graph did not move: its users appear or vanish,
+                # which is an edit. Counted as moved, it was in `GraphDiff.rewired` without a
+                # finding.
                 if not (live_nodes[0][i] and live_nodes[1][m.forward[i]]):
                     break
                 covered |= before
@@ -236,6 +243,7 @@ class _UnitFinder:
 def constants_follow(a: NumberedGraph, i: int, b: NumberedGraph, j: int) -> bool:
     """Return True if the constants of two nodes of one op differ only in sizes of tensors."""
     node, other = a.nodes[i], b.nodes[j]
+    # All constants of a view are sizes: it takes the whole shape.
     if a.shapeless[i] == b.shapeless[j] or is_view(node.op):
         return True
     old, new = (list(iter_constants((call.args, call.kwargs))) for call in (node, other))
