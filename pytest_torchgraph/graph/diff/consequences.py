@@ -74,6 +74,9 @@ class _ForwardReach:
                 for name in node.refs:
                     is_only_edit = self.operands.setdefault(name, (SURE, k))[1] == k
                     if not is_only_edit:
+                        # The value says little if several edits take it: the change then goes with
+                        # the changes that it is connected to. It used to go to the first of these
+                        # edits.
                         self.operands[name] = TAKEN_BY_SEVERAL, self.operands[name][1]
                 path = path_of(node)
                 if path:
@@ -91,6 +94,8 @@ class _ForwardReach:
         node = next(origins.nodes(change), None)
         if node is None:
             return 0.0
+        # The pair of graphs counts first, the place in it second: shares of nodes alone would mix
+        # the edits of several graphs.
         numbered = len(self.matchings), node.matching
         number, _ = self.matchings.setdefault(id(node.matching), numbered)
         return number + origins.position(change)
@@ -116,6 +121,8 @@ class _ForwardReach:
 
     def _nearest_edit(self, module: str, edits: Sequence[tuple[float, int]]) -> int:
         """Return the edit nearest to a module of the forward."""
+        # Not the first edit: with a new tanh at the end of each of twelve layers, the backward of
+        # the pooler was listed under layer 0 instead of 11.
         position = self.positions.get(module, 0.0)
         k = bisect_left(edits, (position, 0))
         return min(edits[max(0, k - 1) : k + 1], key=lambda edit: abs(edit[0] - position))[1]
