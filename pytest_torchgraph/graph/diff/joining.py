@@ -168,6 +168,7 @@ def group_same_edits(
         return k
 
     def unite(k: int, other: int) -> None:
+        # The earlier item leads, so that groups keep the order of the items.
         k, other = sorted((find(k), find(other)))
         leader[other] = k
 
@@ -179,6 +180,8 @@ def group_same_edits(
         identity = finding.identity
         for token in filter(None, (*identity.edits, identity.line)):
             unite(first.setdefault(token, k), k)
+        # A new release of torch changed a fifth of the stored graphs, for three reasons: modules do
+        # not matter there, only the ops.
         if token := identity.release if label in upgraded else identity.rewrite:
             rewrites.setdefault(token, []).append(k)
         if identity.where:
@@ -193,6 +196,8 @@ def group_same_edits(
             for k in members:
                 unite(members[0], k)
     for members in places.values():
+        # If a file has two such findings, the names do not say which of them is the edit of the
+        # other files.
         if len({items[k][0] for k in members}) == len(members):
             for k in members:
                 unite(members[0], k)
@@ -212,6 +217,8 @@ def merge_ranks(diffs: Iterable[tuple[Sequence[int], GraphDiff | None]]) -> Grap
     findings: dict[str, tuple[Finding, list[int]]] = {}
     for ranks, diff in parts:
         for finding in diff.findings:
+            # All data counts, not only the identity: an edit that costs more on one rank is a
+            # finding of its own there.
             key = json.dumps(finding.to_json())
             findings.setdefault(key, (finding, []))[1].extend(ranks)
     return GraphDiff(
