@@ -38,6 +38,8 @@ def _constants_without_scales(node: Node) -> tuple[Sequence[Arg], Mapping[str, A
     after_scale = False
     for value in node.args:
         is_float = isinstance(value, float)
+        # Positional arguments have no names: a float is the scale, and an int directly after it the
+        # zero point. Booleans are ints in Python, and are flags here.
         is_zero_point = after_scale and isinstance(value, int) and not isinstance(value, bool)
         is_tensor = hasattr(value, "name")
         args.append("calibrated" if is_float or is_zero_point else "" if is_tensor else value)
@@ -60,6 +62,8 @@ def attach_scales(findings: Iterable[Finding], origins: Origins) -> list[Finding
     scales: list[Finding] = []
     for finding in findings:
         follows = [change for change in finding.changes if is_scale(change)]
+        # Calibration after an edit changes the scales of all later layers, each a change of its
+        # own.
         if len(follows) == len(finding.changes):
             scales.append(finding)
         elif follows:
@@ -81,6 +85,7 @@ def attach_scales(findings: Iterable[Finding], origins: Origins) -> list[Finding
         place = edits[number].places[0]
         place = replace(place, consequences=(*place.consequences, *changes))
         edits[number] = replace(edits[number], places=(place, *edits[number].places[1:]))
+    # A calibration with other data changes every scale: one finding, not one for each op.
     return [*edits, Finding(tuple(places_without_edit))] if places_without_edit else edits
 
 
@@ -99,6 +104,8 @@ class _EditedValues:
             for change in edit.changes:
                 for node in origins.nodes(change):
                     values = self.chains.setdefault(id(node.matching), _EditsByValue(node.matching))
+                    # A changed node counts once, in the new graph. A removed node has no new
+                    # number, so its operands and users stand for it.
                     if node.is_new or change.after is None:
                         values.touch_node(number, node)
 
@@ -170,6 +177,8 @@ class _EditsByValue:
         chain, todo = {i}, [i]
         while todo:
             node = todo.pop()
+            # A quantize op and its dequantize op have the same constants, so both change together.
+            # The chain ends at the ops that compute.
             if not quantizes(self.flat.nodes[node]):
                 continue
             operands = self.flat.operands[node][: self.flat.arity[node]]
