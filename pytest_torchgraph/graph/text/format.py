@@ -136,9 +136,12 @@ def format_document(
     if detail == "ops":
         digits = None
     graphs = tuple([with_digits(graph, digits) for graph in graphs])
+    # A line for each parameter was more than half of a convolutional network's text.
     at_use: dict[int, Placed] = {}
     if fold and detail != "ops":
         at_use = {id(g): placed(g, detail == "full") for graph in graphs for g in graph.walk()}
+    # The lowest version that fits: files keep their bytes after an upgrade, and older releases
+    # reject a file that they would misread.
     version = EAGER_VERSION if any(graph.eager for graph in graphs) else VERSION
     if (
         digits is not None
@@ -156,6 +159,7 @@ def format_document(
     default = VIA_LEVELS.get(header.via)
     for graph in graphs:
         lines.append("")
+        # A reader takes such a name for an eager graph, unless the title states a level.
         looks_eager = EAGER_NAME.match(graph.name) and not graph.eager
         implied = None if looks_eager else default
         if detail == "ops":
@@ -191,6 +195,7 @@ def format_sections(
         header, detail, fold: see `format_document`.
     """
     texts = [format_document(graphs, header, detail, fold=fold) for _, graphs in sections]
+    # All sections have the same header: it is written once.
     origin = texts[0].split("\n\n", 1)[0].split("\n")[1:]
     facts = any(text.startswith(f"torchgraph {FACTS_VERSION}\n") for text in texts)
     version = FACTS_VERSION if facts else RANKS_VERSION
@@ -213,6 +218,7 @@ def _has_facts(graph: Graph, detail: Detail) -> bool:
         return False
     return bool(graph.output) or any(
         (bool(node.args) and (node.kind == "get_attr" or node.op == "constant"))
+        # Elsewhere these ops are no-ops, so the keyword makes no difference.
         or (graph.given and node.op in ALIAS_OPS)
         or node.options is not None
         for part in graph.walk()
@@ -284,6 +290,7 @@ def _graph_lines(
     """
     yield f"{indent}{_format_title(graph, default, marked=marked)}"
     inner = indent + "  "
+    # Bodies first: a line may refer only to what a reader has seen.
     for sub in graph.subgraphs:
         if sub.eager:
             raise ValueError(f"{sub.name}, inside {graph.name}, cannot be an eager graph")
@@ -310,6 +317,8 @@ def _graph_lines(
                 continue
             text = format_node(node, full=full, plain=plain, declared=declared)
             section.texts.append(inner + text)
+            # `fold` needs the names. Reading them back from the text took a regular expression for
+            # each line.
             section.names.append(node.name if node.name in plain else "")
         yield from _yield_section(section)
     for path, value in graph.output or ():
@@ -374,6 +383,8 @@ def format_node(
         return f"return {value}" + "".join(_format_suffixes(node, full))
     plain_names = set() if plain is None else plain
     name = format_name(node.name)
+    # `format_name` returned the same object, so the name needs no quotes. References to it skip the
+    # check.
     if name is node.name:
         plain_names.add(name)
     text = f"%{name} = {format_op(node.op)}"
@@ -430,6 +441,8 @@ def format_key(key: str) -> str:
 
 def quote(text: str) -> str:
     """Return a JSON string on one line, without escapes for characters that are safe to print."""
+    # Text that does not print, such as a line separator or a change of direction, is escaped, so
+    # that a review shows what the file contains.
     return json.dumps(text, ensure_ascii=not text.isprintable())
 
 
@@ -446,6 +459,7 @@ def format_arg(value: Arg, declared: dict[str, str] | None = None) -> str:
         return f"%{format_name(value.name)}"
     if value is None or value is True or value is False:
         return str(value)
+    # A subclass, such as an `IntEnum`, would print its own text; so would one of float.
     if isinstance(value, int):
         return str(int(value))
     if isinstance(value, float):
