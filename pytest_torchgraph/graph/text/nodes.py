@@ -207,6 +207,7 @@ class ValueReader:
 
         def item() -> None:
             start = self.pos
+            # A word is a keyword only if `=` follows; otherwise it is read again, as a value.
             key = None
             if self.at('"'):
                 key = self.read_string()
@@ -258,6 +259,7 @@ class ValueReader:
             return self.read_string()
         if first == "[":
             return self.read_values()
+        # Only a text with `digits 0` has this sign; elsewhere it is an error.
         if first == "~" and self.has_no_floats:
             self.pos += 1
             return ANY_FLOAT
@@ -277,6 +279,7 @@ class ValueReader:
             return Atom(self.read_string())
         if self.skip("..."):
             return Ellipsis
+        # Before words, because `inf` and `nan` are numbers.
         if (number := _NUMBER.match(self.text, self.pos)) is not None:
             self.pos = number.end()
             return self.read_number(number)
@@ -288,6 +291,7 @@ class ValueReader:
         self.expect(": ")
         role, args = "parameter", ()
         word = WORD.match(self.text, self.pos)
+        # A parameter has no word for its role: most declarations are of parameters.
         if word is not None and word.group() in PLACED:
             role = word.group()
             self.pos = word.end()
@@ -340,6 +344,8 @@ class ValueReader:
                 self.fail("this value cannot be a key", start)
             number = hash(key)
             hashes[number] = hashes.get(number, 0) + 1
+            # A hostile file could otherwise take quadratic time: the hashes of ints are chosen
+            # easily.
             if hashes[number] > MAX_EQUAL_HASHES:
                 self.fail("too many keys with the same hash", start)
             text = format_arg(key)
@@ -356,6 +362,7 @@ class ValueReader:
         """Read a constant that begins with a word: `True`, `torch.float32`, `slice(...)`."""
         start = self.pos
         word = self.match(_OP, "a value")
+        # `_OP` also matches these, and an `Atom` with such a name is quoted.
         if word in ("True", "False", "None"):
             return {"True": True, "False": False, "None": None}[word]
         if not self.at("("):
@@ -415,6 +422,7 @@ class ValueReader:
         def item() -> None:
             start = self.pos
             value = self.read_value()
+            # A symbol without operators is printed without backticks, and reads as a word.
             if isinstance(value, Atom):
                 value = Symbol(value.name)
             if isinstance(value, bool) or not isinstance(value, int | Symbol):
@@ -457,10 +465,13 @@ class NodeReader(ValueReader):
         target = options = None
         if self.skip("["):
             target = self.read_string()
+            # A file of an older version does not say whether a module has options, so they equal
+            # any.
             omitted_options = "" if self.has_facts else None
             options = self.read_string() if self.skip(", ") else omitted_options
             self.expect("]")
         called = self.at("(")
+        # The argument of a constant is its value, in which no input can be used.
         if op in INPUT_OPS or op == "get_attr":
             self.declared = None
         args, kwargs = self.read_arguments() if called else ((), {})
@@ -478,6 +489,7 @@ class NodeReader(ValueReader):
             kind = "call_method"
         if (kind in ("get_attr", "call_module")) != (target is not None):
             self.fail(f"{op!r} {'needs a' if target is None else 'takes no'} target in brackets")
+        # Without arguments, a truncated line would read as a call of none.
         if kind.startswith("call_") and not called:
             self.fail(f"expected '(' after {op!r}")
         if kind != "call_module":
@@ -499,6 +511,7 @@ class NodeReader(ValueReader):
 
     def read_long_return(self) -> tuple[Arg, ...]:
         """Read a return with one line per value."""
+        # One line for each value, so that a new output of a backward is one new line in a review.
         indent = self.text[: self.pos - len("return ")]
         values: list[Arg] = []
         while self.next_line() and not self.at_end():
