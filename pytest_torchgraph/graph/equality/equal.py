@@ -38,6 +38,8 @@ _IN_ORDER = "saves_in_order_of"
 
 
 def _record_same_order(first: Graph, second: Graph) -> None:
+    # Graphs are frozen, hence `__dict__`. A weak reference, because a cache must not keep a graph
+    # alive.
     first.__dict__[_IN_ORDER] = weakref.ref(second)
 
 
@@ -118,6 +120,8 @@ class EquivalenceClasses:
     def _may_be_equal(self, first: Graph, second: Graph) -> bool:
         """Return False if the nodes differ, so that no order needs to be computed."""
         a, b = self.flat(first), self.flat(second)
+        # Different graphs mostly differ in some label, which costs one pass; pairing and hashing
+        # cost several.
         return len(a.nodes) == len(b.nodes) and Counter(a.valueless) == Counter(b.valueless)
 
     def _pair_in_order(self, first: Graph, second: Graph) -> list[int] | None:
@@ -137,6 +141,8 @@ class EquivalenceClasses:
         if first.saver is None or second.saver is None:
             return first.saver is second.saver
         savers = first.saver, second.saver
+        # Saved values are known by what they compute in the forward. If both forwards save in the
+        # same order, positions say the same, without hashes.
         if savers[0] is not savers[1] and not _have_same_order(*savers):
             a, b = map(canonical_graph, savers)
             if not self._may_be_equal(a, b) or self._pair_in_order(a, b) is None:
@@ -176,6 +182,8 @@ class EquivalenceClasses:
         colors = _color_dead_nodes(flat, dead, lambda i: ("live", form, canonical[i]), self.ids)
         alike = self.alike.setdefault((form, *sorted(colors.values())), [])
         for other, number in alike:
+            # The form identifies live nodes. Dead code needs a search, and an unknown constant
+            # equals several values.
             if not (dead or flat.values) or _pair_graphs(flat, other) is not None:
                 return number
         number = self.ids.setdefault(("graph", len(self.ids)), len(self.ids))
@@ -268,6 +276,8 @@ class _Pairing:
             i, j = todo.pop()
             if self.forward[i] == j:
                 continue
+            # Reached before with another partner: a node that is used twice differs from two equal
+            # nodes.
             if self.forward[i] != -1 or self.backward[j] != -1:
                 return False
             if self.a.valueless[i] != self.b.valueless[j] or not self.same_value(i, j):
@@ -309,6 +319,7 @@ class _Pairing:
                 continue
             start = len(self.paired)
             for j in self._candidates(self.colors_a[i]):
+                # Pairs that are undone count, so that symmetric dead code cannot run for hours.
                 budget -= len(self.paired) - start + 1
                 self._undo(start)
                 if budget < 0:
@@ -348,6 +359,7 @@ class _Pairing:
             j = self.forward[i]
             self.forward[i] = self.backward[j] = -1
             color = self.colors_b[j]
+            # A node may be in its lists twice now. `_free` drops entries that have a partner.
             for key in (color, *((p, slot, color) for slot, p in enumerate(self.b.operands[j]))):
                 self.free[key].append(j)
 
@@ -374,6 +386,8 @@ class _Pairing:
             for slot, operand in enumerate(self.a.operands[i])
             if self.forward[operand] != -1
         ]
+        # Any operand narrows the choice; the one with the fewest candidates leaves the fewest to
+        # try.
         fewest = min(choices, key=len, default=self._free(color))
         return next((j for j in reversed(fewest) if self._fits(i, j)), -1)
 
