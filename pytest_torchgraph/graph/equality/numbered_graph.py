@@ -97,6 +97,7 @@ class NumberedGraph:
             if node.kind == "output":
                 operands += [heads[key] for key in sorted(heads)]
             self.operands.append(operands)
+        # A constant of unknown value equals any, so there are labels without the values too.
         if self.values:
             self.valueless = [*self.labels]
             for i, value in self.values.items():
@@ -126,6 +127,7 @@ class NumberedGraph:
             args += [
                 f"{format_key(key)}={_skeleton(node.kwargs[key], refs, subgraph_label)}"
                 for key in sorted(node.kwargs)
+                # A capture on a GPU equals that on a CPU: the device is no part of the dataflow.
                 if not isinstance(node.kwargs[key], Device)
             ]
         effects = "".join([f"!{effect.kind}" for effect in node.effects]) if node.effects else ""
@@ -141,6 +143,8 @@ class NumberedGraph:
             heads: last effect on each resource so far; updated in place.
         """
         for effect in node.effects:
+            # Unknown code may use every resource, so it follows all effects, and all later effects
+            # follow it.
             if effect.kind == "opaque":
                 yield from (heads[key] for key in sorted(heads))
                 heads.clear()
@@ -151,6 +155,7 @@ class NumberedGraph:
                 owner = self.index[effect.target.name]
                 kind, target = self.nodes[owner].kind, self.nodes[owner].target
                 if kind == "placeholder":
+                    # Padded, because the output's operands are in the order of these texts.
                     key = f"mutates input {owner:09}"
                 elif kind == "get_attr":
                     key = f"mutates {quote(target)}"
@@ -437,6 +442,8 @@ class OrderFree(NumberedGraph):
             terms[i] = []
             for operand in self.operands[i]:
                 has_one_user = operand in sums and len(self.users[operand]) == 1
+                # The gradients of one value have one dtype and shape. A sum with another label is
+                # not in this chain.
                 if has_one_user and self.labels[operand] == self.labels[i]:
                     partial.add(operand)
                     terms[i] += terms[operand]
@@ -475,6 +482,7 @@ class OrderFree(NumberedGraph):
             for slot, operand in enumerate(self.sums.get(i) or self.operands[i]):
                 if i == last and slot in saved:
                     continue
+                # The terms of a sum have no order, and so no slots.
                 uses[operand].append((codes[i], -1 if i in self.sums else slot))
         return codes
 
