@@ -55,6 +55,8 @@ def inline_regions(graph: Graph) -> Graph:
             for inner_node in body.nodes:
                 if inner_node.kind not in ("placeholder", "output"):
                     name = _move_path(inner_node.name, home, caller)
+                    # Two calls of one body in the same module would give their nodes the same
+                    # names.
                     while name in names:
                         name += "'"
                     names.add(name)
@@ -236,6 +238,7 @@ def _drop_inputs_and_outputs(diff: GraphDiff) -> GraphDiff:
         )
         if places:
             edits.append(replace(finding, places=places))
+    # If only inputs or outputs differ, they are the difference.
     return replace(diff, findings=tuple(edits)) if edits else diff
 
 
@@ -298,6 +301,7 @@ def _assign_ops_to_blocks(graph: Graph, glob: str) -> dict[str, dict[str, Node]]
         if not node.is_call or node.op == _SEED:
             continue
         if node.refs and node.refs[0] in home_of and projects(graph, node):
+            # A projection stays with its op: a block cannot take one result of a call outside it.
             home = home_of[node.refs[0]]
         else:
             home = _path_prefix(node.module, depth)
