@@ -108,6 +108,7 @@ def _align_myers(a: Sequence[Hashable], b: Sequence[Hashable]) -> Iterator[tuple
                 return
         trace.append(row)
         furthest = row
+    # More than `MAX_EDITS` edits: any pairing is arbitrary, and this one takes one pass.
     yield from _pair_by_token(a, b)
 
 

@@ -101,6 +101,8 @@ def _find_renamed(
             for sibling in siblings
             if _list_of(sibling) == name and sibling in contents and sibling in other_contents
         }
+        # If a list lost its first layer, only the old graph has the last number. But that layer
+        # equals the new version of its neighbour better than the neighbour's old version does.
         shifted = len(new_contents) * len(shared_contents) > MAX_CONTENTS**2 or any(
             _distance(content, was) < _distance(now, was)
             for now, was in shared_contents
@@ -170,6 +172,7 @@ def _find_candidates(m: Correspondence, i: int) -> Iterator[int]:
     node, operands = m.a.nodes[i], m.a.operands[i]
     partners = [m.forward[p] for p in operands]
     flow = [p for p in operands if m.a.nodes[p].op not in OWN_VALUES]
+    # An op of parameters only, or of a value without a partner, has no counterpart to compare with.
     if not flow or -1 in partners:
         return
     for j, _ in m.b.users[m.forward[flow[0]]]:

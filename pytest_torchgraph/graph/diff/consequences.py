@@ -86,8 +86,8 @@ class _ForwardReach:
                     path = path.rpartition(".")[0]
             for path in inside:
                 self.edits_inside.setdefault(path, []).append(start)
-        for places in self.edits_inside.values():
-            places.sort()
+        for starts in self.edits_inside.values():
+            starts.sort()
 
     def _position_of(self, change: Change, origins: Origins) -> float:
         """Return the position of a change: its pair of graphs, and the share of nodes before it."""

@@ -180,6 +180,8 @@ class _LocalSearch:
                 continue
             for p, q in self.m.edges(i, j):
                 if not self.m.edge_agrees(p, q) and self.mend_edge(p, q):
+                    # The step changed other edges of these nodes, which may need a step of their
+                    # own now.
                     todo.extend((i, p, *(u for u, _ in self.m.a.users[p])))
                     break
             else:
@@ -294,7 +296,7 @@ class _LocalSearch:
                 candidates.add(other.operands[partner][slot])
         # The users of the partner that `i` just lost include the next node of the run.
         candidates.update(user for user, _ in other.users[moved.get(i, -1)][:MANY_USERS])
-        token, apart = self.token(flat, i), self.m.apart[1 - side]
+        token, excluded = self.token(flat, i), self.m.apart[1 - side]
         self.work -= len(candidates) * (1 + len(flat.operands[i]) + len(flat.users[i]))
         scores = [
             (self.agreement(side, i, j), owners[j] == -1, -j)
@@ -302,7 +304,7 @@ class _LocalSearch:
             if self.token(other, j) == token
             and j != banned
             and owners[j] not in moved
-            and j not in apart
+            and j not in excluded
         ]
         return -max(scores)[2] if scores else -1
 

@@ -3,7 +3,7 @@
 Every difference is attributed to some finding, so the costs of the findings sum up to the cost
 difference of the captures. If several findings may be the cause, none of them gets a figure.
 
-`Bearers` maps nodes and pairs of graphs to findings; FLOPs are in `flop_costs`.
+`FindingIndex` maps nodes and pairs of graphs to findings; FLOPs are in `flop_costs`.
 """
 
 from __future__ import annotations
@@ -100,8 +100,8 @@ class FindingIndex:
         nodes = self._nodes[id(matching)]
         is_new, number = node
         partner = (matching.backward if is_new else matching.forward)[number]
-        both = (node, (not is_new, partner))
-        return {nodes[candidate] for candidate in both if candidate in nodes}
+        node_and_partner = (node, (not is_new, partner))
+        return {nodes[candidate] for candidate in node_and_partner if candidate in nodes}
 
     def of_nodes(self, matching: Correspondence, nodes: Iterable[Side]) -> set[int]:
         """Return the findings that contain any of the nodes, or their partners."""
@@ -224,34 +224,34 @@ def _attribute_recomputations(
 
 def compute_costs(findings: Sequence[Finding], origins: Origins) -> list[Cost]:
     """Return the costs of findings, in order; FLOPs only if torch is loaded."""
-    bearers = FindingIndex(findings, origins)
-    saved = saved_by_finding(bearers)
+    index = FindingIndex(findings, origins)
+    saved = saved_by_finding(index)
     flops: list[int | None] = [None] * len(findings)
     if "torch" in sys.modules:
         from .flop_costs import flops_by_finding
 
-        flops = flops_by_finding(bearers)
+        flops = flops_by_finding(index)
     return [
         Cost(
             flops[number] if levels and levels <= FLOP_LEVELS else None,
             saved[number] if levels and levels <= SAVING_LEVELS else None,
         )
-        for number, levels in enumerate(bearers.levels)
+        for number, levels in enumerate(index.levels)
     ]
 
 
-def saved_by_finding(bearers: FindingIndex) -> list[int | None]:
+def saved_by_finding(index: FindingIndex) -> list[int | None]:
     """Return the saved bytes of each finding, after minus before; `None` if unknown."""
-    return _SavedBytes(bearers).run()
+    return _SavedBytes(index).run()
 
 
 class _SavedBytes:
-    def __init__(self, bearers: FindingIndex):
-        self.bearers = bearers
-        self.ledger = Ledger(bearers.count)
+    def __init__(self, index: FindingIndex):
+        self.index = index
+        self.ledger = Ledger(index.count)
 
     def run(self) -> list[int | None]:
-        for old, new in self.bearers.pairs:
+        for old, new in self.index.pairs:
             if any(g is not None and g.level not in SAVING_LEVELS for g in (old, new)):
                 continue
             if old is None or new is None:
@@ -259,7 +259,7 @@ class _SavedBytes:
                     if graph is not None:
                         self._add_graph((old, new), graph, sign * graph.runs)
                 continue
-            matching = self.bearers.matching(old, new)
+            matching = self.index.matching(old, new)
             if matching is not None and (old.saved or new.saved):
                 self._add_matching(matching, new.runs)
             if runs_differ(old, new):
@@ -268,7 +268,7 @@ class _SavedBytes:
 
     def _add_graph(self, pair: tuple[Graph | None, Graph | None], graph: Graph, times: int) -> None:
         """Attribute the saved bytes of a whole graph to its finding."""
-        findings = self.bearers.of_graphs(pair)
+        findings = self.index.of_graphs(pair)
         for node in owners_of_saved(graph):
             self._add(findings, _bytes_if_known(node), times)
 
@@ -315,22 +315,23 @@ class _SavedBytes:
             (side, node) for side, start in sides for node in _iter_sharing(matching, side, start)
         ]
         takers = [taker for side, node in sharing for taker in _iter_takers(matching, side, node)]
-        causes = makers | self.bearers.of_nodes(matching, takers)
+        causes = makers | self.index.of_nodes(matching, takers)
         if len(causes) == 1:
             return causes
         later = set().union(*(self._in_backward(matching, *node) for node in sharing))
-        return (causes & later if causes else later) or causes or self.bearers.within(matching)
+        # Of two edits that take a value, it is saved because of the one whose backward uses it.
+        return (causes & later if causes else later) or causes or self.index.within(matching)
 
     def _makers(self, matching: Correspondence, owner: Side) -> set[int]:
         """Return the findings of the op that allocated a storage."""
         is_new, number = owner
         flat = matching.b if is_new else matching.a
-        makers = self.bearers.of_node(matching, owner)
+        makers = self.index.of_node(matching, owner)
         node = flat.nodes[number]
         if not makers and node.refs:
             producer = flat.index[node.refs[0]]
             if is_projection(node, flat.nodes[producer]):
-                return self.bearers.of_node(matching, (is_new, producer))
+                return self.index.of_node(matching, (is_new, producer))
         return makers
 
     def _in_backward(self, matching: Correspondence, is_new: bool, number: int) -> set[int]:
@@ -338,7 +339,7 @@ class _SavedBytes:
         flat = matching.b if is_new else matching.a
         users: set[int] = set()
         for other, input_number in self._saved_inputs.get((is_new, flat.nodes[number].name), ()):
-            users |= self.bearers.of_nodes(other, _iter_takers(other, is_new, input_number))
+            users |= self.index.of_nodes(other, _iter_takers(other, is_new, input_number))
         return users
 
     @cached_property
@@ -349,13 +350,13 @@ class _SavedBytes:
         """
         savers = Counter(
             (is_new, ref.name)
-            for pair in self.bearers.pairs
+            for pair in self.index.pairs
             for is_new, graph in enumerate(pair)
             if graph is not None
             for ref in {*graph.saved}
         )
         inputs: dict[tuple[bool, str], list[tuple[Correspondence, int]]] = {}
-        for matching in self.bearers.matchings:
+        for matching in self.index.matchings:
             for is_new, flat in ((False, matching.a), (True, matching.b)):
                 for number in flat.inputs:
                     node = flat.nodes[number]

@@ -221,7 +221,7 @@ class Finding:
         - `sources`: the lines of the user's code, if known.
         - `before`, `after`: the primary node, "" if there is none.
         - `files`, `ranks`: see the attributes.
-        - `identity`: the tokens that `joining.join` matches edits by.
+        - `identity`: the tokens that `joining.merge_edits` matches edits by.
         """
         from .joining import finding_data
 

@@ -15,27 +15,25 @@ from .costs import FindingIndex, Ledger
 from .group import have_same_result
 
 
-def flops_by_finding(bearers: FindingIndex) -> list[int | None]:
+def flops_by_finding(index: FindingIndex) -> list[int | None]:
     """Return the FLOPs of each finding, after minus before; `None` if unknown."""
-    ledger = Ledger(bearers.count)
-    for old, new in bearers.pairs:
+    ledger = Ledger(index.count)
+    for old, new in index.pairs:
         if old is None or new is None:
             for graph, sign in ((old, -1), (new, 1)):
                 if graph is not None:
                     _attribute(
                         ledger,
-                        bearers.of_graphs((old, new)),
+                        index.of_graphs((old, new)),
                         _graph_flops(graph),
                         sign * graph.runs,
                     )
             continue
-        matching = bearers.matching(old, new)
+        matching = index.matching(old, new)
         if matching is not None:
-            _FlopDifferences(bearers, ledger).add(matching, new.runs)
+            _FlopDifferences(index, ledger).add(matching, new.runs)
         if runs_differ(old, new):
-            _attribute(
-                ledger, bearers.of_graphs((old, new)), _graph_flops(old), new.runs - old.runs
-            )
+            _attribute(ledger, index.of_graphs((old, new)), _graph_flops(old), new.runs - old.runs)
     return ledger.figures
 
 
@@ -49,13 +47,13 @@ class _FlopDifferences:
     Only changed nodes and their users can differ: FLOPs depend on an op and its operands' shapes.
     """
 
-    def __init__(self, bearers: FindingIndex, ledger: Ledger):
-        self.bearers = bearers
+    def __init__(self, index: FindingIndex, ledger: Ledger):
+        self.index = index
         self.ledger = ledger
 
     def add(self, matching: Correspondence, times: int) -> None:
         """Attribute the FLOP differences of a pair of graphs that runs `times` times."""
-        for i, j in _nodes_near_changes(matching, self.bearers):
+        for i, j in _nodes_near_changes(matching, self.index):
             if not self._calls_bodies(matching, i, j):
                 _attribute(
                     self.ledger, self._of(matching, i, j), _flop_difference(matching, i, j), times
@@ -79,7 +77,7 @@ class _FlopDifferences:
                 difference = _subtract(_call_flops(b, new), _call_flops(a, old))
                 _attribute(self.ledger, inside | self._of(matching, i, j), difference, times)
         for key, (old_body, new_body) in bodies.items():
-            inner = self.bearers.matching(old_body, new_body)
+            inner = self.index.matching(old_body, new_body)
             if inner is not None:
                 self.add(inner, times * called[key])
 
@@ -92,9 +90,8 @@ class _FlopDifferences:
         return counts[0] == counts[1] > 0
 
     def _within_bodies(self, pairs: list[tuple[Graph, Graph]]) -> set[int]:
-        """Return the findings inside these bodies."""
-        matchings = [self.bearers.matching(old, new) for old, new in pairs]
-        return {number for m in matchings if m is not None for number in self.bearers.within(m)}
+        matchings = [self.index.matching(old, new) for old, new in pairs]
+        return {number for m in matchings if m is not None for number in self.index.within(m)}
 
     def _of(self, matching: Correspondence, i: int, j: int) -> set[int]:
         """Return the findings of a node, or of its first changed operand if it did not change.
@@ -103,19 +100,17 @@ class _FlopDifferences:
         size. Neither edit is possible without the other, so the first is as good as the second.
         """
         sides = [side for side in ((True, j), (False, i)) if side[1] != -1]
-        numbers = self.bearers.of_nodes(matching, sides)
+        numbers = self.index.of_nodes(matching, sides)
         for is_new, number in sides:
             for operand in (matching.b if is_new else matching.a).operands[number]:
-                numbers = numbers or self.bearers.of_node(matching, (is_new, operand))
+                numbers = numbers or self.index.of_node(matching, (is_new, operand))
         return numbers
 
 
-def _nodes_near_changes(
-    matching: Correspondence, bearers: FindingIndex
-) -> Iterator[tuple[int, int]]:
+def _nodes_near_changes(matching: Correspondence, index: FindingIndex) -> Iterator[tuple[int, int]]:
     """Return the nodes in findings and their users, each with its partner."""
     pairs: dict[tuple[int, int], None] = {}
-    for is_new, number in bearers.nodes(matching):
+    for is_new, number in index.nodes(matching):
         i, j = (matching.backward[number], number) if is_new else (number, matching.forward[number])
         pairs[i, j] = None
         for user, _ in matching.a.users[i] if i != -1 else ():

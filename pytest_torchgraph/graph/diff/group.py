@@ -77,17 +77,17 @@ def pair_bodies(a: Graph, b: Graph, partner: Sequence[int]) -> Iterable[tuple[Gr
     """
     if not a.subgraphs and not b.subgraphs:
         return
-    of_a = {sub.name: sub for sub in a.subgraphs}
-    of_b = {sub.name: sub for sub in b.subgraphs}
+    bodies_a = {sub.name: sub for sub in a.subgraphs}
+    bodies_b = {sub.name: sub for sub in b.subgraphs}
     yielded = set()
     for i, j in enumerate(partner):
         if j == -1:
             continue
         pairs = zip(_subgraphs_of(a.nodes[i]), _subgraphs_of(b.nodes[j]), strict=False)
         for pair in pairs:
-            if pair not in yielded and pair[0] in of_a and pair[1] in of_b:
+            if pair not in yielded and pair[0] in bodies_a and pair[1] in bodies_b:
                 yielded.add(pair)
-                yield of_a[pair[0]], of_b[pair[1]]
+                yield bodies_a[pair[0]], bodies_b[pair[1]]
 
 
 def _subgraphs_of(node: Node) -> list[str]:
@@ -405,7 +405,7 @@ class _Grouper:
                 position = self.position_of(group[0])
                 k = bisect_left(positions, (position, key))
                 nearest = min(
-                    positions[max(0, k - 1) : k + 1], key=lambda place: abs(place[0] - position)
+                    positions[max(0, k - 1) : k + 1], key=lambda entry: abs(entry[0] - position)
                 )
                 edits[nearest[1]].extend(group)
         return edits

@@ -174,7 +174,7 @@ def group_same_edits(
 
     first: dict[str, int] = {}
     rewrites: dict[str, list[int]] = {}
-    places: dict[str, list[int]] = {}
+    by_old_nodes: dict[str, list[int]] = {}
     upgraded = frozenset(upgraded)
     for k, (label, finding) in enumerate(items):
         identity = finding.identity
@@ -185,7 +185,7 @@ def group_same_edits(
         if token := identity.release if label in upgraded else identity.rewrite:
             rewrites.setdefault(token, []).append(k)
         if identity.where:
-            places.setdefault(identity.where, []).append(k)
+            by_old_nodes.setdefault(identity.where, []).append(k)
     for members in rewrites.values():
         # Two edits in the same files may be two. They have a common cause only if some file has
         # one edit without the other.
@@ -195,7 +195,7 @@ def group_same_edits(
         if len(set(map(frozenset, files.values()))) > 1:
             for k in members:
                 unite(members[0], k)
-    for members in places.values():
+    for members in by_old_nodes.values():
         # If a file has two such findings, the names do not say which of them is the edit of the
         # other files.
         if len({items[k][0] for k in members}) == len(members):
@@ -249,8 +249,8 @@ def finding_lines(
                 yield f"    {word:<6}  {data[word]}"
         if costs := cost_text(finding.cost):
             yield f"    costs   {costs}{' in all' * (len(finding.files) > 1)}"
-        if again := recomputed_text(finding):
-            yield f"    {again}"
+        if recomputed := recomputed_text(finding):
+            yield f"    {recomputed}"
         yield f"    in {list_some(finding.files, None if limit is None else MAX_FILES)}"
     if limit is not None and len(findings) > limit:
         unlisted = findings[limit:]
@@ -262,8 +262,8 @@ def finding_heading(finding: Finding, noun: str = "file") -> str:
     """Return one line: `~ aten.gelu -> aten.relu in h.{0 … 11}.act (480 places, 40 files)`."""
     data = finding.to_json()
     size = f"{counted(data['places'], 'place')}, {counted(len(finding.files), noun)}"
-    where = f" in {data['where']}" if data["where"] else ""
-    return f"{data['sign']} {data['what']}{where}  ({size})"
+    location = f" in {data['where']}" if data["where"] else ""
+    return f"{data['sign']} {data['what']}{location}  ({size})"
 
 
 def list_some(items: Sequence[str], limit: int | None) -> str:

@@ -59,8 +59,12 @@ class EditKeys:
         instances = _instances(changes)
         edit_nodes = self.origins.number_nodes(changes)
         if len(changes) > 1 and instances:
+            # The last layer of a list has another user than the others: its edit would be a finding
+            # of its own.
             changes = [c for c in changes if not self._is_user_outside(c, instances[0], edit_nodes)]
             edit_nodes = self.origins.number_nodes(changes)
+        # A list may have another name in the new graph: an edit of its class was one finding for
+        # each layer.
         before = _instances_before(changes, instances)
         return tuple(self._form(change, (before, instances), edit_nodes) for change in changes)
 
@@ -95,19 +99,19 @@ class EditKeys:
     ) -> Hashable:
         old, new = self.origins.of(change)
         graph = (new or old).flat.graph  # type: ignore[union-attr]
-        both = old is not None and new is not None
+        has_partner = old is not None and new is not None
         return (
             change.kind,
             graph.kind,
-            None if old is None else self._side(old, change, both, instances[0], edit_nodes),
-            None if new is None else self._side(new, change, both, instances[1], edit_nodes),
+            None if old is None else self._side(old, change, has_partner, instances[0], edit_nodes),
+            None if new is None else self._side(new, change, has_partner, instances[1], edit_nodes),
         )
 
     def _side(
         self,
         node: Occurrence,
         change: Change,
-        both: bool,
+        has_partner: bool,
         instances: Sequence[str],
         edit_nodes: Mapping[Key, int],
     ) -> Hashable:
@@ -122,7 +126,7 @@ class EditKeys:
         return (
             call_form(flat, i, instances),
             place_form(flat.nodes[i].module, instances),
-            result_form(flat, i, change if both else None),
+            result_form(flat, i, change if has_partner else None),
             operands,
             uses,
             () if placed else name_form(flat.nodes[i], instances),
@@ -143,6 +147,8 @@ class EditKeys:
         if form[0] == "inside":
             return form
         if instances:
+            # The embedding feeds the first layer, a layer all others. By role, layer 0 joins layers
+            # 1 to 11.
             role = self._role(operand, instances[0], edit_nodes)
             if role:
                 return "role", *role
@@ -200,7 +206,7 @@ class EditKeys:
         """
         flat = node.flat
         uses: list[tuple[Hashable, ...]] = []
-        outside: set[tuple[str, int]] = set()
+        outside_users: set[tuple[str, int]] = set()
         is_inside = bool(instances) and holds(instances[0], path_of(flat.nodes[node.number]))
         for user, slot in flat.uses(node.number):
             form = name_form(flat.nodes[user], instances)
@@ -209,10 +215,10 @@ class EditKeys:
             elif form[0] == "inside" or not is_inside:
                 uses.append((*form, slot))
             else:
-                outside.add((flat.nodes[user].op, slot))
-        if outside:
+                outside_users.add((flat.nodes[user].op, slot))
+        if outside_users:
             is_partial = self._operand_is_used_outside(node, instances[0], edit_nodes)
-            uses.append(("outside", *sorted(outside)) if is_partial else ("outside",))
+            uses.append(("outside", *sorted(outside_users)) if is_partial else ("outside",))
         return tuple(sorted(uses, key=repr))
 
     def _operand_is_used_outside(
@@ -393,11 +399,11 @@ class CallKeys:
     def _change(
         self, change: Change, module: str | None, edit_nodes: Mapping[Key, int]
     ) -> Hashable:
-        both = change.before is not None and change.after is not None
+        has_partner = change.before is not None and change.after is not None
         return (
             change.kind,
             *(
-                self._side(node, change if both else None, module, edit_nodes)
+                self._side(node, change if has_partner else None, module, edit_nodes)
                 for node in self.origins.nodes(change)
             ),
         )
@@ -452,8 +458,8 @@ class CallKeys:
             for user, slot in flat.uses(node.number)
             if self._value(node.at(user), module, edit_nodes) == OUTSIDE
         }
-        outside = [(OUTSIDE, *sorted(ops if is_partial else ()))] if ops else []
-        return tuple(sorted([*inside, *outside], key=repr))
+        outside_uses = [(OUTSIDE, *sorted(ops if is_partial else ()))] if ops else []
+        return tuple(sorted([*inside, *outside_uses], key=repr))
 
     def _value(
         self, node: Occurrence, module: str | None, edit_nodes: Mapping[Key, int]

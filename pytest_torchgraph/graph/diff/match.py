@@ -160,18 +160,18 @@ class _Matcher:
     @cached_property
     def shared_owners(self) -> set[str]:
         """Modules with parameters or buffers in both graphs."""
-        of_a, of_b = ({_owner_of(f, i) for i in f.inputs} - {""} for f in (self.a, self.b))
-        return of_a & of_b
+        owners_a, owners_b = ({_owner_of(f, i) for i in f.inputs} - {""} for f in (self.a, self.b))
+        return owners_a & owners_b
 
     def match_inputs_of_layers(self, rest_a: Sequence[int], rest_b: Sequence[int]) -> None:
         """Match inputs within each layer, so that equal layers are matched in the same way."""
         layers = group_by_layer(self.a.nodes, rest_a), group_by_layer(self.b.nodes, rest_b)
         for layer in (path for path in layers[0] if path in layers[1]):
-            of_a = [i for i in layers[0][layer] if self.m.is_open(0, i)]
-            of_b = [j for j in layers[1][layer] if self.m.is_open(1, j)]
-            labels_a = [_role_and_label(self.a, i) for i in of_a]
-            for x, y in align_items(labels_a, [_role_and_label(self.b, j) for j in of_b]):
-                self.m.pair(of_a[x], of_b[y])
+            inputs_a = [i for i in layers[0][layer] if self.m.is_open(0, i)]
+            inputs_b = [j for j in layers[1][layer] if self.m.is_open(1, j)]
+            labels_a = [_role_and_label(self.a, i) for i in inputs_a]
+            for x, y in align_items(labels_a, [_role_and_label(self.b, j) for j in inputs_b]):
+                self.m.pair(inputs_a[x], inputs_b[y])
 
     # -- certain matches -------------------------------------------------------------------------
 

@@ -97,8 +97,6 @@ def find_moves(
 
 
 class _MovedUnits:
-    """The moved units, to look through."""
-
     def __init__(self, matching: Correspondence):
         self.m = matching
         self.numbers: set[int] = set()
@@ -188,8 +186,6 @@ def _find_units(m: Correspondence, edges: Iterable[int]) -> Iterator[MovedUnit]:
 
 
 class _UnitFinder:
-    """The units of one graph."""
-
     def __init__(self, flat: NumberedGraph):
         self.flat = flat
         self.module_units: dict[int, frozenset[int]] = {}
@@ -267,19 +263,19 @@ def fixed_constants(flat: NumberedGraph, i: int) -> tuple[str, ...]:
     if not shapes or is_view(node.op):
         return ()
     # A list: a value is compared with them that need not be hashable.
-    ends = [shape[start:] for shape in shapes for start in range(len(shape))]
+    suffixes = [shape[start:] for shape in shapes for start in range(len(shape))]
     sizes = {size for shape in shapes for size in _iter_products(shape)}
     return tuple(
         format_arg(value)
         for value in (*node.args, *node.kwargs.items())
-        if not _is_size(value, sizes, ends)
+        if not _is_size(value, sizes, suffixes)
         for value in iter_constants(value)
     )
 
 
-def _is_size(value: Arg, sizes: Container[Any], ends: Container[Any]) -> bool:
+def _is_size(value: Arg, sizes: Container[Any], suffixes: Container[Any]) -> bool:
     if isinstance(value, tuple):
-        return value in ends and any(_is_size(item, sizes, ends) for item in value)
+        return value in suffixes and any(_is_size(item, sizes, suffixes) for item in value)
     # 0, 1 and booleans are seldom sizes, often the number of a dimension or a flag.
     return isinstance(value, int) and value > 1 and value in sizes
 

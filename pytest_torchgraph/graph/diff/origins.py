@@ -65,23 +65,23 @@ def _pair_eager(
     not shift the pairs of all later graphs.
     """
 
-    def rest(old: Sequence[Graph], new: Sequence[Graph]) -> Iterator[Pair]:
+    def pair_rest(old: Sequence[Graph], new: Sequence[Graph]) -> Iterator[Pair]:
         yield from _pair_aligned(old, new, _op_counts, _pair_most_similar)
 
-    yield from _pair_aligned(old, new, classes.number, rest)
+    yield from _pair_aligned(old, new, classes.number, pair_rest)
 
 
 def _pair_aligned(
     old: Sequence[Graph],
     new: Sequence[Graph],
     token: Callable[[Graph], Hashable],
-    rest: Callable[[Sequence[Graph], Sequence[Graph]], Iterator[Pair]],
+    pair_rest: Callable[[Sequence[Graph], Sequence[Graph]], Iterator[Pair]],
 ) -> Iterator[Pair]:
-    """Pair graphs with equal tokens, in order, and pair the graphs in between by `rest`."""
+    """Pair graphs with equal tokens, in order, and pair the graphs in between by `pair_rest`."""
     anchors = sorted(align_items([token(graph) for graph in old], [token(graph) for graph in new]))
     ends = (len(old), len(new))
     for (x0, y0), (x1, y1) in zip([(-1, -1), *anchors], [*anchors, ends], strict=True):
-        yield from rest(old[x0 + 1 : x1], new[y0 + 1 : y1])
+        yield from pair_rest(old[x0 + 1 : x1], new[y0 + 1 : y1])
         if x1 < len(old):
             yield old[x1], new[y1]
 
@@ -97,14 +97,14 @@ def _pair_most_similar(old: Sequence[Graph], new: Sequence[Graph]) -> Iterator[P
         yield from _pair_in_order(old, new)
         return
     best = [[0.0] * (len(new) + 1) for _ in range(len(old) + 1)]
-    alike = [[_similarity(a, b) for b in new] for a in old]
+    similarities = [[_similarity(a, b) for b in new] for a in old]
     for x in range(len(old) - 1, -1, -1):
         for y in range(len(new) - 1, -1, -1):
-            both = best[x + 1][y + 1] + alike[x][y]
-            best[x][y] = max(both, best[x + 1][y], best[x][y + 1])
+            score_if_paired = best[x + 1][y + 1] + similarities[x][y]
+            best[x][y] = max(score_if_paired, best[x + 1][y], best[x][y + 1])
     x = y = 0
     while x < len(old) and y < len(new):
-        if best[x][y] == best[x + 1][y + 1] + alike[x][y]:
+        if best[x][y] == best[x + 1][y + 1] + similarities[x][y]:
             yield old[x], new[y]
             x, y = x + 1, y + 1
         elif best[x][y] == best[x + 1][y]:
@@ -233,8 +233,12 @@ class Origins:
             partner: Sequence[int] = (
                 (pairing(before, after) or ()) if matching is None else matching.forward
             )
-            both = zip(before.nodes, partner, strict=False)
-            yield before, after, {node.name: after.nodes[j].name for node, j in both if j != -1}
+            node_pairs = zip(before.nodes, partner, strict=False)
+            yield (
+                before,
+                after,
+                {node.name: after.nodes[j].name for node, j in node_pairs if j != -1},
+            )
             for old, new in pair_bodies(before, after, partner):
                 if yielded.isdisjoint((id(old), id(new))):
                     yielded.update((id(old), id(new)))

@@ -225,7 +225,6 @@ def _module_place(module: _ModuleEdit) -> Place:
 def _graphs_with_changes(
     findings: Iterable[Numbered], origins: Origins, *, is_new: bool
 ) -> list[NumberedGraph]:
-    """Return the graphs of one side that have changes."""
     flats: dict[int, NumberedGraph] = {}
     for _, finding in findings:
         for place in finding.places:
@@ -312,10 +311,10 @@ def _merge_calls(
     # An activation that twelve layers share has one path, `0.act`, so the places of its findings
     # cannot be told apart by module.
     keys = CallKeys(first, origins)
-    together: dict[Hashable, list[Numbered]] = {}
+    by_call: dict[Hashable, list[Numbered]] = {}
     for group, finding in zip(groups, first, strict=True):
-        together.setdefault(keys.key(finding), []).extend(group)
-    return together.values()
+        by_call.setdefault(keys.key(finding), []).extend(group)
+    return by_call.values()
 
 
 def _merge_group(group: Iterable[Numbered]) -> Numbered:

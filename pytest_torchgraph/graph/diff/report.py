@@ -170,7 +170,7 @@ def _callers_by_body(graph: Graph) -> dict[str, list[int]]:
 
 def _merge_body(
     own_findings: list[Finding],
-    inside: list[Finding],
+    body_findings: list[Finding],
     graphs: tuple[Graph, Graph],
     calls: Container[int],
 ) -> list[Finding]:
@@ -180,7 +180,7 @@ def _merge_body(
 
     Args:
         own_findings: the findings of the caller.
-        inside: the findings of the body.
+        body_findings: the findings of the body.
         graphs: the calling graph, old and new.
         calls: the ids of the nodes that refer to the body.
     """
@@ -196,10 +196,10 @@ def _merge_body(
     def is_return(finding: Finding) -> bool:
         return all(change.node.kind == "output" for change in finding.changes)
 
-    edits = [finding for finding in inside if not is_return(finding)]
+    edits = [finding for finding in body_findings if not is_return(finding)]
     if not edits:
-        return own_findings + inside
-    derived = [f for f in inside if is_return(f)] + [f for f in own_findings if follows(f)]
+        return own_findings + body_findings
+    derived = [f for f in body_findings if is_return(f)] + [f for f in own_findings if follows(f)]
     first = edits[0]
     changes = (*first.changes, *(change for finding in derived for change in finding.changes))
     edits[0] = one_place(changes, first.summary, consequences=first.consequences)
@@ -351,8 +351,8 @@ def _graph_finding(old: Graph | None, new: Graph | None) -> Finding:
     if graph.eager:
         noun = "eager graph" if graph.kind == "forward" else f"eager {noun}"
     cause = graph.cause
-    where = f", at {cause.file}:{cause.line}: {cause.code.strip()}" if cause is not None else ""
-    summary = f"{noun} {graph.name!r} {kind} ({ops}){where}"
+    location = f", at {cause.file}:{cause.line}: {cause.code.strip()}" if cause is not None else ""
+    summary = f"{noun} {graph.name!r} {kind} ({ops}){location}"
     return one_place((change,), summary=summary, of_graph=True)
 
 
@@ -400,7 +400,7 @@ def diff_programs(old: Program, new: Program) -> tuple[GraphDiff | None, list[st
         if (old.counts or new.counts) and not (old.graphs and new.graphs):
             return None, differing_counts(old, new)
         return diff_graphs(old.graphs, new.graphs), []
-    pairs = [(ranks, *diff_programs(*both)) for ranks, *both in same_ranks(old, new)]
+    pairs = [(ranks, *diff_programs(*programs)) for ranks, *programs in same_ranks(old, new)]
     counts = [f"{format_ranks(ranks)}: {line}" for ranks, _, lines in pairs for line in lines]
     return merge_ranks((ranks, diff) for ranks, diff, _ in pairs), counts
 

@@ -91,8 +91,11 @@ def cost_text(cost: Cost) -> str:
 
 def _cost_lines(finding: Finding) -> list[str]:
     text = cost_text(finding.cost)
-    again = recomputed_text(finding)
-    return [*([f"    costs   {text}"] if text else []), *([f"    {again}"] if again else [])]
+    recomputed = recomputed_text(finding)
+    return [
+        *([f"    costs   {text}"] if text else []),
+        *([f"    {recomputed}"] if recomputed else []),
+    ]
 
 
 def recomputed_text(finding: Finding) -> str:
@@ -367,14 +370,14 @@ def _count_edits(edits: Sequence[Finding]) -> str:
         head += f" in {count:,} places"
     if len(edits) == 1:
         (edit,) = edits
-        where = TOP if edit.summary else places_text(edit)
-        return f"{head}: {edit_name(edit)}" + (f" in {where}" if where != TOP else "")
+        location = TOP if edit.summary else places_text(edit)
+        return f"{head}: {edit_name(edit)}" + (f" in {location}" if location != TOP else "")
     names = list(dict.fromkeys(map(edit_name, edits)))
     named = ", ".join(names[:MAX_NAMED])
     if len(names) > MAX_NAMED:
         named += f" and {len(names) - MAX_NAMED} more"
-    where = common_path(place.module for edit in edits for place in edit.places)
-    return f"{head}: {named}" + (f" in {where}" if where else "")
+    location = common_path(place.module for edit in edits for place in edit.places)
+    return f"{head}: {named}" + (f" in {location}" if location else "")
 
 
 def _graph_counts(findings: Sequence[Finding]) -> str:
