@@ -195,11 +195,11 @@ def kinds_of(
 
     Args:
         graphs: graphs to compare, with or without their backward.
-        glob: see `matching`.
+        glob: see `match_modules`.
         explained: False omits the differences, which take longest.
 
     Raises:
-        TypeError, ValueError: see `matching`.
+        TypeError, ValueError: see `match_modules`.
         CaptureError: if a body of a higher-order op runs ops of several blocks.
     """
     from .diff import diff_graphs

@@ -158,16 +158,15 @@ def _check_bytes(
 def list_collectives(collectives: Sequence[Collective]) -> Iterator[str]:
     """Yield lines that describe collectives and their places; equal lines are counted."""
     equal: Counter[tuple[str, ...]] = Counter(map(_describe_collective, collectives))
-    for (description, *where), count in list(equal.items())[:MAX_LISTED]:
+    for (description, *locations), count in list(equal.items())[:MAX_LISTED]:
         yield f"      {description}" + (f"  ({count} times)" if count > 1 else "")
-        yield from (f"          {line}" for line in where)
+        yield from (f"          {line}" for line in locations)
     rest = sum(list(equal.values())[MAX_LISTED:])
     if rest:
         yield f"      ... and {rest} more"
 
 
 def _describe_collective(collective: Collective) -> tuple[str, ...]:
-    """Describe a collective and its place in lines."""
     description = f"{format_over(collective, collective.graph)}, {format_size(collective)}"
     return description, *format_locations([collective.node])
 
@@ -212,15 +211,16 @@ def assert_overlapped(
         captured = "\n".join(["collectives captured:", *list_collectives(everything)])
         raise AssertionError(f"no collective matches ({which})\n{captured}")
     need_a_limit("assert_overlapped", [(low, high)])
-    bare = [collective for collective in selected if len(collective.overlap) < at_least]
-    if len(bare) < low or (high is not None and len(bare) > high):
+    unoverlapped = [collective for collective in selected if len(collective.overlap) < at_least]
+    if len(unoverlapped) < low or (high is not None and len(unoverlapped) > high):
         title = "exposed collectives" + (f" ({which})" if which else "")
-        lines = [
-            f"{title}: expected {format_bounds(low, high)}, found {len(bare)} of {len(selected)}"
-        ]
-        lines += _explain_exposed(bare, at_least)
+        counts = f"{len(unoverlapped)} of {len(selected)}"
+        lines = [f"{title}: expected {format_bounds(low, high)}, found {counts}"]
+        lines += _explain_exposed(unoverlapped, at_least)
         shows = (
-            UnexpectedOps(graphs, [collective.node for collective in bare], title) if bare else None
+            UnexpectedOps(graphs, [collective.node for collective in unoverlapped], title)
+            if unoverlapped
+            else None
         )
         raise failed("\n".join(lines), shows)
 
@@ -234,12 +234,12 @@ def _need_known_views(graphs: Sequence[Graph]) -> None:
             )
 
 
-def _explain_exposed(bare: Sequence[Collective], at_least: int) -> Iterator[str]:
+def _explain_exposed(collectives: Sequence[Collective], at_least: int) -> Iterator[str]:
     """Describe each collective, its place, and the ops between its start and its wait."""
-    alike: dict[str, list[Collective]] = {}
-    for collective in bare:
-        alike.setdefault(_describe_distance(collective, at_least), []).append(collective)
-    for between, group in alike.items():
+    by_distance: dict[str, list[Collective]] = {}
+    for collective in collectives:
+        by_distance.setdefault(_describe_distance(collective, at_least), []).append(collective)
+    for between, group in by_distance.items():
         yield f"  {between}:"
         yield from list_collectives(group)
 

@@ -53,16 +53,16 @@ def format_collectives(collectives: Sequence[Collective]) -> str:
         ["line", *(str(collective.source or "") for collective in collectives)],
         ["graph", *(collective.graph for collective in collectives)],
     ]
-    said = [column for column in columns if any(column[1:])]
-    return aligned([list(cells) for cells in zip(*said, strict=True)])
+    nonempty = [column for column in columns if any(column[1:])]
+    return aligned([list(cells) for cells in zip(*nonempty, strict=True)])
 
 
 def format_over(collective: Collective, of: str = "") -> str:
-    """The kind and the group of a collective: `all_reduce over tp`.
+    """Format kind and group of a collective: `all_reduce over tp`.
 
     Args:
         collective: the collective.
-        of: what has it, where that is to be said: a graph.
+        of: name of its graph, "" to leave it out.
     """
     group = collective.group or "an unknown group"
     return f"{collective.kind}{f' of {of}' if of else ''} over {group}"
@@ -198,8 +198,8 @@ def _iter_collectives(graph: Graph, name: str) -> Iterator[Collective]:
         kinds = _kinds_of(call)
         if kinds:
             waits = _find_first_waits(graph, counted) if waits is None else waits
-            until = waits.get(node.name)
-            between = None if until is None else counted[position + 1 : until]
+            wait_position = waits.get(node.name)
+            between = None if wait_position is None else counted[position + 1 : wait_position]
             peers = peers_of(call.op, call.args, len(kinds))
             parts = zip(kinds, _moved_tensors(graph, call, kinds), peers, strict=True)
             for kind, moved, peer in parts:

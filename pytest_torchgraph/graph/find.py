@@ -95,9 +95,9 @@ def refuse_hidden(graphs: Sequence[Graph], but: str) -> None:
     for graph, node, op in hiding_calls(graphs):
         if matches(op, but) and calls_python(op):
             continue
-        where = f" ({node.source})" if node.source is not None else ""
+        location = f" ({node.source})" if node.source is not None else ""
         raise CaptureError(
-            f"the graph does not contain the ops that {op} runs: %{node.name}{where} calls code "
+            f"the graph does not contain the ops that {op} runs: %{node.name}{location} calls code "
             f"that is not traced, so the ops of {graph.name} are "
             f"incomplete{_RECORDED if calls_python(op) else ''}"
         )

@@ -124,11 +124,11 @@ def matches_in(flow: Dataflow, pattern: Pattern) -> Iterator[Match]:
     """Yield the matches in a graph and its bodies."""
     first, *others = [_find_ops(flow, part) for part in pattern.parts]
     paths: dict[int, tuple[int, ...]] = {number: (number,) for number in first}
-    for arrow, wanted in zip(pattern.arrows, others, strict=True):
+    for arrow, candidates in zip(pattern.arrows, others, strict=True):
         if not paths:
             return
         extend = _extend_directly if arrow == "->" else _extend_at_any_distance
-        paths = extend(flow, wanted, paths)
+        paths = extend(flow, candidates, paths)
     by_node: dict[int, Match] = {}
     for number, path in paths.items():
         use = flow.uses[number]
@@ -158,10 +158,10 @@ def _matches(op: str, alternatives: Sequence[str]) -> bool:
 
 
 def _extend_directly(
-    flow: Dataflow, wanted: Sequence[int], paths: Mapping[int, tuple[int, ...]]
+    flow: Dataflow, candidates: Sequence[int], paths: Mapping[int, tuple[int, ...]]
 ) -> dict[int, tuple[int, ...]]:
     extended: dict[int, tuple[int, ...]] = {}
-    for number in wanted:
+    for number in candidates:
         operand = next((used for used in flow.uses[number].uses if used in paths), None)
         if operand is not None:
             extended[number] = (*paths[operand], number)
@@ -169,28 +169,28 @@ def _extend_directly(
 
 
 def _extend_at_any_distance(
-    flow: Dataflow, wanted: Sequence[int], paths: Mapping[int, tuple[int, ...]]
+    flow: Dataflow, candidates: Sequence[int], paths: Mapping[int, tuple[int, ...]]
 ) -> dict[int, tuple[int, ...]]:
     nearest = {number: (0, -number, number) for number in paths}
 
     def best(operands: Iterable[int]) -> tuple[int, int, int] | None:
-        way = min([nearest[used] for used in operands if used in nearest], default=None)
-        return None if way is None else (way[0] + 1, way[1], way[2])
+        route = min([nearest[used] for used in operands if used in nearest], default=None)
+        return None if route is None else (route[0] + 1, route[1], route[2])
 
-    again = True
+    has_changed = True
     while (
-        again
+        has_changed
     ):  # a second time only where a body comes after its call, or a loop hands a value back
-        again = False
+        has_changed = False
         for number, use in enumerate(flow.uses):
             if number in paths:
                 continue
-            way = best(use.leads)
-            if way is not None and (number not in nearest or way < nearest[number]):
-                nearest[number] = way
-                again = flow.has_bodies
-    ways = ((number, best(flow.uses[number].uses)) for number in wanted)
-    return {number: (*paths[way[2]], number) for number, way in ways if way is not None}
+            route = best(use.leads)
+            if route is not None and (number not in nearest or route < nearest[number]):
+                nearest[number] = route
+                has_changed = flow.has_bodies
+    routes = ((number, best(flow.uses[number].uses)) for number in candidates)
+    return {number: (*paths[route[2]], number) for number, route in routes if route is not None}
 
 
 MAX_LISTED = 5
@@ -259,11 +259,11 @@ def _describe_parts(
     matched = {id(match.nodes[-1]) for match in found_matches}
     used: Counter[str] = Counter()
     places: dict[str, list[Node]] = {}
-    wanted = {id(node) for op in pattern.parts[-1] for node in find(graphs, op)} - matched
+    unmatched = {id(node) for op in pattern.parts[-1] for node in find(graphs, op)} - matched
     for graph in graphs:
         flow = Dataflow(graph)
         for use in flow.uses:
-            if use.node is None or id(use.node) not in wanted:
+            if use.node is None or id(use.node) not in unmatched:
                 continue
             operands = [flow.uses[number] for number in use.uses]
             ops = [op for operand in operands for op in operand.names]
@@ -305,10 +305,10 @@ def assert_order(graphs: Sequence[Graph], first: Any, second: Any) -> None:
         if not nodes:
             raise AssertionError(f"{op} does not occur, so its order cannot be checked")
     firsts, seconds = set(map(id, before)), set(map(id, after))
-    together = False
+    has_order = False
     for graph in graphs:
         comparable, wrong = _find_order(graph, firsts, seconds)
-        together = together or comparable
+        has_order = has_order or comparable
         if wrong is not None:
             early, late = wrong
             title = f"{first} after {second} in {graph.name}"
@@ -320,7 +320,7 @@ def assert_order(graphs: Sequence[Graph], first: Any, second: Any) -> None:
                 *(f"      {line}" for line in format_locations([late])),
             ]
             raise failed("\n".join(lines), UnexpectedOps(graphs, [early, late], title))
-    if not together:
+    if not has_order:
         places = [
             f"  {graph.name}: {sum(c.times for c in calls([graph]) if id(c.node) in firsts)} of "
             f"{first}, {sum(c.times for c in calls([graph]) if id(c.node) in seconds)} of {second}"

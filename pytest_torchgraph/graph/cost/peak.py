@@ -57,7 +57,6 @@ class _LiveRanges:
         self._bodies: dict[int, int] = {}  # the peak of each, by its `id`
 
     def add(self, graph: Graph) -> None:
-        """Add the nodes of the next graph."""
         positions: dict[str, int] = {}
         bases = self._storages.bases(graph)
         for node in graph.nodes:

@@ -97,7 +97,7 @@ def recomputed_ops(graphs: Sequence[Graph], received: Received) -> tuple[Recompu
         CaptureError: if no backward ran, or if a graph does not record its inputs from the forward.
     """
     return tuple(
-        _make_entry(original, again) for original, again in _iter_recomputations(graphs, received)
+        _make_entry(original, reruns) for original, reruns in _iter_recomputations(graphs, received)
     )
 
 
@@ -125,15 +125,15 @@ def _iter_recomputations(
             for number, node in values.work:
                 if number in originals:
                     repeated[number].append((values, node))
-    for number, again in repeated.items():
+    for number, reruns in repeated.items():
         # A formula may compute what the partitioner copies too.
         reasons: defaultdict[str, list[tuple[_Values, Node]]] = defaultdict(list)
-        for values, node in again:
+        for values, node in reruns:
             reasons[node.by].append((values, node))
         # Forward calls that compute the same value share the runs.
         for runs_for_reason in reasons.values():
-            for place, (_, original) in enumerate(originals[number]):
-                if own_runs := runs_for_reason[place :: len(originals[number])]:
+            for index, (_, original) in enumerate(originals[number]):
+                if own_runs := runs_for_reason[index :: len(originals[number])]:
                     yield original, own_runs
 
 
@@ -180,9 +180,9 @@ def _count_runs(graphs: Sequence[Graph]) -> Counter[tuple[str, RecomputedBy]]:
     """Return how often the backward recomputes each op, by its reason, without FLOPs and torch."""
     counts_by_op: Counter[tuple[str, RecomputedBy]] = Counter()
     with suppress(CaptureError):
-        for _, again in _iter_recomputations(graphs, {}):
-            _, node = again[0]
-            counts_by_op[executed(node).op, node.by] += len(again)
+        for _, reruns in _iter_recomputations(graphs, {}):
+            _, node = reruns[0]
+            counts_by_op[executed(node).op, node.by] += len(reruns)
     return counts_by_op
 
 
@@ -215,17 +215,17 @@ def need_backward(graphs: Sequence[Graph]) -> None:
                 )
 
 
-def _make_entry(original: Node, again: Sequence[tuple[_Values, Node]]) -> Recomputed:
-    values, node = again[0]
+def _make_entry(original: Node, reruns: Sequence[tuple[_Values, Node]]) -> Recomputed:
+    values, node = reruns[0]
     graph = values.graph
     flops = _flops_if_known(values.whole, node)
-    cost = Cost(None if flops is None else flops * len(again) * graph.runs, 0)
+    cost = Cost(None if flops is None else flops * len(reruns) * graph.runs, 0)
     return Recomputed(
         executed(node).op,
         node,
         original,
         graph.name,
-        len(again),
+        len(reruns),
         node.by,
         cost,
         _bytes_if_known(node),
@@ -347,8 +347,8 @@ class _Values:
             )
         if number is None:
             shared = node.op in ("parameter", "buffer", "input")  # of the whole step
-            where = "" if shared else self.graph.name
-            number = self._numbers.number_of("input", where, node.name or node.target)
+            graph_name = "" if shared else self.graph.name
+            number = self._numbers.number_of("input", graph_name, node.name or node.target)
         self._define_value(node, number, constant=node.op in ("constant", "get_attr"))
         if node.op == "buffer":
             self._buffers.add(node.name)
@@ -406,7 +406,6 @@ class _Values:
         self._define_value(node, number, base, constant=producer.name in self._constant)
 
     def _number_result(self, node: Node, body: _Key) -> int:
-        """Return the number of a call's result."""
         numbers = self._numbers
         if node.op in _RESTORING_STATE:
             state = node.kwargs.get("rng_state", node.args[0] if node.args else None)

@@ -251,12 +251,12 @@ def kept(
 
 
 def saved_bytes(graphs: Sequence[Graph], received: Received) -> int:
-    """The bytes of them; see `kept`."""
+    """Return the total bytes of the storages that graphs save; see `kept`."""
     return sum(storage.bytes for storage in kept(graphs, received))
 
 
 def _iter_kept_refs(graph: Graph, storages: StepStorages) -> Iterator[Ref]:
-    """The values that a graph keeps; those of an eager backward are kept by eager autograd."""
+    """Yield the values that a graph saves; eager autograd saves those of an eager backward."""
     yield from graph.saved
     if graph.eager and graph.kind == "backward":
         for node in graph.inputs:
@@ -288,7 +288,7 @@ class StepStorages:
         return self.bases(graph)[ref.name]
 
     def bases(self, graph: Graph) -> Mapping[str, tuple[Graph, Node]]:
-        """The same for all nodes of a graph, in one pass: views can be long chains."""
+        """Return `find_base` of all nodes of a graph, in one pass: views can be long chains."""
         if id(graph) in self._bases:
             return self._bases[id(graph)]
         bases_of_graph = self._bases[id(graph)] = {}
@@ -307,7 +307,7 @@ class StepStorages:
         return bases_of_graph
 
     def _source(self, graph: Graph, node: Node) -> tuple[Graph, Ref] | None:
-        """The value of another graph that an input is; None for an input of the step."""
+        """Return the value of another graph that an input is; `None` for an input of the step."""
         forward = self.forward_of.get(id(graph))
         if forward is not None:
             return (forward, Ref(node.name)) if _is_saved(node, forward) else None
@@ -318,7 +318,7 @@ class StepStorages:
 
 
 def _match_forwards(graphs: Sequence[Graph]) -> dict[int, Graph]:
-    """The forward of each backward that is not eager: the last one that keeps what it takes."""
+    """Map each compiled backward to the last forward that saves all of its inputs."""
     unmatched = {
         id(candidate): candidate
         for candidate in graphs

@@ -30,7 +30,7 @@ def by_module(
         )
     flops: dict[str, int] = {}
     saved: dict[str, int] = {}
-    again: dict[str, int] = {}
+    recomputed_flops: dict[str, int] = {}
     saving_is_known = all(graph.level in SAVING_LEVELS for graph in graphs)
     for graph in graphs:
         times = graph.runs if times_run else 1
@@ -43,14 +43,14 @@ def by_module(
     for entry in recomputed:
         if entry.counts and entry.cost.flops:
             path = _cut(entry.original.module, depth)
-            again[path] = again.get(path, 0) + entry.cost.flops
+            recomputed_flops[path] = recomputed_flops.get(path, 0) + entry.cost.flops
     return {
         path: Cost(
             flops.get(path, 0),
             saved.get(path, 0) if saving_is_known else None,
-            again.get(path, 0) if again else None,
+            recomputed_flops.get(path, 0) if recomputed_flops else None,
         )
-        for path in sorted(flops.keys() | saved.keys() | again.keys())
+        for path in sorted(flops.keys() | saved.keys() | recomputed_flops.keys())
     }
 
 
@@ -111,16 +111,16 @@ class CostTable:
     @property
     def figures(self) -> list[tuple[str, list[int]]]:
         """Return the columns, each with a title and a figure for each row."""
-        whole = self.rows[0]
-        directions = list(whole.flops) if len(whole.flops) > 1 else []
+        total_row = self.rows[0]
+        directions = list(total_row.flops) if len(total_row.flops) > 1 else []
         columns = [
             (f"{direction} FLOPs", [row.flops.get(direction, 0) for row in self.rows])
             for direction in directions
         ]
         columns.append(("FLOPs", [row.total for row in self.rows]))
-        if whole.recomputed:
+        if total_row.recomputed:
             columns.append(("recomputed FLOPs", [row.recomputed for row in self.rows]))
-        if whole.saved_bytes is not None:
+        if total_row.saved_bytes is not None:
             columns.append(("saved bytes", [row.saved_bytes or 0 for row in self.rows]))
         return columns
 
@@ -260,11 +260,11 @@ def format_cost_table(
     table = cost_table(graphs, costs, depth)
     rows = table.rows
     columns = [["module", *(f"{'  ' * row.nesting}{row.module or WHOLE}" for row in rows)]]
-    whole = rows[0].total
+    total_flops = rows[0].total
     for title, figures in table.figures:
         columns.append([title, *(f"{figure:,}" for figure in figures)])
         if title == "FLOPs":
-            shares = (f"{row.total / (whole or 1):.1%}".removesuffix("%") for row in rows)
+            shares = (f"{row.total / (total_flops or 1):.1%}".removesuffix("%") for row in rows)
             columns.append(["%", *shares])
     columns[1:] = map(right_aligned, columns[1:])
     text = aligned([list(cells) for cells in zip(*columns, strict=True)])

@@ -134,7 +134,6 @@ def _find_unused_memory(graph: Graph) -> frozenset[str]:
 
 
 def _count_uses(graph: Graph) -> Counter[str]:
-    """Count the uses of each value, by name."""
     uses = Counter(ref.name for ref in graph.saved)
     for node in graph.nodes:
         targets = tuple([effect.target for effect in node.effects])
@@ -149,15 +148,15 @@ def _rename_saved(graph: Graph, names: Mapping[str, str]) -> Graph:
         names: original value of each alias in the preceding graphs.
     """
     saved = {node.name for node in graph.inputs if node.op == "saved"}
-    wanted = {name: names[name] for name in saved & names.keys()}
+    renames = {name: names[name] for name in saved & names.keys()}
     others = graph.by_name.keys() - saved
     # The backward may have the original as a node of its own: then the alias keeps its name.
-    wanted = {name: source for name, source in wanted.items() if source not in others}
-    if not wanted:
+    renames = {name: source for name, source in renames.items() if source not in others}
+    if not renames:
         return graph
     nodes: dict[str, Node] = {}
     for node in graph.nodes:
-        node = _rewrite_node(replace(node, name=wanted.get(node.name, node.name)), wanted)
+        node = _rewrite_node(replace(node, name=renames.get(node.name, node.name)), renames)
         # Several aliases of one value have one name now: the first input stands for all.
         nodes.setdefault(node.name, node)
     return replace(graph, nodes=tuple(nodes.values()))

@@ -180,14 +180,14 @@ class EquivalenceClasses:
         )
         form = self.ids.setdefault(form, len(self.ids))
         colors = _color_dead_nodes(flat, dead, lambda i: ("live", form, canonical[i]), self.ids)
-        alike = self.alike.setdefault((form, *sorted(colors.values())), [])
-        for other, number in alike:
+        candidates = self.alike.setdefault((form, *sorted(colors.values())), [])
+        for other, number in candidates:
             # The form identifies live nodes. Dead code needs a search, and an unknown constant
             # equals several values.
             if not (dead or flat.values) or _pair_graphs(flat, other) is not None:
                 return number
         number = self.ids.setdefault(("graph", len(self.ids)), len(self.ids))
-        alike.append((flat, number))
+        candidates.append((flat, number))
         return number
 
 
@@ -213,7 +213,7 @@ def pairing(first: Graph, second: Graph) -> list[int] | None:
     compared = _compare_canonical(first, second)
     if compared is None or compared[0].nodes is second.nodes:
         return None if compared is None else compared[1]
-    position = {node.name: at for at, node in enumerate(canonical_graph(second).nodes)}
+    position = {node.name: number for number, node in enumerate(canonical_graph(second).nodes)}
     return [position[compared[0].nodes[partner].name] for partner in compared[1]]
 
 

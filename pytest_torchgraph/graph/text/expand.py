@@ -11,7 +11,7 @@ These elements appear among the lines of a graph: nodes, values of a long return
 `path` is the path of a container. It is empty or ends in a dot; in version 4 it may also end in
 `_`. The container's block is valid until the next block with the same path and letter, or until a
 graph or a return begins or ends. A nested block is valid only in its enclosing block.
-`folded_names` describes the names in the lines of a block.
+`runs` describes the names in the lines of a block.
 
 The changes of a `but` follow the order of the block. `-` removes a line. `~` replaces the line that
 has the same key. `@` moves on to the position after a line. `+` inserts a line after the line
@@ -173,7 +173,6 @@ class _Expander(ValueReader):
         self.left_characters = MAX_CHARACTERS
 
     def read_document(self) -> Expanded:
-        """Read the whole text."""
         out = _Lines()
         eager = False
         while True:
@@ -285,11 +284,11 @@ class _Expander(ValueReader):
         while more and self.text.startswith(f"{indent}but "):
             self.pos = len(indent)
             more = self.read_exceptions(indent, container, numbers, block, others)
-        behind = self.row, self.text
+        next_position = self.row, self.text
         self.row, self.text = row, text
         for n in numbers:
             self.append_instance(f"{container}{n}", n, others.get(n, block), arguments, out)
-        self.row, self.text = behind
+        self.row, self.text = next_position
         return more
 
     def read_instance_number(self) -> int:
@@ -321,7 +320,6 @@ class _Expander(ValueReader):
     def append_instance(
         self, path: str, n: int, block: Block, arguments: dict[int, tuple[str, int]], out: _Lines
     ) -> None:
-        """Append the lines of instance number n."""
         names: dict[int, str] = {}
         for formal in block.uses:
             if formal not in arguments:
@@ -335,7 +333,6 @@ class _Expander(ValueReader):
             out.rows.extend(block.rows)
 
     def evaluate_name(self, n: int, name: str, start: int) -> str:
-        """Return the name given by instance n."""
         if "[" not in name or name.startswith('"', 1):
             return name
 
@@ -360,7 +357,7 @@ class _Expander(ValueReader):
         """
         self.expect("but ")
         self.expect(container)
-        wanted: list[int] = []
+        excepted: list[int] = []
         while True:
             start = self.pos
             first = self.read_instance_number()
@@ -371,13 +368,13 @@ class _Expander(ValueReader):
                 if n in others:
                     self.fail(f"{container}{n} has exceptions already", start)
                 others[n] = block
-                wanted.append(n)
+                excepted.append(n)
             if not self.skip(", "):
                 break
         self.expect(" {")
         self.expect_end_of_line()
         changed, more = self.read_changes(indent, block)
-        others.update(dict.fromkeys(wanted, changed))
+        others.update(dict.fromkeys(excepted, changed))
         return more
 
     def read_changes(self, indent: str, block: Block) -> tuple[Block, bool]:
@@ -405,13 +402,13 @@ class _Expander(ValueReader):
             self.pos += 2
             rest = self.text[self.pos :]
             if sign != "+ ":
-                at = find(key_of(rest) if sign == "~ " else rest, copied)
-                if at is None:
+                index = find(key_of(rest) if sign == "~ " else rest, copied)
+                if index is None:
                     self.fail("the block has no such line after the line before")
-                keep(at)
+                keep(index)
                 if sign == "@ ":
-                    keep(at + 1)
-                copied = at + 1
+                    keep(index + 1)
+                copied = index + 1
             if sign in ("~ ", "+ "):
                 if not rest.startswith(("%", "$", "save ")) and not rest.endswith(","):
                     self.fail(f"expected a line of a block, found {self.describe_rest()}")
@@ -428,13 +425,13 @@ def _range(first: int, last: int) -> range:
 
 def _make_finder(lines: list[str]) -> Callable[[str, int], int | None]:
     """Return a function that finds the first line with a key from an index on, or `None`."""
-    places: dict[str, list[int]] = {}
+    numbers_by_key: dict[str, list[int]] = {}
     for number, line in enumerate(lines):
-        places.setdefault(key_of(line), []).append(number)
+        numbers_by_key.setdefault(key_of(line), []).append(number)
 
     def find(key: str, start: int) -> int | None:
-        numbers = places.get(key, [])
-        at = bisect_right(numbers, start - 1)
-        return numbers[at] if at < len(numbers) else None
+        numbers = numbers_by_key.get(key, [])
+        index = bisect_right(numbers, start - 1)
+        return numbers[index] if index < len(numbers) else None
 
     return find

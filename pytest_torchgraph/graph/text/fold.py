@@ -83,14 +83,14 @@ class SeriesPattern:
             fixed = set(columns) - {(name,) for name in _differing_names(self.first, others)}
         numbers: dict[tuple[str, ...], int] = {}
         slots: list[int | str] = []
-        self.places: list[int] = []
-        for place, column in enumerate(columns):
+        self.formal_columns: list[int] = []
+        for column_number, column in enumerate(columns):
             if column in fixed:
                 slots.append(outward(column[0]))
                 continue
             if column not in numbers:
                 numbers[column] = len(numbers)
-                self.places.append(place)
+                self.formal_columns.append(column_number)
             slots.append(numbers[column])
         self.size = len(numbers)
         queue = iter(slots)
@@ -109,7 +109,7 @@ class SeriesPattern:
 
     def names_of(self, run: LineRun) -> tuple[str, ...]:
         """Return the names and exceptions of a run in the same cluster."""
-        return tuple(run.parts[1][place] for place in self.places)
+        return tuple(run.parts[1][column_number] for column_number in self.formal_columns)
 
     def names_and_changes(self, run: LineRun) -> tuple[tuple[str | None, ...], tuple[str, ...]]:
         """Return the names and exceptions of a run in another cluster."""
@@ -170,50 +170,50 @@ def _exceptions(
         write_line: returns a line of the instance, given its index.
     """
     keys = [key_of(line) for line in block]
-    places: defaultdict[str, list[int]] = defaultdict(list)
-    for place, key in enumerate(keys):
-        places[key].append(place)
-    reader_at = 0
+    indices_by_key: defaultdict[str, list[int]] = defaultdict(list)
+    for index, key in enumerate(keys):
+        indices_by_key[key].append(index)
+    reader_position = 0
 
-    def reach(place: int) -> Iterator[str]:
+    def reach(index: int) -> Iterator[str]:
         """Emit an anchor, so that the reader skips earlier lines with the same key."""
-        nonlocal reader_at
-        equal = places[keys[place]]
-        for passed in equal[bisect_left(equal, reader_at) : bisect_left(equal, place)]:
+        nonlocal reader_position
+        equal = indices_by_key[keys[index]]
+        for passed in equal[bisect_left(equal, reader_position) : bisect_left(equal, index)]:
             yield f"@ {keys[passed]}"
-            reader_at = passed + 1
+            reader_position = passed + 1
 
     anchors = [*sorted(same.items()), (len(block), length)]
     k = j = 0
     for next_k, next_j in anchors:
         removed, added = range(k, next_k), range(j, next_j)
         texts = [write_line(line) for line in added]
-        removed_end: int = k
+        block_position: int = k
         position = {key_of(text): number for number, text in enumerate(texts)}
         written_count = 0
-        for place in removed:
-            number = position.get(keys[place], -1)
+        for index in removed:
+            number = position.get(keys[index], -1)
             # Gone, or moved to before a line that is written already: exceptions keep the order of
             # the block.
             if number < written_count:
-                yield from reach(place)
-                yield f"- {keys[place]}"
+                yield from reach(index)
+                yield f"- {keys[index]}"
             else:
-                # A reader adds lines at its position, so it must first pass the lines that are
-                # removed before them.
-                if number > written_count and reader_at < removed_end:
-                    yield from reach(removed_end - 1)
-                    yield f"@ {keys[removed_end - 1]}"
+                # A reader adds lines at its position, so it must first pass all earlier lines of
+                # the block. Shared lines have no exception that would move it.
+                if number > written_count and reader_position < block_position:
+                    yield from reach(block_position - 1)
+                    yield f"@ {keys[block_position - 1]}"
                 yield from (f"+ {text}" for text in texts[written_count:number])
-                yield from reach(place)
+                yield from reach(index)
                 yield f"~ {texts[number]}"
                 written_count = number + 1
-            reader_at = removed_end = place + 1
+            reader_position = block_position = index + 1
         if texts[written_count:]:
-            if reader_at < removed_end:
-                yield from reach(removed_end - 1)
-                yield f"@ {keys[removed_end - 1]}"
-                reader_at = removed_end
+            if reader_position < block_position:
+                yield from reach(block_position - 1)
+                yield f"@ {keys[block_position - 1]}"
+                reader_position = block_position
             yield from (f"+ {text}" for text in texts[written_count:])
         k, j = next_k + 1, next_j + 1
 
@@ -240,7 +240,9 @@ def fold_series(
     by_skeleton: defaultdict[str, list[tuple[LineRun, SizedRun]]] = defaultdict(list)
     # Stages of a convolutional network differ in sizes only: with this and with inputs at their
     # first use, resnet18 has 78 lines instead of 178.
-    for run in chain.from_iterable(alike for alike in by_names.values() if len(alike) > 1):
+    for run in chain.from_iterable(
+        same_names for same_names in by_names.values() if len(same_names) > 1
+    ):
         sized = SizedRun(run.container, run.number, run)
         by_skeleton[sized.parts[0]].append((run, sized))
     for pairs in by_skeleton.values():
@@ -325,7 +327,6 @@ def _keep_worthwhile(
 def _count_saved_lines(
     pattern: SeriesPattern, runs: Sequence[LineRun], instances: dict[int, Instance]
 ) -> int:
-    """Return the number of lines that a block saves."""
     ranges = merge_ranges(instances[id(run)] for run in runs)
     cost = len(pattern.slots) + 2 + sum(len(instance_range.lines()) for instance_range in ranges)
     return sum(map(len, runs)) - cost

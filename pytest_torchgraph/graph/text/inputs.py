@@ -10,7 +10,7 @@ inputs is kept, because parameters that were renamed are paired in their order:
 - An input follows the one declared before it if both are of one module. Any other input follows
   all inputs without `after`. `%x: f32[2] after %y` follows `%y`.
 
-`placed` decides for a graph what is declared where, `in_order` restores the order.
+`placed` decides for a graph what is declared where, `sort_inputs` restores the order.
 """
 
 from __future__ import annotations
@@ -136,22 +136,22 @@ def _input_names_of(node: Node, candidates: Mapping[str, Node]) -> list[str]:
     return names
 
 
-def _find_predecessors(wanted: list[str], used: list[str]) -> dict[str, str]:
+def _find_predecessors(declared: list[str], used: list[str]) -> dict[str, str]:
     """Return for each input the one that it must say it follows; "" if it is where a reader expects
     it.
 
     Args:
-        wanted: the inputs in their order.
+        declared: the inputs in their order.
         used: the same inputs in the order of first use.
     """
     for _ in range(MOST_AT_FRONT + 1):
-        index = {name: number for number, name in enumerate(wanted)}
-        heads = _find_heads([index[name] for name in used], used)
-        start = next((place for place, head in enumerate(heads) if head == (0, False)), None)
-        if start is not None or not wanted:
+        number_of = {name: number for number, name in enumerate(declared)}
+        heads = _find_heads([number_of[name] for name in used], used)
+        start = next((index for index, head in enumerate(heads) if head == (0, False)), None)
+        if start is not None or not declared:
             break
-        used = [name for name in used if name != wanted[0]]
-        wanted = wanted[1:]
+        used = [name for name in used if name != declared[0]]
+        declared = declared[1:]
     if start is None:
         return {}
     # The reader may begin with those that come later, see `Placed.lines`.
@@ -159,10 +159,10 @@ def _find_predecessors(wanted: list[str], used: list[str]) -> dict[str, str]:
         [number for number, same in (*heads[start:], *heads[:start]) if not same]
     )
     in_chain = set(chain)
-    after = dict.fromkeys(wanted, "")
+    after = dict.fromkeys(declared, "")
     for number, _ in heads:
         if number not in in_chain:
-            after[wanted[number]] = wanted[number - 1]
+            after[declared[number]] = declared[number - 1]
     return after
 
 
@@ -189,7 +189,6 @@ def owner_of(name: str) -> str:
 
 
 def _longest_rising(numbers: Sequence[int]) -> list[int]:
-    """Return a longest rising subsequence."""
     tails: list[int] = []
     previous: dict[int, int] = {}
     for number in numbers:
@@ -211,13 +210,13 @@ def sort_inputs(declared: Iterable[tuple[str, str]]) -> list[str]:
         declared: name of each input, in the order of the text, and of the input it follows.
     """
     first: list[str] = []
-    behind: defaultdict[str, list[str]] = defaultdict(list)
+    followers: defaultdict[str, list[str]] = defaultdict(list)
     last = ""
     for name, after in declared:
         if after:
-            behind[after].append(name)
+            followers[after].append(name)
         elif last and owner_of(name) == owner_of(last):
-            behind[last].append(name)
+            followers[last].append(name)
         else:
             first.append(name)
         last = name
@@ -226,5 +225,5 @@ def sort_inputs(declared: Iterable[tuple[str, str]]) -> list[str]:
     while stack:
         name = stack.pop()
         ordered.append(name)
-        stack.extend(reversed(behind[name]))
+        stack.extend(reversed(followers[name]))
     return ordered

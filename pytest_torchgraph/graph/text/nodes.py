@@ -246,12 +246,12 @@ class ValueReader:
         """Read an argument."""
         first = self.text[self.pos : self.pos + 1]
         if first == "%":
-            bare = _REF.match(self.text, self.pos)
-            if bare is None:
+            unquoted = _REF.match(self.text, self.pos)
+            if unquoted is None:
                 ref = self.read_ref()
             else:  # most references: with one call less
-                self.pos = bare.end()
-                ref = Ref(bare[1])
+                self.pos = unquoted.end()
+                ref = Ref(unquoted[1])
             if self.declared is not None and self.at(": "):
                 self.read_declaration(ref)
             return ref
@@ -323,7 +323,7 @@ class ValueReader:
         return tuple(values)
 
     def read_number(self, match: re.Match[str]) -> int | float:
-        """The int or float that `_NUMBER` matched."""
+        """Convert a match of `_NUMBER` to an int or float."""
         text = match.group()
         if match.group(1) or match.group(2) or text.endswith(("inf", "nan")):
             return float(text)

@@ -167,7 +167,6 @@ class _Parser(NodeReader):
     # -- document --------------------------------------------------------------------------------
 
     def read_document(self) -> Program:
-        """Read the whole text."""
         if not self.skip("torchgraph "):
             self.fail(f"not a graph: the first line must be 'torchgraph {VERSION}'")
         version = self.match(re.compile(r"\d{1,9}"), "a version")
@@ -230,7 +229,6 @@ class _Parser(NodeReader):
         return Header(via, torch, cast(Detail, detail), self.read_digits(fields.get("digits")))
 
     def read_digits(self, text: str | None) -> int | None:
-        """Return the digits given in a header."""
         if text is None:
             return None
         if not _DIGITS.match(text) or int(text) > MOST_DIGITS:
@@ -384,7 +382,9 @@ class _Parser(NodeReader):
         self.at_use = True
         inserted: list[tuple[int, int, list[Node]]] = []
         for role, word in PLACED.items():
-            inputs_of_role = {d.node.name: (d, at) for d, at in body.declared if d.node.op == role}
+            inputs_of_role = {
+                d.node.name: (d, position) for d, position in body.declared if d.node.op == role
+            }
             places = [place for place in body.places if place[1] == role]
             order = sort_inputs([(d.node.name, d.after) for d, _ in inputs_of_role.values()])
             for declared, _ in inputs_of_role.values():
@@ -419,8 +419,8 @@ class _Parser(NodeReader):
             for start, number in starts.items():
                 place = places[number]
                 inputs_here = [inputs_of_role[name] for name in order[start : ends[start]]]
-                for declared, at in inputs_here:
-                    if at < place[0]:
+                for declared, position in inputs_here:
+                    if position < place[0]:
                         problem = f"%{declared.node.name} is used before its place"
                         raise GraphFormatError(problem, declared.row + 1, declared.pos + 1)
                 inserted.append(
@@ -428,14 +428,13 @@ class _Parser(NodeReader):
                 )
         nodes: list[Node] = []
         copied = 0
-        for at, _, own_nodes in sorted(inserted, key=lambda item: item[:2]):
-            nodes += body.nodes[copied:at]
+        for position, _, own_nodes in sorted(inserted, key=lambda item: item[:2]):
+            nodes += body.nodes[copied:position]
             nodes += own_nodes
-            copied = at
+            copied = position
         body.nodes = nodes + body.nodes[copied:]
 
     def read_output_line(self, body: _Body) -> None:
-        """Read the rest of an `output` line."""
         start = self.pos - len("output ")
         path = self.read_name()
         self.expect(" = ")
@@ -450,7 +449,6 @@ class _Parser(NodeReader):
         body.output[path] = value
 
     def read_save_line(self, body: _Body) -> None:
-        """Read the rest of a `save` line."""
         start = self.pos - len("save ")
         ref = self.read_ref()
         if ref.name not in body.names:
@@ -489,7 +487,6 @@ class _Parser(NodeReader):
         body.returned = node.kind == "output"
 
     def read_subgraph(self, body: _Body, level: Level, depth: int) -> None:
-        """Read a graph inside another graph."""
         start = self.pos
         graph = self.read_graph(level, depth)
         if graph.name in body.subgraph_names:

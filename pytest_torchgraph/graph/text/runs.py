@@ -257,23 +257,23 @@ def split_runs(lines: Lines, prefix: str) -> list[LineRun | Lines]:
     """
     runs: list[LineRun | Lines] = []
     names = lines.names
-    start = at = 0
-    while at < len(names):
-        name = names[at]
+    start = index = 0
+    while index < len(names):
+        name = names[index]
         match = _INSTANCE.match(name, len(prefix)) if name.startswith(prefix) else None
         if match is None:
-            at += 1
+            index += 1
             continue
-        if start < at:
-            runs.append(lines.part(start, at))
+        if start < index:
+            runs.append(lines.part(start, index))
         instance = name[: match.end()]
         prefixes = (f"{instance}.", f"{instance}/")
-        start = at
-        while at < len(names) and names[at].startswith(prefixes):
-            at += 1
-        runs.append(LineRun(name[: match.end(1)], int(match[2]), lines.part(start, at)))
-        start = at
-    if start < at:
+        start = index
+        while index < len(names) and names[index].startswith(prefixes):
+            index += 1
+        runs.append(LineRun(name[: match.end(1)], int(match[2]), lines.part(start, index)))
+        start = index
+    if start < index:
         runs.append(lines.part(start))
     if sum(isinstance(run, LineRun) for run in runs) < MIN_INSTANCES:
         return runs
@@ -334,12 +334,12 @@ def _adopt_following(runs: list[LineRun | Lines]) -> list[LineRun | Lines]:
                 [] if isinstance(following, LineRun) else _following_shapes(run, following)
             )
             usual[run.container][tuple(ends[number])] += 1
-    wanted = {container: counts.most_common(1)[0] for container, counts in usual.items()}
+    usual_ends = {container: counts.most_common(1)[0] for container, counts in usual.items()}
     out: list[LineRun | Lines] = []
     adopted = 0
     for number, run in enumerate(runs):
         if isinstance(run, LineRun):
-            shape, count = wanted[run.container]
+            shape, count = usual_ends[run.container]
             out.append(run)
             if count >= MIN_INSTANCES and tuple(ends[number][: len(shape)]) == shape:
                 adopted = len(shape)
@@ -370,7 +370,7 @@ def _following_shapes(run: LineRun, following: Lines) -> list[str]:
 
 @dataclass(frozen=True)
 class Block:
-    """Lines that apply to any of several instances; see `folded_names` for their names.
+    """Lines that apply to any of several instances, with names as in the docstring above.
 
     Attributes:
         lines: the lines; nested `each` blocks are expanded.
@@ -432,14 +432,14 @@ class Block:
     def _length(self) -> tuple[int, int]:
         """Number of characters that all instances share, and number of paths."""
         pieces = self._pieces[0]
-        alike = sum(len(segment) for piece in pieces for segment in piece)
-        return alike, sum(len(piece) - 1 for piece in pieces)
+        shared_length = sum(len(segment) for piece in pieces for segment in piece)
+        return shared_length, sum(len(piece) - 1 for piece in pieces)
 
     def length(self, instance: str, arguments: Mapping[int, str]) -> int:
         """Return the length of `text` for the same arguments, without building it."""
-        alike, paths = self._length
+        shared_length, paths = self._length
         names = sum(count * len(arguments[formal]) for formal, count in self.uses.items())
-        return alike + paths * len(instance) + names
+        return shared_length + paths * len(instance) + names
 
     def text(self, instance: str, arguments: Mapping[int, str]) -> str:
         """Return the lines of one instance, joined.
