@@ -51,7 +51,7 @@ def assert_op_counts(
             )
             problems += [f"      {line}" for line in format_places(matching, selected)]
     if exact:
-        for name, others in _unmatched(graphs, expected, selected):
+        for name, others in _find_unmatched(graphs, expected, selected):
             count = times(others, selected)
             problems.append(f"  {name}: without a pattern (exact=True), found {count}")
             unexpected += [call.node for call in others]
@@ -62,7 +62,7 @@ def assert_op_counts(
         raise failed("\n".join([f"{title}:", *problems, *captured]), shows)
 
 
-def _unmatched(
+def _find_unmatched(
     graphs: Sequence[Graph], expected: Iterable[Any], selected: Selection | None
 ) -> list[tuple[str, list[OpCall]]]:
     """Return the ops that no expected pattern matches, with their calls, sorted by name."""
@@ -197,8 +197,8 @@ def format_locations(nodes: Sequence[Node], limit: int = 5) -> list[str]:
     Args:
         limit: maximum number of places listed; the rest is counted, to keep a message readable.
     """
-    lines = Counter(_place(node, node.module) for node in nodes)
-    return _listed(lines, limit)
+    lines = Counter(_format_place(node, node.module) for node in nodes)
+    return _list_lines(lines, limit)
 
 
 def format_places(
@@ -209,17 +209,17 @@ def format_places(
     for call in op_calls:
         for module, count in call.modules.items():
             if not (selected and selected.module) or inside(module, selected.module):
-                lines[_place(call.node, module)] += count
-    return _listed(lines, limit)
+                lines[_format_place(call.node, module)] += count
+    return _list_lines(lines, limit)
 
 
-def _place(node: Node, module: str) -> str:
+def _format_place(node: Node, module: str) -> str:
     if node.source is None:
         return f"%{node.name}"
     return f"{module or '(no module)'}  {node.source}: {node.source.code}"
 
 
-def _listed(lines: Mapping[str, int], limit: int) -> list[str]:
+def _list_lines(lines: Mapping[str, int], limit: int) -> list[str]:
     shown = [line + (f"  ({count} times)" if count > 1 else "") for line, count in lines.items()]
     return first_lines(shown, limit, "place")
 

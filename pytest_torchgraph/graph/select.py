@@ -85,8 +85,8 @@ def selection(
     """
     chosen = Selection(
         "" if dtype is None else dtype_name(dtype),
-        "" if module is None else _module(module, graphs),
-        "" if device is None else _device(device),
+        "" if module is None else _check_module(module, graphs),
+        "" if device is None else _check_device(device),
     )
     if chosen.dtype or chosen.device:
         _refuse_unknown_results(graphs, chosen)
@@ -126,7 +126,7 @@ def nodes_of(graphs: Iterable[Graph]) -> Iterator[Node]:
             yield from graph.nodes
 
 
-def _module(module: Any, graphs: Sequence[Graph]) -> str:
+def _check_module(module: Any, graphs: Sequence[Graph]) -> str:
     if not isinstance(module, str):
         raise TypeError(f"{module!r} is not a module path: pass a string such as 'encoder.layer.*'")
     known_paths = {path for node in nodes_of(graphs) for path in ancestors(node.module)}
@@ -142,7 +142,7 @@ def _module(module: Any, graphs: Sequence[Graph]) -> str:
     return module
 
 
-def _device(device: Any) -> str:
+def _check_device(device: Any) -> str:
     if not isinstance(device, str) and type(device).__name__ != "device":
         raise TypeError(
             f"{device!r} is not a device: pass a torch.device or its name, such as 'cuda'"

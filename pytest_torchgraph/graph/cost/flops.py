@@ -107,7 +107,7 @@ def flops_of_call(graph: Graph, node: Node, homes: Homes | None = None) -> Flops
         CaptureError: if a size required by a formula is unknown or a symbol.
     """
     if not graph.subgraphs and not node.op.startswith(PREFIX) and node.op not in KINDS:
-        own_flops = _of_node(graph, node)
+        own_flops = _node_flops(graph, node)
         unknown = {node.op: 1} if own_flops is None or calls_python(node.op) else {}
         return Flops({node.module: own_flops} if own_flops else {}, unknown)
     call = executed(node)
@@ -116,7 +116,7 @@ def flops_of_call(graph: Graph, node: Node, homes: Homes | None = None) -> Flops
     for name in ops_named(node):  # a higher-order op without an entry
         totals.unknown[name] = 1
     counted = KINDS.get(call.op) in (None, "attention")
-    own_flops = _of_node(graph, call) if counted else None
+    own_flops = _node_flops(graph, call) if counted else None
     if calls_python(call.op) or (own_flops is None and not bodies and call.op not in _FREE):
         totals.unknown[call.op] = 1
     if own_flops:
@@ -138,7 +138,7 @@ def flops_of_call(graph: Graph, node: Node, homes: Homes | None = None) -> Flops
     return totals
 
 
-def _of_node(graph: Graph, node: Node) -> int | None:
+def _node_flops(graph: Graph, node: Node) -> int | None:
     """Return the FLOPs of a call, or `None` if torch has no formula for an op that does work."""
     try:
         formula = formula_of(node.op)
@@ -146,10 +146,10 @@ def _of_node(graph: Graph, node: Node) -> int | None:
         return None
     if formula is None:
         return 0
-    args = tuple(_value(graph, node, arg) for arg in node.args)
+    args = tuple(_formula_argument(graph, node, arg) for arg in node.args)
     declared = declared_arguments(node.kwargs)
-    kwargs = {name: _value(graph, node, arg) for name, arg in declared.items()}
-    out = _tensors(node, node.result)
+    kwargs = {name: _formula_argument(graph, node, arg) for name, arg in declared.items()}
+    out = _formula_tensors(node, node.result)
     try:
         return int(formula(*args, **kwargs, out_val=out))
     except KeyError:  # a part has no formula
@@ -161,25 +161,29 @@ def _of_node(graph: Graph, node: Node) -> int | None:
         ) from error
 
 
-def _value(graph: Graph, node: Node, arg: Any) -> Any:
+def _formula_argument(graph: Graph, node: Node, arg: Any) -> Any:
     """Return an argument as a formula takes it: tensors become meta data without memory."""
     if isinstance(arg, Ref):
-        return _tensors(node, graph.by_name[arg.name].result)
+        return _formula_tensors(node, graph.by_name[arg.name].result)
     if isinstance(arg, tuple):
-        return [_value(graph, node, item) for item in arg]
+        return [_formula_argument(graph, node, item) for item in arg]
     if isinstance(arg, Symbol):
-        return _number(node, arg)
+        return _static_size(node, arg)
     return None if isinstance(arg, Atom) else arg
 
 
-def _tensors(node: Node, result: Result) -> Any:
+def _formula_tensors(node: Node, result: Result) -> Any:
     if isinstance(result, TensorMeta):
-        shape = tuple(_number(node, size) for size in result.shape)
+        shape = tuple(_static_size(node, size) for size in result.shape)
         return without_memory(shape, result.dtype)
-    return tuple(_tensors(node, item) for item in result) if isinstance(result, tuple) else None
+    return (
+        tuple(_formula_tensors(node, item) for item in result)
+        if isinstance(result, tuple)
+        else None
+    )
 
 
-def _number(node: Node, size: int | Symbol) -> int:
+def _static_size(node: Node, size: int | Symbol) -> int:
     if isinstance(size, Symbol):
         raise CaptureError(
             f"the FLOPs of %{node.name} ({node.op}) depend on the symbolic size {size.expr}: "

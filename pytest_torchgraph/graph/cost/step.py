@@ -75,14 +75,14 @@ def viewed_by(graph: Graph, node: Node) -> Node | None:
     if not node.is_call:
         return None
     producer = producer_of(graph, node)
-    body = _called_by(graph, producer) if graph.subgraphs and producer is not None else None
+    body = _body_called_by(graph, producer) if graph.subgraphs and producer is not None else None
     if producer is not None and body is not None:
         return _viewed_through(graph, node, producer, body)
     viewed = _viewed_argument(executed(producer or node))
     return None if viewed is None else graph.by_name[viewed.name]
 
 
-def _called_by(graph: Graph, node: Node) -> Graph | None:
+def _body_called_by(graph: Graph, node: Node) -> Graph | None:
     """Return the body that a call runs exactly once on its remaining arguments, or `None`."""
     called = runs(graph, node)
     return called[0].body if len(called) == 1 and KINDS.get(node.op) == "call" else None
@@ -178,7 +178,7 @@ def storage_bytes(node: Node, graph: Graph | None = None) -> int:
         graph: graph of the node, for a result that may be a view of a body's result.
     """
     producer = producer_of(graph, node) if graph is not None and graph.subgraphs else None
-    body = None if producer is None or graph is None else _called_by(graph, producer)
+    body = None if producer is None or graph is None else _body_called_by(graph, producer)
     maker = None if body is None else _find_maker(body, node.args[1])
     if maker is not None and maker.is_call:
         return storage_bytes(maker, body)
@@ -297,7 +297,7 @@ class StepStorages:
             if viewed is not None:
                 bases_of_graph[node.name] = bases_of_graph[viewed.name]
                 continue
-            source = None if node.is_call else self._source(graph, node)
+            source = None if node.is_call else self._find_source(graph, node)
             maker = {} if source is None else self.bases(source[0])
             # Of graphs that name one another, which only a file can hold, each has its own.
             own_base = graph, node
@@ -306,7 +306,7 @@ class StepStorages:
             )
         return bases_of_graph
 
-    def _source(self, graph: Graph, node: Node) -> tuple[Graph, Ref] | None:
+    def _find_source(self, graph: Graph, node: Node) -> tuple[Graph, Ref] | None:
         """Return the value of another graph that an input is; `None` for an input of the step."""
         forward = self.forward_of.get(id(graph))
         if forward is not None:

@@ -339,7 +339,7 @@ class _LocalSearch:
         best, steps = (0, 0), list[tuple[int, int]]()
         best_length = 0
         for _ in range(MAX_SHIFT):
-            node = self.next_paired(side, free, upwards)
+            node = self.find_next_paired(side, free, upwards)
             mate = partners[node] if node != -1 else -1
             if mate == -1 or self.flats[1 - side].labels[mate] != self.flats[side].labels[node]:
                 break
@@ -361,7 +361,7 @@ class _LocalSearch:
             self.assign_partner(side, before, -1)
             self.assign_partner(side, node, mate)
 
-    def next_paired(self, side: int, free: int, upwards: bool) -> int:
+    def find_next_paired(self, side: int, free: int, upwards: bool) -> int:
         """Return the next node of a run that has a partner, upwards or downwards, or -1."""
         flat = self.flats[side]
         for _ in range(MAX_SHIFT):

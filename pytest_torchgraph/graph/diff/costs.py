@@ -284,18 +284,22 @@ class _SavedBytes:
         for i, node in old.items():
             j = matching.forward[i]
             if j not in new:
-                self._add(self._of_storage(matching, (False, i)), _bytes_if_known(node), -times)
+                self._add(
+                    self._find_storage_causes(matching, (False, i)), _bytes_if_known(node), -times
+                )
             elif a.labels[i] != b.labels[j]:
                 before, after = _bytes_if_known(node), _bytes_if_known(new[j])
                 amount = None if before is None or after is None else after - before
-                self._add(self._makers(matching, (False, i)), amount, times)
+                self._add(self._find_makers(matching, (False, i)), amount, times)
         for j, node in new.items():
             if matching.backward[j] not in old:
-                self._add(self._of_storage(matching, (True, j)), _bytes_if_known(node), times)
+                self._add(
+                    self._find_storage_causes(matching, (True, j)), _bytes_if_known(node), times
+                )
 
     # -- causes ----------------------------------------------------------------------------------
 
-    def _of_storage(self, matching: Correspondence, owner: Side) -> set[int]:
+    def _find_storage_causes(self, matching: Correspondence, owner: Side) -> set[int]:
         """Return the findings that may cause a storage to be saved on one side only.
 
         Args:
@@ -307,7 +311,7 @@ class _SavedBytes:
         """
         is_new, number = owner
         partner = (matching.backward if is_new else matching.forward)[number]
-        makers = self._makers(matching, owner)
+        makers = self._find_makers(matching, owner)
         if partner == -1 and len(makers) == 1:
             return makers
         sides = [owner] if partner == -1 else [owner, (not is_new, partner)]
@@ -318,11 +322,11 @@ class _SavedBytes:
         causes = makers | self.index.of_nodes(matching, takers)
         if len(causes) == 1:
             return causes
-        later = set().union(*(self._in_backward(matching, *node) for node in sharing))
+        later = set().union(*(self._find_backward_users(matching, *node) for node in sharing))
         # Of two edits that take a value, it is saved because of the one whose backward uses it.
         return (causes & later if causes else later) or causes or self.index.within(matching)
 
-    def _makers(self, matching: Correspondence, owner: Side) -> set[int]:
+    def _find_makers(self, matching: Correspondence, owner: Side) -> set[int]:
         """Return the findings of the op that allocated a storage."""
         is_new, number = owner
         flat = matching.b if is_new else matching.a
@@ -334,7 +338,7 @@ class _SavedBytes:
                 return self.index.of_node(matching, (is_new, producer))
         return makers
 
-    def _in_backward(self, matching: Correspondence, is_new: bool, number: int) -> set[int]:
+    def _find_backward_users(self, matching: Correspondence, is_new: bool, number: int) -> set[int]:
         """Return the findings of the backward ops that use a saved value."""
         flat = matching.b if is_new else matching.a
         users: set[int] = set()

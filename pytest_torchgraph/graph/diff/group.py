@@ -133,7 +133,7 @@ class _Grouper:
         self.join_neighbours()
         if self.a.nodes and self.b.nodes:
             self.compare_outputs()
-        return GroupedChanges(self.m, *self.separate_moves(self.sorted_groups()))
+        return GroupedChanges(self.m, *self.separate_moves(self.sort_groups()))
 
     # -- union-find over nodes: ("a", i) for old and matched ones, ("b", j) for new ones --------
 
@@ -337,7 +337,7 @@ class _Grouper:
             if origins and constants_follow(self.a, i, self.b, j):
                 self.derived.add(i)
 
-    def sorted_groups(self) -> list[list[NodeChange]]:
+    def sort_groups(self) -> list[list[NodeChange]]:
         self.join_calls()
         groups = self.absorb_followers(self.group_by_root())
         for group in groups.values():

@@ -252,7 +252,7 @@ class _Matcher:
             new_matches = 0
             for i in range(len(self.a.nodes)):
                 if self.m.is_open(0, i):
-                    j = self.best_candidate(i, self.is_equal)
+                    j = self.find_best_candidate(i, self.is_equal)
                     if j != -1:
                         self.m.pair(i, j)
                         new_matches += 1
@@ -263,7 +263,7 @@ class _Matcher:
         """Return True if two nodes are equal except for their operands."""
         return _module_and_label(self.a, i) == _module_and_label(self.b, j)
 
-    def best_candidate(self, i: int, fits: Callable[[int, int], bool], least: int = 1) -> int:
+    def find_best_candidate(self, i: int, fits: Callable[[int, int], bool], least: int = 1) -> int:
         """Return the free node of `b`, next to partners of `i`'s neighbours, that agrees most.
 
         Return -1 if several nodes agree equally, or if the best agreement is below `least`.
@@ -369,7 +369,7 @@ class _Matcher:
             any_matched = False
             for i in range(len(self.a.nodes)):
                 if self.m.forward[i] == -1:
-                    j = self.best_candidate(i, self.is_in_same_place)
+                    j = self.find_best_candidate(i, self.is_in_same_place)
                     if j != -1:
                         self.m.pair(i, j)
                         any_matched = True

@@ -318,10 +318,10 @@ class _Pairing:
             if self.forward[i] != -1:
                 continue
             start = len(self.paired)
-            for j in self._candidates(self.colors_a[i]):
+            for j in self._iter_candidates(self.colors_a[i]):
                 # Pairs that are undone count, so that symmetric dead code cannot run for hours.
                 budget -= len(self.paired) - start + 1
-                self._undo(start)
+                self._undo_pairs(start)
                 if budget < 0:
                     return False
                 if self._fits(i, j) and self._pair_part(i, j):
@@ -344,7 +344,7 @@ class _Pairing:
                 continue
             before = len(self.paired)
             if j == -1:
-                j = self._partner(i)
+                j = self._find_partner(i)
             if j == -1 or not self.pair_all([(i, j)]):
                 return False
             j = -1
@@ -352,7 +352,7 @@ class _Pairing:
                 todo.extend(user for user, _ in self.a.users[k] if self.forward[user] == -1)
         return True
 
-    def _undo(self, start: int) -> None:
+    def _undo_pairs(self, start: int) -> None:
         """Undo all pairs except the first `start`."""
         while len(self.paired) > start:
             i = self.paired.pop()
@@ -363,32 +363,32 @@ class _Pairing:
             for key in (color, *((p, slot, color) for slot, p in enumerate(self.b.operands[j]))):
                 self.free[key].append(j)
 
-    def _candidates(self, color: int) -> Iterator[int]:
+    def _iter_candidates(self, color: int) -> Iterator[int]:
         """Yield the free nodes of a colour, lazily: the first usually fits."""
-        free = self._free(color)
+        free = self._free_nodes(color)
         if free:
             first = free[-1]
             yield first
             yield from [j for j in dict.fromkeys(reversed(free)) if j != first]
 
-    def _free(self, key: Hashable) -> list[int]:
+    def _free_nodes(self, key: Hashable) -> list[int]:
         """Return the unpaired nodes with this colour, or with this colour and operand."""
         free = self.free.get(key, [])
         while free and self.backward[free[-1]] != -1:
             free.pop()
         return free
 
-    def _partner(self, i: int) -> int:
+    def _find_partner(self, i: int) -> int:
         """Return a free node of the same colour whose operands are the partners of `i`'s, or -1."""
         color = self.colors_a[i]
         choices = [
-            self._free((self.forward[operand], slot, color))
+            self._free_nodes((self.forward[operand], slot, color))
             for slot, operand in enumerate(self.a.operands[i])
             if self.forward[operand] != -1
         ]
         # Any operand narrows the choice; the one with the fewest candidates leaves the fewest to
         # try.
-        fewest = min(choices, key=len, default=self._free(color))
+        fewest = min(choices, key=len, default=self._free_nodes(color))
         return next((j for j in reversed(fewest) if self._fits(i, j)), -1)
 
     def _fits(self, i: int, j: int) -> bool:

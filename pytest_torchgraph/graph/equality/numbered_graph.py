@@ -108,7 +108,7 @@ class NumberedGraph:
         """Add the target's return values to the output's label; return the nodes among them."""
         refs: list[str] = []
         leaves = [
-            f"{quote(path)}={_skeleton(value, refs, _no_label)}"
+            f"{quote(path)}={_format_skeleton(value, refs, _no_label)}"
             for path, value in sorted(self.graph.output or (), key=_first_of)
         ]
         for labels in (self.labels, self.plain, self.shapeless):
@@ -122,10 +122,10 @@ class NumberedGraph:
         if node.kind == "placeholder":
             return "placeholder"
         of_call = () if is_constant(node) else node.args
-        args = [_skeleton(arg, refs, subgraph_label) for arg in of_call]
+        args = [_format_skeleton(arg, refs, subgraph_label) for arg in of_call]
         if node.kwargs:
             args += [
-                f"{format_key(key)}={_skeleton(node.kwargs[key], refs, subgraph_label)}"
+                f"{format_key(key)}={_format_skeleton(node.kwargs[key], refs, subgraph_label)}"
                 for key in sorted(node.kwargs)
                 # A capture on a GPU equals that on a CPU: the device is no part of the dataflow.
                 if not isinstance(node.kwargs[key], Device)
@@ -250,19 +250,23 @@ def _first_of(item: tuple[str, Arg]) -> str:
     return item[0]
 
 
-def _skeleton(value: Arg, refs: list[str], subgraph_label: Callable[[str], str]) -> str:
+def _format_skeleton(value: Arg, refs: list[str], subgraph_label: Callable[[str], str]) -> str:
     """Print an argument with placeholders for its references, which are appended to `refs`."""
     if isinstance(value, Ref):
         refs.append(value.name)
         return "%"
     if isinstance(value, tuple):
-        return f"[{','.join([_skeleton(item, refs, subgraph_label) for item in value])}]"
+        return f"[{','.join([_format_skeleton(item, refs, subgraph_label) for item in value])}]"
     if isinstance(value, dict):
         items = sorted(((format_arg(key), item) for key, item in value.items()), key=_first_of)
-        return "{" + ",".join(f"{k}:{_skeleton(v, refs, subgraph_label)}" for k, v in items) + "}"
+        return (
+            "{"
+            + ",".join(f"{k}:{_format_skeleton(v, refs, subgraph_label)}" for k, v in items)
+            + "}"
+        )
     if isinstance(value, slice):
         bounds = (value.start, value.stop, value.step)
-        return f"slice({','.join(_skeleton(item, refs, subgraph_label) for item in bounds)})"
+        return f"slice({','.join(_format_skeleton(item, refs, subgraph_label) for item in bounds)})"
     if isinstance(value, SubgraphRef):
         return f"@{subgraph_label(value.name)}"
     if isinstance(value, Device):

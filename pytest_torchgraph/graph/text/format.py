@@ -35,7 +35,7 @@ from ..model import (
     TensorMeta,
 )
 from ..module_paths import module_of
-from .inputs import PLACED, Placed, placed
+from .inputs import PLACED, Placed, find_placed_inputs
 from .runs import Lines
 
 VERSION = 1
@@ -139,7 +139,9 @@ def format_document(
     # A line for each parameter was more than half of a convolutional network's text.
     at_use: dict[int, Placed] = {}
     if fold and detail != "ops":
-        at_use = {id(g): placed(g, detail == "full") for graph in graphs for g in graph.walk()}
+        at_use = {
+            id(g): find_placed_inputs(g, detail == "full") for graph in graphs for g in graph.walk()
+        }
     # The lowest version that fits: files keep their bytes after an upgrade, and older releases
     # reject a file that they would misread.
     version = EAGER_VERSION if any(graph.eager for graph in graphs) else VERSION

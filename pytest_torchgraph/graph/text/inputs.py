@@ -10,7 +10,7 @@ inputs is kept, because parameters that were renamed are paired in their order:
 - An input follows the one declared before it if both are of one module. Any other input follows
   all inputs without `after`. `%x: f32[2] after %y` follows `%y`.
 
-`placed` decides for a graph what is declared where, `sort_inputs` restores the order.
+`find_placed_inputs` decides for a graph what is declared where, `sort_inputs` restores the order.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Placed:
     lines: dict[str, tuple[str, str]] = field(default_factory=dict)
 
 
-def placed(graph: Graph, full: bool) -> Placed:
+def find_placed_inputs(graph: Graph, full: bool) -> Placed:
     """Decide which inputs of a graph are declared where they are used.
 
     Args:

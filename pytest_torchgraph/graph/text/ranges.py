@@ -109,7 +109,7 @@ class _ArgumentSeries:
         pattern, values = numbers_in(name)
         if pattern != self.pattern:
             return False
-        factors = self._factors(number, values)
+        factors = self._compute_factors(number, values)
         return factors is not None and self.factors in (None, factors)
 
     def add(self, number: int, name: str | None) -> None:
@@ -120,9 +120,9 @@ class _ArgumentSeries:
             self.name, self.start = name, number
             self.pattern, self.values = numbers_in(name)
         elif self.factors is None:
-            self.factors = self._factors(number, numbers_in(name)[1])
+            self.factors = self._compute_factors(number, numbers_in(name)[1])
 
-    def _factors(self, number: int, values: Sequence[int]) -> tuple[int, ...] | None:
+    def _compute_factors(self, number: int, values: Sequence[int]) -> tuple[int, ...] | None:
         """Return the growth of each number in the name per step of the instance number."""
         distance = number - self.start
         factors = []

@@ -86,11 +86,11 @@ def with_expressions(pattern: str, lines: list[tuple[int, int]]) -> str:
         lines: factor and summand of each number.
     """
     parts = pattern.split("[]")
-    texts = [_expression(factor, summand) for factor, summand in lines]
+    texts = [_format_expression(factor, summand) for factor, summand in lines]
     return "".join(part + text for part, text in zip(parts, [*texts, ""], strict=True))
 
 
-def _expression(factor: int, summand: int) -> str:
+def _format_expression(factor: int, summand: int) -> str:
     if factor == 0:
         return str(summand)
     times = "" if abs(factor) == 1 else str(abs(factor))
