@@ -94,8 +94,8 @@ class _ForwardReach:
         node = next(origins.nodes(change), None)
         if node is None:
             return 0.0
-        # The pair of graphs counts first, the place in it second: shares of nodes alone would mix
-        # the edits of several graphs.
+        # The pair of graphs counts first, the position in it second: shares of nodes would mix the
+        # edits of several graphs.
         numbered = len(self.matchings), node.matching
         number, _ = self.matchings.setdefault(id(node.matching), numbered)
         return number + origins.position(change)

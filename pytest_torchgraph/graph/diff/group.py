@@ -332,7 +332,7 @@ class _Grouper:
                 origins += [("b", q) for q in self.b.operands[j] if self.m.backward[q] == -1]
             for origin in origins:
                 self.join(("a", i), origin)
-            # A stride or an epsilon that changed as well is no size: such a node stays an edit, and
+            # A changed stride or epsilon does not follow from sizes: its node stays an edit, and
             # goes before the ops that changed the shape.
             if origins and constants_follow(self.a, i, self.b, j):
                 self.derived.add(i)
@@ -444,8 +444,8 @@ class _Grouper:
         if node.op == "operator.getitem":
             operands = flat.operands[number]
             return bool(operands) and partner[operands[0]] != -1
-        # Which nodes a forward computes only for its backward is the partitioner's choice, not the
-        # user's. torch.export asserts the dtype of a value before each cast.
+        # The partitioner chooses the nodes that a forward computes only for its backward, not the
+        # user. torch.export asserts the dtype of a value before each cast.
         return node.op == ASSERTION or number in (
             self.saved_only_a if is_removed else self.saved_only_b
         )
@@ -467,7 +467,7 @@ class _Grouper:
 def _value_operands(flat: NumberedGraph, i: int) -> Iterable[int]:
     """Return the operands that a node shares a value or a storage with."""
     # Each random op must follow the one before it. That order joined the dropouts of four layers to
-    # one edit in one place, and told the last layer from the others.
+    # one edit in one place, and made the last layer differ from the others.
     return (p for slot, p in enumerate(flat.operands[i]) if not flat.takes_turns(i, slot))
 
 

@@ -179,8 +179,8 @@ class _Matcher:
         ids: dict[Hashable, int] = {}
         past_a, past_b = self.number_pasts(ids)
         future_a, future_b = self.number_futures(ids)
-        # Past and future together single out a node whose past alone occurs twice, such as one of
-        # two equal ops on one value.
+        # Past and future together single out a node whose past occurs twice, such as one of two
+        # equal ops on one value.
         for key_a, key_b in (
             (list(zip(past_a, future_a, strict=True)), list(zip(past_b, future_b, strict=True))),
             (past_a, past_b),

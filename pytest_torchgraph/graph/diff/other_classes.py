@@ -91,7 +91,7 @@ def merge_changed_classes(
     ]
     edited = {change.graph for f in merged for place in f.places for change in place.changes}
     numbers = set(map(id, merged))
-    # What a changed graph hands to the next graph, inputs and outputs, goes with it.
+    # Inputs and outputs that a changed graph shares with the next graph go with it.
     merged = [f for f in findings if id(f) in numbers or _is_passed_on(f, edited)]
     sides: tuple[list[Change], list[Change]] = [], []
     for finding in merged:

@@ -308,8 +308,8 @@ def _merge_calls(
 ) -> Iterable[Sequence[Numbered]]:
     """Merge groups of findings in several calls of one shared module or function."""
     first = [group[0][1] for group in groups]
-    # An activation that twelve layers share has one path, `0.act`, so the places of its findings
-    # cannot be told apart by module.
+    # An activation that twelve layers share has one path, `0.act`, so the module does not
+    # distinguish its places.
     keys = CallKeys(first, origins)
     by_call: dict[Hashable, list[Numbered]] = {}
     for group, finding in zip(groups, first, strict=True):

@@ -141,8 +141,8 @@ class EquivalenceClasses:
         if first.saver is None or second.saver is None:
             return first.saver is second.saver
         savers = first.saver, second.saver
-        # Saved values are known by what they compute in the forward. If both forwards save in the
-        # same order, positions say the same, without hashes.
+        # Saved values are identified by what they compute in the forward. If both forwards save in
+        # the same order, positions do the same, without hashes.
         if savers[0] is not savers[1] and not _have_same_order(*savers):
             a, b = map(canonical_graph, savers)
             if not self._may_be_equal(a, b) or self._pair_in_order(a, b) is None:

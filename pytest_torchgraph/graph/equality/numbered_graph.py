@@ -127,7 +127,7 @@ class NumberedGraph:
             args += [
                 f"{format_key(key)}={_format_skeleton(node.kwargs[key], refs, subgraph_label)}"
                 for key in sorted(node.kwargs)
-                # A capture on a GPU equals that on a CPU: the device is no part of the dataflow.
+                # A capture on a GPU equals that on a CPU: devices do not belong to the dataflow.
                 if not isinstance(node.kwargs[key], Device)
             ]
         effects = "".join([f"!{effect.kind}" for effect in node.effects]) if node.effects else ""

@@ -287,8 +287,8 @@ def _fold_same_sizes(
         pattern, written = _closest_pattern(patterns, cluster)
         if pattern is None:
             base = cluster is clusters[0]
-            # A single instance makes no block, except the one that is closest to all others: they
-            # are its exceptions.
+            # A single instance makes no block, unless it is closest to all other instances, which
+            # become its exceptions.
             if (len(cluster) == 1 and not base) or len(patterns) == MAX_BLOCKS:
                 continue
             letter = chr(ord("a") + len(patterns)) if patterns else ""
