@@ -38,7 +38,7 @@ from pytest_torchgraph.graph import (
     TensorMeta,
     diff_graphs,
     format_document,
-    join,
+    merge_edits,
     parse_document,
 )
 
@@ -62,7 +62,7 @@ def causes_of(
     diffs: Iterable[tuple[str, GraphDiff]], upgraded: Collection[str] = ()
 ) -> tuple[Finding, ...]:
     items = [(name, finding) for name, diff in diffs for finding in diff.findings]
-    return join(items, upgraded=upgraded)
+    return merge_edits(items, upgraded=upgraded)
 
 
 def nodes_of(cause: Finding) -> int:

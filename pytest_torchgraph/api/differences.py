@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import GraphFormatError, TorchGraphError
-from ..graph.diff import FilesDiff, GraphDiff, diff_graphs, diff_programs, join
+from ..graph.diff import FilesDiff, GraphDiff, diff_graphs, diff_programs, merge_edits
 from ..graph.equality import as_captured
 from ..graph.model import Graph, Result
 from ..graph.program import Program
@@ -265,7 +265,7 @@ def _diff_directories(
     )
     items = [(name, finding) for name, pair in pairs.items() for finding in pair.diff.findings]
     raw = tuple(graphs for pair in pairs.values() for graphs in pair.diff.graphs)
-    return GraphDiff(join(items, upgraded=listed.releases.keys()), raw, listed)
+    return GraphDiff(merge_edits(items, upgraded=listed.releases.keys()), raw, listed)
 
 
 def _files_diff(pairs: Mapping[str, _Pair]) -> FilesDiff:

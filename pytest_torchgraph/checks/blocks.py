@@ -7,9 +7,9 @@ from textwrap import indent
 from typing import TYPE_CHECKING, Any
 
 from ..errors import CaptureError
-from ..graph.blocks import INVOKE, BlockKind, kinds_of, matching
+from ..graph.blocks import INVOKE, BlockKind, kinds_of, match_modules
 from ..graph.census import calls
-from ..graph.diff import Finding, abridged, holds, natural
+from ..graph.diff import Finding, abridged, holds, natural_key
 from ..graph.higher_order import body_names
 from ..graph.model import Graph
 from ..graph.select import ancestors
@@ -138,7 +138,7 @@ def assert_shared(capture: Subject, graphs: Sequence[Graph], glob: str, bodies: 
             "'inductor' or 'export'"
         )
     forwards = [graph for graph in graphs if graph.kind != "backward"]
-    blocks = matching(
+    blocks = match_modules(
         {
             path
             for call in calls(forwards, uncounted=True)
@@ -196,7 +196,7 @@ def _lines_of_unshared(
     )
     for (_, name), callers in [*by_body.items()][:MOST]:
         times = counted(len(callers), "call")
-        yield f"  {name}: {times}, by {abridged(sorted(set(callers), key=natural))}"
+        yield f"  {name}: {times}, by {abridged(sorted(set(callers), key=natural_key))}"
     if count > MOST:
         yield f"  ... and {count - MOST} more"
     if not inlined:

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeVar
 from ..errors import CaptureError
 from ..graph.checks import bounds, format_bounds
 from ..graph.cost import (
-    Kept,
+    KeptStorage,
     Received,
     Recomputed,
     by_module,
@@ -168,7 +168,7 @@ def _most_saved(graphs: Sequence[Graph], received: Received) -> Iterator[str]:
     An op on one source line is one entry, regardless of its modules. The last line sums up the
     rest, so the lines add up to the total. A peak is explained by saved bytes, too.
     """
-    saved_by_line: dict[tuple[str, Source | None], list[Kept]] = {}
+    saved_by_line: dict[tuple[str, Source | None], list[KeptStorage]] = {}
     for saved_value in kept(graphs, received):
         node = producer_of(saved_value.graph, saved_value.node) or saved_value.node
         saved_by_line.setdefault((node.op, node.source), []).append(saved_value)

@@ -10,7 +10,7 @@ from ..errors import CaptureError
 from ..graph.census import OpCall
 from ..graph.checks import bounds, format_bounds, need_a_limit
 from ..graph.cost import (
-    Kept,
+    KeptStorage,
     Received,
     Recomputed,
     StepStorages,
@@ -361,7 +361,7 @@ def _in_module(module: str | None) -> str:
     return "" if module is None else f" (in module {module!r})"
 
 
-def _op_of(saved_value: Kept) -> str:
+def _op_of(saved_value: KeptStorage) -> str:
     return executed(producer_of(saved_value.graph, saved_value.node) or saved_value.node).op
 
 

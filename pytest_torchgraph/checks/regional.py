@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..convert.source_lines import relative
 from ..errors import CaptureError
-from ..graph.blocks import matching
+from ..graph.blocks import match_modules
 from ..graph.diff import abridged
 from ..watching.failed_guards import details, reasons
 from ..watching.record import eager_calls_of
@@ -57,7 +57,7 @@ def assert_compiled_once(capture: Subject, glob: str, model: Any, kinds: int) ->
     if not hasattr(model, "named_modules"):
         raise TypeError(f"model={type(model).__name__} is not a torch.nn.Module")
     modules = dict(model.named_modules())
-    blocks = {path: modules[path] for path in matching(modules, glob)}
+    blocks = {path: modules[path] for path in match_modules(modules, glob)}
     callees = {path: _callees(record, module) for path, module in blocks.items()}
     if not_compiled := [*_not_compiled(record, callees, blocks, model)]:
         lines = [f"blocks {glob}: some did not run compiled", *not_compiled]

@@ -94,7 +94,7 @@ def _directories(options: argparse.Namespace) -> int:
 
 def _files(options: argparse.Namespace) -> int:
     """Print the difference of the graphs, or of op counts if a file holds only counts."""
-    from ..graph.diff import diff_programs, of_ranks
+    from ..graph.diff import diff_programs, merge_ranks
 
     old = read_any_document(options.old, may_be_missing=True)
     new = read_any_document(options.new, may_be_missing=True)
@@ -107,7 +107,9 @@ def _files(options: argparse.Namespace) -> int:
     named_differences = [
         (ranks, _with_file_name(difference, options.new)) for ranks, difference, _ in differences
     ]
-    difference = of_ranks(named_differences) if named_differences[0][0] else named_differences[0][1]
+    difference = (
+        merge_ranks(named_differences) if named_differences[0][0] else named_differences[0][1]
+    )
     counts = [
         f"{format_ranks(ranks)}: {line}" if ranks else line
         for ranks, _, lines in differences

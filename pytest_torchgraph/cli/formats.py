@@ -43,7 +43,7 @@ def markdown_table(causes: Sequence[Finding], noun: str = "file") -> list[str]:
     """Return a table with one row per finding, including the files, or ranks, that have it."""
     if not causes:
         return []
-    from ..graph.diff import cost_text, some
+    from ..graph.diff import cost_text, list_some
 
     costs = [cost_text(cause.cost) for cause in causes]
     head, rule = ("cost | ", "---|") if any(costs) else ("", "")
@@ -52,9 +52,9 @@ def markdown_table(causes: Sequence[Finding], noun: str = "file") -> list[str]:
         data = cause.to_json()
         location = markdown_code(data["where"])
         if data["sources"]:
-            location += f"<br>{some([markdown_code(line) for line in data['sources']], 1)}"
+            location += f"<br>{list_some([markdown_code(line) for line in data['sources']], 1)}"
         owners = [*map(str, data["ranks"])] if noun == "rank" else data["files"]
-        files = some([*map(markdown_code, owners)], MAX_FILES)
+        files = list_some([*map(markdown_code, owners)], MAX_FILES)
         change = markdown_code(f"{data['sign']} {data['what']}")
         cells = (change, location, f"{data['places']:,}", *([cost] if any(costs) else []))
         lines.append(f"| {' | '.join(cells)} | {len(owners):,}: {files} |")

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from .diff import find_changes as find_changes
     from .diff import finding_lines as finding_lines
     from .diff import holds as holds
-    from .diff import join as join
-    from .diff import problem_found as problem_found
+    from .diff import merge_edits as merge_edits
+    from .diff import problem_finding as problem_finding
     from .divergence import Divergence as Divergence
     from .equality import canonical as canonical
     from .equality import equal_programs as equal_programs
@@ -82,7 +82,7 @@ else:
             ),
             "diff": (
                 "Change Finding GraphDiff GraphPair MAX_CAUSES Place abridged diff_graphs "
-                "find_changes finding_lines holds join problem_found"
+                "find_changes finding_lines holds merge_edits problem_finding"
             ),
             "divergence": "Divergence",
             "equality": "canonical equal_programs",

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from ..errors import CaptureError
 from ..words import listed
 from .census import Homes, bodies_of, operands_of, outputs_of, projects
-from .diff import holds, instances_of, natural
+from .diff import holds, instances_of, natural_key
 from .higher_order import body_names
 from .model import Arg, Effect, Graph, Node, Ref, map_arg
 from .module_paths import common_path
@@ -34,7 +34,7 @@ INVOKE = "higher_order.invoke_subgraph"
 """Op that calls the body of a region."""
 
 
-def inlined(graph: Graph) -> Graph:
+def inline_regions(graph: Graph) -> Graph:
     """Return the graph with each region's call replaced by its ops."""
     if not any(node.op == INVOKE for node in graph.nodes):
         return graph
@@ -45,40 +45,44 @@ def inlined(graph: Graph) -> Graph:
     results: dict[str, list[Arg]] = {}
     for node in graph.nodes:
         bodies = bodies_of(graph, node) if node.op == INVOKE else []
-        body = inlined(bodies[0]) if len(bodies) == 1 else None
+        body = inline_regions(bodies[0]) if len(bodies) == 1 else None
         if body is not None and len(operands := operands_of(node)) == len(body.inputs):
             home, caller = homes.move(node, bodies[0]) or ("", "")
             inner = {
-                taken.name: mapped(operand, values)
-                for taken, operand in zip(body.inputs, operands, strict=True)
+                body_input.name: substitute_refs(operand, values)
+                for body_input, operand in zip(body.inputs, operands, strict=True)
             }
-            for each in body.nodes:
-                if each.kind not in ("placeholder", "output"):
-                    name = _moved(each.name, home, caller)
+            for inner_node in body.nodes:
+                if inner_node.kind not in ("placeholder", "output"):
+                    name = _move_path(inner_node.name, home, caller)
+                    # Two calls of one body in the same module would give their nodes the same
+                    # names.
                     while name in names:
                         name += "'"
                     names.add(name)
-                    inner[each.name] = Ref(name)
-                    module = _moved(each.module, home, caller)
-                    nodes.append(replace(_with_values(each, inner), name=name, module=module))
-            results[node.name] = [mapped(output, inner) for output in outputs_of(body)]
+                    inner[inner_node.name] = Ref(name)
+                    module = _move_path(inner_node.module, home, caller)
+                    nodes.append(
+                        replace(_substitute_in_node(inner_node, inner), name=name, module=module)
+                    )
+            results[node.name] = [substitute_refs(output, inner) for output in outputs_of(body)]
         elif node.refs and node.refs[0] in results and projects(graph, node):
             values[node.name] = results[node.refs[0]][node.args[1]]
         else:
-            nodes.append(_with_values(node, values))
+            nodes.append(_substitute_in_node(node, values))
     used = {name for node in nodes for name in body_names(node)}
     bodies_left = tuple(body for body in graph.subgraphs if body.name in used)
-    saved = tuple(each for each in mapped(graph.saved, values) if isinstance(each, Ref))
+    saved = tuple(ref for ref in substitute_refs(graph.saved, values) if isinstance(ref, Ref))
     return replace(graph, nodes=tuple(nodes), subgraphs=bodies_left, saved=saved)
 
 
-def _moved(path: str, home: str, caller: str) -> str:
+def _move_path(path: str, home: str, caller: str) -> str:
     if home and path.startswith(home) and path[len(home) : len(home) + 1] in ("", ".", "/"):
         return caller + path[len(home) :]
     return path
 
 
-def _with_values(node: Node, values: Mapping[str, Arg]) -> Node:
+def _substitute_in_node(node: Node, values: Mapping[str, Arg]) -> Node:
     effects = []
     for effect in node.effects:
         target = effect.target and values.get(effect.target.name, effect.target)
@@ -86,14 +90,14 @@ def _with_values(node: Node, values: Mapping[str, Arg]) -> Node:
     after = [values.get(before.name, before) for before in node.after]
     return replace(
         node,
-        args=mapped(node.args, values),
-        kwargs=mapped(node.kwargs, values),
+        args=substitute_refs(node.args, values),
+        kwargs=substitute_refs(node.kwargs, values),
         effects=tuple(effects),
         after=tuple(before for before in after if isinstance(before, Ref)),
     )
 
 
-def mapped(value: Arg, values: Mapping[str, Arg]) -> Arg:
+def substitute_refs(value: Arg, values: Mapping[str, Arg]) -> Arg:
     """Return an argument with references replaced by values, by node name."""
     return map_arg(
         value, lambda leaf: values.get(leaf.name, leaf) if isinstance(leaf, Ref) else leaf
@@ -126,7 +130,7 @@ class BlockKind:
     parts: tuple[Graph, ...] = field(default=(), repr=False)
 
 
-def matching(paths: Iterable[str], glob: str) -> list[str]:
+def match_modules(paths: Iterable[str], glob: str) -> list[str]:
     """Return the module paths that match a glob, in natural order.
 
     Args:
@@ -139,16 +143,16 @@ def matching(paths: Iterable[str], glob: str) -> list[str]:
     """
     if not isinstance(glob, str):
         raise TypeError(f"{glob!r} is not a glob of module paths: pass a string such as 'layers.*'")
-    known = set(paths)
-    members = sorted((path for path in known if _matches(path, glob)), key=natural)
+    known_paths = set(paths)
+    members = sorted((path for path in known_paths if _matches(path, glob)), key=natural_key)
     if not members:
-        close = difflib.get_close_matches(glob, sorted(known), n=3)
-        there = listed(sorted({path.partition(".")[0] for path in known} - {""}), 10)
+        close = difflib.get_close_matches(glob, sorted(known_paths), n=3)
+        roots = listed(sorted({path.partition(".")[0] for path in known_paths} - {""}), 10)
         hint = (
             f"did you mean {', '.join(close)}?"
             if close
-            else f"there are {there}"
-            if there
+            else f"there are {roots}"
+            if roots
             else "there are none"
         )
         raise ValueError(f"no module matches {glob!r}, where * is one component of a path: {hint}")
@@ -168,7 +172,9 @@ def _matches(path: str, glob: str) -> bool:
 def lists_of(graphs: Sequence[Graph]) -> list[str]:
     """Return the globs of the outermost module lists with at least two members: `"layers.*"`."""
     counts: Counter[str] = Counter()
-    for instance in {each[-1] for path in _paths(graphs) if (each := instances_of(path))}:
+    for instance in {
+        instances[-1] for path in _module_paths(graphs) if (instances := instances_of(path))
+    }:
         parent, _, _ = instance.rpartition(".")
         counts[f"{parent}.*" if parent else "*"] += 1
     return sorted(glob for glob, count in counts.items() if count > 1)
@@ -181,37 +187,39 @@ def kinds_of(
 
     Args:
         graphs: graphs to compare, with or without their backward.
-        glob: see `matching`.
+        glob: see `match_modules`.
         explained: False omits the differences, which take longest.
 
     Raises:
-        TypeError, ValueError: see `matching`.
+        TypeError, ValueError: see `match_modules`.
         CaptureError: if a body of a higher-order op runs ops of several blocks.
     """
     from .diff import diff_graphs
 
-    graphs = [inlined(graph) for graph in graphs]
-    members = matching(_paths(graphs), glob)
+    graphs = [inline_regions(graph) for graph in graphs]
+    members = match_modules(_module_paths(graphs), glob)
     sides = [_BlockSide(graph, glob) for graph in graphs]
     # All blocks use the names of one block, so that parameters are paired by name.
     first = members[0]
     groups: dict[tuple[Graph, ...], list[str]] = {}
     for member in members:
-        groups.setdefault(_parts(sides, member, first), []).append(member)
+        groups.setdefault(_block_graphs(sides, member, first), []).append(member)
     # Equally common kinds keep their order.
     ordered = sorted(groups.values(), key=lambda group: -len(group))
     common = ordered[0][0]
     kinds = []
     for group in ordered:
-        own = _parts(sides, group[0], group[0])
+        parts = _block_graphs(sides, group[0], group[0])
         diff = None
         if explained and group[0] != common:
-            diff = _edits(diff_graphs(_parts(sides, common, group[0]), own))
-        kinds.append(BlockKind(tuple(group), own[0], diff, own))
+            diff = _drop_inputs_and_outputs(
+                diff_graphs(_block_graphs(sides, common, group[0]), parts)
+            )
+        kinds.append(BlockKind(tuple(group), parts[0], diff, parts))
     return tuple(kinds)
 
 
-def _edits(diff: GraphDiff) -> GraphDiff:
+def _drop_inputs_and_outputs(diff: GraphDiff) -> GraphDiff:
     """Return a difference without the block's inputs and outputs, which follow from its ops."""
     edits = []
     for finding in diff.findings:
@@ -222,10 +230,11 @@ def _edits(diff: GraphDiff) -> GraphDiff:
         )
         if places:
             edits.append(replace(finding, places=places))
+    # If only inputs or outputs differ, they are the difference.
     return replace(diff, findings=tuple(edits)) if edits else diff
 
 
-def _paths(graphs: Sequence[Graph]) -> set[str]:
+def _module_paths(graphs: Sequence[Graph]) -> set[str]:
     modules = {node.module for node in nodes_of(graphs) if node.is_call}
     return {path for module in modules for path in ancestors(module)}
 
@@ -249,28 +258,33 @@ class _BlockSide:
         for node in graph.nodes:
             for name in node.refs:
                 self.users.setdefault(name, []).append(node.name)
-        homes = _homes(graph, glob)
+        homes = _assign_ops_to_blocks(graph, glob)
         _refuse_bodies_of_several(graph, glob, homes)
         saved = {ref.name for ref in graph.saved}
-        left = _without_escaping_sums if graph.kind == "backward" else _without_saved
+        filter_ops = _drop_escaping_sums if graph.kind == "backward" else _drop_saved_only
         self.inside = {
             block: ops
             for block, inside in homes.items()
-            if (ops := left(graph, inside, self.users, saved))
+            if (ops := filter_ops(graph, inside, self.users, saved))
         }
-        taken = [
-            {name for node in inside.values() for name in _taken(node) if name not in inside}
+        outer_names = [
+            {
+                name
+                for node in inside.values()
+                for name in _names_taken_by(node)
+                if name not in inside
+            }
             for inside in self.inside.values()
         ]
-        self.shared = sorted(set.intersection(*taken)) if taken else []
+        self.shared = sorted(set.intersection(*outer_names)) if outer_names else []
 
 
-def _taken(node: Node) -> list[str]:
+def _names_taken_by(node: Node) -> list[str]:
     targets = [effect.target.name for effect in node.effects if effect.target is not None]
     return [*node.refs, *targets]
 
 
-def _homes(graph: Graph, glob: str) -> dict[str, dict[str, Node]]:
+def _assign_ops_to_blocks(graph: Graph, glob: str) -> dict[str, dict[str, Node]]:
     bodies = {body.name: body for body in graph.subgraphs}
     depth = glob.count(".") + 1
     homes: dict[str, dict[str, Node]] = {}
@@ -279,14 +293,15 @@ def _homes(graph: Graph, glob: str) -> dict[str, dict[str, Node]]:
         if not node.is_call or node.op == _SEED:
             continue
         if node.refs and node.refs[0] in home_of and projects(graph, node):
+            # A projection stays with its op: a block cannot take one result of a call outside it.
             home = home_of[node.refs[0]]
         else:
-            home = _prefix(node.module, depth)
+            home = _path_prefix(node.module, depth)
             inner = [bodies[name] for name in body_names(node) if name in bodies]
             if inner and not _matches(home, glob):
                 # Dynamo puts a checkpoint's call in the enclosing module, its body in the block.
-                calls = [each for each in nodes_of(inner) if each.is_call]
-                home = _prefix(common_path(each.module for each in calls), depth)
+                calls = [call for call in nodes_of(inner) if call.is_call]
+                home = _path_prefix(common_path(call.module for call in calls), depth)
         if home and _matches(home, glob):
             homes.setdefault(home, {})[node.name] = node
             home_of[node.name] = home
@@ -309,9 +324,9 @@ def _refuse_bodies_of_several(
     for node in graph.nodes if bodies else ():
         inner = [*nodes_of(bodies[name] for name in body_names(node) if name in bodies)]
         # torch.export notes no modules in bodies: there the parameters show whose ops they are.
-        paths = [each.module for each in inner if each.is_call]
+        paths = [inner_node.module for inner_node in inner if inner_node.is_call]
         paths += [name for name in node.refs if inner and graph.by_name[name].op in _OWNED]
-        for block in (_prefix(path, depth) for path in paths):
+        for block in (_path_prefix(path, depth) for path in paths):
             if _matches(block, glob) and block != home_of.get(node.name) and node.is_call:
                 raise CaptureError(
                     f"{node.op} (%{node.name} of {graph.name}) runs ops of {block} in a body that "
@@ -320,15 +335,15 @@ def _refuse_bodies_of_several(
                 )
 
 
-def _prefix(path: str, depth: int) -> str:
+def _path_prefix(path: str, depth: int) -> str:
     return ".".join(path.split(".")[:depth])
 
 
-def _parts(sides: Sequence[_BlockSide], block: str, called: str) -> tuple[Graph, ...]:
-    return tuple(_part(side, block, called) for side in sides if block in side.inside)
+def _block_graphs(sides: Sequence[_BlockSide], block: str, called: str) -> tuple[Graph, ...]:
+    return tuple(_block_graph(side, block, called) for side in sides if block in side.inside)
 
 
-def _part(side: _BlockSide, block: str, called: str) -> Graph:
+def _block_graph(side: _BlockSide, block: str, called: str) -> Graph:
     """Return the ops of a block as a graph.
 
     Args:
@@ -342,20 +357,20 @@ def _part(side: _BlockSide, block: str, called: str) -> Graph:
     def moved(path: str) -> str:
         return called + path[len(block) :] if holds(block, path) else path
 
-    own: dict[str, Node] = {}
-    taken = {name: graph.by_name[name] for name in side.shared}
+    own_inputs: dict[str, Node] = {}
+    outer_inputs = {name: graph.by_name[name] for name in side.shared}
     for node in inside.values():
-        for name in _taken(node):
+        for name in _names_taken_by(node):
             if name not in inside:
                 outer = graph.by_name[name]
                 is_own = not outer.is_call and holds(block, outer.name)
-                (own if is_own else taken)[name] = outer
+                (own_inputs if is_own else outer_inputs)[name] = outer
     # Another block may take its parameters in a different order.
     inputs = []
-    for name in sorted(own, key=natural):
+    for name in sorted(own_inputs, key=natural_key):
         names[name] = moved(name)
-        inputs.append(replace(own[name], name=names[name]))
-    for number, (name, outer) in enumerate(taken.items()):
+        inputs.append(replace(own_inputs[name], name=names[name]))
+    for number, (name, outer) in enumerate(outer_inputs.items()):
         names[name] = f"taken_{number}"
         if outer.is_call or outer.op in _OWNED:
             # A shared parameter is an ordinary input: its name does not identify the block.
@@ -368,8 +383,8 @@ def _part(side: _BlockSide, block: str, called: str) -> Graph:
         replace(
             node,
             name=names[node.name],
-            args=mapped(node.args, refs),
-            kwargs=mapped(node.kwargs, refs),
+            args=substitute_refs(node.args, refs),
+            kwargs=substitute_refs(node.kwargs, refs),
             module=moved(node.module),
             target=moved(node.target),  # via fx the path of a module that is called
             effects=tuple(
@@ -381,12 +396,12 @@ def _part(side: _BlockSide, block: str, called: str) -> Graph:
         for node in inside.values()
     ]
     # A value that the block itself uses may leave one block only, as the last one's attention.
-    given = [
+    outputs = [
         refs[name] for name in inside if not any(user in inside for user in users.get(name, ()))
     ]
     used = {name for node in inside.values() for name in body_names(node)}
     return Graph(
-        (*inputs, *nodes, Node("output", "output", "output", (tuple(given),))),
+        (*inputs, *nodes, Node("output", "output", "output", (tuple(outputs),))),
         name=graph.name,
         kind=graph.kind,
         level=graph.level,
@@ -401,7 +416,7 @@ def _part(side: _BlockSide, block: str, called: str) -> Graph:
     )
 
 
-def _without_saved(
+def _drop_saved_only(
     graph: Graph,
     inside: dict[str, Node],
     users: Mapping[str, Sequence[str]],
@@ -411,17 +426,17 @@ def _without_saved(
 
     These ops depend on what requires a gradient: a frozen block saves no statistics of a norm.
     """
-    left = dict(inside)
+    remaining = dict(inside)
     for name in reversed(inside):
         node, own_users = inside[name], users.get(name, ())
         is_for_backward = bool(own_users) or name in saved or projects(graph, node)
-        unused = not any(user in left or user not in inside for user in own_users)
+        unused = not any(user in remaining or user not in inside for user in own_users)
         if unused and is_for_backward and not node.effects:
-            del left[name]
-    return left
+            del remaining[name]
+    return remaining
 
 
-def _without_escaping_sums(
+def _drop_escaping_sums(
     graph: Graph,
     inside: dict[str, Node],
     users: Mapping[str, Sequence[str]],
@@ -432,10 +447,10 @@ def _without_escaping_sums(
     Autograd adds the gradients of a value that several ops take, such as the mask of all layers, in
     whichever block it happens to be. The gradients themselves stay.
     """
-    left = dict(inside)
+    remaining = dict(inside)
     for name in reversed(inside):
         operands = inside[name].refs
         is_sum = inside[name].op in _SUMS and len(operands) == 2
-        if is_sum and not any(user in left for user in users.get(name, ())):
-            del left[name]
-    return left
+        if is_sum and not any(user in remaining for user in users.get(name, ())):
+            del remaining[name]
+    return remaining

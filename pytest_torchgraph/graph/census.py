@@ -75,7 +75,7 @@ class OpCall:
         """Number of runs in each module, by the path of the innermost module."""
         counts: Counter[str] = Counter()
         for moves, times in self._contexts.items():
-            counts[_moved(self.node.module, moves)] += times
+            counts[_apply_moves(self.node.module, moves)] += times
         return counts
 
     @property
@@ -84,14 +84,14 @@ class OpCall:
         result = executed(self.node).result
         if result is not None or self.op == self.node.op:
             return result
-        taken = (
+        selected = (
             node.result
             for node in self.graph.nodes
             if node.op == "operator.getitem"
             and node.refs[:1] == (self.node.name,)
             and not (self.node.op == SAVING_STATE and node.args[1] == 0)
         )
-        return tuple(taken)
+        return tuple(selected)
 
     @property
     def written(self) -> Result:
@@ -121,7 +121,7 @@ def own_calls(graph: Graph) -> OwnCalls:
     """Compute `Graph.own_calls`."""
     numbers: dict[str, list[int]] = {}
     hiding: dict[str, Node] = {}
-    for number, node, op in _ops(graph):
+    for number, node, op in _iter_ops(graph):
         is_new = op not in numbers
         if is_new:
             numbers[op] = [number]
@@ -145,28 +145,28 @@ def calls(graphs: Iterable[Graph], *, uncounted: bool = False) -> Iterator[OpCal
         uncounted: also yield projections (see `model.is_projection`) and wrappers.
     """
     for top in graphs:
-        for graph, contexts in _run(top, {(): 1}):
+        for graph, contexts in _iter_graphs(top, {(): 1}):
             times = sum(contexts.values())
-            for _, node, op in _ops(graph, uncounted):
+            for _, node, op in _iter_ops(graph, uncounted):
                 yield OpCall(node, graph, op, times, contexts)
 
 
 def calls_of(graphs: Iterable[Graph], is_wanted: Callable[[str], bool]) -> Iterator[OpCall]:
     """Yield the `calls` whose op satisfies `is_wanted`."""
     for top in graphs:
-        for graph, contexts in _run(top, {(): 1}):
+        for graph, contexts in _iter_graphs(top, {(): 1}):
             by_op = graph.own_calls.numbers
             ops = [op for op in by_op if is_wanted(op)]
             times = sum(contexts.values())
-            found = [(number, op) for op in ops for number in by_op[op]]
-            for number, op in sorted(found):
+            numbered_ops = [(number, op) for op in ops for number in by_op[op]]
+            for number, op in sorted(numbered_ops):
                 yield OpCall(graph.nodes[number], graph, op, times, contexts)
 
 
 def hiding_calls(graphs: Iterable[Graph]) -> Iterator[tuple[Graph, Node, str]]:
     """Yield the first call of each op that runs code outside every graph, with its graph and op."""
     for top in graphs:
-        for graph, _ in _run(top, {(): 1}):
+        for graph, _ in _iter_graphs(top, {(): 1}):
             for op, node in graph.own_calls.hiding.items():
                 yield graph, node, op
 
@@ -175,14 +175,14 @@ def count_ops(graphs: Iterable[Graph]) -> OpCounts:
     """Count the runs of each op in graphs; each graph counts once."""
     counts: Counter[str] = Counter()
     for top in graphs:
-        for graph, contexts in _run(top, {(): 1}):
+        for graph, contexts in _iter_graphs(top, {(): 1}):
             times = sum(contexts.values())
             for op, numbers in graph.own_calls.numbers.items():
                 counts[op] += len(numbers) * times
     return OpCounts(counts)
 
 
-def _ops(graph: Graph, uncounted: bool = False) -> Iterator[tuple[int, Node, str]]:
+def _iter_ops(graph: Graph, uncounted: bool = False) -> Iterator[tuple[int, Node, str]]:
     """Yield the calls of a graph, each with its position and the op it counts as."""
     for number, node in enumerate(graph.nodes):
         op = node.op
@@ -202,17 +202,17 @@ def _ops(graph: Graph, uncounted: bool = False) -> Iterator[tuple[int, Node, str
             yield number, node, name
 
 
-def _run(
+def _iter_graphs(
     graph: Graph, contexts: Mapping[_Moves, int]
 ) -> Iterator[tuple[Graph, Mapping[_Moves, int]]]:
     """Yield a graph and the bodies it runs, with their number of runs."""
     yield graph, contexts
     if graph.subgraphs:
-        for body, inner in _bodies(graph, contexts):
-            yield from _run(body, inner)
+        for body, inner in _iter_bodies(graph, contexts):
+            yield from _iter_graphs(body, inner)
 
 
-def _bodies(
+def _iter_bodies(
     graph: Graph, contexts: Mapping[_Moves, int]
 ) -> Iterator[tuple[Graph, Mapping[_Moves, int]]]:
     """Return the bodies that a graph runs, with their number of runs by module move."""
@@ -245,7 +245,7 @@ def runs(graph: Graph, node: Node) -> list[Run]:
     if not names:
         return []
     bodies = {body.name: body for body in graph.subgraphs}
-    times = _times(graph, executed(node))
+    times = _runs_per_call(graph, executed(node))
     return [Run(bodies[name], times) for name in names if name in bodies]
 
 
@@ -254,7 +254,7 @@ def bodies_of(graph: Graph, node: Node) -> list[Graph]:
     return [run.body for run in runs(graph, node)]
 
 
-def _times(graph: Graph, node: Node) -> int | None:
+def _runs_per_call(graph: Graph, node: Node) -> int | None:
     kind = KINDS.get(node.op)
     if kind in ("map", "scan"):
         rows = node.args[1 if kind == "map" else 2 :][:1]
@@ -312,10 +312,10 @@ class Homes:
 
     def move(self, node: Node, body: Graph) -> Move | None:
         """Return the home of a body and the module of a call, or `None` if the call is at home."""
-        home = self._home(body) if len(self._callers.get(body.name, ())) > 1 else ""
+        home = self._find_home(body) if len(self._callers.get(body.name, ())) > 1 else ""
         return (home, node.module) if home and node.module not in ("", home) else None
 
-    def _home(self, body: Graph) -> str:
+    def _find_home(self, body: Graph) -> str:
         if body.name not in self._homes:
             paths = {node.module for graph in body.walk() for node in graph.nodes}
             homes = [
@@ -327,7 +327,7 @@ class Homes:
         return self._homes[body.name]
 
 
-def _moved(module: str, moves: Iterable[Move]) -> str:
+def _apply_moves(module: str, moves: Iterable[Move]) -> str:
     for home, caller in moves:
         module = move_path(module, home, caller)
     return module

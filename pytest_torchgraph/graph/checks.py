@@ -40,40 +40,40 @@ def assert_op_counts(
     problems: list[str] = []
     unexpected: list[Node] = []
     for op, (low, high) in limits.items():
-        found = find_calls(graphs, op, selected)
-        count = times(found, selected)
+        matching = find_calls(graphs, op, selected)
+        count = times(matching, selected)
         too_many = high is not None and count > high
         if too_many:
-            unexpected += [call.node for call in found]
+            unexpected += [call.node for call in matching]
         if too_many or count < low:
             problems.append(
                 f"  {pattern_name(op)}: expected {format_bounds(low, high)}, found {count}"
             )
-            problems += [f"      {line}" for line in format_places(found, selected)]
+            problems += [f"      {line}" for line in format_places(matching, selected)]
     if exact:
-        for name, others in _unmatched(graphs, expected, selected):
+        for name, others in _find_unmatched(graphs, expected, selected):
             count = times(others, selected)
             problems.append(f"  {name}: without a pattern (exact=True), found {count}")
             unexpected += [call.node for call in others]
     if problems:
         title = f"op counts differ{f' ({selected})' if selected else ''}"
         shows = UnexpectedOps(graphs, unexpected, title) if unexpected else None
-        there = format_op_counts(graphs, selected=selected)
-        raise failed("\n".join([f"{title}:", *problems, *there]), shows)
+        captured = format_op_counts(graphs, selected=selected)
+        raise failed("\n".join([f"{title}:", *problems, *captured]), shows)
 
 
-def _unmatched(
+def _find_unmatched(
     graphs: Sequence[Graph], expected: Iterable[Any], selected: Selection | None
 ) -> list[tuple[str, list[OpCall]]]:
     """Return the ops that no expected pattern matches, with their calls, sorted by name."""
     patterns = [pattern_name(op) for op in expected]
-    found: dict[str, list[OpCall]] = {}
+    calls_by_op: dict[str, list[OpCall]] = {}
     for call in calls(graphs):
         if not selected or call in selected:
-            found.setdefault(call.op, []).append(call)
+            calls_by_op.setdefault(call.op, []).append(call)
     return [
         (op, ops)
-        for op, ops in sorted(found.items())
+        for op, ops in sorted(calls_by_op.items())
         if not any(matches(op, pattern) for pattern in patterns)
     ]
 
@@ -89,11 +89,11 @@ def assert_no_ops(
     problems: list[str] = []
     unexpected: list[Node] = []
     for op in ops:
-        found = find_calls(graphs, op, selected)
-        if count := times(found, selected):
-            unexpected += [call.node for call in found]
+        matching = find_calls(graphs, op, selected)
+        if count := times(matching, selected):
+            unexpected += [call.node for call in matching]
             problems.append(f"  {pattern_name(op)}: found {count}")
-            problems += [f"      {line}" for line in format_places(found, selected)]
+            problems += [f"      {line}" for line in format_places(matching, selected)]
     if problems:
         title = f"unexpected ops{f' ({selected})' if selected else ''}"
         shows = UnexpectedOps(graphs, unexpected, title)
@@ -152,7 +152,7 @@ def need_a_limit(name: str, limits: Iterable[tuple[int, int | None]]) -> None:
     Raises:
         TypeError: if none of the counts can fail.
     """
-    if all(each == (0, None) for each in limits):
+    if all(limit == (0, None) for limit in limits):
         raise TypeError(
             f"{name} checks nothing, because (0, None) allows any count: pass a minimum or a "
             "maximum"
@@ -197,27 +197,29 @@ def format_locations(nodes: Sequence[Node], limit: int = 5) -> list[str]:
     Args:
         limit: maximum number of places listed; the rest is counted, to keep a message readable.
     """
-    lines = Counter(_place(node, node.module) for node in nodes)
-    return _listed(lines, limit)
+    lines = Counter(_format_place(node, node.module) for node in nodes)
+    return _list_lines(lines, limit)
 
 
-def format_places(found: Sequence[OpCall], selected: Selection | None, limit: int = 5) -> list[str]:
+def format_places(
+    op_calls: Sequence[OpCall], selected: Selection | None, limit: int = 5
+) -> list[str]:
     """`format_locations` of calls, one line for each place and module."""
     lines: Counter[str] = Counter()
-    for call in found:
+    for call in op_calls:
         for module, count in call.modules.items():
             if not (selected and selected.module) or inside(module, selected.module):
-                lines[_place(call.node, module)] += count
-    return _listed(lines, limit)
+                lines[_format_place(call.node, module)] += count
+    return _list_lines(lines, limit)
 
 
-def _place(node: Node, module: str) -> str:
+def _format_place(node: Node, module: str) -> str:
     if node.source is None:
         return f"%{node.name}"
     return f"{module or '(no module)'}  {node.source}: {node.source.code}"
 
 
-def _listed(lines: Mapping[str, int], limit: int) -> list[str]:
+def _list_lines(lines: Mapping[str, int], limit: int) -> list[str]:
     shown = [line + (f"  ({count} times)" if count > 1 else "") for line, count in lines.items()]
     return first_lines(shown, limit, "place")
 
@@ -231,11 +233,11 @@ def format_op_counts(
         limit: maximum number of ops listed; the rest is counted, to keep a message readable.
         selected: filter of the ops; `None` for all.
     """
-    there: Counter[str] = Counter()
+    totals: Counter[str] = Counter()
     for call in calls(graphs):
         if not selected or call in selected:
-            there[call.op] += selected.times(call) if selected else call.times
-    counts = sorted(there.items(), key=lambda item: (-item[1], item[0]))
+            totals[call.op] += selected.times(call) if selected else call.times
+    counts = sorted(totals.items(), key=lambda item: (-item[1], item[0]))
     lines = first_lines([f"{count:4} {op}" for op, count in counts], limit, "op")
     return ["ops captured:", *(f"  {line}" for line in lines or ["none"])]
 

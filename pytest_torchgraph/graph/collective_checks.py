@@ -30,7 +30,7 @@ KINDS = (
 )
 """Kinds of collectives."""
 
-MOST = 8
+MAX_LISTED = 8
 """Maximum number of collectives listed in a message; the rest is counted."""
 
 
@@ -53,47 +53,52 @@ def assert_collectives(
     __tracebackhide__ = True
     _check_arguments(expected)
     need_any_graph(graphs)
-    place = device_of(graphs, device)
-    counts = {kind: bounds(count, place) for kind, count in expected.items()}
+    device_type = device_of(graphs, device)
+    counts = {kind: bounds(count, device_type) for kind, count in expected.items()}
     if not exact:
-        weight = [] if bytes_ is None or not counts else [bounds(bytes_, place)]
+        weight = [] if bytes_ is None or not counts else [bounds(bytes_, device_type)]
         need_a_limit("assert_collectives with exact=False", [*counts.values(), *weight])
-    found = over_group(graphs, everything, group)
+    in_group = select_group(graphs, everything, group)
     wrong: list[str] = []
     unexpected: list[Collective] = []
     heavy: Sequence[Collective] = ()
-    unknown = [each for each in everything if group and not each.group]
+    unknown = [collective for collective in everything if group and not collective.group]
     if unknown:
         wrong.append(f"  {len(unknown)} over an unknown group, possibly {group}:")
-        wrong += listed(unknown)
+        wrong += list_collectives(unknown)
         unexpected += unknown
     for kind, (low, high) in counts.items():
-        those = [each for each in found if each.kind == kind]
-        if len(those) < low or (high is not None and len(those) > high):
-            wrong.append(f"  {kind}: expected {format_bounds(low, high)}, found {len(those)}")
-            wrong += listed(those)
-            unexpected += those
+        of_kind = [collective for collective in in_group if collective.kind == kind]
+        if len(of_kind) < low or (high is not None and len(of_kind) > high):
+            wrong.append(f"  {kind}: expected {format_bounds(low, high)}, found {len(of_kind)}")
+            wrong += list_collectives(of_kind)
+            unexpected += of_kind
     if exact:
-        others = [each for each in found if each.kind not in expected]
-        for kind in dict.fromkeys(each.kind for each in others):
-            those = [each for each in others if each.kind == kind]
-            wrong.append(f"  {kind}: expected none (exact=True), found {len(those)}")
-            wrong += listed(those)
-            unexpected += those
+        others = [collective for collective in in_group if collective.kind not in expected]
+        for kind in dict.fromkeys(collective.kind for collective in others):
+            of_kind = [collective for collective in others if collective.kind == kind]
+            wrong.append(f"  {kind}: expected none (exact=True), found {len(of_kind)}")
+            wrong += list_collectives(of_kind)
+            unexpected += of_kind
     if bytes_ is not None:
-        those = [each for each in found if exact or each.kind in expected]
-        problem, heavy = _wrong_bytes(those, bytes_, place)
+        of_kind = [collective for collective in in_group if exact or collective.kind in expected]
+        problem, heavy = _check_bytes(of_kind, bytes_, device_type)
         if problem:
-            known = {id(each) for each in unexpected}
-            wrong += [problem, *listed([each for each in heavy if id(each) not in known])]
+            listed_ids = {id(collective) for collective in unexpected}
+            wrong += [
+                problem,
+                *list_collectives(
+                    [collective for collective in heavy if id(collective) not in listed_ids]
+                ),
+            ]
     if wrong:
         title = "collectives differ" + (f" in group {group}" if group is not None else "")
-        nodes = [each.node for each in unexpected]
+        nodes = [collective.node for collective in unexpected]
         shows = UnexpectedOps(graphs, nodes, title) if nodes else None
         if not everything:
             wrong.append("  no collective was captured")
         elif not unexpected and not heavy:
-            wrong += ["collectives captured:", *listed(everything)]
+            wrong += ["collectives captured:", *list_collectives(everything)]
         raise failed("\n".join([f"{title}:", *wrong]), shows)
 
 
@@ -115,7 +120,7 @@ def check_kind(kind: str) -> None:
         raise ValueError(f"{kind!r} is not a kind of collective{hint}")
 
 
-def over_group(
+def select_group(
     graphs: Sequence[Graph], everything: Sequence[Collective], group: str | None
 ) -> list[Collective]:
     """Return the collectives over a group, `None` for all.
@@ -123,47 +128,47 @@ def over_group(
     Raises:
         ValueError: for an unknown group.
     """
-    known = {name for top in graphs for graph in top.walk() for name in graph.groups}
-    known.update(each.group for each in everything)
-    if group is not None and group not in known:
-        there = ", ".join(sorted(known - {""})) or "no group"
+    groups = {name for top in graphs for graph in top.walk() for name in graph.groups}
+    groups.update(collective.group for collective in everything)
+    if group is not None and group not in groups:
+        group_list = ", ".join(sorted(groups - {""})) or "no group"
         raise ValueError(
             f"the check would be vacuous, because no collective runs over group {group!r}, and no "
-            "mesh has this dimension: " + "\n".join([f"groups: {there}", *listed(everything)])
+            "mesh has this dimension: "
+            + "\n".join([f"groups: {group_list}", *list_collectives(everything)])
         )
-    return [each for each in everything if group is None or each.group == group]
+    return [collective for collective in everything if group is None or collective.group == group]
 
 
-def _wrong_bytes(
-    found: Sequence[Collective], limit: Any, device: str
+def _check_bytes(
+    collectives: Sequence[Collective], limit: Any, device: str
 ) -> tuple[str, list[Collective]]:
     """Return the problem with the bytes, "" if there is none, and the collectives to look at."""
     low, high = bounds(limit, device)
-    unknown = [each for each in found if each.bytes is None]
+    unknown = [collective for collective in collectives if collective.bytes is None]
     if unknown:
         return "  bytes: unknown, because a size is symbolic", unknown
-    total = sum(each.bytes or 0 for each in found)
+    total = sum(collective.bytes or 0 for collective in collectives)
     if low <= total and (high is None or total <= high):
         return "", []
     problem = f"  bytes: expected {format_bounds(low, high)}, found {total}"
-    return problem, sorted(found, key=lambda each: -(each.bytes or 0))
+    return problem, sorted(collectives, key=lambda collective: -(collective.bytes or 0))
 
 
-def listed(found: Sequence[Collective]) -> Iterator[str]:
+def list_collectives(collectives: Sequence[Collective]) -> Iterator[str]:
     """Yield lines that describe collectives and their places; equal lines are counted."""
-    equal: Counter[tuple[str, ...]] = Counter(map(_described, found))
-    for (what, *where), count in list(equal.items())[:MOST]:
-        yield f"      {what}" + (f"  ({count} times)" if count > 1 else "")
-        yield from (f"          {line}" for line in where)
-    rest = sum(list(equal.values())[MOST:])
+    equal: Counter[tuple[str, ...]] = Counter(map(_describe_collective, collectives))
+    for (description, *locations), count in list(equal.items())[:MAX_LISTED]:
+        yield f"      {description}" + (f"  ({count} times)" if count > 1 else "")
+        yield from (f"          {line}" for line in locations)
+    rest = sum(list(equal.values())[MAX_LISTED:])
     if rest:
         yield f"      ... and {rest} more"
 
 
-def _described(each: Collective) -> tuple[str, ...]:
-    """Describe a collective and its place in lines."""
-    what = f"{format_over(each, each.graph)}, {format_size(each)}"
-    return what, *format_locations([each.node])
+def _describe_collective(collective: Collective) -> tuple[str, ...]:
+    description = f"{format_over(collective, collective.graph)}, {format_size(collective)}"
+    return description, *format_locations([collective.node])
 
 
 def assert_overlapped(
@@ -197,17 +202,26 @@ def assert_overlapped(
     )
     if not everything:
         raise AssertionError("no collective was captured, so none can be overlapped")
-    found = [each for each in over_group(graphs, everything, group) if kind in (None, each.kind)]
-    if not found:
-        there = "\n".join(["collectives captured:", *listed(everything)])
-        raise AssertionError(f"no collective matches ({which})\n{there}")
+    selected = [
+        collective
+        for collective in select_group(graphs, everything, group)
+        if kind in (None, collective.kind)
+    ]
+    if not selected:
+        captured = "\n".join(["collectives captured:", *list_collectives(everything)])
+        raise AssertionError(f"no collective matches ({which})\n{captured}")
     need_a_limit("assert_overlapped", [(low, high)])
-    bare = [each for each in found if len(each.overlap) < at_least]
-    if len(bare) < low or (high is not None and len(bare) > high):
+    unoverlapped = [collective for collective in selected if len(collective.overlap) < at_least]
+    if len(unoverlapped) < low or (high is not None and len(unoverlapped) > high):
         title = "exposed collectives" + (f" ({which})" if which else "")
-        lines = [f"{title}: expected {format_bounds(low, high)}, found {len(bare)} of {len(found)}"]
-        lines += _explained(bare, at_least)
-        shows = UnexpectedOps(graphs, [each.node for each in bare], title) if bare else None
+        counts = f"{len(unoverlapped)} of {len(selected)}"
+        lines = [f"{title}: expected {format_bounds(low, high)}, found {counts}"]
+        lines += _explain_exposed(unoverlapped, at_least)
+        shows = (
+            UnexpectedOps(graphs, [collective.node for collective in unoverlapped], title)
+            if unoverlapped
+            else None
+        )
         raise failed("\n".join(lines), shows)
 
 
@@ -220,24 +234,24 @@ def _need_known_views(graphs: Sequence[Graph]) -> None:
             )
 
 
-def _explained(bare: Sequence[Collective], at_least: int) -> Iterator[str]:
+def _explain_exposed(collectives: Sequence[Collective], at_least: int) -> Iterator[str]:
     """Describe each collective, its place, and the ops between its start and its wait."""
-    alike: dict[str, list[Collective]] = {}
-    for each in bare:
-        alike.setdefault(_between(each, at_least), []).append(each)
-    for between, those in alike.items():
+    by_distance: dict[str, list[Collective]] = {}
+    for collective in collectives:
+        by_distance.setdefault(_describe_distance(collective, at_least), []).append(collective)
+    for between, group in by_distance.items():
         yield f"  {between}:"
-        yield from listed(those)
+        yield from list_collectives(group)
 
 
-def _between(each: Collective, at_least: int) -> str:
-    if each.distance is None:
+def _describe_distance(collective: Collective, at_least: int) -> str:
+    if collective.distance is None:
         return (
             "no wait in the graph: the collective is synchronous, or its wait is in another graph"
         )
-    if each.overlap:
-        computed = f"{', '.join(each.overlap)} (fewer than {at_least})"
+    if collective.overlap:
+        computed = f"{', '.join(collective.overlap)} (fewer than {at_least})"
         return f"computed before the wait: {computed}"
-    if each.distance:
-        return f"none of the {each.distance} calls before the wait computes"
+    if collective.distance:
+        return f"none of the {collective.distance} calls before the wait computes"
     return "waited for directly after the start"

@@ -34,65 +34,66 @@ NONE = "no collectives"
 """Table text if there are no collectives."""
 
 
-def format_collectives(found: Sequence[Collective]) -> str:
+def format_collectives(collectives: Sequence[Collective]) -> str:
     """Format collectives in columns, without empty columns.
 
     Args:
-        found: the collectives; rows are numbered from 0.
+        collectives: the collectives; rows are numbered from 0.
     """
-    if not found:
+    if not collectives:
         return NONE
     columns = [
-        right_aligned(["#", *(str(number) for number in range(len(found)))]),
-        ["kind", *(each.kind for each in found)],
-        ["group", *(each.group or "?" for each in found)],
-        right_aligned(["bytes", *(format_bytes(each) for each in found)]),
-        ["tensor", *(format_tensor(each) for each in found)],
-        ["wait", *(format_wait(each) for each in found)],
-        ["module", *(each.module for each in found)],
-        ["line", *(str(each.source or "") for each in found)],
-        ["graph", *(each.graph for each in found)],
+        right_aligned(["#", *(str(number) for number in range(len(collectives)))]),
+        ["kind", *(collective.kind for collective in collectives)],
+        ["group", *(collective.group or "?" for collective in collectives)],
+        right_aligned(["bytes", *(format_bytes(collective) for collective in collectives)]),
+        ["tensor", *(format_tensor(collective) for collective in collectives)],
+        ["wait", *(format_wait(collective) for collective in collectives)],
+        ["module", *(collective.module for collective in collectives)],
+        ["line", *(str(collective.source or "") for collective in collectives)],
+        ["graph", *(collective.graph for collective in collectives)],
     ]
-    said = [column for column in columns if any(column[1:])]
-    return aligned([list(cells) for cells in zip(*said, strict=True)])
+    nonempty = [column for column in columns if any(column[1:])]
+    return aligned([list(cells) for cells in zip(*nonempty, strict=True)])
 
 
-def format_over(each: Collective, of: str = "") -> str:
-    """The kind and the group of a collective: `all_reduce over tp`.
+def format_over(collective: Collective, of: str = "") -> str:
+    """Format kind and group of a collective: `all_reduce over tp`.
 
     Args:
-        each: the collective.
-        of: what has it, where that is to be said: a graph.
+        collective: the collective.
+        of: name of its graph, "" to leave it out.
     """
-    return f"{each.kind}{f' of {of}' if of else ''} over {each.group or 'an unknown group'}"
+    group = collective.group or "an unknown group"
+    return f"{collective.kind}{f' of {of}' if of else ''} over {group}"
 
 
-def format_size(each: Collective) -> str:
+def format_size(collective: Collective) -> str:
     """Format the size of a collective: `1,024 bytes`."""
-    return "unknown bytes" if each.bytes is None else f"{each.bytes:,} bytes"
+    return "unknown bytes" if collective.bytes is None else f"{collective.bytes:,} bytes"
 
 
-def format_bytes(each: Collective) -> str:
+def format_bytes(collective: Collective) -> str:
     """Format the bytes of a collective, "?" if a size is a symbol."""
-    return "?" if each.bytes is None else f"{each.bytes:,}"
+    return "?" if collective.bytes is None else f"{collective.bytes:,}"
 
 
-def format_tensor(each: Collective) -> str:
+def format_tensor(collective: Collective) -> str:
     """Format dtype and shape of a collective's tensor, "" if it has no tensor."""
-    dtype = ABBREVIATIONS.get(each.dtype, each.dtype)
-    return f"{dtype}[{format_shape(each.shape)}]" if dtype else ""
+    dtype = ABBREVIATIONS.get(collective.dtype, collective.dtype)
+    return f"{dtype}[{format_shape(collective.shape)}]" if dtype else ""
 
 
-def format_wait(each: Collective) -> str:
+def format_wait(collective: Collective) -> str:
     """Format the distance to a collective's wait: `at once`, `after 3 ops`; "" if there is no
     wait.
     """
-    if each.distance is None:
+    if collective.distance is None:
         return ""
-    if not each.distance:
+    if not collective.distance:
         return "at once"
-    after = f"after {counted(each.distance, 'op')}"
-    return f"{after}, none computes" if each.exposed else after
+    after = f"after {counted(collective.distance, 'op')}"
+    return f"{after}, none computes" if collective.exposed else after
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -145,9 +146,9 @@ class Collective:
         return self.distance is not None and not self.overlap
 
     def __str__(self) -> str:
-        tensor = f" ({found})" if (found := format_tensor(self)) else ""
+        tensor = f" ({text})" if (text := format_tensor(self)) else ""
         module = f" in {self.module}" if self.module else ""
-        wait = f", waited for {found}" if (found := format_wait(self)) else ""
+        wait = f", waited for {text}" if (text := format_wait(self)) else ""
         line = f" ({self.source})" if self.source is not None else ""
         return f"{format_over(self)}, {format_size(self)}{tensor}{module}{wait}{line}"
 
@@ -173,15 +174,17 @@ def collectives_of(graphs: Iterable[Graph]) -> tuple[Collective, ...]:
             graph that calls a hook, a module that communicates, or the backward of an
             `autograd.Function`.
     """
-    return tuple(each for graph in graphs for each in _of_graph(graph, graph.name))
+    return tuple(
+        collective for graph in graphs for collective in _iter_collectives(graph, graph.name)
+    )
 
 
-def _of_graph(graph: Graph, name: str) -> Iterator[Collective]:
-    counted = [node for node in graph.nodes if _counts(graph, node)]
+def _iter_collectives(graph: Graph, name: str) -> Iterator[Collective]:
+    counted = [node for node in graph.nodes if _is_counted_call(graph, node)]
     waits: dict[str, int] | None = None
     for position, node in enumerate(counted):
         hidden = hides_collectives(node.op, dispatched=graph.level in ATEN_LEVELS)
-        if hidden or (_declared(node) and node.kind == "call_module"):
+        if hidden or (_is_declared(node) and node.kind == "call_module"):
             raise CaptureError(
                 f"unknown collective: %{node.name} ({node.op}) decides at run time what it "
                 "communicates. Capture via 'aot' or 'dispatch', or use capture.at('aot')"
@@ -192,46 +195,46 @@ def _of_graph(graph: Graph, name: str) -> Iterator[Collective]:
                 "communication is in no graph. Capture via 'dispatch', 'aot' or 'inductor'"
             )
         call = executed(node)
-        kinds = _kinds(call)
+        kinds = _kinds_of(call)
         if kinds:
-            waits = _first_waits(graph, counted) if waits is None else waits
-            until = waits.get(node.name)
-            between = None if until is None else counted[position + 1 : until]
+            waits = _find_first_waits(graph, counted) if waits is None else waits
+            wait_position = waits.get(node.name)
+            between = None if wait_position is None else counted[position + 1 : wait_position]
             peers = peers_of(call.op, call.args, len(kinds))
-            parts = zip(kinds, _moved(graph, call, kinds), peers, strict=True)
+            parts = zip(kinds, _moved_tensors(graph, call, kinds), peers, strict=True)
             for kind, moved, peer in parts:
-                yield _collective(graph, node, kind, moved, name, between, peer)
+                yield _make_collective(graph, node, kind, moved, name, between, peer)
         for run in runs(graph, node):
             for _ in range(run.counted):
-                yield from _of_graph(run.body, name)
+                yield from _iter_collectives(run.body, name)
 
 
 def communicates(node: Node) -> bool:
     """Return True if an op is a collective; a wait is not a collective."""
-    return bool(_kinds(executed(node)))
+    return bool(_kinds_of(executed(node)))
 
 
-def _kinds(node: Node) -> tuple[str, ...]:
-    return collective_kinds(node.op, node.args, communicates=_declared(node))
+def _kinds_of(node: Node) -> tuple[str, ...]:
+    return collective_kinds(node.op, node.args, communicates=_is_declared(node))
 
 
-def _declared(node: Node) -> bool:
+def _is_declared(node: Node) -> bool:
     """Return True if the capture recorded that an op communicates."""
     return any(effect.kind == "communicates" for effect in node.effects)
 
 
-def _counts(graph: Graph, node: Node) -> bool:
+def _is_counted_call(graph: Graph, node: Node) -> bool:
     """Return True if a node is a call that does work, not a projection."""
     return node.is_call and not (node.refs and is_projection(node, graph.by_name.get(node.refs[0])))
 
 
-def _computes(node: Node) -> bool:
+def _is_computation(node: Node) -> bool:
     """Return True if a node computes on a device and does not communicate."""
     packet = ".".join(node.op.split(".")[:2])
     return packet not in NO_WORK and node.op not in WAITS and not communicates(node)
 
 
-def _first_waits(graph: Graph, counted: Sequence[Node]) -> dict[str, int]:
+def _find_first_waits(graph: Graph, counted: Sequence[Node]) -> dict[str, int]:
     """Return the position, among the counted calls, of the first wait for each node."""
     waits: dict[str, int] = {}
     for position, node in enumerate(counted):
@@ -244,10 +247,10 @@ def awaited(graph: Graph, node: Node) -> list[str]:
     """Return the names of the collectives that a wait waits for; empty for any other op."""
     if node.op not in WAITS:
         return []
-    return [_started(graph, graph.by_name[ref]).name for ref in node.refs]
+    return [_find_start(graph, graph.by_name[ref]).name for ref in node.refs]
 
 
-def _started(graph: Graph, node: Node) -> Node:
+def _find_start(graph: Graph, node: Node) -> Node:
     """Return the collective of an awaited value, which may be a view of one of its results."""
     while not collective_kinds(node.op, node.args):
         base = producer_of(graph, node) or viewed_by(graph, node)
@@ -257,7 +260,7 @@ def _started(graph: Graph, node: Node) -> Node:
     return node
 
 
-def _collective(
+def _make_collective(
     graph: Graph,
     node: Node,
     kind: str,
@@ -269,7 +272,7 @@ def _collective(
     first = moved[0] if moved else None
     return Collective(
         kind,
-        _group(node, graph.groups),
+        _find_group(node, graph.groups),
         total_bytes(moved),
         first.dtype if first else "",
         first.shape if first else (),
@@ -279,11 +282,11 @@ def _collective(
         None if between is None else len(between),
         node,
         peer,
-        tuple(each.op for each in between or () if _computes(each)),
+        tuple(call.op for call in between or () if _is_computation(call)),
     )
 
 
-def _group(node: Node, known: Container[str]) -> str:
+def _find_group(node: Node, known_groups: Container[str]) -> str:
     """Return the group argument of a collective.
 
     It is the last string argument that names a known group. If the groups are unknown, it is
@@ -294,23 +297,23 @@ def _group(node: Node, known: Container[str]) -> str:
         if isinstance(node.kwargs.get(key), str):
             return str(node.kwargs[key])
     texts = [arg for arg in node.args if isinstance(arg, str) and arg not in REDUCTIONS]
-    return ([text for text in texts if text in known] or texts or [""])[-1]
+    return ([text for text in texts if text in known_groups] or texts or [""])[-1]
 
 
-def _moved(graph: Graph, node: Node, kinds: Sequence[str]) -> list[Sequence[TensorMeta]]:
+def _moved_tensors(graph: Graph, node: Node, kinds: Sequence[str]) -> list[Sequence[TensorMeta]]:
     """Return the tensors that count for each part: the larger of input and output."""
     parts = len(kinds)
     if kinds == ("barrier",):  # c10d gives it a tensor that says the device
         return [()]
-    taken = [list(_tensors_of(graph, arg)) for arg in (*node.args, *node.kwargs.values())]
+    operand_tensors = [list(_tensors_of(graph, arg)) for arg in (*node.args, *node.kwargs.values())]
     if parts > 1:  # several sends and receives at once, each of one tensor
-        each = next((tensors_ for tensors_ in taken if len(tensors_) == parts), [])
-        return [[tensor] for tensor in each] if each else [[]] * parts
-    sides = [*taken, list(tensors(node.result))]
-    return [max(sides, key=_size)]
+        one_per_part = next((operand for operand in operand_tensors if len(operand) == parts), [])
+        return [[tensor] for tensor in one_per_part] if one_per_part else [[]] * parts
+    sides = [*operand_tensors, list(tensors(node.result))]
+    return [max(sides, key=_sort_size)]
 
 
-def _size(side: Sequence[TensorMeta]) -> float:
+def _sort_size(side: Sequence[TensorMeta]) -> float:
     """Return the total bytes of tensors; an unknown total is larger than any known total."""
     total = total_bytes(side)
     return math.inf if total is None else total
@@ -320,14 +323,14 @@ def _tensors_of(graph: Graph, arg: Any) -> Iterator[TensorMeta]:
     if isinstance(arg, Ref):
         yield from tensors(graph.by_name[arg.name].result)
     elif isinstance(arg, tuple):
-        for each in arg:
-            yield from _tensors_of(graph, each)
+        for item in arg:
+            yield from _tensors_of(graph, item)
 
 
-def total_bytes(found: Iterable[TensorMeta]) -> int | None:
+def total_bytes(metas: Iterable[TensorMeta]) -> int | None:
     """Return the total bytes of tensors, `None` if a size is a symbol."""
     total = 0
-    for tensor in found:
+    for tensor in metas:
         sizes = [size for size in tensor.shape if isinstance(size, int)]
         if len(sizes) < len(tensor.shape):
             return None

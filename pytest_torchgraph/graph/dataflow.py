@@ -80,20 +80,20 @@ class Dataflow:
 
     def _without_carried(self, values: _Values) -> _Values:
         """Return values with each loop-carried value replaced by the values it carries."""
-        found: dict[int, None] = {}
-        seen: set[int] = set()
+        sources: dict[int, None] = {}
+        visited: set[int] = set()
         todo = list(reversed(values))
         while todo:
             number = todo.pop()
             if number in self.carried:
-                if number not in seen:
-                    seen.add(number)
+                if number not in visited:
+                    visited.add(number)
                     todo += reversed(self.carried[number])
             else:
-                found[number] = None
-        return list(found)
+                sources[number] = None
+        return list(sources)
 
-    def new(self, node: Node | None, graph: Graph, ops: tuple[str, ...], times: int) -> int:
+    def new_value(self, node: Node | None, graph: Graph, ops: tuple[str, ...], times: int) -> int:
         """Add an op, or a value that no node makes, and return its number."""
         self.uses.append(Use(node, graph, ops, times))
         return len(self.uses) - 1
@@ -121,7 +121,7 @@ class Dataflow:
                 if len(results) > 1 and isinstance(index, int) and 0 <= index < len(results):
                     values[node.name] = [results[index]]
                 else:
-                    values[node.name] = [_together(results)]
+                    values[node.name] = [_merge_values(results)]
             else:
                 values[node.name] = self._add_node(graph, node, values, times)
         return values
@@ -129,11 +129,11 @@ class Dataflow:
     def _add_node(self, graph: Graph, node: Node, values: _Named, times: int) -> list[_Values]:
         is_plain = not node.op.startswith(PREFIX)
         run = node if is_plain else executed(node)
-        operands = [_of(values, name) for name in run.refs]
+        operands = [_values_of(values, name) for name in run.refs]
         for ref in node.after:
             if _writes(graph.by_name[ref.name]):
-                operands.append(_of(values, ref.name))
-        used = operands[0] if len(operands) == 1 else _together(operands)
+                operands.append(_values_of(values, ref.name))
+        used = operands[0] if len(operands) == 1 else _merge_values(operands)
         wraps = run.op == CONTROL_DEPS
         ops: tuple[str, ...] = ()
         if node.is_call and not wraps:
@@ -146,8 +146,8 @@ class Dataflow:
         self.has_bodies = True
         use.leads = []
         results = _Bodies(self, graph, node, values, use).results()
-        own = [] if wraps else [number]
-        return [_together([own, result]) for result in results] or [own]
+        own_number = [] if wraps else [number]
+        return [_merge_values([own_number, result]) for result in results] or [own_number]
 
 
 class _Bodies:
@@ -180,108 +180,119 @@ class _Bodies:
         bodies = [run.body for run in self.runs]
         match KINDS.get(self.run.op):
             case "call":
-                return self._returned(bodies[0], self._given(operands_of(self.node)))
+                return self._add_body(bodies[0], self._producers_of(operands_of(self.node)))
             case "branch":
-                self.use.leads = _together(self._argument(0))
-                operands = self._argument(len(self.run.args) - 1)
-                branches = [self._returned(body, operands) for body in bodies]
-                return [_together(results) for results in zip(*branches, strict=False)]
+                self.use.leads = _merge_values(self._argument_producers(0))
+                operands = self._argument_producers(len(self.run.args) - 1)
+                branches = [self._add_body(body, operands) for body in bodies]
+                return [_merge_values(results) for results in zip(*branches, strict=False)]
             case "map":
-                return self._returned(bodies[0], self._argument(1) + self._argument(2))
+                return self._add_body(
+                    bodies[0], self._argument_producers(1) + self._argument_producers(2)
+                )
             case "scan":
-                rest = self._argument(2) + self._argument(3)
+                rest = self._argument_producers(2) + self._argument_producers(3)
                 if self.runs[0].times == 1:
-                    return self._returned(bodies[0], self._argument(1) + rest)
-                state = self._carried(self._argument(1))
-                results = self._returned(bodies[0], state + rest)
-                self._carry(state, results)
+                    return self._add_body(bodies[0], self._argument_producers(1) + rest)
+                state = self._new_carried(self._argument_producers(1))
+                results = self._add_body(bodies[0], state + rest)
+                self._carry_results(state, results)
                 return results
             case "tree":
-                state = self._carried(self._argument(1) * 2)
-                results = self._returned(bodies[0], state + self._argument(2))
-                self._carry(state, results * 2)
+                state = self._new_carried(self._argument_producers(1) * 2)
+                results = self._add_body(bodies[0], state + self._argument_producers(2))
+                self._carry_results(state, results * 2)
                 return results
             case "loop":
-                state = self._carried(self._argument(2))
-                rest = self._argument(3)
-                self.use.leads = _together(self._returned(bodies[0], state + rest))
-                self._carry(state, self._returned(bodies[1], state + rest))
+                state = self._new_carried(self._argument_producers(2))
+                rest = self._argument_producers(3)
+                self.use.leads = _merge_values(self._add_body(bodies[0], state + rest))
+                self._carry_results(state, self._add_body(bodies[1], state + rest))
                 return state
             case "attention":
-                self._attend(bodies)
+                self._add_attention(bodies)
                 return []
             case "function":
-                return self._differentiate(*bodies)
+                return self._add_function(*bodies)
             case "hook":  # a body of the gradient, which is the result of no node
-                self._returned(bodies[0], [[], *self._given(operands_of(self.node))])
-                return self._argument(0)
-        raise self._unknown("its operands are unknown")
+                self._add_body(bodies[0], [[], *self._producers_of(operands_of(self.node))])
+                return self._argument_producers(0)
+        raise self._unknown_error("its operands are unknown")
 
-    def _unknown(self, why: str) -> CaptureError:
+    def _unknown_error(self, why: str) -> CaptureError:
         return CaptureError(
             f"patterns cannot follow values into the bodies of {self.run.op} (%{self.node.name} of "
             f"{self.graph.name}): {why}"
         )
 
-    def _given(self, operands: Sequence[object]) -> list[_Values]:
-        return [_of(self.values, leaf.name) if isinstance(leaf, Ref) else [] for leaf in operands]
+    def _producers_of(self, operands: Sequence[object]) -> list[_Values]:
+        return [
+            _values_of(self.values, leaf.name) if isinstance(leaf, Ref) else [] for leaf in operands
+        ]
 
-    def _argument(self, position: int) -> list[_Values]:
+    def _argument_producers(self, position: int) -> list[_Values]:
         """Return the producers of each value in an argument of the call."""
         if position >= len(self.run.args):
-            raise self._unknown(f"it has {len(self.run.args)} arguments")
-        return self._given(leaves(self.run.args[position]))
+            raise self._unknown_error(f"it has {len(self.run.args)} arguments")
+        return self._producers_of(leaves(self.run.args[position]))
 
-    def _returned(self, body: Graph, operands: Sequence[_Values]) -> list[_Values]:
+    def _add_body(self, body: Graph, operands: Sequence[_Values]) -> list[_Values]:
         """Add the ops of a body, and return the producers of each value it returns."""
         if len(operands) != len(body.inputs):
-            raise self._unknown(f"it has {len(operands)} operands for {len(body.inputs)} inputs")
+            raise self._unknown_error(
+                f"it has {len(operands)} operands for {len(body.inputs)} inputs"
+            )
         names = (node.name for node in body.inputs)
         inside = self.flow.add_graph(body, dict(zip(names, operands, strict=True)), self.times)
         return [
-            _of(inside, leaf.name) if isinstance(leaf, Ref) else [] for leaf in outputs_of(body)
+            _values_of(inside, leaf.name) if isinstance(leaf, Ref) else []
+            for leaf in outputs_of(body)
         ]
 
-    def _carried(self, starts: Sequence[_Values]) -> list[_Values]:
+    def _new_carried(self, starts: Sequence[_Values]) -> list[_Values]:
         """Return loop-carried values: initially `starts`, then the results of the body."""
-        numbers = [self.flow.new(None, self.graph, (), self.times) for _ in starts]
+        numbers = [self.flow.new_value(None, self.graph, (), self.times) for _ in starts]
         self.flow.carried.update(zip(numbers, map(list, starts), strict=True))
         return [[number] for number in numbers]
 
-    def _carry(self, state: Sequence[_Values], results: Sequence[_Values]) -> None:
+    def _carry_results(self, state: Sequence[_Values], results: Sequence[_Values]) -> None:
         for (number,), result in zip(state, results, strict=False):
             self.flow.carried[number] += result
 
-    def _attend(self, bodies: Sequence[Graph]) -> None:
+    def _add_attention(self, bodies: Sequence[Graph]) -> None:
         """Add an attention: scores depend on query and key, the result on all operands and
         bodies.
         """
         first = next(k for k, arg in enumerate(self.run.args) if any(body_names(arg)))
-        score = self.flow.new(None, self.graph, (), self.times)
-        self.flow.uses[score].leads = _together(v for k in range(first) for v in self._argument(k))
+        score = self.flow.new_value(None, self.graph, (), self.times)
+        self.flow.uses[score].leads = _merge_values(
+            v for k in range(first) for v in self._argument_producers(k)
+        )
         self.use.leads = list(self.use.uses)
         for body in bodies:
-            buffers = self._argument(_BUFFERS[self.run.op] + (body is bodies[-1]))
+            buffers = self._argument_producers(_BUFFERS[self.run.op] + (body is bodies[-1]))
             scores = [[score]] * (len(body.inputs) - len(buffers))
-            self.use.leads += _together(self._returned(body, scores + buffers))
+            self.use.leads += _merge_values(self._add_body(body, scores + buffers))
 
-    def _differentiate(self, forward: Graph, backward: Graph) -> list[_Values]:
+    def _add_function(self, forward: Graph, backward: Graph) -> list[_Values]:
         """The forward returns its results and what it saves; the backward takes that at last."""
-        results = self._returned(forward, self._given(leaves(self.run.args[2:])))
+        results = self._add_body(forward, self._producers_of(leaves(self.run.args[2:])))
         (returned,) = next(node.args for node in forward.nodes if node.kind == "output")
-        kept = len(leaves(returned[1])) if isinstance(returned, tuple) and returned[1:] else 0
-        saved = results[len(results) - kept :]
-        self._returned(backward, [[]] * (len(backward.inputs) - kept) + saved)
-        return results[: len(results) - kept]
+        saved_count = (
+            len(leaves(returned[1])) if isinstance(returned, tuple) and returned[1:] else 0
+        )
+        saved = results[len(results) - saved_count :]
+        self._add_body(backward, [[]] * (len(backward.inputs) - saved_count) + saved)
+        return results[: len(results) - saved_count]
 
 
-def _of(values: _Named, name: str) -> _Values:
+def _values_of(values: _Named, name: str) -> _Values:
     results = values.get(name, ())
-    return results[0] if len(results) == 1 else _together(results)
+    return results[0] if len(results) == 1 else _merge_values(results)
 
 
-def _together(values: Iterable[_Values]) -> _Values:
-    return list(dict.fromkeys(number for each in values for number in each))
+def _merge_values(values: Iterable[_Values]) -> _Values:
+    return list(dict.fromkeys(number for numbers in values for number in numbers))
 
 
 def _writes(node: Node) -> bool:

@@ -25,7 +25,7 @@ def with_digits(graph: Graph, digits: int | None) -> Graph:
     """
     if digits is None or (graph.digits is not None and graph.digits <= digits):
         return graph
-    return replace(_rounded(graph, digits), digits=digits)
+    return replace(_round_graph(graph, digits), digits=digits)
 
 
 def in_same_digits(a: Graph, b: Graph) -> tuple[Graph, Graph]:
@@ -36,34 +36,34 @@ def in_same_digits(a: Graph, b: Graph) -> tuple[Graph, Graph]:
     """
     if a.digits == b.digits:
         return a, b
-    for digits in sorted({a.digits, b.digits} - {None}, key=_falling):
+    for digits in sorted({a.digits, b.digits} - {None}, key=_descending_key):
         a, b = with_digits(a, digits), with_digits(b, digits)
     return a, b
 
 
-def _falling(digits: int | None) -> int:
+def _descending_key(digits: int | None) -> int:
     return -(digits or 0)
 
 
-def _rounded(graph: Graph, digits: int) -> Graph:
+def _round_graph(graph: Graph, digits: int) -> Graph:
     """Return the graph with rounded constants, including its bodies and its saver."""
     return replace(
         graph,
-        nodes=tuple([_rounded_node(node, digits) for node in graph.nodes]),
-        subgraphs=tuple([_rounded(sub, digits) for sub in graph.subgraphs]),
-        output=None if graph.output is None else _rounded_arg(graph.output, digits),
-        saver=None if graph.saver is None else _rounded(graph.saver, digits),
+        nodes=tuple([_round_node(node, digits) for node in graph.nodes]),
+        subgraphs=tuple([_round_graph(sub, digits) for sub in graph.subgraphs]),
+        output=None if graph.output is None else _round_arg(graph.output, digits),
+        saver=None if graph.saver is None else _round_graph(graph.saver, digits),
     )
 
 
-def _rounded_node(node: Node, digits: int) -> Node:
-    args, kwargs = _rounded_arg(node.args, digits), _rounded_arg(node.kwargs, digits)
+def _round_node(node: Node, digits: int) -> Node:
+    args, kwargs = _round_arg(node.args, digits), _round_arg(node.kwargs, digits)
     if args is node.args and kwargs is node.kwargs:
         return node
     return replace(node, args=args, kwargs=kwargs)
 
 
-def _rounded_arg(value: Arg, digits: int) -> Arg:
+def _round_arg(value: Arg, digits: int) -> Arg:
     def round_float(value: Arg) -> Arg:
         if not isinstance(value, float):
             return value

@@ -93,7 +93,7 @@ class Divergence:
 
     def __str__(self) -> str:
         if self.reason:
-            return self._end()
+            return self._format_unfinished()
         where = [_STAGES[self.stage], self.module, str(self.source or "")]
         opening = "First difference" if self.sure else "First difference at or before"
         place = ", ".join(part for part in where if part)
@@ -102,32 +102,32 @@ class Divergence:
                 self.nodes[-1].op.removesuffix(".default") if self.nodes else "the Python code"
             )
             return f"{opening}: {place}: {subject} {_EXACT.get(self.kind, self.kind)}."
-        lines = [f"{opening}: {place}: {_changed(self)}."]
-        lines += [f"  {line}" for line in self._judged()]
+        lines = [f"{opening}: {place}: {_format_change(self)}."]
+        lines += [f"  {line}" for line in self._verdict_lines()]
         for other in self.more:
             at = ", ".join(part for part in (other.module, str(other.source or "")) if part)
-            lines.append(f"  Also: {at or other.graph}: {_changed(other)}.")
+            lines.append(f"  Also: {at or other.graph}: {_format_change(other)}.")
         return "\n".join(lines)
 
-    def _end(self) -> str:
+    def _format_unfinished(self) -> str:
         return (
             f"First difference: not found, because {self.reason}. Last stage compared: "
             f"{_STAGES[self.stage][3:]}."
         )
 
-    def _judged(self) -> Sequence[str]:
+    def _verdict_lines(self) -> Sequence[str]:
         """Return the lines about sizes, inputs and proof."""
         lines = []
-        judged = _JUDGED.get(self.kind, self.kind)
+        verdict = _JUDGED.get(self.kind, self.kind)
         if self.size:
             size, rounding = self.size, self.rounding
             times = f"{size / rounding:,.0f} times eager's rounding" if rounding else _UNROUNDED
             lines.append(
                 f"On eager's values in float64, the two differ by {size:.2g} of the largest "
-                f"value, {times}: {judged}."
+                f"value, {times}: {verdict}."
             )
         else:
-            lines.append(f"On eager's values the two differ: {judged}.")
+            lines.append(f"On eager's values the two differ: {verdict}.")
         if self.inputs:
             names = [f"%{name}" for name in self.inputs[:4]]
             more = len(self.inputs) - len(names)
@@ -159,25 +159,25 @@ def headline(
     if not any(shown):
         return both
     shared = Counter(n.op for n in shown[0]) & Counter(n.op for n in shown[1])
-    own: list[list[Node]] = [[], []]
-    for nodes, left in zip(shown, own, strict=True):
+    unshared: list[list[Node]] = [[], []]
+    for nodes, surplus in zip(shown, unshared, strict=True):
         counts = shared.copy()
         for node in nodes:
             if counts[node.op]:
                 counts[node.op] -= 1
             else:
-                left.append(node)
-    if any(own):
-        return own[0], own[1]
+                surplus.append(node)
+    if any(unshared):
+        return unshared[0], unshared[1]
     return shown[0][-1:], shown[1][-1:]
 
 
-def _changed(divergence: Divergence) -> str:
+def _format_change(divergence: Divergence) -> str:
     eager, nodes = headline(divergence.eager_nodes, divergence.nodes)
-    return f"{_ops(eager)} -> {_ops(nodes)}"
+    return f"{_format_ops(eager)} -> {_format_ops(nodes)}"
 
 
-def _ops(nodes: Sequence[Node]) -> str:
+def _format_ops(nodes: Sequence[Node]) -> str:
     ops = [node.op.removesuffix(".default") for node in nodes if node.kind != "get_attr"]
     shown = ops if len(ops) <= _MOST_OPS else ["...", *ops[-_MOST_OPS:]]
     return ", ".join(shown) or "nothing"

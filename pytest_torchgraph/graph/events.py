@@ -131,38 +131,45 @@ class ScheduledCall:
 
 
 def in_schedule(
-    found: Iterable[Collective], calls: Sequence[ScheduledCall]
+    collectives: Iterable[Collective], calls: Sequence[ScheduledCall]
 ) -> tuple[Collective, ...]:
     """Return the collectives of a graph in the order of its code, with the distances in the code.
 
     Collectives that are not recognised in the code come last, without a distance; none is dropped.
 
     Args:
-        found: collectives in the order of the graph.
+        collectives: collectives in the order of the graph.
         calls: calls of the generated code.
     """
     parts: dict[int, list[Collective]] = {}  # one op may be several sends and receives
-    for each in found:
-        parts.setdefault(id(each.node), []).append(each)
-    left = list(parts.values())
-    known = {call.node for call in calls if call.node}
+    for collective in collectives:
+        parts.setdefault(id(collective.node), []).append(collective)
+    remaining = list(parts.values())
+    known_groups = {call.node for call in calls if call.node}
     placed: list[Collective] = []
     for call in calls:
-        fitting = [each for each in left if _fits(each[0], call, known)]
+        fitting = [
+            collective for collective in remaining if _fits(collective[0], call, known_groups)
+        ]
         if fitting:
-            left = [each for each in left if each is not fitting[0]]
+            remaining = [collective for collective in remaining if collective is not fitting[0]]
             placed += (
-                replace(each, distance=call.distance, overlap=call.overlap) for each in fitting[0]
+                replace(collective, distance=call.distance, overlap=call.overlap)
+                for collective in fitting[0]
             )
-    lost = (replace(each, distance=None, overlap=()) for several in left for each in several)
+    lost = (
+        replace(collective, distance=None, overlap=())
+        for several in remaining
+        for collective in several
+    )
     return (*placed, *lost)
 
 
-def _fits(each: Collective, call: ScheduledCall, known: set[str]) -> bool:
+def _fits(collective: Collective, call: ScheduledCall, known_groups: set[str]) -> bool:
     if call.node:
-        return each.node.name == call.node
+        return collective.node.name == call.node
     return (
-        each.node.name not in known
-        and packet_of(each.node.op) == packet_of(call.op)
-        and call.group in ("", each.group)
+        collective.node.name not in known_groups
+        and packet_of(collective.node.op) == packet_of(call.op)
+        and call.group in ("", collective.group)
     )

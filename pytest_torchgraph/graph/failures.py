@@ -50,9 +50,9 @@ def with_picture(error: E, shows: Failure | None) -> E:
 
 def shown_by(error: BaseException | None) -> Failure | None:
     """Return the data attached to an exception, or to the nearest exception it was raised from."""
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
+    visited: set[int] = set()
+    while error is not None and id(error) not in visited:
+        visited.add(id(error))
         failure = getattr(error, ATTRIBUTE, None)
         if isinstance(failure, Failure):
             return failure

@@ -34,8 +34,8 @@ def find(graphs: Sequence[Graph], op: Any, selected: Selection | None = None) ->
             graphs, if there are compiled and eager graphs), or if `selected` filters by dtype or
             device and no match has a tensor.
     """
-    found = find_calls(graphs, op, selected)
-    return tuple({id(call.node): call.node for call in found}.values())
+    matching = find_calls(graphs, op, selected)
+    return tuple({id(call.node): call.node for call in matching}.values())
 
 
 def count(graphs: Sequence[Graph], op: Any, selected: Selection | None = None) -> int:
@@ -43,34 +43,34 @@ def count(graphs: Sequence[Graph], op: Any, selected: Selection | None = None) -
     return times(find_calls(graphs, op, selected), selected)
 
 
-def times(found: Sequence[OpCall], selected: Selection | None = None) -> int:
+def times(op_calls: Sequence[OpCall], selected: Selection | None = None) -> int:
     """Return the number of runs of calls."""
-    return sum(selected.times(call) if selected else call.times for call in found)
+    return sum(selected.times(call) if selected else call.times for call in op_calls)
 
 
 def find_calls(graphs: Sequence[Graph], op: Any, selected: Selection | None = None) -> list[OpCall]:
     """Return the calls whose op matches a pattern; see `find`."""
     pattern = pattern_name(op)
     refuse_hidden(graphs, but=pattern)
-    found = list(calls_of(graphs, lambda op: matches(op, pattern)))
-    if not found and ("getitem" in pattern or _names_wrappers(pattern)):
-        found = [call for call in calls(graphs, uncounted=True) if matches(call.op, pattern)]
-    if not found:
+    matching = list(calls_of(graphs, lambda op: matches(op, pattern)))
+    if not matching and ("getitem" in pattern or _names_wrappers(pattern)):
+        matching = [call for call in calls(graphs, uncounted=True) if matches(call.op, pattern)]
+    if not matching:
         compiled = [graph for graph in graphs if not graph.eager]
         levels = (graph.level for graph in compiled or graphs)
         refuse_impossible(op, levels, traced=any(graph.classes for graph in graphs))
-    if found and selected and (selected.dtype or selected.device):
-        _refuse_without_tensors(found, op, selected)
-    return [call for call in found if call in selected] if selected else found
+    if matching and selected and (selected.dtype or selected.device):
+        _refuse_without_tensors(matching, op, selected)
+    return [call for call in matching if call in selected] if selected else matching
 
 
-def _refuse_without_tensors(found: Sequence[OpCall], op: Any, selected: Selection) -> None:
+def _refuse_without_tensors(matching: Sequence[OpCall], op: Any, selected: Selection) -> None:
     """Reject a dtype or device filter for calls that neither return nor write a tensor.
 
     Raises:
         ValueError: if no call has a tensor, so that nothing could be selected.
     """
-    if not any(tensors_of(call) for call in found):
+    if not any(tensors_of(call) for call in matching):
         raise ValueError(
             f"{selected} can match no {pattern_name(op)}, which neither returns nor writes a tensor"
         )
@@ -95,9 +95,9 @@ def refuse_hidden(graphs: Sequence[Graph], but: str) -> None:
     for graph, node, op in hiding_calls(graphs):
         if matches(op, but) and calls_python(op):
             continue
-        where = f" ({node.source})" if node.source is not None else ""
+        location = f" ({node.source})" if node.source is not None else ""
         raise CaptureError(
-            f"the graph does not contain the ops that {op} runs: %{node.name}{where} calls code "
+            f"the graph does not contain the ops that {op} runs: %{node.name}{location} calls code "
             f"that is not traced, so the ops of {graph.name} are "
             f"incomplete{_RECORDED if calls_python(op) else ''}"
         )

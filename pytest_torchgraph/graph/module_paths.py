@@ -71,6 +71,6 @@ def numbered(
     for graph in graphs:
         name = graph.kind if totals[graph.kind] == 1 else f"{graph.kind}_{used[graph.kind]}"
         used[graph.kind] += 1
-        own = own_modules or {}
-        named.append(replace(graph, name=name, classes=classes or {}, own_modules=own))
+        modules = own_modules or {}
+        named.append(replace(graph, name=name, classes=classes or {}, own_modules=modules))
     return with_savers(named)

@@ -172,9 +172,9 @@ class OpChecks:
                 at the graphs'
                 level.
         """
-        from .pattern import find_pattern, parse
+        from .pattern import find_pattern, parse_pattern
 
-        return find_pattern(self._to_check(allow), parse(pattern))
+        return find_pattern(self._to_check(allow), parse_pattern(pattern))
 
     def assert_pattern(
         self, pattern: str, count: Any = None, *, allow: str | Sequence[str] = ()

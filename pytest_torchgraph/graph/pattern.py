@@ -64,7 +64,7 @@ class Pattern:
     arrows: tuple[str, ...]
 
 
-def parse(text: str) -> Pattern:
+def parse_pattern(text: str) -> Pattern:
     """Parse a pattern.
 
     Raises:
@@ -122,72 +122,78 @@ def _may_match(graph: Graph, pattern: Pattern) -> bool:
 
 def matches_in(flow: Dataflow, pattern: Pattern) -> Iterator[Match]:
     """Yield the matches in a graph and its bodies."""
-    first, *others = [_of_ops(flow, part) for part in pattern.parts]
-    found: dict[int, tuple[int, ...]] = {number: (number,) for number in first}
-    for arrow, wanted in zip(pattern.arrows, others, strict=True):
-        if not found:
+    first, *others = [_find_ops(flow, part) for part in pattern.parts]
+    paths: dict[int, tuple[int, ...]] = {number: (number,) for number in first}
+    for arrow, candidates in zip(pattern.arrows, others, strict=True):
+        if not paths:
             return
-        extend = _direct if arrow == "->" else _at_any_distance
-        found = extend(flow, wanted, found)
+        extend = _extend_directly if arrow == "->" else _extend_at_any_distance
+        paths = extend(flow, candidates, paths)
     by_node: dict[int, Match] = {}
-    for number, path in found.items():
+    for number, path in paths.items():
         use = flow.uses[number]
-        nodes = tuple(node for each in path if (node := flow.uses[each].node) is not None)
-        known = by_node.get(id(use.node))
-        if known is None:
+        nodes = tuple(
+            node for use_number in path if (node := flow.uses[use_number].node) is not None
+        )
+        earlier = by_node.get(id(use.node))
+        if earlier is None:
             by_node[id(use.node)] = Match(nodes, use.graph, use.times)
         else:
-            by_node[id(use.node)] = replace(known, times=known.times + use.times)
+            by_node[id(use.node)] = replace(earlier, times=earlier.times + use.times)
     yield from by_node.values()
 
 
-def _of_ops(flow: Dataflow, part: Sequence[str]) -> list[int]:
+def _find_ops(flow: Dataflow, part: Sequence[str]) -> list[int]:
     """Return the numbers of the ops that match a part of a pattern."""
     lists = [numbers for op, numbers in flow.numbers.items() if _matches(op, part)]
-    return lists[0] if len(lists) == 1 else sorted({number for each in lists for number in each})
+    return (
+        lists[0]
+        if len(lists) == 1
+        else sorted({number for op_numbers in lists for number in op_numbers})
+    )
 
 
 def _matches(op: str, alternatives: Sequence[str]) -> bool:
     return any(matches(op, pattern) for pattern in alternatives)
 
 
-def _direct(
-    flow: Dataflow, wanted: Sequence[int], found: Mapping[int, tuple[int, ...]]
+def _extend_directly(
+    flow: Dataflow, candidates: Sequence[int], paths: Mapping[int, tuple[int, ...]]
 ) -> dict[int, tuple[int, ...]]:
     extended: dict[int, tuple[int, ...]] = {}
-    for number in wanted:
-        left = next((used for used in flow.uses[number].uses if used in found), None)
-        if left is not None:
-            extended[number] = (*found[left], number)
+    for number in candidates:
+        operand = next((used for used in flow.uses[number].uses if used in paths), None)
+        if operand is not None:
+            extended[number] = (*paths[operand], number)
     return extended
 
 
-def _at_any_distance(
-    flow: Dataflow, wanted: Sequence[int], found: Mapping[int, tuple[int, ...]]
+def _extend_at_any_distance(
+    flow: Dataflow, candidates: Sequence[int], paths: Mapping[int, tuple[int, ...]]
 ) -> dict[int, tuple[int, ...]]:
-    nearest = {number: (0, -number, number) for number in found}
+    nearest = {number: (0, -number, number) for number in paths}
 
     def best(operands: Iterable[int]) -> tuple[int, int, int] | None:
-        way = min([nearest[used] for used in operands if used in nearest], default=None)
-        return None if way is None else (way[0] + 1, way[1], way[2])
+        route = min([nearest[used] for used in operands if used in nearest], default=None)
+        return None if route is None else (route[0] + 1, route[1], route[2])
 
-    again = True
+    has_changed = True
     while (
-        again
+        has_changed
     ):  # a second time only where a body comes after its call, or a loop hands a value back
-        again = False
+        has_changed = False
         for number, use in enumerate(flow.uses):
-            if number in found:
+            if number in paths:
                 continue
-            way = best(use.leads)
-            if way is not None and (number not in nearest or way < nearest[number]):
-                nearest[number] = way
-                again = flow.has_bodies
-    ways = ((number, best(flow.uses[number].uses)) for number in wanted)
-    return {number: (*found[way[2]], number) for number, way in ways if way is not None}
+            route = best(use.leads)
+            if route is not None and (number not in nearest or route < nearest[number]):
+                nearest[number] = route
+                has_changed = flow.has_bodies
+    routes = ((number, best(flow.uses[number].uses)) for number in candidates)
+    return {number: (*paths[route[2]], number) for number, route in routes if route is not None}
 
 
-MOST = 5
+MAX_LISTED = 5
 """Maximum number of places listed in a message; the rest is counted."""
 
 
@@ -196,89 +202,97 @@ def assert_pattern(
 ) -> None:
     """See `OpChecks.assert_pattern`."""
     __tracebackhide__ = True
-    parsed = parse(pattern)
+    parsed = parse_pattern(pattern)
     need_any_graph(graphs)
     low, high = (1, None) if count is None else bounds(count, device_of(graphs, device))
     need_a_limit("assert_pattern", [(low, high)])
-    found = find_pattern(graphs, parsed)
-    times = _times(found)
+    found_matches = find_pattern(graphs, parsed)
+    times = _count_runs(found_matches)
     if times < low:
         lines = [f"{pattern}: expected {format_bounds(low, high)}, found {times}"]
-        lines += _listed(found)
-        lines += _instead(graphs, parsed, found)
+        lines += _list_matches(found_matches)
+        lines += _describe_parts(graphs, parsed, found_matches)
         raise AssertionError("\n".join(lines))
     if high is not None and times > high:
-        raise _unexpected(graphs, f"{pattern}: expected {format_bounds(low, high)}", found)
+        raise _unexpected_error(
+            graphs, f"{pattern}: expected {format_bounds(low, high)}", found_matches
+        )
 
 
 def assert_no_pattern(graphs: Sequence[Graph], pattern: str) -> None:
     """See `OpChecks.assert_no_pattern`."""
     __tracebackhide__ = True
-    parsed = parse(pattern)
+    parsed = parse_pattern(pattern)
     need_any_graph(graphs)
-    found = find_pattern(graphs, parsed)
-    if found:
-        raise _unexpected(graphs, f"{pattern}: expected none", found)
+    found_matches = find_pattern(graphs, parsed)
+    if found_matches:
+        raise _unexpected_error(graphs, f"{pattern}: expected none", found_matches)
 
 
-def _times(found: Sequence[Match]) -> int:
-    return sum(match.times for match in found)
+def _count_runs(found_matches: Sequence[Match]) -> int:
+    return sum(match.times for match in found_matches)
 
 
-def _unexpected(graphs: Sequence[Graph], title: str, found: Sequence[Match]) -> AssertionError:
-    lines = [f"{title}, found {_times(found)}", *_listed(found)]
-    nodes = list(dict.fromkeys(node for match in found for node in match.nodes))
+def _unexpected_error(
+    graphs: Sequence[Graph], title: str, found_matches: Sequence[Match]
+) -> AssertionError:
+    lines = [f"{title}, found {_count_runs(found_matches)}", *_list_matches(found_matches)]
+    nodes = list(dict.fromkeys(node for match in found_matches for node in match.nodes))
     return failed("\n".join(lines), UnexpectedOps(graphs, nodes, title))
 
 
-def _listed(found: Sequence[Match]) -> Iterator[str]:
-    for match in found[:MOST]:
+def _list_matches(found_matches: Sequence[Match]) -> Iterator[str]:
+    for match in found_matches[:MAX_LISTED]:
         yield f"  {match}" + (f"  ({match.times} times)" if match.times > 1 else "")
         yield from (f"      {line}" for line in format_locations(match.nodes))
-    if found[MOST:]:
-        yield f"  ... and {len(found) - MOST} more"
+    if found_matches[MAX_LISTED:]:
+        yield f"  ... and {len(found_matches) - MAX_LISTED} more"
 
 
-def _instead(graphs: Sequence[Graph], pattern: Pattern, found: Sequence[Match]) -> Iterator[str]:
+def _describe_parts(
+    graphs: Sequence[Graph], pattern: Pattern, found_matches: Sequence[Match]
+) -> Iterator[str]:
     """Describe the matches of each part, and the operands of the right-hand nodes."""
     for part in pattern.parts:
         yield f"found {sum(count_of(graphs, op) for op in part)} of {' | '.join(part)}"
-    yield from _how_far(graphs, pattern, _times(found))
-    matched = {id(match.nodes[-1]) for match in found}
+    yield from _describe_partial_matches(graphs, pattern, _count_runs(found_matches))
+    matched = {id(match.nodes[-1]) for match in found_matches}
     used: Counter[str] = Counter()
     places: dict[str, list[Node]] = {}
-    wanted = {id(node) for op in pattern.parts[-1] for node in find(graphs, op)} - matched
+    unmatched = {id(node) for op in pattern.parts[-1] for node in find(graphs, op)} - matched
     for graph in graphs:
         flow = Dataflow(graph)
         for use in flow.uses:
-            if use.node is None or id(use.node) not in wanted:
+            if use.node is None or id(use.node) not in unmatched:
                 continue
             operands = [flow.uses[number] for number in use.uses]
             ops = [op for operand in operands for op in operand.names]
             words = f"{' and '.join(use.ops)} uses {', '.join(dict.fromkeys(ops)) or 'nothing'}"
             used[words] += use.times
             places.setdefault(words, []).append(use.node)
-    for words, times in used.most_common(MOST):
+    for words, times in used.most_common(MAX_LISTED):
         yield f"  {words}" + (f"  ({times} times)" if times > 1 else "")
         yield from (f"      {line}" for line in format_locations(places[words], 2))
 
 
-def _how_far(graphs: Sequence[Graph], pattern: Pattern, found: int) -> Iterator[str]:
+def _describe_partial_matches(
+    graphs: Sequence[Graph], pattern: Pattern, found_count: int
+) -> Iterator[str]:
     """Describe how many matches the start of a pattern has, and the whole pattern at any distance.
 
     Args:
-        found: number of matches of the pattern as written.
+        found_count: number of matches of the pattern as written.
     """
-    for count in range(len(pattern.parts) - 1, 1, -1) if not found else ():
+    for count in range(len(pattern.parts) - 1, 1, -1) if not found_count else ():
         begin = replace(pattern, parts=pattern.parts[:count], arrows=pattern.arrows[: count - 1])
-        if times := _times(find_pattern(graphs, begin)):
+        if times := _count_runs(find_pattern(graphs, begin)):
             parts = [" | ".join(part) for part in begin.parts]
             arrows = [f" {arrow} " for arrow in (*begin.arrows, "")]
             words = "".join(f"{part}{arrow}" for part, arrow in zip(parts, arrows, strict=True))
             yield f"found {times} of {words.strip()}"
             break
     far = replace(pattern, arrows=("~>",) * len(pattern.arrows))
-    if far != pattern and (times := _times(find_pattern(graphs, far))) > found:
+    if far != pattern and (times := _count_runs(find_pattern(graphs, far))) > found_count:
         yield f"with ~> instead of -> (at any distance): found {times}"
 
 
@@ -291,10 +305,10 @@ def assert_order(graphs: Sequence[Graph], first: Any, second: Any) -> None:
         if not nodes:
             raise AssertionError(f"{op} does not occur, so its order cannot be checked")
     firsts, seconds = set(map(id, before)), set(map(id, after))
-    together = False
+    has_order = False
     for graph in graphs:
-        comparable, wrong = _order(graph, firsts, seconds)
-        together = together or comparable
+        comparable, wrong = _find_order(graph, firsts, seconds)
+        has_order = has_order or comparable
         if wrong is not None:
             early, late = wrong
             title = f"{first} after {second} in {graph.name}"
@@ -306,7 +320,7 @@ def assert_order(graphs: Sequence[Graph], first: Any, second: Any) -> None:
                 *(f"      {line}" for line in format_locations([late])),
             ]
             raise failed("\n".join(lines), UnexpectedOps(graphs, [early, late], title))
-    if not together:
+    if not has_order:
         places = [
             f"  {graph.name}: {sum(c.times for c in calls([graph]) if id(c.node) in firsts)} of "
             f"{first}, {sum(c.times for c in calls([graph]) if id(c.node) in seconds)} of {second}"
@@ -322,7 +336,7 @@ def assert_order(graphs: Sequence[Graph], first: Any, second: Any) -> None:
         )
 
 
-def _order(
+def _find_order(
     graph: Graph, firsts: Collection[int], seconds: Collection[int]
 ) -> tuple[bool, tuple[Node, Node] | None]:
     """Return True if nodes of both kinds have an order, and a second node before a first, if any.
@@ -337,19 +351,19 @@ def _order(
     for node in graph.nodes:
         called = runs(graph, node)
         inside = [node, *nodes_of(run.body for run in called)]
-        one = next((each for each in inside if id(each) in firsts), None)
-        other = next((each for each in inside if id(each) in seconds), None)
-        if one is not None and after is not None:
-            return True, (after, one)
-        comparable = comparable or (before and other is not None)
-        if one is not None and other is not None:
+        first_node = next((candidate for candidate in inside if id(candidate) in firsts), None)
+        second_node = next((candidate for candidate in inside if id(candidate) in seconds), None)
+        if first_node is not None and after is not None:
+            return True, (after, first_node)
+        comparable = comparable or (before and second_node is not None)
+        if first_node is not None and second_node is not None:
             for run in called:
-                if run.times != 1 and one is not node and other is not node:
-                    return True, (other, one)
-                orders, wrong = _order(run.body, firsts, seconds)
+                if run.times != 1 and first_node is not node and second_node is not node:
+                    return True, (second_node, first_node)
+                orders, wrong = _find_order(run.body, firsts, seconds)
                 if wrong is not None:
                     return True, wrong
                 comparable = comparable or orders
-        before = before or one is not None
-        after = after or other
+        before = before or first_node is not None
+        after = after or second_node
     return comparable, None

@@ -59,10 +59,10 @@ class Program:
         """Return the program of several ranks, at least one."""
         return cls(
             sections[0][1].header,
-            tuple(graph for _, own in sections for graph in own.graphs),
-            folded=any(own.folded for _, own in sections),
+            tuple(graph for _, program in sections for graph in program.graphs),
+            folded=any(program.folded for _, program in sections),
             mesh=mesh,
-            sections=tuple((tuple(ranks), own) for ranks, own in sections),
+            sections=tuple((tuple(ranks), program) for ranks, program in sections),
         )
 
     @property
@@ -78,7 +78,7 @@ class Program:
     @cached_property
     def of_rank(self) -> Mapping[int, Program]:
         """Program of each rank, in ascending order."""
-        return dict(sorted((rank, own) for ranks, own in self.sections for rank in ranks))
+        return dict(sorted((rank, program) for ranks, program in self.sections for rank in ranks))
 
     @property
     def ranks(self) -> tuple[int, ...]:
@@ -88,7 +88,7 @@ class Program:
     def canonical(self) -> Program:
         """Return the program with its graphs in the form in which they are compared and stored."""
         if self.sections:
-            sections = [(ranks, own.canonical()) for ranks, own in self.sections]
+            sections = [(ranks, program.canonical()) for ranks, program in self.sections]
             return Program.of_ranks(self.mesh, sections)
         return replace(self, graphs=canonical(self.graphs))
 
@@ -102,7 +102,7 @@ class Program:
         if digits is None:
             return self
         if self.sections:
-            sections = [(ranks, own.with_digits(digits)) for ranks, own in self.sections]
+            sections = [(ranks, program.with_digits(digits)) for ranks, program in self.sections]
             return Program.of_ranks(self.mesh, sections)
         graphs = tuple(with_digits(graph, digits) for graph in self.graphs)
         header = replace(self.header, digits=fewest((digits, self.header.digits)))
@@ -114,14 +114,14 @@ class Program:
             return format_document(self.graphs, self.header, detail, fold=fold, digits=digits)
         if digits is not None:
             return self.with_digits(digits).to_text(detail, fold)
-        sections = [(ranks, own.graphs) for ranks, own in self.classes(detail)]
+        sections = [(ranks, program.graphs) for ranks, program in self.classes(detail)]
         return format_sections(self.mesh, sections, self.header, detail, fold=fold)
 
     def key(self, detail: Detail) -> object:
         """Return a value that is equal for programs that are equal at a level of detail."""
         runs = tuple(self.runs.values())
         if detail == "ops":
-            return tuple((name, frozenset(own.items())) for name, own in self.op_counts), runs
+            return tuple((name, frozenset(counts.items())) for name, counts in self.op_counts), runs
         graphs = self.graphs if detail == "dataflow" else tuple(map(strict, self.graphs))
         return tuple((g.name, g.kind, g.level, g.eager, g) for g in graphs), runs
 
@@ -132,8 +132,8 @@ class Program:
     def classes(self, detail: Detail) -> Sequence[tuple[Sequence[int], Program]]:
         """Return the ranks whose graphs are equal at a level of detail, and their program."""
         if detail not in self._classes:
-            found: dict[object, tuple[list[int], Program]] = {}
-            for rank, own in self.of_rank.items():
-                found.setdefault(own.key(detail), ([], own))[0].append(rank)
-            self._classes[detail] = [*found.values()]
+            classes_by_key: dict[object, tuple[list[int], Program]] = {}
+            for rank, program in self.of_rank.items():
+                classes_by_key.setdefault(program.key(detail), ([], program))[0].append(rank)
+            self._classes[detail] = [*classes_by_key.values()]
         return self._classes[detail]

@@ -85,8 +85,8 @@ def selection(
     """
     chosen = Selection(
         "" if dtype is None else dtype_name(dtype),
-        "" if module is None else _module(module, graphs),
-        "" if device is None else _device(device),
+        "" if module is None else _check_module(module, graphs),
+        "" if device is None else _check_device(device),
     )
     if chosen.dtype or chosen.device:
         _refuse_unknown_results(graphs, chosen)
@@ -95,7 +95,7 @@ def selection(
 
 def inside(path: str, glob: str) -> bool:
     """Return True if a module's path, or the path of an enclosing module, matches a glob."""
-    return any(fnmatchcase(each, glob) for each in ancestors(path))
+    return any(fnmatchcase(ancestor, glob) for ancestor in ancestors(path))
 
 
 @lru_cache(maxsize=4096)
@@ -110,8 +110,8 @@ def tensors(result: Result) -> Iterator[TensorMeta]:
     if isinstance(result, TensorMeta):
         yield result
     elif isinstance(result, tuple):
-        for each in result:
-            yield from tensors(each)
+        for item in result:
+            yield from tensors(item)
 
 
 def tensors_of(call: OpCall) -> list[TensorMeta]:
@@ -126,23 +126,23 @@ def nodes_of(graphs: Iterable[Graph]) -> Iterator[Node]:
             yield from graph.nodes
 
 
-def _module(module: Any, graphs: Sequence[Graph]) -> str:
+def _check_module(module: Any, graphs: Sequence[Graph]) -> str:
     if not isinstance(module, str):
         raise TypeError(f"{module!r} is not a module path: pass a string such as 'encoder.layer.*'")
-    known = {path for node in nodes_of(graphs) for path in ancestors(node.module)}
+    known_paths = {path for node in nodes_of(graphs) for path in ancestors(node.module)}
     if any(graph.subgraphs for graph in graphs):  # a body may stand for several modules
         called = (path for call in calls(graphs) for path in call.modules)
-        known.update(path for module in called for path in ancestors(module))
-    if not any(fnmatchcase(path, module) for path in known):
-        close = difflib.get_close_matches(module, sorted(known), n=3)
-        top = sorted(path for path in known if "." not in path)
-        there = listed(top, 10) or "these graphs have no module paths"
-        hint = f"did you mean {', '.join(close)}?" if close else f"modules: {there}"
+        known_paths.update(path for module in called for path in ancestors(module))
+    if not any(fnmatchcase(path, module) for path in known_paths):
+        close = difflib.get_close_matches(module, sorted(known_paths), n=3)
+        top = sorted(path for path in known_paths if "." not in path)
+        top_modules = listed(top, 10) or "these graphs have no module paths"
+        hint = f"did you mean {', '.join(close)}?" if close else f"modules: {top_modules}"
         raise ValueError(f"no op was captured in a module that matches {module!r}: {hint}")
     return module
 
 
-def _device(device: Any) -> str:
+def _check_device(device: Any) -> str:
     if not isinstance(device, str) and type(device).__name__ != "device":
         raise TypeError(
             f"{device!r} is not a device: pass a torch.device or its name, such as 'cuda'"
@@ -159,13 +159,13 @@ def _refuse_unknown_results(graphs: Sequence[Graph], chosen: Selection) -> None:
     Raises:
         ValueError: if no result is described, so that nothing could be found.
     """
-    known = [tensor for node in nodes_of(graphs) for tensor in tensors(node.result)]
-    if chosen.device and not any(tensor.device for tensor in known):
+    described = [tensor for node in nodes_of(graphs) for tensor in tensors(node.result)]
+    if chosen.device and not any(tensor.device for tensor in described):
         raise ValueError(
             f"device={chosen.device!r} can match nothing: these graphs do not record the devices "
             'of their results. If they come from a file, store it with detail="full"'
         )
-    if chosen.dtype and not known:
+    if chosen.dtype and not described:
         raise ValueError(
             f"dtype={chosen.dtype!r} can match nothing: these graphs do not record the dtypes of "
             "their results, for example because torch.fx traced them without example inputs"

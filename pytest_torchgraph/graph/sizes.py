@@ -16,7 +16,7 @@ from .model import Arg, Graph, Node, Result, Symbol, TensorMeta, map_arg
 
 Number: TypeAlias = Any
 """Value of an expression or of a part of it: an int, a float, a bool or a `Fraction`."""
-MOST_BITS = 4096
+MAX_BITS = 4096
 """Maximum size in bits of a computed power or shift."""
 
 
@@ -36,37 +36,37 @@ def value_of(expr: str, values: Mapping[str, int]) -> Number:
             undefined value such as a division by zero.
     """
     try:
-        value = _value(_parsed(expr), values)
+        value = _evaluate(_parse(expr), values)
     except (SyntaxError, ValueError, ArithmeticError, TypeError, RecursionError, MemoryError) as e:
         raise UnknownExpression(f"{expr}: {e}") from e
     return int(value) if isinstance(value, Fraction) and value.denominator == 1 else value
 
 
 @lru_cache(maxsize=4096)
-def _parsed(expr: str) -> ast.expr:
+def _parse(expr: str) -> ast.expr:
     return ast.parse(expr.strip(), mode="eval").body
 
 
-def _value(node: ast.expr, values: Mapping[str, int]) -> Number:
+def _evaluate(node: ast.expr, values: Mapping[str, int]) -> Number:
     if isinstance(node, ast.Constant) and isinstance(node.value, int | float):
         return node.value
     if isinstance(node, ast.Name) and node.id in values:
         return values[node.id]
     if isinstance(node, ast.UnaryOp) and type(node.op) in _UNARY:
-        return _UNARY[type(node.op)](_value(node.operand, values))
+        return _UNARY[type(node.op)](_evaluate(node.operand, values))
     if isinstance(node, ast.BinOp) and type(node.op) in _BINARY:
-        return _BINARY[type(node.op)](_value(node.left, values), _value(node.right, values))
+        return _BINARY[type(node.op)](_evaluate(node.left, values), _evaluate(node.right, values))
     if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in _RELATIONS:
-        left, right = _value(node.left, values), _value(node.comparators[0], values)
+        left, right = _evaluate(node.left, values), _evaluate(node.comparators[0], values)
         return _RELATIONS[type(node.ops[0])](left, right)
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.keywords:
         function = _FUNCTIONS.get(node.func.id)
         if function is not None:
-            return function(*(_value(arg, values) for arg in node.args))
+            return function(*(_evaluate(arg, values) for arg in node.args))
     raise UnknownExpression(ast.unparse(node))
 
 
-def _divided(left: Number, right: Number) -> Number:
+def _divide(left: Number, right: Number) -> Number:
     if isinstance(left, float) or isinstance(right, float):
         return left / right
     return Fraction(left) / Fraction(right)
@@ -75,13 +75,13 @@ def _divided(left: Number, right: Number) -> Number:
 def _power(base: Number, exponent: Number) -> Number:
     if isinstance(base, float) or isinstance(exponent, float):
         return float(base) ** float(exponent)
-    if Fraction(exponent).denominator != 1 or abs(exponent) * _bits(base) > MOST_BITS:
+    if Fraction(exponent).denominator != 1 or abs(exponent) * _bits(base) > MAX_BITS:
         raise UnknownExpression(f"{base}**{exponent}")
     return Fraction(base) ** int(exponent)
 
 
-def _shifted(left: Number, right: Number) -> Number:
-    if right > MOST_BITS:
+def _shift_left(left: Number, right: Number) -> Number:
+    if right > MAX_BITS:
         raise UnknownExpression(f"{left} << {right}")
     return int(left) << int(right)
 
@@ -104,11 +104,11 @@ _BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
-    ast.Div: _divided,
+    ast.Div: _divide,
     ast.FloorDiv: operator.floordiv,
     ast.Mod: _modulo,
     ast.Pow: _power,
-    ast.LShift: _shifted,
+    ast.LShift: _shift_left,
     ast.RShift: lambda left, right: int(left) >> int(right),
     ast.BitAnd: lambda left, right: bool(left) and bool(right),
     ast.BitOr: lambda left, right: bool(left) or bool(right),
@@ -128,11 +128,11 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "Mod": _modulo,
     "PythonMod": _modulo,
     "ModularIndexing": lambda base, divisor, modulus: _modulo(base // divisor, modulus),
-    "IntTrueDiv": _divided,
-    "FloatTrueDiv": _divided,
+    "IntTrueDiv": _divide,
+    "FloatTrueDiv": _divide,
     "PowByNatural": _power,
     "FloatPow": _power,
-    "LShift": _shifted,
+    "LShift": _shift_left,
     "RShift": lambda left, right: int(left) >> int(right),
     "Max": max,
     "Min": min,
@@ -164,20 +164,21 @@ _NAME = re.compile(r"\b(?:s|u|zuf|zf|j)\d+\b")
 
 def with_sizes(graphs: Sequence[Graph], sizes: Mapping[str, int]) -> tuple[Graph, ...]:
     """Return the graphs of a step with values for symbols; see `Capture.with_sizes`."""
-    there = _symbols(graphs)
-    known = ", ".join(f"{each} ({place})" for each, place in there.items()) or "none"
+    places = _place_by_symbol(graphs)
+    symbol_list = ", ".join(f"{symbol} ({place})" for symbol, place in places.items()) or "none"
     for name, value in sizes.items():
         if isinstance(value, bool) or not isinstance(value, int):
             raise TypeError(f"{name}={value!r} is not a size: pass an int")
         if value < 0:
             raise ValueError(f"{name}={value} is not a size: pass an int of at least 0")
-        if name not in there:
-            raise ValueError(f"unknown symbol {name!r}; symbols: {known}")
+        if name not in places:
+            raise ValueError(f"unknown symbol {name!r}; symbols: {symbol_list}")
     if not sizes:
         raise TypeError(
-            f"with_sizes() changes nothing: pass a size by the name of its symbol; symbols: {known}"
+            f"with_sizes() changes nothing: pass a size by the name of its symbol; symbols: "
+            f"{symbol_list}"
         )
-    return tuple(_Sizes(sizes).graph(graph) for graph in graphs)
+    return tuple(_SymbolReplacer(sizes).graph(graph) for graph in graphs)
 
 
 def advice(size: Symbol) -> str:
@@ -189,22 +190,22 @@ def advice(size: Symbol) -> str:
     )
 
 
-def _symbols(graphs: Sequence[Graph]) -> dict[str, str]:
+def _place_by_symbol(graphs: Sequence[Graph]) -> dict[str, str]:
     """Return the symbols, in order, with the place where each first occurs."""
-    seen: dict[str, str] = {}
+    place_by_expr: dict[str, str] = {}
     for graph in graphs:
-        for each in graph.walk():
-            for node in each.nodes:
-                for place, symbol in _places(node):
-                    seen.setdefault(symbol.expr, place)
-    there: dict[str, str] = {}
-    for expr, place in seen.items():
+        for part in graph.walk():
+            for node in part.nodes:
+                for place, symbol in _iter_symbols(node):
+                    place_by_expr.setdefault(symbol.expr, place)
+    place_by_name: dict[str, str] = {}
+    for expr, place in place_by_expr.items():
         for name in _NAME.findall(expr):
-            there.setdefault(name, place)
-    return dict(sorted(there.items(), key=lambda item: (item[0][0], len(item[0]), item[0])))
+            place_by_name.setdefault(name, place)
+    return dict(sorted(place_by_name.items(), key=lambda item: (item[0][0], len(item[0]), item[0])))
 
 
-def _places(node: Node) -> Iterator[tuple[str, Symbol]]:
+def _iter_symbols(node: Node) -> Iterator[tuple[str, Symbol]]:
     """Yield the symbols of a node, each with a description of its place."""
     if isinstance(node.result, TensorMeta):
         for dim, size in enumerate(node.result.shape):
@@ -225,12 +226,12 @@ def _places(node: Node) -> Iterator[tuple[str, Symbol]]:
             todo += [value.start, value.stop, value.step]
 
 
-class _Sizes:
+class _SymbolReplacer:
     """Replaces symbols by values; an expression with a symbol without a value stays."""
 
     def __init__(self, values: Mapping[str, int]):
         self.values = values
-        self._found: dict[str, int | float | bool | None] = {}
+        self._value_by_expr: dict[str, int | float | bool | None] = {}
 
     def graph(self, graph: Graph) -> Graph:
         return replace(
@@ -256,35 +257,37 @@ class _Sizes:
             shape = tuple(self.size(node, size) for size in result.shape)
             stride = result.stride
             if stride is not None:
-                stride = tuple(self.size(node, each) for each in stride)
+                stride = tuple(self.size(node, item) for item in stride)
             return replace(result, shape=shape, stride=stride)
         if isinstance(result, tuple):
-            return tuple(self.result(node, each) for each in result)
+            return tuple(self.result(node, item) for item in result)
         if isinstance(result, Symbol):
-            found = self.value(result)
-            return result if found is None else Symbol(str(found))
+            number = self.value(result)
+            return result if number is None else Symbol(str(number))
         return result
 
     def size(self, node: Node, size: int | Symbol) -> int | Symbol:
         if not isinstance(size, Symbol):
             return size
-        found = self.value(size)
-        if found is None:
+        number = self.value(size)
+        if number is None:
             return size
-        if not isinstance(found, int) or found < 0:
-            given = ", ".join(f"{name}={value}" for name, value in self.values.items())
+        if not isinstance(number, int) or number < 0:
+            values = ", ".join(f"{name}={value}" for name, value in self.values.items())
             raise ValueError(
-                f"with {given}, the size {size.expr} of %{node.name} is {found}, which is not a "
+                f"with {values}, the size {size.expr} of %{node.name} is {number}, which is not a "
                 "valid size"
             )
-        return found
+        return number
 
     def value(self, symbol: Symbol) -> int | float | bool | None:
         """Return the value of an expression, `None` if unknown."""
-        if symbol.expr not in self._found:
+        if symbol.expr not in self._value_by_expr:
             try:
-                found = value_of(symbol.expr, self.values)
+                number = value_of(symbol.expr, self.values)
             except UnknownExpression:
-                found = None
-            self._found[symbol.expr] = float(found) if isinstance(found, Fraction) else found
-        return self._found[symbol.expr]
+                number = None
+            self._value_by_expr[symbol.expr] = (
+                float(number) if isinstance(number, Fraction) else number
+            )
+        return self._value_by_expr[symbol.expr]

@@ -99,12 +99,12 @@ def report_causes(reporter: pytest.TerminalReporter, run: RunRecord) -> None:
 
 
 def _lines(run: RunRecord) -> Iterator[str]:
-    from ..graph.diff import MAX_CAUSES, cost_text, finding_head, join
+    from ..graph.diff import MAX_CAUSES, cost_text, finding_heading, merge_edits
 
     comparisons = [
         (path, data) for path, tests in sorted(run.replaced.items()) for _, data in tests
     ]
-    causes = join(
+    causes = merge_edits(
         [(path, finding) for path, data in comparisons for finding in findings_of(data)],
         upgraded=[path for path, data in comparisons if data["releases"]],
     )
@@ -118,7 +118,7 @@ def _lines(run: RunRecord) -> Iterator[str]:
         yield f"torch {old} -> {new}"
     for cause in causes[:MAX_CAUSES]:
         tests = {test for path in cause.files for test, _ in run.replaced[path]}
-        yield f"{finding_head(cause)} of {counted(len(tests), 'test')}"
+        yield f"{finding_heading(cause)} of {counted(len(tests), 'test')}"
         if costs := cost_text(cause.cost):
             yield f"    costs   {costs}"
     if unlisted := causes[MAX_CAUSES:]:

@@ -64,10 +64,10 @@ def headline(failed: Comparison) -> str:
 
 def findings_of(data: Mapping[str, Any]) -> Iterator[Finding]:
     """Yield the findings in the data from `data_of`, or the problem if the data have none."""
-    from ..graph.diff import Finding, problem_found
+    from ..graph.diff import Finding, problem_finding
 
     if data["difference"] is None:
-        yield problem_found(data["problem"])
+        yield problem_finding(data["problem"])
         return
     yield from map(Finding.from_json, data["difference"]["findings"])
 
@@ -97,14 +97,14 @@ class Comparisons:
     def every_cause(self) -> Sequence[Finding]:
         """Causes that affect most tests first, also for a single failed comparison."""
         if self._every_cause is None:
-            from ..graph.diff import join
+            from ..graph.diff import merge_edits
 
             upgraded = [
                 test
                 for test, failures in self.tests.items()
                 if any(e["releases"] for e in failures)
             ]
-            self._every_cause = join([*self._items()], upgraded=upgraded)
+            self._every_cause = merge_edits([*self._items()], upgraded=upgraded)
         return self._every_cause
 
     def _items(self) -> Iterator[tuple[str, Finding]]:

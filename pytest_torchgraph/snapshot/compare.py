@@ -28,7 +28,7 @@ from ..graph.text import (
     format_document,
     format_mesh,
     parse_text,
-    ran,
+    runs_in_words,
 )
 from ..words import format_ranks
 
@@ -120,10 +120,10 @@ class Comparison:
     @cached_property
     def diff(self) -> GraphDiff:
         """Difference of the graphs; empty if only counts, or nothing at all, is stored."""
-        from ..graph.diff import diff_graphs, of_ranks
+        from ..graph.diff import diff_graphs, merge_ranks
 
         if self.parts:
-            return of_ranks((part.ranks, part.diff) for part in self.parts)
+            return merge_ranks((part.ranks, part.diff) for part in self.parts)
         old, new = self.stored, self.now
         # A file with detail "ops" has counts in place of graphs.
         if old is None or not (old.graphs and new.graphs) or old.sections or new.sections:
@@ -347,7 +347,8 @@ def _compare_runs(stored: Program, now: Program) -> tuple[str, tuple[str, ...]] 
         if graph.name in now.runs and stored.runs.get(graph.name, graph.runs) != graph.runs
     ]
     lines = [
-        f"{graph.name} {ran(graph.runs)}, stored: {stored.runs[graph.name]}" for graph in differing
+        f"{graph.name} {runs_in_words(graph.runs)}, stored: {stored.runs[graph.name]}"
+        for graph in differing
     ]
     if len(lines) < 2:
         return (lines[0], ()) if lines else None

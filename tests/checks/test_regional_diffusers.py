@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import pytest_torchgraph as tg
-from pytest_torchgraph.graph.blocks import matching
+from pytest_torchgraph.graph.blocks import match_modules
 
 Model = tuple[nn.Module, dict[str, Tensor]]
 
@@ -177,7 +177,7 @@ def test_blocks_of_each_compilation_of_diffusers_are_those_that_a_backend_counte
             served[compile_id].add(path)
     assert sorted(map(sorted, served.values())) == sorted(map(sorted, counter.blocks))
     for glob, kinds in KINDS[make].items():
-        blocks = {*matching(modules, glob)}
+        blocks = {*match_modules(modules, glob)}
         assert sum(bool(own & blocks) for own in counter.blocks) == kinds
         seen.assert_compiled_once(glob, model=model, kinds=kinds)
         if kinds > 1:

@@ -23,7 +23,7 @@ from pytest_torchgraph.graph import (
     Ref,
     Source,
     finding_lines,
-    join,
+    merge_edits,
 )
 
 COUNT = 6
@@ -36,8 +36,10 @@ def causes_of(
     """The findings of several comparisons, joined; the same if they came from another process."""
     items = [(label, finding) for label, diff in diffs for finding in diff.findings]
     sent = [(label, Finding.from_json(json.loads(json.dumps(f.to_json())))) for label, f in items]
-    found = join(items, upgraded=upgraded)
-    assert [f.to_json() for f in join(sent, upgraded=upgraded)] == [f.to_json() for f in found]
+    found = merge_edits(items, upgraded=upgraded)
+    assert [f.to_json() for f in merge_edits(sent, upgraded=upgraded)] == [
+        f.to_json() for f in found
+    ]
     return found
 
 

@@ -105,7 +105,7 @@ def check_sum(before: Graph, after: Graph) -> bool:
 @pytest.mark.slow("many random graphs")
 @checked
 @given(st.integers(0, 10**6), st.integers(1, 4))
-def test_the_costs_of_edits_sum_up_to_what_the_graphs_differ_in(seed: int, count: int) -> None:
+def test_the_compute_costs_edits_sum_up_to_what_the_graphs_differ_in(seed: int, count: int) -> None:
     known = check_sum(*edited_model(seed, count))
     assert known or count > 1
 
@@ -385,8 +385,8 @@ def test_a_result_that_is_not_known() -> None:
 
 def test_it_is_computed_when_it_is_asked_for_and_once(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
-    computed = module.costs_of
-    monkeypatch.setattr(module, "costs_of", lambda *all: calls.append(1) or computed(*all))
+    computed = module.compute_costs
+    monkeypatch.setattr(module, "compute_costs", lambda *all: calls.append(1) or computed(*all))
     found = difference(activated("neg", "neg"), activated("cos", "exp", "u/up", "b/act"))
     again = difference(activated("neg", "neg"), activated("cos", "exp"))
     assert not calls

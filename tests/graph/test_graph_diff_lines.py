@@ -11,7 +11,7 @@ from torch import nn
 
 import pytest_torchgraph
 from pytest_torchgraph import Capture, GraphDiff
-from pytest_torchgraph.graph import join
+from pytest_torchgraph.graph import merge_edits
 
 pytestmark = pytest.mark.parametrize("via", ["aot", "dispatch"])
 
@@ -125,7 +125,7 @@ def test_another_module_of_torch_is_one_cause_in_training_and_in_inference(
         (str(train), difference(Convnet, (Convolved, "grouped"), 2, 3, 6, 6, train=train))
         for train in (True, False)
     ]
-    (cause,) = join([(label, each) for label, diff in diffs for each in diff.findings])
+    (cause,) = merge_edits([(label, each) for label, diff in diffs for each in diff.findings])
     assert cause.files == ("True", "False")
     assert len(cause.places) == 8
 
@@ -138,7 +138,7 @@ def test_what_was_removed_in_training_and_in_inference_is_one_cause(
         (str(train), difference(Decoder, (Layer, "residual"), 2, 4, train=train))
         for train in (True, False)
     ]
-    (cause,) = join([(label, each) for label, diff in diffs for each in diff.findings])
+    (cause,) = merge_edits([(label, each) for label, diff in diffs for each in diff.findings])
     assert cause.files == ("True", "False")
     assert len(cause.places) == 6
 
@@ -171,7 +171,7 @@ def test_what_was_removed_from_a_class_is_one_cause_wherever_its_modules_are(
     diffs = [
         (make.__name__, difference(make, (Layer, "residual"), 2, 4)) for make in (Halves, Inside)
     ]
-    (cause,) = join([(label, each) for label, diff in diffs for each in diff.findings])
+    (cause,) = merge_edits([(label, each) for label, diff in diffs for each in diff.findings])
     assert cause.files == ("Halves", "Inside")
     assert len(cause.places) == 4
     assert [len(found.findings) for _, found in diffs] == [1, 1]

@@ -13,7 +13,7 @@ import torch
 
 import pytest_torchgraph
 from pytest_torchgraph import Capture, Export
-from pytest_torchgraph.graph.diff.joining import join
+from pytest_torchgraph.graph.diff.joining import merge_edits
 
 CODE = """
 import torch
@@ -226,7 +226,7 @@ def test_two_different_edits_are_two_findings(via: str, name: str, tmp_path: Pat
     path.parent.mkdir()
     found = pytest_torchgraph.diff(before, captured(path, pieces, WAYS[via], 0, 1))
     assert len(found.findings) == expected, str(found)
-    causes = join([(test, finding) for test in "ab" for finding in found.findings])
+    causes = merge_edits([(test, finding) for test in "ab" for finding in found.findings])
     assert [cause.files for cause in causes] == [("a", "b")] * expected
 
 

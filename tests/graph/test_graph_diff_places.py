@@ -12,7 +12,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from pytest_torchgraph.graph import Finding, Graph, diff_graphs, find_changes
-from pytest_torchgraph.graph.diff.places import with_places
+from pytest_torchgraph.graph.diff.places import merge_equal_edits
 
 COUNT = 8
 SOME = st.sets(st.integers(0, COUNT - 1), min_size=1)
@@ -108,7 +108,7 @@ def numbers_of(finding: Finding) -> list[int]:
 @given(plain_graphs(), plain_graphs())
 def test_no_change_is_lost_and_none_comes(a: Graph, b: Graph) -> None:
     findings, _, origins = find_changes([a], [b])
-    placed = with_places(findings, [a], [b], origins)
+    placed = merge_equal_edits(findings, [a], [b], origins)
     places = [place for each in placed for place in each.places]
     before = Counter(id(c) for each in findings for c in (*each.changes, *each.consequences))
     assert before == Counter(id(c) for each in places for c in (*each.changes, *each.consequences))
@@ -123,7 +123,7 @@ def test_no_change_is_lost_where_modules_came_and_went(
     before = model_of([layer] * old + [other]).graph
     after = model_of([edit.of(layer)] * new + [other]).graph
     findings, _, origins = find_changes([before], [after])
-    placed = with_places(findings, [before], [after], origins)
+    placed = merge_equal_edits(findings, [before], [after], origins)
     places = [place for each in placed for place in each.places]
     assert Counter(id(c) for each in findings for c in each.changes) == Counter(
         id(c) for each in places for c in each.changes

@@ -6,7 +6,7 @@ import pytest
 
 from pytest_torchgraph import Graph, GraphFormatError
 from pytest_torchgraph.graph import abridged
-from pytest_torchgraph.graph.diff.paths import natural
+from pytest_torchgraph.graph.diff.paths import natural_key
 
 
 def text_of(name: str, op: str = "gelu", changed: range = range(0)) -> str:
@@ -59,4 +59,4 @@ def test_paths_are_abridged_and_sorted_by_the_numbers_in_them():
     paths = [f"encoder.layers.encoder_layer_{i}.mlp.{k}" for i in range(12) for k in (0, 3)]
     assert abridged(paths) == "encoder.layers.encoder_layer_{0 … 11}.mlp.{0, 3}"
     assert abridged(["conv1", "conv2", "a_01", "a_1"]) == "conv1, conv2, a_01, a_1"
-    assert sorted([*paths[12:], *paths[:12]], key=natural) == paths
+    assert sorted([*paths[12:], *paths[:12]], key=natural_key) == paths

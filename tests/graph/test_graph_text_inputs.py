@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_torchgraph import Graph, GraphFormatError
-from pytest_torchgraph.graph.text.inputs import in_order
+from pytest_torchgraph.graph.text.inputs import sort_inputs
 
 FLAT = """\
 torchgraph 1
@@ -105,8 +105,8 @@ def test_inputs_keep_their_order(data: st.DataObject) -> None:
 
 def test_inputs_of_one_module_follow_each_other() -> None:
     declared = [("a.w", ""), ("b.w", ""), ("b.b", ""), ("c.w", "a.w"), ("c.b", "")]
-    assert in_order(declared) == ["a.w", "c.w", "c.b", "b.w", "b.b"]
-    assert in_order([("a", "b"), ("b", "a"), ("c.w", "")]) == ["c.w"]
+    assert sort_inputs(declared) == ["a.w", "c.w", "c.b", "b.w", "b.b"]
+    assert sort_inputs([("a", "b"), ("b", "a"), ("c.w", "")]) == ["c.w"]
 
 
 @pytest.mark.parametrize(

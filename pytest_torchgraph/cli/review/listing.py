@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from ...graph.diff import Finding, finding_lines, joined
+from ...graph.diff import Finding, finding_lines, merge_findings
 from ...words import counted, markdown_code
 from ..formats import markdown_table
 from .waiting import NumberedCause, PendingUpdates, State
@@ -101,7 +101,7 @@ def heading(pending: PendingUpdates, states: dict[str, tuple[State, str]]) -> st
 
 def _without_accepted(cause: NumberedCause, states: dict[str, tuple[State, str]]) -> Finding:
     """Return a cause without the places and files already accepted."""
-    return joined([item for item in cause.items if states[item[0]][0] != "stored"])
+    return merge_findings([item for item in cause.items if states[item[0]][0] != "stored"])
 
 
 def notes(

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...errors import OutsideRootError, TorchGraphError
-from ...graph.diff import cost_text, some
+from ...graph.diff import cost_text, list_some
 from ...snapshot.files import read_text, remove_file, write_text
 from ...words import counted, first_lines
 from ..formats import printable
@@ -181,7 +181,7 @@ def _details(
     yield f"{words['sign']} {words['what']}"
     parts = {
         "in": words["where"],
-        "line": some(words["sources"], MAX_SOURCES),
+        "line": list_some(words["sources"], MAX_SOURCES),
         "before": words["before"],
         "after": words["after"],
         "costs": cost_text(cause.words.cost),

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from ...errors import GraphFormatError, OutsideRootError, TorchGraphError
-from ...graph.diff import Finding, joined, problem_found, same_edits, shortened
+from ...graph.diff import Finding, group_same_edits, merge_findings, problem_finding, shorten
 from ...report.comparisons import NOT_STORED, headline
 from ...settings.paths import inside
 from ...snapshot.compare import Comparison, compare, read_stored
@@ -139,7 +139,7 @@ def _compare_texts(saved: SavedUpdate, stored: str | None, new: str) -> Differen
 def _with_source(finding: Finding, saved: SavedUpdate) -> Finding:
     """Return a finding with the line of code that the run recorded for the same change."""
     source = " ".join(saved.sources.get(place_key(finding.places[0]), "").split())
-    sources = [f"{shortened(source)} (recorded by the run)"] if source else []
+    sources = [f"{shorten(source)} (recorded by the run)"] if source else []
     return replace(finding, data={**finding.to_json(), "sources": sources})
 
 
@@ -149,7 +149,7 @@ def _without_graphs(problem: str) -> Difference:
 
 def _problem(text: str) -> Finding:
     """Return a finding for a problem, identified by its whole text."""
-    return problem_found(text, limit=None)
+    return problem_finding(text, limit=None)
 
 
 State = Literal["waits", "stored", "refused"]
@@ -222,7 +222,7 @@ class NumberedCause:
         number: the number for `review --cause`, from 1. It does not change when updates are
             accepted, only when a run leaves other updates in the directory.
         words: the cause as a finding; its files are the stored files.
-        items: the findings merged into it, see `joined`.
+        items: the findings merged into it, see `merge_findings`.
         updates: the updates that contain it.
     """
 
@@ -266,8 +266,8 @@ class PendingUpdates:
         by_target = {update.target: update for update in self.updates}
         items = [(update.target, finding) for update in self.updates for finding in update.findings]
         upgraded = [update.target for update in self.updates if update.difference.is_upgrade]
-        groups = [[items[k] for k in group] for group in same_edits(items, upgraded=upgraded)]
-        findings_and_groups = [(joined(group), tuple(group)) for group in groups]
+        groups = [[items[k] for k in group] for group in group_same_edits(items, upgraded=upgraded)]
+        findings_and_groups = [(merge_findings(group), tuple(group)) for group in groups]
         findings_and_groups.sort(key=lambda pair: -len(pair[0].files))
         return tuple(
             NumberedCause(number, words, group, tuple(by_target[name] for name in words.files))

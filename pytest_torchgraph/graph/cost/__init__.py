@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from .recomputed import need_backward as need_backward
     from .recomputed import recomputed_if_known as recomputed_if_known
     from .recomputed import recomputed_ops as recomputed_ops
-    from .step import Kept as Kept
+    from .step import KeptStorage as KeptStorage
     from .step import Received as Received
     from .step import StepStorages as StepStorages
-    from .step import base as base
+    from .step import find_base as find_base
     from .step import kept as kept
     from .step import need_saved as need_saved
     from .step import owners_of_saved as owners_of_saved
@@ -59,8 +59,8 @@ else:
                 "Recomputed changed_recomputation need_backward recomputed_if_known recomputed_ops"
             ),
             "step": (
-                "Kept Received StepStorages base kept need_saved owners_of_saved producer_of "
-                "saved_bytes storage_bytes viewed_by with_savers"
+                "KeptStorage Received StepStorages find_base kept need_saved owners_of_saved "
+                "producer_of saved_bytes storage_bytes viewed_by with_savers"
             ),
             "table": "by_module changed_costs cost_table format_cost_table",
         },

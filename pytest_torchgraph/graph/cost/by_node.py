@@ -21,10 +21,10 @@ def flops_by_node(graph: Graph) -> dict[str, int | None]:
 
     def flops(node: Node) -> int | None:
         try:
-            found = flops_of_call(graph, node)
+            flops_of_node = flops_of_call(graph, node)
         except CaptureError:
             return None
-        return None if found.unknown else found.total
+        return None if flops_of_node.unknown else flops_of_node.total
 
     if graph.level not in FLOP_LEVELS:
         flops_of(graph)  # which says why not

@@ -78,7 +78,7 @@ def flops_of(graph: Graph) -> Flops:
             f"FLOPs are unknown in a graph at level {graph.level!r}, which has torch functions "
             "instead of dispatched ops: capture via 'aot', or use capture.at('aot')"
         )
-    found = Flops()
+    totals = Flops()
     homes = Homes(graph)
     transforms: list[str] = []
     for node in graph.nodes:
@@ -90,9 +90,9 @@ def flops_of(graph: Graph) -> Flops:
             transforms.pop()
         flops = flops_of_call(graph, node, homes)
         if flops.total and transforms:
-            found.unknown[transforms[-1]] = 1
-        found.add(flops)
-    return found
+            totals.unknown[transforms[-1]] = 1
+        totals.add(flops)
+    return totals
 
 
 def flops_of_call(graph: Graph, node: Node, homes: Homes | None = None) -> Flops:
@@ -107,20 +107,20 @@ def flops_of_call(graph: Graph, node: Node, homes: Homes | None = None) -> Flops
         CaptureError: if a size required by a formula is unknown or a symbol.
     """
     if not graph.subgraphs and not node.op.startswith(PREFIX) and node.op not in KINDS:
-        own = _of_node(graph, node)
-        unknown = {node.op: 1} if own is None or calls_python(node.op) else {}
-        return Flops({node.module: own} if own else {}, unknown)
+        own_flops = _node_flops(graph, node)
+        unknown = {node.op: 1} if own_flops is None or calls_python(node.op) else {}
+        return Flops({node.module: own_flops} if own_flops else {}, unknown)
     call = executed(node)
     bodies = runs(graph, node)
-    found = Flops()
+    totals = Flops()
     for name in ops_named(node):  # a higher-order op without an entry
-        found.unknown[name] = 1
+        totals.unknown[name] = 1
     counted = KINDS.get(call.op) in (None, "attention")
-    own = _of_node(graph, call) if counted else None
-    if calls_python(call.op) or (own is None and not bodies and call.op not in _FREE):
-        found.unknown[call.op] = 1
-    if own:
-        found.by_module[node.module] = own
+    own_flops = _node_flops(graph, call) if counted else None
+    if calls_python(call.op) or (own_flops is None and not bodies and call.op not in _FREE):
+        totals.unknown[call.op] = 1
+    if own_flops:
+        totals.by_module[node.module] = own_flops
     inside = [flops_of(run.body) for run in bodies]
     if KINDS.get(call.op) == "branch" and inside:  # the branch with most, as torch has it
         most = max(inside, key=lambda flops: flops.total)
@@ -128,17 +128,17 @@ def flops_of_call(graph: Graph, node: Node, homes: Homes | None = None) -> Flops
         inside, bodies = [Flops(most.by_module, unknown)], [bodies[inside.index(most)]]
     homes = homes or (Homes(graph) if bodies else None)
     for run, flops in zip(bodies, inside, strict=True):
-        if own is not None or run.times is None:  # has a formula, or unknown run count
+        if own_flops is not None or run.times is None:  # has a formula, or unknown run count
             if flops.total or flops.unknown:
-                found.unknown[call.op] = 1
+                totals.unknown[call.op] = 1
         else:
-            found.add(flops, run.times, homes.move(node, run.body) if homes else None)
-    if bodies and counted and own is None:
-        found.unknown[call.op] = 1
-    return found
+            totals.add(flops, run.times, homes.move(node, run.body) if homes else None)
+    if bodies and counted and own_flops is None:
+        totals.unknown[call.op] = 1
+    return totals
 
 
-def _of_node(graph: Graph, node: Node) -> int | None:
+def _node_flops(graph: Graph, node: Node) -> int | None:
     """Return the FLOPs of a call, or `None` if torch has no formula for an op that does work."""
     try:
         formula = formula_of(node.op)
@@ -146,10 +146,10 @@ def _of_node(graph: Graph, node: Node) -> int | None:
         return None
     if formula is None:
         return 0
-    args = tuple(_value(graph, node, arg) for arg in node.args)
+    args = tuple(_formula_argument(graph, node, arg) for arg in node.args)
     declared = declared_arguments(node.kwargs)
-    kwargs = {name: _value(graph, node, arg) for name, arg in declared.items()}
-    out = _tensors(node, node.result)
+    kwargs = {name: _formula_argument(graph, node, arg) for name, arg in declared.items()}
+    out = _formula_tensors(node, node.result)
     try:
         return int(formula(*args, **kwargs, out_val=out))
     except KeyError:  # a part has no formula
@@ -161,25 +161,29 @@ def _of_node(graph: Graph, node: Node) -> int | None:
         ) from error
 
 
-def _value(graph: Graph, node: Node, arg: Any) -> Any:
+def _formula_argument(graph: Graph, node: Node, arg: Any) -> Any:
     """Return an argument as a formula takes it: tensors become meta data without memory."""
     if isinstance(arg, Ref):
-        return _tensors(node, graph.by_name[arg.name].result)
+        return _formula_tensors(node, graph.by_name[arg.name].result)
     if isinstance(arg, tuple):
-        return [_value(graph, node, each) for each in arg]
+        return [_formula_argument(graph, node, item) for item in arg]
     if isinstance(arg, Symbol):
-        return _number(node, arg)
+        return _static_size(node, arg)
     return None if isinstance(arg, Atom) else arg
 
 
-def _tensors(node: Node, result: Result) -> Any:
+def _formula_tensors(node: Node, result: Result) -> Any:
     if isinstance(result, TensorMeta):
-        shape = tuple(_number(node, size) for size in result.shape)
+        shape = tuple(_static_size(node, size) for size in result.shape)
         return without_memory(shape, result.dtype)
-    return tuple(_tensors(node, each) for each in result) if isinstance(result, tuple) else None
+    return (
+        tuple(_formula_tensors(node, item) for item in result)
+        if isinstance(result, tuple)
+        else None
+    )
 
 
-def _number(node: Node, size: int | Symbol) -> int:
+def _static_size(node: Node, size: int | Symbol) -> int:
     if isinstance(size, Symbol):
         raise CaptureError(
             f"the FLOPs of %{node.name} ({node.op}) depend on the symbolic size {size.expr}: "
@@ -199,24 +203,24 @@ def total_flops(graphs: Sequence[Graph], *, times_run: bool, unknown: str = "fai
     Raises:
         CaptureError: if FLOPs are unknown; names the ops without a formula.
     """
-    found = Flops()
+    totals = Flops()
     for graph in graphs:
-        found.add(flops_of(graph), graph.runs if times_run else 1)
-    if found.unknown and unknown != "ignore":
-        raise CaptureError(f"the FLOPs are unknown, because {_why_unknown(found)}")
-    return found.total
+        totals.add(flops_of(graph), graph.runs if times_run else 1)
+    if totals.unknown and unknown != "ignore":
+        raise CaptureError(f"the FLOPs are unknown, because {_why_unknown(totals)}")
+    return totals.total
 
 
 def why_none_counted(graphs: Sequence[Graph]) -> str:
     """Return why the FLOPs of graphs are 0 although an op does work; "" if no op does."""
-    found = Flops()
+    totals = Flops()
     for graph in graphs:
-        found.add(flops_of(graph))
-    return _why_unknown(found) if found.unknown and not found.total else ""
+        totals.add(flops_of(graph))
+    return _why_unknown(totals) if totals.unknown and not totals.total else ""
 
 
-def _why_unknown(found: Flops) -> str:
-    ops = [f"{op} ({n} times)" if n > 1 else op for op, n in sorted(found.unknown.items())]
+def _why_unknown(flops: Flops) -> str:
+    ops = [f"{op} ({n} times)" if n > 1 else op for op, n in sorted(flops.unknown.items())]
     return (
         f"torch has no formula for {', '.join(ops)}: register one with "
         "torch.utils.flop_counter.register_flop_formula"

@@ -34,8 +34,8 @@ def peak_bytes(graphs: Sequence[Graph], received: Received) -> int:
     need_saved(graphs)
     ranges = _LiveRanges(StepStorages(graphs, received))
     for graph in graphs:
-        ranges.add(graph)
-    return ranges.peak()
+        ranges.add_graph(graph)
+    return ranges.peak_bytes()
 
 
 class _LiveRanges:
@@ -50,40 +50,39 @@ class _LiveRanges:
     def __init__(self, storages: StepStorages):
         self._storages = storages
         self._position = 0
-        self._made: dict[_Key, tuple[int, int]] = {}  # position and bytes
-        self._last: dict[_Key, int] = {}
+        self._allocations: dict[_Key, tuple[int, int]] = {}  # position and bytes
+        self._last_reads: dict[_Key, int] = {}
         self._at_once: Counter[int] = Counter()  # of results that nothing takes
         self._returned: dict[_Key, int] = {}  # the `id` of the graph that returned it
         self._bodies: dict[int, int] = {}  # the peak of each, by its `id`
 
-    def add(self, graph: Graph) -> None:
-        """Add the nodes of the next graph."""
+    def add_graph(self, graph: Graph) -> None:
         positions: dict[str, int] = {}
         bases = self._storages.bases(graph)
         for node in graph.nodes:
             positions[node.name] = self._position
             if node.kind != "output":
                 if node.is_call and bases[node.name][1] is node:
-                    self._make(graph, node, positions)
+                    self._allocate(graph, node, positions)
                 for name in dict.fromkeys((node.name, *node.refs)):
-                    self._read(graph, *bases[name])
+                    self._record_read(graph, *bases[name])
             self._position += 1
-        is_read = any(each is graph for each in self._storages.forward_of.values())
+        is_read = any(forward is graph for forward in self._storages.forward_of.values())
         for ref in () if is_read else graph.saved:
-            self._return(graph, ref)
+            self._record_return(graph, ref)
         for node in graph.outputs:
-            self._return(graph, Ref(node.name))
+            self._record_return(graph, Ref(node.name))
 
-    def _make(self, graph: Graph, node: Node, positions: dict[str, int]) -> None:
+    def _allocate(self, graph: Graph, node: Node, positions: dict[str, int]) -> None:
         size, position = storage_bytes(node, graph), self._position
         producer = producer_of(graph, node)
         if producer is not None:
             position = positions[producer.name]
             self._at_once[position] -= size
-        self._at_once[position] += self._meanwhile(graph, node)
-        self._made[id(graph), node.name] = position, size
+        self._at_once[position] += self._bytes_while_running(graph, node)
+        self._allocations[id(graph), node.name] = position, size
 
-    def _meanwhile(self, graph: Graph, node: Node) -> int:
+    def _bytes_while_running(self, graph: Graph, node: Node) -> int:
         """Return the bytes that a call needs while it runs, including its results if it has
         several.
         """
@@ -91,38 +90,38 @@ class _LiveRanges:
         if not graph.subgraphs:
             return results
         called = runs(graph, node)
-        inside = max((self._inside(run.body) for run in called), default=0)
+        inside = max((self._body_peak(run.body) for run in called), default=0)
         if KINDS.get(executed(node).op) in ("call", "branch") and called:
             return inside  # whose results are those of the body
         return results + inside
 
-    def _inside(self, body: Graph) -> int:
+    def _body_peak(self, body: Graph) -> int:
         """Return the peak bytes of one run of a body, including its outputs."""
         if id(body) not in self._bodies:
             ranges = _LiveRanges(StepStorages((body,), {}))
-            ranges.add(body)
-            self._bodies[id(body)] = ranges.peak()
+            ranges.add_graph(body)
+            self._bodies[id(body)] = ranges.peak_bytes()
         return self._bodies[id(body)]
 
-    def _read(self, graph: Graph, maker: Graph, node: Node) -> None:
+    def _record_read(self, graph: Graph, maker: Graph, node: Node) -> None:
         if node.is_call:
             key = id(maker), node.name
-            self._last[key] = self._position
+            self._last_reads[key] = self._position
             if graph.kind != "backward" and self._returned.get(key, id(graph)) != id(graph):
                 del self._returned[key]  # between two graphs, and no result of the step
 
-    def _return(self, graph: Graph, ref: Ref) -> None:
-        maker, node = self._storages.base(graph, ref)
+    def _record_return(self, graph: Graph, ref: Ref) -> None:
+        maker, node = self._storages.find_base(graph, ref)
         if node.is_call:
             self._returned[id(maker), node.name] = id(graph)
 
-    def peak(self) -> int:
+    def peak_bytes(self) -> int:
         """Return the maximum bytes over all positions."""
         change: Counter[int] = Counter()
-        for key, (position, size) in self._made.items():
+        for key, (position, size) in self._allocations.items():
             change[position] += size
             if key not in self._returned:
-                change[self._last[key] + 1] -= size
+                change[self._last_reads[key] + 1] -= size
         alive = most = 0
         for position in sorted(change):
             alive += change[position]

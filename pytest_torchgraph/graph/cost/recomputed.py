@@ -96,39 +96,45 @@ def recomputed_ops(graphs: Sequence[Graph], received: Received) -> tuple[Recompu
     Raises:
         CaptureError: if no backward ran, or if a graph does not record its inputs from the forward.
     """
-    return tuple(_entry(original, again) for original, again in _recomputations(graphs, received))
+    return tuple(
+        _make_entry(original, reruns) for original, reruns in _iter_recomputations(graphs, received)
+    )
 
 
-def _recomputations(
+def _iter_recomputations(
     graphs: Sequence[Graph], received: Received
 ) -> Iterator[tuple[Node, Sequence[tuple[_Values, Node]]]]:
     """Yield each recomputed forward call, and its runs in the backward."""
     need_backward(graphs)
     numbers = _Numbers()
-    known: dict[str, _Values] = {}
+    values_by_graph: dict[str, _Values] = {}
     originals: defaultdict[int, list[tuple[_Values, Node]]] = defaultdict(list)
     for graph in graphs:
         if graph.kind in ("forward", "inference"):
-            values = known[graph.name] = _Values(graph, numbers, known, received)
+            values = values_by_graph[graph.name] = _Values(
+                graph, numbers, values_by_graph, received
+            )
             for number, node in values.work:
                 originals[number].append((values, node))
     repeated: defaultdict[int, list[tuple[_Values, Node]]] = defaultdict(list)
     for graph in graphs:
         if graph.kind == "backward":
-            values = known[graph.name] = _Values(graph, numbers, known, received)
+            values = values_by_graph[graph.name] = _Values(
+                graph, numbers, values_by_graph, received
+            )
             for number, node in values.work:
                 if number in originals:
                     repeated[number].append((values, node))
-    for number, again in repeated.items():
+    for number, reruns in repeated.items():
         # A formula may compute what the partitioner copies too.
         reasons: defaultdict[str, list[tuple[_Values, Node]]] = defaultdict(list)
-        for values, node in again:
+        for values, node in reruns:
             reasons[node.by].append((values, node))
         # Forward calls that compute the same value share the runs.
         for runs_for_reason in reasons.values():
-            for place, (_, original) in enumerate(originals[number]):
-                if mine := runs_for_reason[place :: len(originals[number])]:
-                    yield original, mine
+            for index, (_, original) in enumerate(originals[number]):
+                if own_runs := runs_for_reason[index :: len(originals[number])]:
+                    yield original, own_runs
 
 
 def recomputed_if_known(graphs: Sequence[Graph], received: Received) -> tuple[Recomputed, ...]:
@@ -149,10 +155,12 @@ def changed_recomputation(
     sides = before, after
     if not all(any(graph.kind == "backward" for graph in graphs) for graphs in sides):
         return {}
-    old, new = map(_runs, sides)
+    old, new = map(_count_runs, sides)
     if any(by == "" for _, by in (*old, *new)):
         # A file has no ops with unused results, and does not tell formulas from checkpoints.
-        old, new = (_runs([replace(each, whole=None) for each in graphs]) for graphs in sides)
+        old, new = (
+            _count_runs([replace(graph, whole=None) for graph in graphs]) for graphs in sides
+        )
         formula = None
     else:
         formula = "formula"
@@ -161,17 +169,21 @@ def changed_recomputation(
         for (op, by), count in counts.items():
             if by != formula:
                 before_and_after.setdefault(op, [0, 0])[side] += count
-    return {op: (was, now) for op, (was, now) in before_and_after.items() if was != now}
+    return {
+        op: (old_count, new_count)
+        for op, (old_count, new_count) in before_and_after.items()
+        if old_count != new_count
+    }
 
 
-def _runs(graphs: Sequence[Graph]) -> Counter[tuple[str, RecomputedBy]]:
+def _count_runs(graphs: Sequence[Graph]) -> Counter[tuple[str, RecomputedBy]]:
     """Return how often the backward recomputes each op, by its reason, without FLOPs and torch."""
-    found: Counter[tuple[str, RecomputedBy]] = Counter()
+    counts_by_op: Counter[tuple[str, RecomputedBy]] = Counter()
     with suppress(CaptureError):
-        for _, again in _recomputations(graphs, {}):
-            _, node = again[0]
-            found[executed(node).op, node.by] += len(again)
-    return found
+        for _, reruns in _iter_recomputations(graphs, {}):
+            _, node = reruns[0]
+            counts_by_op[executed(node).op, node.by] += len(reruns)
+    return counts_by_op
 
 
 def need_backward(graphs: Sequence[Graph]) -> None:
@@ -203,27 +215,34 @@ def need_backward(graphs: Sequence[Graph]) -> None:
                 )
 
 
-def _entry(original: Node, again: Sequence[tuple[_Values, Node]]) -> Recomputed:
-    values, node = again[0]
+def _make_entry(original: Node, reruns: Sequence[tuple[_Values, Node]]) -> Recomputed:
+    values, node = reruns[0]
     graph = values.graph
-    flops = _flops(values.whole, node)
-    cost = Cost(None if flops is None else flops * len(again) * graph.runs, 0)
+    flops = _flops_if_known(values.whole, node)
+    cost = Cost(None if flops is None else flops * len(reruns) * graph.runs, 0)
     return Recomputed(
-        executed(node).op, node, original, graph.name, len(again), node.by, cost, _bytes(node)
+        executed(node).op,
+        node,
+        original,
+        graph.name,
+        len(reruns),
+        node.by,
+        cost,
+        _bytes_if_known(node),
     )
 
 
-def _flops(graph: Graph, node: Node) -> int | None:
+def _flops_if_known(graph: Graph, node: Node) -> int | None:
     from .flops import flops_of_call  # imports torch; a comparison of files needs no FLOPs
 
     try:
-        found = flops_of_call(graph, node)
+        flops = flops_of_call(graph, node)
     except CaptureError:  # a size is a symbol
         return None
-    return None if found.unknown else found.total
+    return None if flops.unknown else flops.total
 
 
-def _bytes(node: Node) -> int | None:
+def _bytes_if_known(node: Node) -> int | None:
     call = executed(node)
     try:
         return sum(results_bytes(call)) if isinstance(call.result, tuple) else storage_bytes(call)
@@ -235,21 +254,21 @@ class _Numbers:
     """Value numbers, and the random draws of the forward."""
 
     def __init__(self) -> None:
-        self._known: dict[_Key, int] = {}
+        self._numbers: dict[_Key, int] = {}
         self._bodies: list[Graph] = []
         self.drawn: Counter[_Key] = Counter()
         """Number of forward runs of a random op on the same values."""
         self.drawn_in: dict[_Key, int] = {}
         """Number of a random result, by the saved random state and the call."""
 
-    def of(self, *key: object) -> int:
+    def number_of(self, *key: object) -> int:
         """Return the number of a key."""
-        return self._known.setdefault(key, len(self._known))
+        return self._numbers.setdefault(key, len(self._numbers))
 
-    def of_body(self, body: Graph) -> int:
+    def number_of_body(self, body: Graph) -> int:
         """Return a number that equal bodies of higher-order ops share."""
-        for number, known in enumerate(self._bodies):
-            if known == body:
+        for number, earlier in enumerate(self._bodies):
+            if earlier == body:
                 return number
         self._bodies.append(body)
         return len(self._bodies) - 1
@@ -295,11 +314,11 @@ class _Values:
         self.whole = graph.whole or graph
         for node in self.whole.nodes:
             if node.is_call:
-                self._call(node)
+                self._number_call(node)
             elif node.kind != "output":
-                self._input(node)
+                self._number_input(node)
 
-    def of(self, name: str) -> int | None:
+    def number_of(self, name: str) -> int | None:
         """Return the current number of a value, or `None` if the graph does not have the value."""
         number = self._number.get(name)
         if number is None:
@@ -308,54 +327,60 @@ class _Values:
         # written value from a forward, and has not seen the write.
         version = self._version.get(self._base[name])
         same = version == self._defined[name]
-        return number if same else self._numbers.of("written", number, version)
+        return number if same else self._numbers.number_of("written", number, version)
 
-    def _define(self, node: Node, number: int, base: str = "", *, constant: bool = False) -> None:
+    def _define_value(
+        self, node: Node, number: int, base: str = "", *, constant: bool = False
+    ) -> None:
         self._number[node.name] = number
         self._base[node.name] = self._base[base] if base else node.name
         self._defined[node.name] = self._version.get(self._base[node.name])
         if constant:
             self._constant.add(node.name)
 
-    def _input(self, node: Node) -> None:
-        number = self._taken(node)
+    def _number_input(self, node: Node) -> None:
+        number = self._number_received(node)
         if number is None and node.op == "get_attr" and node.args:
             # The partitioner copies a constant into the backward, where it has another name.
-            number = self._numbers.of("constant", self._key(node.args), format_result(node.result))
+            number = self._numbers.number_of(
+                "constant", self._key_of(node.args), format_result(node.result)
+            )
         if number is None:
             shared = node.op in ("parameter", "buffer", "input")  # of the whole step
-            where = "" if shared else self.graph.name
-            number = self._numbers.of("input", where, node.name or node.target)
-        self._define(node, number, constant=node.op in ("constant", "get_attr"))
+            graph_name = "" if shared else self.graph.name
+            number = self._numbers.number_of("input", graph_name, node.name or node.target)
+        self._define_value(node, number, constant=node.op in ("constant", "get_attr"))
         if node.op == "buffer":
             self._buffers.add(node.name)
 
-    def _taken(self, node: Node) -> int | None:
+    def _number_received(self, node: Node) -> int | None:
         """Return the number of a value made by another graph of the step."""
         saver = self.graph.saver
         if saver is not None and node.op != "tangent" and saver.name in self._others:
-            number = self._others[saver.name].of(node.name)
+            number = self._others[saver.name].number_of(node.name)
             if number is not None:
                 return number
         name, _, value = self._received.get(node.name, node.name).partition(":")
-        return self._others[name].of(value) if value and name in self._others else None
+        return self._others[name].number_of(value) if value and name in self._others else None
 
-    def _call(self, node: Node) -> None:
+    def _number_call(self, node: Node) -> None:
         refs = node.refs
         if node.op in _ALIASES:
-            self._define(node, self._number[refs[0]], refs[0], constant=refs[0] in self._constant)
+            self._define_value(
+                node, self._number[refs[0]], refs[0], constant=refs[0] in self._constant
+            )
             return
         producer = producer_of(self.whole, node) if node.op == "operator.getitem" else None
         if producer is not None:
-            self._part(node, producer)
+            self._number_projection(node, producer)
             return
         call = executed(node)
-        body = (canonical_op(call.op), self._key(call.args), self._key(dict(call.kwargs)))
-        number = self._run(node, body)
+        body = (canonical_op(call.op), self._key_of(call.args), self._key_of(dict(call.kwargs)))
+        number = self._number_result(node, body)
         position = shared_argument(call.op)
         viewed = call.args[position] if position is not None and call.args[position:] else None
         base = viewed.name if isinstance(viewed, Ref) else ""
-        writes = [each.target.name for each in node.effects if each.target is not None]
+        writes = [effect.target.name for effect in node.effects if effect.target is not None]
         draws = any(effect.kind == "random" for effect in node.effects)
         constant = not draws and all(name in self._constant for name in refs)
         for target in writes:
@@ -363,31 +388,32 @@ class _Values:
             if written is not None and written not in self._buffers:
                 self._version[written] = number
         of_buffer = writes and base and self._base[base] in self._buffers
-        self._define(node, self._number[base] if of_buffer else number, base, constant=constant)
+        self._define_value(
+            node, self._number[base] if of_buffer else number, base, constant=constant
+        )
         is_view = bool(base) and not writes
         if not is_view and not constant:
             self.work.append((number, node))
 
-    def _part(self, node: Node, producer: Node) -> None:
+    def _number_projection(self, node: Node, producer: Node) -> None:
         """Number one result of a multi-output op."""
         of, index = self._number[producer.name], node.args[1]
         if producer.op == SAVING_STATE:  # of the random state and the result of the op inside
-            number = of if index == 1 else self._numbers.of("state", of)
+            number = of if index == 1 else self._numbers.number_of("state", of)
         else:
-            number = self._numbers.of("part", of, index)
+            number = self._numbers.number_of("part", of, index)
         base = producer.name if self._base[producer.name] != producer.name else ""
-        self._define(node, number, base, constant=producer.name in self._constant)
+        self._define_value(node, number, base, constant=producer.name in self._constant)
 
-    def _run(self, node: Node, body: _Key) -> int:
-        """Return the number of a call's result."""
+    def _number_result(self, node: Node, body: _Key) -> int:
         numbers = self._numbers
         if node.op in _RESTORING_STATE:
             state = node.kwargs.get("rng_state", node.args[0] if node.args else None)
-            saved = (self._key(state), body)
-            return numbers.drawn_in.get(saved, numbers.of("in state", *saved))
-        draws = node.op == SAVING_STATE or any(each.kind == "random" for each in node.effects)
+            saved = (self._key_of(state), body)
+            return numbers.drawn_in.get(saved, numbers.number_of("in state", *saved))
+        draws = node.op == SAVING_STATE or any(effect.kind == "random" for effect in node.effects)
         if not draws:
-            return numbers.of("call", body)
+            return numbers.number_of("call", body)
         # A recomputed checkpoint repeats the random draws of the forward in the same order, and
         # starts over each time it is recomputed.
         self._drawn[body] += 1
@@ -396,30 +422,30 @@ class _Values:
             time = (time - 1) % (numbers.drawn[body] or time) + 1
         else:
             numbers.drawn[body] = max(time, numbers.drawn[body])
-        number = numbers.of("drawn", body, time)
+        number = numbers.number_of("drawn", body, time)
         if node.op == SAVING_STATE:
-            state = ("value", numbers.of("state", number))
+            state = ("value", numbers.number_of("state", number))
             numbers.drawn_in[state, body] = number
         return number
 
-    def _key(self, value: Arg) -> object:
+    def _key_of(self, value: Arg) -> object:
         """Return a key that identifies an argument: for a value, its number."""
         match value:
             case Ref():
-                return ("value", self.of(value.name))
+                return ("value", self.number_of(value.name))
             case SubgraphRef():
                 bodies = {body.name: body for body in self.graph.subgraphs}
-                return ("body", self._numbers.of_body(bodies[value.name]))
+                return ("body", self._numbers.number_of_body(bodies[value.name]))
             case tuple():
-                return ("tuple", *map(self._key, value))
+                return ("tuple", *map(self._key_of, value))
             case slice():
-                return ("slice", *map(self._key, (value.start, value.stop, value.step)))
+                return ("slice", *map(self._key_of, (value.start, value.stop, value.step)))
             case Symbol():
                 return ("symbol", value.expr)
             case Atom() | Device():
                 return ("name", value.name)
             case Mapping():
-                items = sorted((str(name), self._key(item)) for name, item in value.items())
+                items = sorted((str(name), self._key_of(item)) for name, item in value.items())
                 return ("dict", *items)
             case _:
                 return (type(value).__name__, repr(value))

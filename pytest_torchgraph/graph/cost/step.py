@@ -54,15 +54,15 @@ def saved_storages(graph: Graph) -> Iterator[SavedStorage]:
 
 def owners_of_saved(graph: Graph) -> Iterator[Node]:
     """Yield the ops that allocated the storages saved by a graph, each once."""
-    seen: set[str] = set()
+    yielded: set[str] = set()
     for ref in graph.saved:
-        node = base(graph, ref)
-        if node.is_call and node.name not in seen:
-            seen.add(node.name)
+        node = find_base(graph, ref)
+        if node.is_call and node.name not in yielded:
+            yielded.add(node.name)
             yield node
 
 
-def base(graph: Graph, ref: Ref) -> Node:
+def find_base(graph: Graph, ref: Ref) -> Node:
     """Return the node that allocated the storage of a value, or the input that owns it."""
     node = graph.by_name[ref.name]
     while (viewed := viewed_by(graph, node)) is not None:
@@ -75,44 +75,46 @@ def viewed_by(graph: Graph, node: Node) -> Node | None:
     if not node.is_call:
         return None
     producer = producer_of(graph, node)
-    body = _called_by(graph, producer) if graph.subgraphs and producer is not None else None
+    body = _body_called_by(graph, producer) if graph.subgraphs and producer is not None else None
     if producer is not None and body is not None:
         return _viewed_through(graph, node, producer, body)
-    viewed = _viewed(executed(producer or node))
+    viewed = _viewed_argument(executed(producer or node))
     return None if viewed is None else graph.by_name[viewed.name]
 
 
-def _called_by(graph: Graph, node: Node) -> Graph | None:
+def _body_called_by(graph: Graph, node: Node) -> Graph | None:
     """Return the body that a call runs exactly once on its remaining arguments, or `None`."""
     called = runs(graph, node)
     return called[0].body if len(called) == 1 and KINDS.get(node.op) == "call" else None
 
 
-def _made_by(body: Graph, index: object) -> Node | None:
+def _find_maker(body: Graph, index: object) -> Node | None:
     """Return the body's node that allocated the storage of a result, or the input that owns it."""
     outputs = outputs_of(body)
     if not isinstance(index, int) or not 0 <= index < len(outputs):
         return None
     output = outputs[index]
-    return base(body, output) if isinstance(output, Ref) else None
+    return find_base(body, output) if isinstance(output, Ref) else None
 
 
 def _viewed_through(graph: Graph, node: Node, producer: Node, body: Graph) -> Node | None:
     """Return the operand, or the first result, whose storage a result of a body shares."""
-    made = _made_by(body, node.args[1])
-    if made is None:
+    maker = _find_maker(body, node.args[1])
+    if maker is None:
         return None
-    if not made.is_call:
+    if not maker.is_call:
         inputs, operands = body.inputs, operands_of(producer)
-        operand = operands[inputs.index(made)] if len(inputs) == len(operands) else None
+        operand = operands[inputs.index(maker)] if len(inputs) == len(operands) else None
         return graph.by_name[operand.name] if isinstance(operand, Ref) else None
-    same = {index for index in range(len(outputs_of(body))) if _made_by(body, index) is made}
-    if len(same) == 1:
+    same_indices = {
+        index for index in range(len(outputs_of(body))) if _find_maker(body, index) is maker
+    }
+    if len(same_indices) == 1:
         return None
     sharing = (
-        each
-        for each in graph.nodes
-        if producer_of(graph, each) is producer and each.args[1] in same
+        other
+        for other in graph.nodes
+        if producer_of(graph, other) is producer and other.args[1] in same_indices
     )
     first = next(sharing, node)
     return None if first is node else first
@@ -140,7 +142,7 @@ def need_saved(graphs: Sequence[Graph]) -> None:
         )
     forwards = [graph for graph in graphs if graph.kind == "forward" and not graph.eager]
     saved = {ref.name for graph in forwards for ref in graph.saved}
-    taken = next(
+    unsaved_input = next(
         (
             node
             for graph in graphs
@@ -152,14 +154,14 @@ def need_saved(graphs: Sequence[Graph]) -> None:
         ),
         None,
     )
-    if taken is not None and forwards:
+    if unsaved_input is not None and forwards:
         raise CaptureError(
-            f"saved bytes are unknown: the backward uses %{taken.name}, but the forward records no "
-            "saved values"
+            f"saved bytes are unknown: the backward uses %{unsaved_input.name}, but the forward "
+            "records no saved values"
         )
 
 
-def _viewed(node: Node) -> Ref | None:
+def _viewed_argument(node: Node) -> Ref | None:
     """Return the argument whose storage a node's result shares, or `None` if it has its own."""
     position = shared_argument(node.op)
     if position is None or position >= len(node.args):
@@ -176,17 +178,17 @@ def storage_bytes(node: Node, graph: Graph | None = None) -> int:
         graph: graph of the node, for a result that may be a view of a body's result.
     """
     producer = producer_of(graph, node) if graph is not None and graph.subgraphs else None
-    body = None if producer is None or graph is None else _called_by(graph, producer)
-    made = None if body is None else _made_by(body, node.args[1])
-    if made is not None and made.is_call:
-        return storage_bytes(made, body)
+    body = None if producer is None or graph is None else _body_called_by(graph, producer)
+    maker = None if body is None else _find_maker(body, node.args[1])
+    if maker is not None and maker.is_call:
+        return storage_bytes(maker, body)
     return _bytes_of(node, node.result)
 
 
 def results_bytes(node: Node) -> Iterator[int]:
     """Yield the bytes of each result of a multi-output op."""
-    for each in node.result if isinstance(node.result, tuple) else ():
-        yield _bytes_of(node, each)
+    for result in node.result if isinstance(node.result, tuple) else ():
+        yield _bytes_of(node, result)
 
 
 def _bytes_of(node: Node, result: Result) -> int:
@@ -209,7 +211,7 @@ Received: TypeAlias = Mapping[str, Mapping[str, str]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Kept:
+class KeptStorage:
     """A storage that a step saves for its backward.
 
     Attributes:
@@ -223,7 +225,9 @@ class Kept:
     bytes: int
 
 
-def kept(graphs: Sequence[Graph], received: Received, *, times_run: bool = True) -> Iterator[Kept]:
+def kept(
+    graphs: Sequence[Graph], received: Received, *, times_run: bool = True
+) -> Iterator[KeptStorage]:
     """Yield the storages that graphs save, each once.
 
     Args:
@@ -236,27 +240,27 @@ def kept(graphs: Sequence[Graph], received: Received, *, times_run: bool = True)
     """
     need_saved(graphs)
     storages = StepStorages(graphs, received)
-    seen: set[tuple[int, str]] = set()
+    yielded: set[tuple[int, str]] = set()
     for keeper in graphs:
-        for ref in _kept_by(keeper, storages):
-            maker, node = storages.base(keeper, ref)
-            if node.is_call and (id(maker), node.name) not in seen:
-                seen.add((id(maker), node.name))
+        for ref in _iter_kept_refs(keeper, storages):
+            maker, node = storages.find_base(keeper, ref)
+            if node.is_call and (id(maker), node.name) not in yielded:
+                yielded.add((id(maker), node.name))
                 times = min(keeper.runs, maker.runs) if times_run else 1
-                yield Kept(node, maker, storage_bytes(node, maker) * times)
+                yield KeptStorage(node, maker, storage_bytes(node, maker) * times)
 
 
 def saved_bytes(graphs: Sequence[Graph], received: Received) -> int:
-    """The bytes of them; see `kept`."""
-    return sum(each.bytes for each in kept(graphs, received))
+    """Return the total bytes of the storages that graphs save; see `kept`."""
+    return sum(storage.bytes for storage in kept(graphs, received))
 
 
-def _kept_by(graph: Graph, storages: StepStorages) -> Iterator[Ref]:
-    """The values that a graph keeps; those of an eager backward are kept by eager autograd."""
+def _iter_kept_refs(graph: Graph, storages: StepStorages) -> Iterator[Ref]:
+    """Yield the values that a graph saves; eager autograd saves those of an eager backward."""
     yield from graph.saved
     if graph.eager and graph.kind == "backward":
         for node in graph.inputs:
-            maker, _ = storages.base(graph, Ref(node.name))
+            maker, _ = storages.find_base(graph, Ref(node.name))
             if maker.kind != "backward":
                 yield Ref(node.name)
 
@@ -277,31 +281,33 @@ class StepStorages:
         self._by_name = {graph.name: graph for graph in graphs}
         self._received = received
         self._bases: dict[int, dict[str, tuple[Graph, Node]]] = {}
-        self.forward_of = _forwards(graphs)
+        self.forward_of = _match_forwards(graphs)
 
-    def base(self, graph: Graph, ref: Ref) -> tuple[Graph, Node]:
+    def find_base(self, graph: Graph, ref: Ref) -> tuple[Graph, Node]:
         """Return the node that allocated a value's storage, or the owning input; and its graph."""
         return self.bases(graph)[ref.name]
 
     def bases(self, graph: Graph) -> Mapping[str, tuple[Graph, Node]]:
-        """The same for all nodes of a graph, in one pass: views can be long chains."""
+        """Return `find_base` of all nodes of a graph, in one pass: views can be long chains."""
         if id(graph) in self._bases:
             return self._bases[id(graph)]
-        found = self._bases[id(graph)] = {}
+        bases_of_graph = self._bases[id(graph)] = {}
         for node in graph.nodes:
             viewed = viewed_by(graph, node)
             if viewed is not None:
-                found[node.name] = found[viewed.name]
+                bases_of_graph[node.name] = bases_of_graph[viewed.name]
                 continue
-            source = None if node.is_call else self._source(graph, node)
+            source = None if node.is_call else self._find_source(graph, node)
             maker = {} if source is None else self.bases(source[0])
             # Of graphs that name one another, which only a file can hold, each has its own.
-            own = graph, node
-            found[node.name] = own if source is None else maker.get(source[1].name, own)
-        return found
+            own_base = graph, node
+            bases_of_graph[node.name] = (
+                own_base if source is None else maker.get(source[1].name, own_base)
+            )
+        return bases_of_graph
 
-    def _source(self, graph: Graph, node: Node) -> tuple[Graph, Ref] | None:
-        """The value of another graph that an input is; None for an input of the step."""
+    def _find_source(self, graph: Graph, node: Node) -> tuple[Graph, Ref] | None:
+        """Return the value of another graph that an input is; `None` for an input of the step."""
         forward = self.forward_of.get(id(graph))
         if forward is not None:
             return (forward, Ref(node.name)) if _is_saved(node, forward) else None
@@ -311,19 +317,23 @@ class StepStorages:
         return (maker, Ref(value)) if maker is not None and value in maker.by_name else None
 
 
-def _forwards(graphs: Sequence[Graph]) -> dict[int, Graph]:
-    """The forward of each backward that is not eager: the last one that keeps what it takes."""
-    left = {id(each): each for each in graphs if each.kind == "forward" and not each.eager}
-    found = {}
+def _match_forwards(graphs: Sequence[Graph]) -> dict[int, Graph]:
+    """Map each compiled backward to the last forward that saves all of its inputs."""
+    unmatched = {
+        id(candidate): candidate
+        for candidate in graphs
+        if candidate.kind == "forward" and not candidate.eager
+    }
+    forward_by_backward = {}
     for graph in graphs:
         if graph.kind != "backward" or graph.eager:
             continue
-        taken = {node.name for node in graph.inputs if node.op != "tangent"}
-        for key, forward in reversed(left.items()):
-            if taken <= {ref.name for ref in forward.saved}:
-                found[id(graph)] = left.pop(key)
+        inputs = {node.name for node in graph.inputs if node.op != "tangent"}
+        for key, forward in reversed(unmatched.items()):
+            if inputs <= {ref.name for ref in forward.saved}:
+                forward_by_backward[id(graph)] = unmatched.pop(key)
                 break
-    return found
+    return forward_by_backward
 
 
 def _is_saved(node: Node, forward: Graph) -> bool:
@@ -349,9 +359,9 @@ def with_savers(graphs: Sequence[Graph]) -> tuple[Graph, ...]:
                 # At a low memory budget a forward saves its inputs only, and several forwards may
                 # have an input of one name: the one that saves all of them is meant.
                 roles = ("tangent", "constant")
-                taken = {node.name for node in graph.inputs if node.op not in roles}
-                latest = reversed(forwards.values()) if taken else ()
-                saver = next((f for f in latest if taken == {ref.name for ref in f.saved}), None)
+                inputs = {node.name for node in graph.inputs if node.op not in roles}
+                latest = reversed(forwards.values()) if inputs else ()
+                saver = next((f for f in latest if inputs == {ref.name for ref in f.saved}), None)
             graph = replace(graph, saver=saver)
         elif graph.kind == "forward" and not graph.eager:
             forwards[graph.name] = graph

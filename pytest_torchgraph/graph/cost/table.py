@@ -30,31 +30,31 @@ def by_module(
         )
     flops: dict[str, int] = {}
     saved: dict[str, int] = {}
-    again: dict[str, int] = {}
-    known = all(graph.level in SAVING_LEVELS for graph in graphs)
+    recomputed_flops: dict[str, int] = {}
+    saving_is_known = all(graph.level in SAVING_LEVELS for graph in graphs)
     for graph in graphs:
         times = graph.runs if times_run else 1
         for module, count in flops_of(graph).by_module.items():
-            path = _cut(module, depth)
+            path = _truncate_path(module, depth)
             flops[path] = flops.get(path, 0) + count * times
-    for storage in kept(graphs, received or {}, times_run=times_run) if known else ():
-        path = _cut(storage.node.module, depth)
+    for storage in kept(graphs, received or {}, times_run=times_run) if saving_is_known else ():
+        path = _truncate_path(storage.node.module, depth)
         saved[path] = saved.get(path, 0) + storage.bytes
     for entry in recomputed:
         if entry.counts and entry.cost.flops:
-            path = _cut(entry.original.module, depth)
-            again[path] = again.get(path, 0) + entry.cost.flops
+            path = _truncate_path(entry.original.module, depth)
+            recomputed_flops[path] = recomputed_flops.get(path, 0) + entry.cost.flops
     return {
         path: Cost(
             flops.get(path, 0),
-            saved.get(path, 0) if known else None,
-            again.get(path, 0) if again else None,
+            saved.get(path, 0) if saving_is_known else None,
+            recomputed_flops.get(path, 0) if recomputed_flops else None,
         )
-        for path in sorted(flops.keys() | saved.keys() | again.keys())
+        for path in sorted(flops.keys() | saved.keys() | recomputed_flops.keys())
     }
 
 
-def _cut(path: str, depth: int | None) -> str:
+def _truncate_path(path: str, depth: int | None) -> str:
     return path if depth is None else ".".join(path.split(".")[:depth])
 
 
@@ -111,16 +111,16 @@ class CostTable:
     @property
     def figures(self) -> list[tuple[str, list[int]]]:
         """Return the columns, each with a title and a figure for each row."""
-        whole = self.rows[0]
-        directions = list(whole.flops) if len(whole.flops) > 1 else []
+        total_row = self.rows[0]
+        directions = list(total_row.flops) if len(total_row.flops) > 1 else []
         columns = [
             (f"{direction} FLOPs", [row.flops.get(direction, 0) for row in self.rows])
             for direction in directions
         ]
         columns.append(("FLOPs", [row.total for row in self.rows]))
-        if whole.recomputed:
+        if total_row.recomputed:
             columns.append(("recomputed FLOPs", [row.recomputed for row in self.rows]))
-        if whole.saved_bytes is not None:
+        if total_row.saved_bytes is not None:
             columns.append(("saved bytes", [row.saved_bytes or 0 for row in self.rows]))
         return columns
 
@@ -140,29 +140,31 @@ def cost_table(
     Raises:
         CaptureError: see `Graph.flops`.
     """
-    rows, unknown = _rows(graphs, costs, depth)
-    return CostTable(list(_shown(rows)), _note(unknown))
+    rows, unknown = _make_rows(graphs, costs, depth)
+    return CostTable(list(_iter_visible_rows(rows)), _format_note(unknown))
 
 
-def _rows(
+def _make_rows(
     graphs: Sequence[Graph], costs: Mapping[str, Cost], depth: int | None = None
 ) -> tuple[dict[str, CostRow], set[str]]:
     """Return the rows of all modules by path, and the ops outside every module."""
-    known = all(graph.level in SAVING_LEVELS for graph in graphs)
+    saving_is_known = all(graph.level in SAVING_LEVELS for graph in graphs)
     rows: dict[str, CostRow] = {}
     unknown: set[str] = set()
 
     def around(module: str) -> list[CostRow]:
-        paths = _paths(module)[: None if depth is None else depth + 1]
-        return [rows.setdefault(path, CostRow(path, 0 if known else None)) for path in paths]
+        paths = _enclosing_paths(module)[: None if depth is None else depth + 1]
+        return [
+            rows.setdefault(path, CostRow(path, 0 if saving_is_known else None)) for path in paths
+        ]
 
     around("")
     for module, cost in costs.items():
-        for row in (found := around(module)):
+        for row in (rows_around := around(module)):
             if row.saved_bytes is not None:
                 row.saved_bytes += cost.saved_bytes or 0
             row.recomputed += cost.recomputed_flops or 0
-        found[-1].has_ops = True
+        rows_around[-1].has_ops = True
     for graph in graphs:
         flops = flops_of(graph)
         unknown.update(flops.unknown)
@@ -173,29 +175,29 @@ def _rows(
     return rows, unknown
 
 
-def _note(unknown: Iterable[str]) -> str:
+def _format_note(unknown: Iterable[str]) -> str:
     names = ", ".join(sorted(unknown))
     return f"not counted, because torch has no formula: {names}" if names else ""
 
 
-def _below(paths: Iterable[str]) -> Mapping[str, Sequence[str]]:
+def _submodules_of(paths: Iterable[str]) -> Mapping[str, Sequence[str]]:
     """Return the direct submodules of each module, in order."""
     below: defaultdict[str, list[str]] = defaultdict(list)
-    for path in sorted(paths, key=_in_order):
+    for path in sorted(paths, key=_path_sort_key):
         if path:
             below[path.rpartition(".")[0]].append(path)
     return below
 
 
-def _paths(module: str) -> list[str]:
+def _enclosing_paths(module: str) -> list[str]:
     """Return the paths of a module and of its enclosing modules, outermost first."""
     parts = module.split(".") if module else []
     return [".".join(parts[:end]) for end in range(len(parts) + 1)]
 
 
-def _shown(rows: Mapping[str, CostRow]) -> Iterator[CostRow]:
+def _iter_visible_rows(rows: Mapping[str, CostRow]) -> Iterator[CostRow]:
     """Yield the visible rows, each with the number of enclosing visible rows."""
-    below = _below(rows)
+    below = _submodules_of(rows)
     todo = [("", 0)]
     while todo:
         path, nesting = todo.pop()
@@ -204,10 +206,10 @@ def _shown(rows: Mapping[str, CostRow]) -> Iterator[CostRow]:
             rows[path].nesting = nesting
             nesting += 1
             yield rows[path]
-        todo += [(each, nesting) for each in reversed(inside)]
+        todo += [(submodule, nesting) for submodule in reversed(inside)]
 
 
-def _in_order(path: str) -> tuple[int, str]:
+def _path_sort_key(path: str) -> tuple[int, str]:
     """Return a sort key that puts `layer.2` before `layer.10`."""
     name = path.rpartition(".")[2]
     return (int(name), "") if name.isdecimal() else (-1, name)
@@ -224,26 +226,26 @@ def changed_costs(
     Raises:
         CaptureError: see `Graph.flops`.
     """
-    old, left_out = _rows(before, by_module(before))
-    new, unknown = _rows(after, by_module(after))
-    pairs = {path: (_row(old, path), _row(new, path)) for path in old.keys() | new.keys()}
-    changes = {path: _change(*pair) for path, pair in pairs.items()}
+    old, left_out = _make_rows(before, by_module(before))
+    new, unknown = _make_rows(after, by_module(after))
+    pairs = {path: (_row_of(old, path), _row_of(new, path)) for path in old.keys() | new.keys()}
+    changes = {path: _cost_change(*pair) for path, pair in pairs.items()}
     changes = {path: change for path, change in changes.items() if any(change) or not path}
-    below = _below(changes)
+    below = _submodules_of(changes)
     shown = [
         pairs[path]
-        for path in sorted(changes, key=lambda path: [*map(_in_order, _paths(path))])
-        if not path or [changes[each] for each in below.get(path, ())] != [changes[path]]
+        for path in sorted(changes, key=lambda path: [*map(_path_sort_key, _enclosing_paths(path))])
+        if not path or [changes[submodule] for submodule in below.get(path, ())] != [changes[path]]
     ]
-    return shown, _note(left_out | unknown)
+    return shown, _format_note(left_out | unknown)
 
 
-def _row(rows: Mapping[str, CostRow], path: str) -> CostRow:
+def _row_of(rows: Mapping[str, CostRow], path: str) -> CostRow:
     """Return the row of a module; an empty row if the module has no ops."""
     return rows.get(path) or CostRow(path, None if rows[""].saved_bytes is None else 0)
 
 
-def _change(before: CostRow, after: CostRow) -> tuple[int, int]:
+def _cost_change(before: CostRow, after: CostRow) -> tuple[int, int]:
     """Return the changes of the FLOPs and of the saved bytes, as far as they are known."""
     saved = (after.saved_bytes or 0) - (before.saved_bytes or 0)
     return after.total - before.total, saved
@@ -258,11 +260,11 @@ def format_cost_table(
     table = cost_table(graphs, costs, depth)
     rows = table.rows
     columns = [["module", *(f"{'  ' * row.nesting}{row.module or WHOLE}" for row in rows)]]
-    whole = rows[0].total
+    total_flops = rows[0].total
     for title, figures in table.figures:
         columns.append([title, *(f"{figure:,}" for figure in figures)])
         if title == "FLOPs":
-            shares = (f"{row.total / (whole or 1):.1%}".removesuffix("%") for row in rows)
+            shares = (f"{row.total / (total_flops or 1):.1%}".removesuffix("%") for row in rows)
             columns.append(["%", *shares])
     columns[1:] = map(right_aligned, columns[1:])
     text = aligned([list(cells) for cells in zip(*columns, strict=True)])

@@ -35,15 +35,15 @@ if TYPE_CHECKING:
     from .findings import Place as Place
     from .group import subgraph_names as subgraph_names
     from .joining import MAX_CAUSES as MAX_CAUSES
-    from .joining import finding_head as finding_head
+    from .joining import finding_heading as finding_heading
     from .joining import finding_lines as finding_lines
-    from .joining import join as join
-    from .joining import joined as joined
-    from .joining import of_ranks as of_ranks
-    from .joining import problem_found as problem_found
-    from .joining import same_edits as same_edits
-    from .joining import shortened as shortened
-    from .joining import some as some
+    from .joining import group_same_edits as group_same_edits
+    from .joining import list_some as list_some
+    from .joining import merge_edits as merge_edits
+    from .joining import merge_findings as merge_findings
+    from .joining import merge_ranks as merge_ranks
+    from .joining import problem_finding as problem_finding
+    from .joining import shorten as shorten
     from .joining import source_text as source_text
     from .origins import Matched as Matched
     from .origins import Pair as Pair
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from .paths import holds as holds
     from .paths import instances_of as instances_of
     from .paths import is_index as is_index
-    from .paths import natural as natural
+    from .paths import natural_key as natural_key
     from .report import diff_graphs as diff_graphs
     from .report import diff_programs as diff_programs
     from .report import find_changes as find_changes
@@ -66,11 +66,11 @@ else:
             "findings": "Change ChangeKind FilesDiff Finding GraphDiff GraphPair Place SIGNS",
             "group": "subgraph_names",
             "joining": (
-                "MAX_CAUSES finding_head finding_lines join joined of_ranks problem_found "
-                "same_edits shortened some source_text"
+                "MAX_CAUSES finding_heading finding_lines group_same_edits list_some merge_edits "
+                "merge_findings merge_ranks problem_finding shorten source_text"
             ),
             "origins": "Matched Pair",
-            "paths": "abridged holds instances_of is_index natural",
+            "paths": "abridged holds instances_of is_index natural_key",
             "report": "diff_graphs diff_programs find_changes same_ranks",
             "words": "cost_text heading",
         },

@@ -28,13 +28,13 @@ def align_items(a: Sequence[Hashable], b: Sequence[Hashable]) -> Iterator[tuple[
             yield a1, b1
         if a0 == a1 or b0 == b1:
             continue
-        anchors = _unique_anchors(a, b, a0, a1, b0, b1)
+        anchors = _find_anchors(a, b, a0, a1, b0, b1)
         if not anchors:
             # Items that only one side has cannot pair, and each would cost an edit.
             common = set(a[a0:a1]).intersection(b[b0:b1])
             rest_a = [x for x in range(a0, a1) if a[x] in common]
             rest_b = [y for y in range(b0, b1) if b[y] in common]
-            for x, y in _myers([a[x] for x in rest_a], [b[y] for y in rest_b]):
+            for x, y in _align_myers([a[x] for x in rest_a], [b[y] for y in rest_b]):
                 yield rest_a[x], rest_b[y]
             continue
         yield from anchors
@@ -44,44 +44,46 @@ def align_items(a: Sequence[Hashable], b: Sequence[Hashable]) -> Iterator[tuple[
             todo.append((x + 1, x2, y + 1, y2))
 
 
-def _unique_anchors(
+def _find_anchors(
     a: Sequence[Hashable], b: Sequence[Hashable], a0: int, a1: int, b0: int, b1: int
 ) -> list[tuple[int, int]]:
-    once_a = _unique(a, a0, a1)
-    once_b = _unique(b, b0, b1)
-    return increasing([(i, once_b[token]) for token, i in once_a.items() if token in once_b])
+    once_a = _find_unique(a, a0, a1)
+    once_b = _find_unique(b, b0, b1)
+    return longest_increasing(
+        [(i, once_b[token]) for token, i in once_a.items() if token in once_b]
+    )
 
 
-def _unique(tokens: Sequence[Hashable], start: int, stop: int) -> dict[Hashable, int]:
-    seen: dict[Hashable, int] = {}
+def _find_unique(tokens: Sequence[Hashable], start: int, stop: int) -> dict[Hashable, int]:
+    position_of: dict[Hashable, int] = {}
     for i in range(start, stop):
-        seen[tokens[i]] = -1 if tokens[i] in seen else i
-    return {token: i for token, i in seen.items() if i >= 0}
+        position_of[tokens[i]] = -1 if tokens[i] in position_of else i
+    return {token: i for token, i in position_of.items() if i >= 0}
 
 
-def increasing(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
+def longest_increasing(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
     """Return the longest subsequence of `pairs` (sorted by first item) with increasing second."""
     tails: list[int] = []
-    at: list[int] = []
+    indices: list[int] = []
     before: list[int] = []
     for k, (_, y) in enumerate(pairs):
-        place = bisect_left(tails, y)
-        before.append(at[place - 1] if place else -1)
-        if place == len(tails):
+        length = bisect_left(tails, y)
+        before.append(indices[length - 1] if length else -1)
+        if length == len(tails):
             tails.append(y)
-            at.append(k)
+            indices.append(k)
         else:
-            tails[place] = y
-            at[place] = k
+            tails[length] = y
+            indices[length] = k
     chain: list[tuple[int, int]] = []
-    k = at[-1] if at else -1
+    k = indices[-1] if indices else -1
     while k >= 0:
         chain.append(pairs[k])
         k = before[k]
     return chain[::-1]
 
 
-def _myers(a: Sequence[Hashable], b: Sequence[Hashable]) -> Iterator[tuple[int, int]]:
+def _align_myers(a: Sequence[Hashable], b: Sequence[Hashable]) -> Iterator[tuple[int, int]]:
     n, m = len(a), len(b)
     furthest = {1: 0}
     trace: list[dict[int, int]] = []
@@ -90,9 +92,9 @@ def _myers(a: Sequence[Hashable], b: Sequence[Hashable]) -> Iterator[tuple[int, 
         for k in range(-edits, edits + 1, 2):
             if k < -m or k > n:
                 continue
-            left = furthest.get(k - 1, -1)
-            down = furthest.get(k + 1, -1)
-            x = down if k == -edits or (k != edits and left < down) else left + 1
+            x_left = furthest.get(k - 1, -1)
+            x_down = furthest.get(k + 1, -1)
+            x = x_down if k == -edits or (k != edits and x_left < x_down) else x_left + 1
             y = x - k
             if x < 0 or y < 0 or x > n or y > m:
                 continue
@@ -106,7 +108,8 @@ def _myers(a: Sequence[Hashable], b: Sequence[Hashable]) -> Iterator[tuple[int, 
                 return
         trace.append(row)
         furthest = row
-    yield from _by_token(a, b)
+    # More than `MAX_EDITS` edits: any pairing is arbitrary, and this one takes one pass.
+    yield from _pair_by_token(a, b)
 
 
 def _backtrack(trace: list[dict[int, int]], n: int, m: int) -> Iterator[tuple[int, int]]:
@@ -115,10 +118,10 @@ def _backtrack(trace: list[dict[int, int]], n: int, m: int) -> Iterator[tuple[in
         k = x - y
         if edits:
             row = trace[edits - 1]
-            left = row.get(k - 1, -1)
-            down = row.get(k + 1, -1)
-            insert = k == -edits or (k != edits and left < down)
-            x0 = down if insert else left
+            x_left = row.get(k - 1, -1)
+            x_down = row.get(k + 1, -1)
+            insert = k == -edits or (k != edits and x_left < x_down)
+            x0 = x_down if insert else x_left
             y0 = x0 - (k + 1 if insert else k - 1)
             start_x = x0 if insert else x0 + 1
         else:
@@ -130,9 +133,9 @@ def _backtrack(trace: list[dict[int, int]], n: int, m: int) -> Iterator[tuple[in
         x, y = x0, y0
 
 
-def _by_token(a: Sequence[Hashable], b: Sequence[Hashable]) -> Iterator[tuple[int, int]]:
+def _pair_by_token(a: Sequence[Hashable], b: Sequence[Hashable]) -> Iterator[tuple[int, int]]:
     waiting: dict[Hashable, list[int]] = {}
     for j in range(len(b) - 1, -1, -1):
         waiting.setdefault(b[j], []).append(j)
     pairs = [(i, waiting[token].pop()) for i, token in enumerate(a) if waiting.get(token)]
-    yield from increasing(pairs)
+    yield from longest_increasing(pairs)

@@ -13,10 +13,10 @@ from collections.abc import Iterable, Iterator, Mapping, Set
 
 from ..equality import NumberedGraph
 from .correspondence import REACH, Correspondence
-from .moves import GIVEN
+from .moves import OWN_VALUES
 from .paths import instances_of, path_of
 
-MOST = 0.5
+MIN_MOVED_SHARE = 0.5
 """Minimum share of a module's ops among removed modules for the module to count as moved."""
 MAX_CONTENTS = 50
 """Maximum number of different modules of one list to compare; with more, nothing is set apart."""
@@ -25,45 +25,49 @@ Content = frozenset[tuple[tuple[str, str], int]]
 """Counts of the ops of a module, by op and place in the module."""
 
 
-def set_apart(a: NumberedGraph, b: NumberedGraph) -> tuple[set[int], set[int]]:
+def find_one_sided_modules(a: NumberedGraph, b: NumberedGraph) -> tuple[set[int], set[int]]:
     """Return, for each graph, the numbers of the nodes in modules that only this graph has."""
     paths = [[path_of(node) for node in flat.nodes] for flat in (a, b)]
-    every = [
+    instances = [
         {i: None for path in dict.fromkeys(side) for i in instances_of(path)} for side in paths
     ]
-    both = every[0].keys() & every[1].keys()
-    if len(both) == len(every[0]) == len(every[1]):
+    shared = instances[0].keys() & instances[1].keys()
+    if len(shared) == len(instances[0]) == len(instances[1]):
         return set(), set()
-    kept = {_list(instance) for instance in both}
-    found: list[set[int]] = []
+    shared_lists = {_list_of(instance) for instance in shared}
+    numbers: list[set[int]] = []
     for side, flat in enumerate((a, b)):
-        alone = {
+        one_sided = {
             path: instance
             for path in dict.fromkeys(paths[side])
-            if (instance := _outermost(path, both, kept)) is not None
+            if (instance := _outermost_one_sided(path, shared, shared_lists)) is not None
         }
-        modules = set(alone.values())
+        modules = set(one_sided.values())
         if modules:
-            modules -= _moved(modules, both, (flat, (b, a)[side]), (paths[side], paths[1 - side]))
-        found.append({i for i, path in enumerate(paths[side]) if alone.get(path) in modules})
-    return found[0], found[1]
+            modules -= _find_renamed(
+                modules, shared, (flat, (b, a)[side]), (paths[side], paths[1 - side])
+            )
+        numbers.append({i for i, path in enumerate(paths[side]) if one_sided.get(path) in modules})
+    return numbers[0], numbers[1]
 
 
-def _outermost(path: str, both: Iterable[str], kept: Iterable[str]) -> str | None:
+def _outermost_one_sided(
+    path: str, shared: Iterable[str], shared_lists: Iterable[str]
+) -> str | None:
     """Return the outermost instance of a path that only one graph has, in a list that both have."""
     for instance in reversed(instances_of(path)):
-        if instance not in both:
-            return instance if _list(instance) in kept else None
+        if instance not in shared:
+            return instance if _list_of(instance) in shared_lists else None
     return None
 
 
-def _list(instance: str) -> str:
+def _list_of(instance: str) -> str:
     return instance.rpartition(".")[0]
 
 
-def _moved(
+def _find_renamed(
     modules: set[str],
-    both: Iterable[str],
+    shared: Iterable[str],
     flats: tuple[NumberedGraph, NumberedGraph],
     paths: tuple[list[str], list[str]],
 ) -> set[str]:
@@ -71,38 +75,48 @@ def _moved(
 
     Args:
         modules: instances that only the first graph has.
-        both: the instances that both have.
+        shared: the instances that both have.
         flats: the graphs, the one with the modules first.
         paths: the paths of their nodes.
     """
-    lists = {_list(module) for module in modules}
-    siblings = [instance for instance in both if _list(instance) in lists]
-    own = _contents(flats[0], paths[0], {*modules, *siblings})
-    others = _contents(flats[1], paths[1], siblings)
-    here = set(paths[0])
-    gone = Counter(
+    lists = {_list_of(module) for module in modules}
+    siblings = [instance for instance in shared if _list_of(instance) in lists]
+    contents = _count_contents(flats[0], paths[0], {*modules, *siblings})
+    other_contents = _count_contents(flats[1], paths[1], siblings)
+    paths_here = set(paths[0])
+    gone_labels = Counter(
         flats[1].labels[i]
         for i, path in enumerate(paths[1])
-        if path not in here and flats[1].nodes[i].is_call
+        if path not in paths_here and flats[1].nodes[i].is_call
     )
     moved: set[str] = set()
     for name in lists:
-        mine = {own[module] for module in modules if _list(module) == name and module in own}
-        stayed = {
-            (own[each], others[each])
-            for each in siblings
-            if _list(each) == name and each in own and each in others
+        new_contents = {
+            contents[module]
+            for module in modules
+            if _list_of(module) == name and module in contents
         }
-        shifted = len(mine) * len(stayed) > MAX_CONTENTS**2 or any(
-            _distance(content, was) < _distance(now, was) for now, was in stayed for content in mine
+        shared_contents = {
+            (contents[sibling], other_contents[sibling])
+            for sibling in siblings
+            if _list_of(sibling) == name and sibling in contents and sibling in other_contents
+        }
+        # If a list lost its first layer, only the old graph has the last number. But that layer
+        # equals the new version of its neighbour better than the neighbour's old version does.
+        shifted = len(new_contents) * len(shared_contents) > MAX_CONTENTS**2 or any(
+            _distance(content, was) < _distance(now, was)
+            for now, was in shared_contents
+            for content in new_contents
         )
         for module in modules:
-            if _list(module) == name and (shifted or _went(own.get(module), gone)):
+            if _list_of(module) == name and (
+                shifted or _moved_elsewhere(contents.get(module), gone_labels)
+            ):
                 moved.add(module)
     return moved
 
 
-def _contents(
+def _count_contents(
     flat: NumberedGraph, paths: list[str], instances: Iterable[str]
 ) -> Mapping[str, Content]:
     counts: dict[str, Counter[tuple[str, str]]] = {instance: Counter() for instance in instances}
@@ -117,20 +131,20 @@ def _contents(
     return {instance: frozenset(count.items()) for instance, count in counts.items()}
 
 
-def _distance(one: Content, other: Content) -> int:
-    first, second = Counter(dict(one)), Counter(dict(other))
-    return (first - second).total() + (second - first).total()
+def _distance(content: Content, other: Content) -> int:
+    counts, other_counts = Counter(dict(content)), Counter(dict(other))
+    return (counts - other_counts).total() + (other_counts - counts).total()
 
 
-def _went(content: Content | None, gone: Counter[str]) -> bool:
+def _moved_elsewhere(content: Content | None, gone_labels: Counter[str]) -> bool:
     """Return True if most ops of a module are among the ops of removed modules."""
     labels: Counter[str] = Counter()
     for (_, label), count in content or ():
         labels[label] += count
-    return (labels & gone).total() > MOST * labels.total()
+    return (labels & gone_labels).total() > MIN_MOVED_SHARE * labels.total()
 
 
-def exchanged(matching: Correspondence) -> Iterator[tuple[int, int]]:
+def find_exchanged(matching: Correspondence) -> Iterator[tuple[int, int]]:
     """Yield pairs of unmatched nodes, old and new, where one op was exchanged for the other.
 
     Both nodes take the same values, have equal results and are in the same module. Next to one of
@@ -139,25 +153,26 @@ def exchanged(matching: Correspondence) -> Iterator[tuple[int, int]]:
     operands of the op.
     """
     paths = [{node.module for node in flat.nodes} for flat in (matching.a, matching.b)]
-    taken: set[int] = set()
+    paired: set[int] = set()
     for i, node in enumerate(matching.a.nodes):
         if not node.is_call or not matching.is_open(0, i):
             continue
-        for j in _candidates(matching, i):
-            around_old = _around(matching, 0, i, paths[1])
-            around_new = _around(matching, 1, j, paths[0])
+        for j in _find_candidates(matching, i):
+            around_old = _one_sided_neighbours(matching, 0, i, paths[1])
+            around_new = _one_sided_neighbours(matching, 1, j, paths[0])
             separate = around_old is not None and around_new is not None
-            if separate and bool(around_old) != bool(around_new) and j not in taken:
-                taken.add(j)
+            if separate and bool(around_old) != bool(around_new) and j not in paired:
+                paired.add(j)
                 yield i, j
                 break
 
 
-def _candidates(m: Correspondence, i: int) -> Iterator[int]:
+def _find_candidates(m: Correspondence, i: int) -> Iterator[int]:
     """Yield unmatched new nodes with the operands, module and result of an old node."""
     node, operands = m.a.nodes[i], m.a.operands[i]
     partners = [m.forward[p] for p in operands]
-    flow = [p for p in operands if m.a.nodes[p].op not in GIVEN]
+    flow = [p for p in operands if m.a.nodes[p].op not in OWN_VALUES]
+    # An op of parameters only, or of a value without a partner, has no counterpart to compare with.
     if not flow or -1 in partners:
         return
     for j, _ in m.b.users[m.forward[flow[0]]]:
@@ -172,7 +187,9 @@ def _candidates(m: Correspondence, i: int) -> Iterator[int]:
             yield j
 
 
-def _around(m: Correspondence, side: int, start: int, paths: Set[str]) -> set[str] | None:
+def _one_sided_neighbours(
+    m: Correspondence, side: int, start: int, paths: Set[str]
+) -> set[str] | None:
     """Return the modules next to a node that only its graph has, through unmatched nodes.
 
     Args:
@@ -186,16 +203,16 @@ def _around(m: Correspondence, side: int, start: int, paths: Set[str]) -> set[st
     """
     flat = m.b if side else m.a
     partner = m.backward if side else m.forward
-    own = {p for p in flat.operands[start] if flat.nodes[p].op not in GIVEN}
+    operands = {p for p in flat.operands[start] if flat.nodes[p].op not in OWN_VALUES}
     modules: set[str] = set()
     takes_more = False
-    seen, todo = {start}, [user for user, _ in flat.users[start]]
-    while todo and len(seen) <= REACH:
+    visited, todo = {start}, [user for user, _ in flat.users[start]]
+    while todo and len(visited) <= REACH:
         i = todo.pop()
-        if i in seen or partner[i] != -1 or not flat.nodes[i].is_call:
+        if i in visited or partner[i] != -1 or not flat.nodes[i].is_call:
             continue
-        seen.add(i)
-        if not own.isdisjoint(flat.operands[i]):
+        visited.add(i)
+        if not operands.isdisjoint(flat.operands[i]):
             return None
         if flat.nodes[i].module not in paths:
             modules.add(flat.nodes[i].module)

@@ -33,26 +33,26 @@ def with_consequences(
         backward: the findings of the backward, one place each.
         origins: the origins of the changes.
     """
-    reach = _Reach(findings, origins)
+    reach = _ForwardReach(findings, origins)
     follows: list[list[Change]] = [[] for _ in findings]
     for finding in backward:
         changes = (*finding.changes, *finding.consequences)
-        scored = [reach.best(change) for change in changes]
-        main = max(scored, key=lambda each: (each[0], -each[1]))
+        scored = [reach.best_edit(change) for change in changes]
+        best_overall = max(scored, key=lambda item: (item[0], -item[1]))
         for change, (score, best) in zip(changes, scored, strict=True):
-            follows[best if score >= SURE else main[1]].append(change)
+            follows[best if score >= SURE else best_overall[1]].append(change)
     return [
-        replace(finding, places=(_with(finding.places[0], changes),))
+        replace(finding, places=(_extend_place(finding.places[0], changes),))
         for finding, changes in zip(findings, follows, strict=True)
     ]
 
 
-def _with(place: Place, changes: Iterable[Change]) -> Place:
+def _extend_place(place: Place, changes: Iterable[Change]) -> Place:
     """Return a forward place extended by its consequences in the backward."""
     return replace(place, consequences=(*place.consequences, *changes))
 
 
-class _Reach:
+class _ForwardReach:
     """The values and modules touched by forward findings, to attribute backward changes.
 
     Args:
@@ -61,20 +61,23 @@ class _Reach:
     """
 
     def __init__(self, findings: Sequence[Finding], origins: Origins):
-        self.own: dict[str, int] = {}
+        self.own_values: dict[str, int] = {}
         self.modules: dict[str, int] = {}
-        self.near: dict[str, tuple[float, int]] = {}
-        self.inside: dict[str, list[tuple[float, int]]] = {"": []}
+        self.operands: dict[str, tuple[float, int]] = {}
+        self.edits_inside: dict[str, list[tuple[float, int]]] = {"": []}
         self.matchings: dict[int, tuple[int, Correspondence]] = {}
         for k, finding in enumerate(findings):
-            place = (self._place(finding.changes[0], origins), k)
+            start = (self._position_of(finding.changes[0], origins), k)
             inside = {""}
-            for node in _nodes((*finding.changes, *finding.consequences)):
-                self.own.setdefault(node.name, k)
+            for node in _nodes_of((*finding.changes, *finding.consequences)):
+                self.own_values.setdefault(node.name, k)
                 for name in node.refs:
-                    only = self.near.setdefault(name, (SURE, k))[1] == k
-                    if not only:
-                        self.near[name] = TAKEN_BY_SEVERAL, self.near[name][1]
+                    is_only_edit = self.operands.setdefault(name, (SURE, k))[1] == k
+                    if not is_only_edit:
+                        # The value says little if several edits take it: the change then goes with
+                        # the changes that it is connected to. It used to go to the first of these
+                        # edits.
+                        self.operands[name] = TAKEN_BY_SEVERAL, self.operands[name][1]
                 path = path_of(node)
                 if path:
                     self.modules.setdefault(path, k)
@@ -82,43 +85,47 @@ class _Reach:
                     inside.add(path)
                     path = path.rpartition(".")[0]
             for path in inside:
-                self.inside.setdefault(path, []).append(place)
-        for places in self.inside.values():
-            places.sort()
+                self.edits_inside.setdefault(path, []).append(start)
+        for starts in self.edits_inside.values():
+            starts.sort()
 
-    def _place(self, change: Change, origins: Origins) -> float:
+    def _position_of(self, change: Change, origins: Origins) -> float:
         """Return the position of a change: its pair of graphs, and the share of nodes before it."""
         node = next(origins.nodes(change), None)
         if node is None:
             return 0.0
-        known = len(self.matchings), node.matching
-        number, _ = self.matchings.setdefault(id(node.matching), known)
+        # The pair of graphs counts first, the position in it second: shares of nodes would mix the
+        # edits of several graphs.
+        numbered = len(self.matchings), node.matching
+        number, _ = self.matchings.setdefault(id(node.matching), numbered)
         return number + origins.position(change)
 
-    def best(self, change: Change) -> tuple[float, int]:
+    def best_edit(self, change: Change) -> tuple[float, int]:
         """Return the score and the number of the edit that a change most likely follows from."""
-        nodes = _nodes((change,))
+        nodes = _nodes_of((change,))
         names = [name for node in nodes for name in (node.name, *node.refs)]
         for name in names:
-            if name in self.own:
-                return 4.0, self.own[name]
+            if name in self.own_values:
+                return 4.0, self.own_values[name]
         for node in nodes:
             if node.module in self.modules:
                 return 3.0, self.modules[node.module]
         for name in names:
-            if name in self.near:
-                return self.near[name]
+            if name in self.operands:
+                return self.operands[name]
         path = nodes[-1].module
-        while path not in self.inside:
+        while path not in self.edits_inside:
             path = path.rpartition(".")[0]
         share = (path.count(".") + 1) / (nodes[-1].module.count(".") + 2) if path else 0.0
-        return share, self._nearest(nodes[-1].module, self.inside[path])
+        return share, self._nearest_edit(nodes[-1].module, self.edits_inside[path])
 
-    def _nearest(self, module: str, places: Sequence[tuple[float, int]]) -> int:
+    def _nearest_edit(self, module: str, edits: Sequence[tuple[float, int]]) -> int:
         """Return the edit nearest to a module of the forward."""
-        at = self.positions.get(module, 0.0)
-        k = bisect_left(places, (at, 0))
-        return min(places[max(0, k - 1) : k + 1], key=lambda place: abs(place[0] - at))[1]
+        # Not the first edit: with a new tanh at the end of each of twelve layers, the backward of
+        # the pooler was listed under layer 0 instead of 11.
+        position = self.positions.get(module, 0.0)
+        k = bisect_left(edits, (position, 0))
+        return min(edits[max(0, k - 1) : k + 1], key=lambda edit: abs(edit[0] - position))[1]
 
     @cached_property
     def positions(self) -> dict[str, float]:
@@ -131,7 +138,7 @@ class _Reach:
         return positions
 
 
-def _nodes(changes: Iterable[Change]) -> list[Node]:
+def _nodes_of(changes: Iterable[Change]) -> list[Node]:
     return [
         node for change in changes for node in (change.before, change.after) if node is not None
     ]

@@ -50,7 +50,7 @@ class Correspondence:
         self.forward[i] = j
         self.backward[j] = i
 
-    def free(self, i: int, j: int) -> bool:
+    def are_open(self, i: int, j: int) -> bool:
         """Return True if neither node has a partner yet and both may get one."""
         return self.is_open(0, i) and self.is_open(1, j)
 
@@ -84,11 +84,11 @@ class Correspondence:
 
     def sources_a(self, i: int) -> set[int]:
         """Return the nodes of `b` that correspond to node `i` of `a` through removed nodes."""
-        return {self.forward[p] for p in _through(i, self.forward, self.a.operands)}
+        return {self.forward[p] for p in _matched_sources(i, self.forward, self.a.operands)}
 
     def sources_b(self, j: int) -> set[int]:
         """Return the matched nodes of `b` that a node of `b` depends on through added nodes."""
-        return _through(j, self.backward, self.b.operands)
+        return _matched_sources(j, self.backward, self.b.operands)
 
     def bad_edges(self, i: int) -> int:
         """Return the number of operands of `i` that differ from the operands of its partner."""
@@ -107,22 +107,22 @@ class Correspondence:
         return zip(a, b, strict=False)
 
 
-def _through(start: int, partner: list[int], operands: list[list[int]]) -> set[int]:
+def _matched_sources(start: int, partner: list[int], operands: list[list[int]]) -> set[int]:
     if partner[start] != -1:
         return {start}
-    found: set[int] = set()
-    seen = {start}
+    sources: set[int] = set()
+    visited = {start}
     todo = [start]
-    while todo and len(seen) <= REACH:
+    while todo and len(visited) <= REACH:
         i = todo.pop()
         if partner[i] != -1:
-            found.add(i)
+            sources.add(i)
             continue
         for operand in operands[i]:
-            if operand not in seen:
-                seen.add(operand)
+            if operand not in visited:
+                visited.add(operand)
                 todo.append(operand)
-    return found
+    return sources
 
 
 MAX_SHIFT = 100
@@ -149,14 +149,16 @@ SAME_MODULE, SAME_NAME = 2, 1
 A name is made from the module and a number, and the number is weaker evidence."""
 
 
-def improve(matching: Correspondence, token: Callable[[NumberedGraph, int], Hashable]) -> None:
+def improve_matching(
+    matching: Correspondence, token: Callable[[NumberedGraph, int], Hashable]
+) -> None:
     """Improve `matching` in place; only nodes with equal tokens become partners.
 
     In a run of ops that are equal but for their modules, nodes may exchange partners too.
     """
     improver = _LocalSearch(matching, token)
     improver.run()
-    improver.settle()
+    improver.settle_runs()
 
 
 class _LocalSearch:
@@ -177,123 +179,132 @@ class _LocalSearch:
             if j == -1:
                 continue
             for p, q in self.m.edges(i, j):
-                if not self.m.edge_agrees(p, q) and self.mend(p, q):
+                if not self.m.edge_agrees(p, q) and self.mend_edge(p, q):
+                    # The step changed other edges of these nodes, which may need a step of their
+                    # own now.
                     todo.extend((i, p, *(u for u, _ in self.m.a.users[p])))
                     break
             else:
-                if self.m.bad_edges(i) and (self.shift(1, j, -1, i) or self.shift(0, i, -1, j)):
+                if self.m.bad_edges(i) and (
+                    self.shift_partners(1, j, -1, i) or self.shift_partners(0, i, -1, j)
+                ):
                     todo.append(i)
 
-    def mend(self, p: int, q: int) -> bool:
+    def mend_edge(self, p: int, q: int) -> bool:
         """Make the operands `p` and `q` agree: pair them, or remove the partner of one of them."""
-        if self.fixed(0, p) or self.fixed(1, q):
-            movable_p, movable_q = not self.fixed(0, p), not self.fixed(1, q)
+        if self.is_fixed(0, p) or self.is_fixed(1, q):
+            movable_p, movable_q = not self.is_fixed(0, p), not self.is_fixed(1, q)
         else:
             movable_p = movable_q = True
-            if self.token(self.m.a, p) == self.token(self.m.b, q) and self.shift(0, p, q, -1):
+            if self.token(self.m.a, p) == self.token(self.m.b, q) and self.shift_partners(
+                0, p, q, -1
+            ):
                 return True
         rival = self.m.backward[q]
-        if movable_q and rival != -1 and self.shift(0, rival, -1, q):
+        if movable_q and rival != -1 and self.shift_partners(0, rival, -1, q):
             return True
         rival = self.m.forward[p]
-        return movable_p and rival != -1 and self.shift(1, rival, -1, p)
+        return movable_p and rival != -1 and self.shift_partners(1, rival, -1, p)
 
-    def fixed(self, side: int, i: int) -> bool:
+    def is_fixed(self, side: int, i: int) -> bool:
         """Return True if a node keeps its partner: inputs, the output, and nodes set apart."""
         kind = self.flats[side].nodes[i].kind
         return kind in ("placeholder", "output") or i in self.m.apart[side]
 
-    def shift(self, side: int, moving: int, target: int, banned: int) -> bool:
+    def shift_partners(self, side: int, moving: int, target: int, banned: int) -> bool:
         """Give `moving` the partner `target`, or any partner but `banned` if `target` is -1.
 
         A displaced node moves on to its own best place. Return True if the step was kept.
         """
-        here, there = self.partner[side], self.partner[1 - side]
-        old: dict[int, int] = {}
+        partners, owners = self.partner[side], self.partner[1 - side]
+        old_partners: dict[int, int] = {}
         if target == -1:
-            old[moving] = here[moving]
-            self.assign(side, moving, -1)
-            target = self.best_place(side, moving, old, banned)
+            old_partners[moving] = partners[moving]
+            self.assign_partner(side, moving, -1)
+            target = self.find_best_place(side, moving, old_partners, banned)
         for _ in range(MAX_SHIFT):
             if target == -1 or self.work <= 0:
                 break
-            displaced = there[target]
+            displaced = owners[target]
             for node in (moving, displaced):
                 if node != -1:
-                    old.setdefault(node, here[node])
-                    self.assign(side, node, -1)
-            self.assign(side, moving, target)
+                    old_partners.setdefault(node, partners[node])
+                    self.assign_partner(side, node, -1)
+            self.assign_partner(side, moving, target)
             if displaced == -1:
                 break
             moving = displaced
-            target = self.best_place(side, moving, old, banned)
-        new = {node: here[node] for node in old}
-        if list(new.values()).count(-1) > list(old.values()).count(-1) or new == old:
-            self.restore(side, old)
+            target = self.find_best_place(side, moving, old_partners, banned)
+        new_partners = {node: partners[node] for node in old_partners}
+        if (
+            list(new_partners.values()).count(-1) > list(old_partners.values()).count(-1)
+            or new_partners == old_partners
+        ):
+            self.restore_partners(side, old_partners)
             return False
-        region = self.region(side, old, new)
-        after = self.cost(region)
-        self.restore(side, old)
-        if after >= self.cost(region):
+        region = self.affected_nodes(side, old_partners, new_partners)
+        after = self.count_bad_edges(region)
+        self.restore_partners(side, old_partners)
+        if after >= self.count_bad_edges(region):
             return False
-        self.restore(side, new)
+        self.restore_partners(side, new_partners)
         return True
 
-    def assign(self, side: int, i: int, j: int) -> None:
-        here, there = self.partner[side], self.partner[1 - side]
-        if here[i] != -1:
-            there[here[i]] = -1
-        here[i] = j
+    def assign_partner(self, side: int, i: int, j: int) -> None:
+        partners, owners = self.partner[side], self.partner[1 - side]
+        if partners[i] != -1:
+            owners[partners[i]] = -1
+        partners[i] = j
         if j != -1:
-            there[j] = i
+            owners[j] = i
 
-    def restore(self, side: int, pairs: Mapping[int, int]) -> None:
+    def restore_partners(self, side: int, pairs: Mapping[int, int]) -> None:
         for i in pairs:
-            self.assign(side, i, -1)
+            self.assign_partner(side, i, -1)
         for i, j in pairs.items():
-            self.assign(side, i, j)
+            self.assign_partner(side, i, j)
 
-    def cost(self, region: Iterable[int]) -> int:
+    def count_bad_edges(self, region: Iterable[int]) -> int:
         nodes = list(region)
         self.work -= 2 * len(nodes)
         return sum(map(self.m.bad_edges, nodes))
 
-    def region(self, side: int, old: Mapping[int, int], new: Mapping[int, int]) -> set[int]:
+    def affected_nodes(self, side: int, old: Mapping[int, int], new: Mapping[int, int]) -> set[int]:
         """Return the nodes of `a` whose edges the step may have changed."""
-        ours = set(old)
-        theirs = {j for pairs in (old, new) for j in pairs.values() if j != -1}
-        nodes_a, nodes_b = (ours, theirs) if side == 0 else (theirs, ours)
-        around_a = {u for i in nodes_a for u, _ in self.m.a.users[i]} | nodes_a
-        around_b = {u for j in nodes_b for u, _ in self.m.b.users[j]} | nodes_b
-        return around_a | {i for j in around_b if (i := self.m.backward[j]) != -1}
+        own_nodes = set(old)
+        partners = {j for pairs in (old, new) for j in pairs.values() if j != -1}
+        nodes_a, nodes_b = (own_nodes, partners) if side == 0 else (partners, own_nodes)
+        affected_a = {u for i in nodes_a for u, _ in self.m.a.users[i]} | nodes_a
+        affected_b = {u for j in nodes_b for u, _ in self.m.b.users[j]} | nodes_b
+        return affected_a | {i for j in affected_b if (i := self.m.backward[j]) != -1}
 
-    def best_place(self, side: int, i: int, moved: Mapping[int, int], banned: int) -> int:
+    def find_best_place(self, side: int, i: int, moved: Mapping[int, int], banned: int) -> int:
         """Return the equal node of the other graph that agrees most with `i`, free or not.
 
         A node given away in this step, and `banned`, are excluded. Return -1 if no node is left.
         """
         flat, other = self.flats[side], self.flats[1 - side]
-        here, there = self.partner[side], self.partner[1 - side]
-        places = {j for j in moved.values() if j != -1}
+        partners, owners = self.partner[side], self.partner[1 - side]
+        candidates = {j for j in moved.values() if j != -1}
         for slot, operand in enumerate(flat.operands[i]):
-            partner = here[operand]
+            partner = partners[operand]
             users = other.users[partner] if partner != -1 else []
-            places.update(user for user, at in users[:MANY_USERS] if at == slot)
+            candidates.update(user for user, used_slot in users[:MANY_USERS] if used_slot == slot)
         for user, slot in flat.users[i]:
-            partner = here[user]
+            partner = partners[user]
             if partner != -1 and slot < len(other.operands[partner]):
-                places.add(other.operands[partner][slot])
+                candidates.add(other.operands[partner][slot])
         # The users of the partner that `i` just lost include the next node of the run.
-        places.update(user for user, _ in other.users[moved.get(i, -1)][:MANY_USERS])
-        token, apart = self.token(flat, i), self.m.apart[1 - side]
-        self.work -= len(places) * (1 + len(flat.operands[i]) + len(flat.users[i]))
+        candidates.update(user for user, _ in other.users[moved.get(i, -1)][:MANY_USERS])
+        token, excluded = self.token(flat, i), self.m.apart[1 - side]
+        self.work -= len(candidates) * (1 + len(flat.operands[i]) + len(flat.users[i]))
         scores = [
-            (self.agreement(side, i, j), there[j] == -1, -j)
-            for j in places
+            (self.agreement(side, i, j), owners[j] == -1, -j)
+            for j in candidates
             if self.token(other, j) == token
             and j != banned
-            and there[j] not in moved
-            and j not in apart
+            and owners[j] not in moved
+            and j not in excluded
         ]
         return -max(scores)[2] if scores else -1
 
@@ -302,7 +313,7 @@ class _LocalSearch:
 
     # -- runs of equal ops -----------------------------------------------------------------------
 
-    def settle(self) -> None:
+    def settle_runs(self) -> None:
         """Choose the nodes without partner in each run of equal ops by modules and names."""
         for side in (0, 1):
             partner = self.partner[side]
@@ -310,52 +321,52 @@ class _LocalSearch:
             # In this order the loop still reaches a place that a slide frees further on.
             for order, upwards in ((reversed(nodes), True), (nodes, False)):
                 for i in order:
-                    if partner[i] == -1 and not self.fixed(side, i):
-                        self.slide(side, i, upwards)
+                    if partner[i] == -1 and not self.is_fixed(side, i):
+                        self.slide_gap(side, i, upwards)
 
     def is_equal(self, side: int, i: int, other: int) -> bool:
         """Return True if two nodes of one graph are equal except for modules and operands."""
         flat = self.flats[side]
-        return flat.labels[i] == flat.labels[other] and not self.fixed(side, other)
+        return flat.labels[i] == flat.labels[other] and not self.is_fixed(side, other)
 
-    def slide(self, side: int, free: int, upwards: bool) -> None:
+    def slide_gap(self, side: int, free: int, upwards: bool) -> None:
         """Move the place without partner along its run to the best agreement of modules and names.
 
         At each step the next node of the run gives its partner to the free node and becomes free.
         """
-        here = self.partner[side]
+        partners = self.partner[side]
         gain = disagreeing = 0
         best, steps = (0, 0), list[tuple[int, int]]()
-        kept = 0
+        best_length = 0
         for _ in range(MAX_SHIFT):
-            node = self.next_paired(side, free, upwards)
-            mate = here[node] if node != -1 else -1
+            node = self.find_next_paired(side, free, upwards)
+            mate = partners[node] if node != -1 else -1
             if mate == -1 or self.flats[1 - side].labels[mate] != self.flats[side].labels[node]:
                 break
-            alike = self.likeness(side, node, mate)
-            if alike == SAME_MODULE + SAME_NAME or self.work <= 0:
+            current_likeness = self.likeness(side, node, mate)
+            if current_likeness == SAME_MODULE + SAME_NAME or self.work <= 0:
                 break
-            touched = self.touched(side, (free, node), mate)
-            disagreeing -= self.cost(touched)
-            self.assign(side, node, -1)
-            self.assign(side, free, mate)
-            disagreeing += self.cost(touched)
-            gain += self.likeness(side, free, mate) - alike
+            touched = self.nodes_affected_by(side, (free, node), mate)
+            disagreeing -= self.count_bad_edges(touched)
+            self.assign_partner(side, node, -1)
+            self.assign_partner(side, free, mate)
+            disagreeing += self.count_bad_edges(touched)
+            gain += self.likeness(side, free, mate) - current_likeness
             steps.append((free, node))
             if (-disagreeing, gain) > best:
-                best, kept = (-disagreeing, gain), len(steps)
+                best, best_length = (-disagreeing, gain), len(steps)
             free = node
-        for before, node in reversed(steps[kept:]):
-            mate = here[before]
-            self.assign(side, before, -1)
-            self.assign(side, node, mate)
+        for before, node in reversed(steps[best_length:]):
+            mate = partners[before]
+            self.assign_partner(side, before, -1)
+            self.assign_partner(side, node, mate)
 
-    def next_paired(self, side: int, free: int, upwards: bool) -> int:
+    def find_next_paired(self, side: int, free: int, upwards: bool) -> int:
         """Return the next node of a run that has a partner, upwards or downwards, or -1."""
         flat = self.flats[side]
         for _ in range(MAX_SHIFT):
-            beside = flat.operands[free] if upwards else [user for user, _ in flat.users[free]]
-            free = next((i for i in beside if self.is_equal(side, free, i)), -1)
+            neighbours = flat.operands[free] if upwards else [user for user, _ in flat.users[free]]
+            free = next((i for i in neighbours if self.is_equal(side, free, i)), -1)
             if free == -1 or self.partner[side][free] != -1:
                 break
         return free
@@ -365,20 +376,20 @@ class _LocalSearch:
         node, other = self.flats[side].nodes[i], self.flats[1 - side].nodes[j]
         return SAME_MODULE * (node.module == other.module) + SAME_NAME * (node.name == other.name)
 
-    def touched(self, side: int, nodes: Iterable[int], mate: int) -> set[int]:
+    def nodes_affected_by(self, side: int, nodes: Iterable[int], mate: int) -> set[int]:
         """Return the nodes of `a` whose edges depend on the partners of these nodes.
 
         Edges are compared through nodes without partner, so the search passes these nodes too.
         """
-        found: set[int] = set()
+        affected: set[int] = set()
         for flat, partner, start in (
             (self.flats[side], self.partner[side], set(nodes)),
             (self.flats[1 - side], self.partner[1 - side], {mate}),
         ):
-            seen, todo = set(start), list(start)
-            while todo and len(seen) <= REACH:
-                users = {user for user, _ in flat.users[todo.pop()]} - seen
-                seen |= users
+            reached, todo = set(start), list(start)
+            while todo and len(reached) <= REACH:
+                users = {user for user, _ in flat.users[todo.pop()]} - reached
+                reached |= users
                 todo.extend(user for user in users if partner[user] == -1)
-            found |= seen if flat is self.m.a else {self.m.backward[j] for j in seen}
-        return found - {-1}
+            affected |= reached if flat is self.m.a else {self.m.backward[j] for j in reached}
+        return affected - {-1}

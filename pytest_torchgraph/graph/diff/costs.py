@@ -3,7 +3,7 @@
 Every difference is attributed to some finding, so the costs of the findings sum up to the cost
 difference of the captures. If several findings may be the cause, none of them gets a figure.
 
-`Bearers` maps nodes and pairs of graphs to findings; FLOPs are in `flop_costs`.
+`FindingIndex` maps nodes and pairs of graphs to findings; FLOPs are in `flop_costs`.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from ...errors import CaptureError
 from ...ops.names import FLOP_LEVELS, SAVING_LEVELS, Level
 from ..cost import (
     Cost,
-    base,
     changed_recomputation,
+    find_base,
     owners_of_saved,
     storage_bytes,
     with_savers,
@@ -35,7 +35,7 @@ Side = tuple[bool, int]
 """A node of a matching: True for the new graph, and the node's number."""
 
 
-class Bearers:
+class FindingIndex:
     """The findings of one difference, by node and by pair of graphs.
 
     Args:
@@ -100,15 +100,15 @@ class Bearers:
         nodes = self._nodes[id(matching)]
         is_new, number = node
         partner = (matching.backward if is_new else matching.forward)[number]
-        both = (node, (not is_new, partner))
-        return {nodes[each] for each in both if each in nodes}
+        node_and_partner = (node, (not is_new, partner))
+        return {nodes[candidate] for candidate in node_and_partner if candidate in nodes}
 
     def of_nodes(self, matching: Correspondence, nodes: Iterable[Side]) -> set[int]:
         """Return the findings that contain any of the nodes, or their partners."""
-        found: set[int] = set()
+        numbers: set[int] = set()
         for node in nodes:
-            found |= self.of_node(matching, node)
-        return found
+            numbers |= self.of_node(matching, node)
+        return numbers
 
 
 class Ledger:
@@ -137,7 +137,7 @@ class Ledger:
             self.figures[number] = None if unknown else figure + amount  # type: ignore[operator]
 
 
-def with_costs(
+def attach_costs(
     findings: Sequence[Finding], origins: Origins, before: Sequence[Graph], after: Sequence[Graph]
 ) -> list[Finding]:
     """Return the findings with their costs, computed on first access to any of them.
@@ -147,7 +147,7 @@ def with_costs(
         origins: the origins of their changes.
         before, after: the graphs.
     """
-    costs = _Costs(findings, origins, before, after)
+    costs = _LazyCosts(findings, origins, before, after)
     return [
         replace(
             finding,
@@ -158,7 +158,7 @@ def with_costs(
     ]
 
 
-class _Costs:
+class _LazyCosts:
     """The costs of all findings of one difference.
 
     Args:
@@ -174,27 +174,27 @@ class _Costs:
         before: Sequence[Graph],
         after: Sequence[Graph],
     ):
-        self._open: tuple[Sequence[Finding], Origins] | None = findings, origins
+        self._pending: tuple[Sequence[Finding], Origins] | None = findings, origins
         self._graphs = before, after
-        self._known: list[Cost] = []
+        self._costs: list[Cost] = []
         self._recomputed: list[Recomputations] = []
 
     def of(self, number: int) -> Cost:
         self._compute()
-        return self._known[number]
+        return self._costs[number]
 
     def recomputed_by(self, number: int) -> Recomputations:
         self._compute()
         return self._recomputed[number]
 
     def _compute(self) -> None:
-        if self._open is not None:
-            self._known = costs_of(*self._open)
-            self._recomputed = _recomputed_of(self._open[0], *self._graphs)
-            self._open, self._graphs = None, ((), ())
+        if self._pending is not None:
+            self._costs = compute_costs(*self._pending)
+            self._recomputed = _attribute_recomputations(self._pending[0], *self._graphs)
+            self._pending, self._graphs = None, ((), ())
 
 
-def _recomputed_of(
+def _attribute_recomputations(
     findings: Sequence[Finding], before: Sequence[Graph], after: Sequence[Graph]
 ) -> list[Recomputations]:
     """Return the changed recomputations of each finding, by the ops that it changes.
@@ -203,7 +203,7 @@ def _recomputed_of(
     goes to the first finding.
     """
     changed = changed_recomputation(with_savers(before), with_savers(after))
-    found: list[Recomputations] = []
+    by_finding: list[Recomputations] = []
     for finding in findings:
         places = finding.places if changed else ()
         ops = {
@@ -213,43 +213,45 @@ def _recomputed_of(
             for node in (change.before, change.after)
             if node is not None
         }
-        found.append(tuple((op, *counts) for op, counts in changed.items() if op in ops))
-    left = changed.keys() - {op for own in found for op, _, _ in own}
-    if left and found:
-        found[0] += tuple((op, *counts) for op, counts in changed.items() if op in left)
-    return found
+        by_finding.append(tuple((op, *counts) for op, counts in changed.items() if op in ops))
+    unattributed = changed.keys() - {op for entries in by_finding for op, _, _ in entries}
+    if unattributed and by_finding:
+        by_finding[0] += tuple(
+            (op, *counts) for op, counts in changed.items() if op in unattributed
+        )
+    return by_finding
 
 
-def costs_of(findings: Sequence[Finding], origins: Origins) -> list[Cost]:
+def compute_costs(findings: Sequence[Finding], origins: Origins) -> list[Cost]:
     """Return the costs of findings, in order; FLOPs only if torch is loaded."""
-    bearers = Bearers(findings, origins)
-    saved = saved_by_finding(bearers)
+    index = FindingIndex(findings, origins)
+    saved = saved_by_finding(index)
     flops: list[int | None] = [None] * len(findings)
     if "torch" in sys.modules:
         from .flop_costs import flops_by_finding
 
-        flops = flops_by_finding(bearers)
+        flops = flops_by_finding(index)
     return [
         Cost(
             flops[number] if levels and levels <= FLOP_LEVELS else None,
             saved[number] if levels and levels <= SAVING_LEVELS else None,
         )
-        for number, levels in enumerate(bearers.levels)
+        for number, levels in enumerate(index.levels)
     ]
 
 
-def saved_by_finding(bearers: Bearers) -> list[int | None]:
+def saved_by_finding(index: FindingIndex) -> list[int | None]:
     """Return the saved bytes of each finding, after minus before; `None` if unknown."""
-    return _Saved(bearers).run()
+    return _SavedBytes(index).run()
 
 
-class _Saved:
-    def __init__(self, bearers: Bearers):
-        self.bearers = bearers
-        self.ledger = Ledger(bearers.count)
+class _SavedBytes:
+    def __init__(self, index: FindingIndex):
+        self.index = index
+        self.ledger = Ledger(index.count)
 
     def run(self) -> list[int | None]:
-        for old, new in self.bearers.pairs:
+        for old, new in self.index.pairs:
             if any(g is not None and g.level not in SAVING_LEVELS for g in (old, new)):
                 continue
             if old is None or new is None:
@@ -257,7 +259,7 @@ class _Saved:
                     if graph is not None:
                         self._add_graph((old, new), graph, sign * graph.runs)
                 continue
-            matching = self.bearers.matching(old, new)
+            matching = self.index.matching(old, new)
             if matching is not None and (old.saved or new.saved):
                 self._add_matching(matching, new.runs)
             if runs_differ(old, new):
@@ -266,9 +268,9 @@ class _Saved:
 
     def _add_graph(self, pair: tuple[Graph | None, Graph | None], graph: Graph, times: int) -> None:
         """Attribute the saved bytes of a whole graph to its finding."""
-        findings = self.bearers.of_graphs(pair)
+        findings = self.index.of_graphs(pair)
         for node in owners_of_saved(graph):
-            self._add(findings, _bytes(node), times)
+            self._add(findings, _bytes_if_known(node), times)
 
     def _add(self, findings: set[int], amount: int | None, times: int) -> None:
         self.ledger.add(findings, None if amount is None else amount * times)
@@ -282,18 +284,22 @@ class _Saved:
         for i, node in old.items():
             j = matching.forward[i]
             if j not in new:
-                self._add(self._of_storage(matching, (False, i)), _bytes(node), -times)
+                self._add(
+                    self._find_storage_causes(matching, (False, i)), _bytes_if_known(node), -times
+                )
             elif a.labels[i] != b.labels[j]:
-                before, after = _bytes(node), _bytes(new[j])
+                before, after = _bytes_if_known(node), _bytes_if_known(new[j])
                 amount = None if before is None or after is None else after - before
-                self._add(self._makers(matching, (False, i)), amount, times)
+                self._add(self._find_makers(matching, (False, i)), amount, times)
         for j, node in new.items():
             if matching.backward[j] not in old:
-                self._add(self._of_storage(matching, (True, j)), _bytes(node), times)
+                self._add(
+                    self._find_storage_causes(matching, (True, j)), _bytes_if_known(node), times
+                )
 
     # -- causes ----------------------------------------------------------------------------------
 
-    def _of_storage(self, matching: Correspondence, owner: Side) -> set[int]:
+    def _find_storage_causes(self, matching: Correspondence, owner: Side) -> set[int]:
         """Return the findings that may cause a storage to be saved on one side only.
 
         Args:
@@ -305,39 +311,40 @@ class _Saved:
         """
         is_new, number = owner
         partner = (matching.backward if is_new else matching.forward)[number]
-        makers = self._makers(matching, owner)
+        makers = self._find_makers(matching, owner)
         if partner == -1 and len(makers) == 1:
             return makers
         sides = [owner] if partner == -1 else [owner, (not is_new, partner)]
         sharing = [
-            (side, node) for side, start in sides for node in _sharing(matching, side, start)
+            (side, node) for side, start in sides for node in _iter_sharing(matching, side, start)
         ]
-        takers = [taker for side, node in sharing for taker in _takers(matching, side, node)]
-        causes = makers | self.bearers.of_nodes(matching, takers)
+        takers = [taker for side, node in sharing for taker in _iter_takers(matching, side, node)]
+        causes = makers | self.index.of_nodes(matching, takers)
         if len(causes) == 1:
             return causes
-        later = set().union(*(self._in_backward(matching, *node) for node in sharing))
-        return (causes & later if causes else later) or causes or self.bearers.within(matching)
+        later = set().union(*(self._find_backward_users(matching, *node) for node in sharing))
+        # Of two edits that take a value, it is saved because of the one whose backward uses it.
+        return (causes & later if causes else later) or causes or self.index.within(matching)
 
-    def _makers(self, matching: Correspondence, owner: Side) -> set[int]:
+    def _find_makers(self, matching: Correspondence, owner: Side) -> set[int]:
         """Return the findings of the op that allocated a storage."""
         is_new, number = owner
         flat = matching.b if is_new else matching.a
-        found = self.bearers.of_node(matching, owner)
+        makers = self.index.of_node(matching, owner)
         node = flat.nodes[number]
-        if not found and node.refs:
+        if not makers and node.refs:
             producer = flat.index[node.refs[0]]
             if is_projection(node, flat.nodes[producer]):
-                return self.bearers.of_node(matching, (is_new, producer))
-        return found
+                return self.index.of_node(matching, (is_new, producer))
+        return makers
 
-    def _in_backward(self, matching: Correspondence, is_new: bool, number: int) -> set[int]:
+    def _find_backward_users(self, matching: Correspondence, is_new: bool, number: int) -> set[int]:
         """Return the findings of the backward ops that use a saved value."""
         flat = matching.b if is_new else matching.a
-        found: set[int] = set()
-        for other, taken in self._saved_inputs.get((is_new, flat.nodes[number].name), ()):
-            found |= self.bearers.of_nodes(other, _takers(other, is_new, taken))
-        return found
+        users: set[int] = set()
+        for other, input_number in self._saved_inputs.get((is_new, flat.nodes[number].name), ()):
+            users |= self.index.of_nodes(other, _iter_takers(other, is_new, input_number))
+        return users
 
     @cached_property
     def _saved_inputs(self) -> Mapping[tuple[bool, str], Sequence[tuple[Correspondence, int]]]:
@@ -347,13 +354,13 @@ class _Saved:
         """
         savers = Counter(
             (is_new, ref.name)
-            for pair in self.bearers.pairs
+            for pair in self.index.pairs
             for is_new, graph in enumerate(pair)
             if graph is not None
             for ref in {*graph.saved}
         )
         inputs: dict[tuple[bool, str], list[tuple[Correspondence, int]]] = {}
-        for matching in self.bearers.matchings:
+        for matching in self.index.matchings:
             for is_new, flat in ((False, matching.a), (True, matching.b)):
                 for number in flat.inputs:
                     node = flat.nodes[number]
@@ -362,30 +369,30 @@ class _Saved:
         return inputs
 
 
-def _sharing(matching: Correspondence, is_new: bool, owner: int) -> Iterator[int]:
+def _iter_sharing(matching: Correspondence, is_new: bool, owner: int) -> Iterator[int]:
     """Yield the nodes of one graph that share the storage of a node: the node and its views."""
     flat = matching.b if is_new else matching.a
     name = flat.nodes[owner].name
-    seen = {owner}
+    visited = {owner}
     todo = [owner]
     while todo:
         number = todo.pop()
         yield number
         for user, _ in flat.users[number]:
             node = flat.nodes[user]
-            if user not in seen and node.is_call:
-                seen.add(user)
-                if base(flat.graph, Ref(node.name)).name == name:
+            if user not in visited and node.is_call:
+                visited.add(user)
+                if find_base(flat.graph, Ref(node.name)).name == name:
                     todo.append(user)
 
 
-def _takers(matching: Correspondence, is_new: bool, number: int) -> Iterator[Side]:
+def _iter_takers(matching: Correspondence, is_new: bool, number: int) -> Iterator[Side]:
     """Return the ops of one graph that take a value."""
     flat = matching.b if is_new else matching.a
     return ((is_new, user) for user, _ in flat.users[number] if flat.nodes[user].is_call)
 
 
-def _bytes(node: Node) -> int | None:
+def _bytes_if_known(node: Node) -> int | None:
     """Return the bytes of a node's storage; `None` if unknown."""
     if node.result is None:
         return None

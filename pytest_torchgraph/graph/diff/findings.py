@@ -78,7 +78,7 @@ Recomputations = tuple[tuple[str, int, int], ...]
 """Ops, and how often the backward recomputes each, before and after."""
 
 
-def _unknown() -> Cost:
+def _unknown_cost() -> Cost:
     return UNKNOWN
 
 
@@ -141,7 +141,7 @@ class Finding:
     files: tuple[str, ...] = ()
     ranks: tuple[int, ...] | None = None
     identity: Identity = field(default=Identity(), repr=False, compare=False)
-    costs: Callable[[], Cost] = field(default=_unknown, repr=False, compare=False)
+    costs: Callable[[], Cost] = field(default=_unknown_cost, repr=False, compare=False)
     recomputations: Callable[[], Recomputations] = field(default=tuple, repr=False, compare=False)
     data: Mapping[str, Any] | None = field(default=None, repr=False, hash=False)
 
@@ -221,7 +221,7 @@ class Finding:
         - `sources`: the lines of the user's code, if known.
         - `before`, `after`: the primary node, "" if there is none.
         - `files`, `ranks`: see the attributes.
-        - `identity`: the tokens that `joining.join` matches edits by.
+        - `identity`: the tokens that `joining.merge_edits` matches edits by.
         """
         from .joining import finding_data
 
@@ -274,11 +274,11 @@ def one_place(
         consequences: see `Place`.
     """
     changes = tuple(changes)
-    place = Place(_module(changes), changes[0].graph, changes, tuple(consequences))
+    place = Place(_common_module(changes), changes[0].graph, changes, tuple(consequences))
     return Finding((place,), summary, of_graph)
 
 
-def _module(changes: Sequence[Change]) -> str:
+def _common_module(changes: Sequence[Change]) -> str:
     ops = ops_of(changes)
     return common_path(change.node.module for change in ops or changes)
 

@@ -11,46 +11,53 @@ from ..equality import runs_differ
 from ..higher_order import KINDS, executed
 from ..model import Graph, Node
 from .correspondence import Correspondence
-from .costs import Bearers, Ledger
-from .group import same_result
+from .costs import FindingIndex, Ledger
+from .group import have_same_result
 
 
-def flops_by_finding(bearers: Bearers) -> list[int | None]:
+def flops_by_finding(index: FindingIndex) -> list[int | None]:
     """Return the FLOPs of each finding, after minus before; `None` if unknown."""
-    ledger = Ledger(bearers.count)
-    for old, new in bearers.pairs:
+    ledger = Ledger(index.count)
+    for old, new in index.pairs:
         if old is None or new is None:
             for graph, sign in ((old, -1), (new, 1)):
                 if graph is not None:
-                    _add(ledger, bearers.of_graphs((old, new)), _flops(graph), sign * graph.runs)
+                    _attribute(
+                        ledger,
+                        index.of_graphs((old, new)),
+                        _graph_flops(graph),
+                        sign * graph.runs,
+                    )
             continue
-        matching = bearers.matching(old, new)
+        matching = index.matching(old, new)
         if matching is not None:
-            _Edits(bearers, ledger).add(matching, new.runs)
+            _FlopDifferences(index, ledger).add(matching, new.runs)
         if runs_differ(old, new):
-            _add(ledger, bearers.of_graphs((old, new)), _flops(old), new.runs - old.runs)
+            _attribute(ledger, index.of_graphs((old, new)), _graph_flops(old), new.runs - old.runs)
     return ledger.figures
 
 
-def _add(ledger: Ledger, findings: set[int], flops: int | None, times: int) -> None:
+def _attribute(ledger: Ledger, findings: set[int], flops: int | None, times: int) -> None:
     ledger.add(findings, None if flops is None else flops * times)
 
 
-class _Edits:
+class _FlopDifferences:
     """The FLOP differences of two graphs.
 
     Only changed nodes and their users can differ: FLOPs depend on an op and its operands' shapes.
     """
 
-    def __init__(self, bearers: Bearers, ledger: Ledger):
-        self.bearers = bearers
+    def __init__(self, index: FindingIndex, ledger: Ledger):
+        self.index = index
         self.ledger = ledger
 
     def add(self, matching: Correspondence, times: int) -> None:
         """Attribute the FLOP differences of a pair of graphs that runs `times` times."""
-        for i, j in _near_changes(matching, self.bearers):
+        for i, j in _nodes_near_changes(matching, self.index):
             if not self._calls_bodies(matching, i, j):
-                _add(self.ledger, self._of(matching, i, j), _difference(matching, i, j), times)
+                _attribute(
+                    self.ledger, self._of(matching, i, j), _flop_difference(matching, i, j), times
+                )
         a, b = matching.a.graph, matching.b.graph
         if not a.subgraphs or not b.subgraphs:
             return
@@ -67,10 +74,10 @@ class _Edits:
                     called[id(pair[0]), id(pair[1])] += 1
                     bodies[id(pair[0]), id(pair[1])] = pair
             elif inside := self._within_bodies(pairs):
-                difference = _minus(_of_call(b, new), _of_call(a, old))
-                _add(self.ledger, inside | self._of(matching, i, j), difference, times)
+                difference = _subtract(_call_flops(b, new), _call_flops(a, old))
+                _attribute(self.ledger, inside | self._of(matching, i, j), difference, times)
         for key, (old_body, new_body) in bodies.items():
-            inner = self.bearers.matching(old_body, new_body)
+            inner = self.index.matching(old_body, new_body)
             if inner is not None:
                 self.add(inner, times * called[key])
 
@@ -83,9 +90,8 @@ class _Edits:
         return counts[0] == counts[1] > 0
 
     def _within_bodies(self, pairs: list[tuple[Graph, Graph]]) -> set[int]:
-        """Return the findings inside these bodies."""
-        matchings = [self.bearers.matching(old, new) for old, new in pairs]
-        return {number for m in matchings if m is not None for number in self.bearers.within(m)}
+        matchings = [self.index.matching(old, new) for old, new in pairs]
+        return {number for m in matchings if m is not None for number in self.index.within(m)}
 
     def _of(self, matching: Correspondence, i: int, j: int) -> set[int]:
         """Return the findings of a node, or of its first changed operand if it did not change.
@@ -94,51 +100,51 @@ class _Edits:
         size. Neither edit is possible without the other, so the first is as good as the second.
         """
         sides = [side for side in ((True, j), (False, i)) if side[1] != -1]
-        found = self.bearers.of_nodes(matching, sides)
+        numbers = self.index.of_nodes(matching, sides)
         for is_new, number in sides:
             for operand in (matching.b if is_new else matching.a).operands[number]:
-                found = found or self.bearers.of_node(matching, (is_new, operand))
-        return found
+                numbers = numbers or self.index.of_node(matching, (is_new, operand))
+        return numbers
 
 
-def _near_changes(matching: Correspondence, bearers: Bearers) -> Iterator[tuple[int, int]]:
+def _nodes_near_changes(matching: Correspondence, index: FindingIndex) -> Iterator[tuple[int, int]]:
     """Return the nodes in findings and their users, each with its partner."""
-    found: dict[tuple[int, int], None] = {}
-    for is_new, number in bearers.nodes(matching):
+    pairs: dict[tuple[int, int], None] = {}
+    for is_new, number in index.nodes(matching):
         i, j = (matching.backward[number], number) if is_new else (number, matching.forward[number])
-        found[i, j] = None
+        pairs[i, j] = None
         for user, _ in matching.a.users[i] if i != -1 else ():
-            found[user, matching.forward[user]] = None
+            pairs[user, matching.forward[user]] = None
         for user, _ in matching.b.users[j] if j != -1 else ():
-            found[matching.backward[user], user] = None
-    return iter(found)
+            pairs[matching.backward[user], user] = None
+    return iter(pairs)
 
 
-def _difference(matching: Correspondence, i: int, j: int) -> int | None:
+def _flop_difference(matching: Correspondence, i: int, j: int) -> int | None:
     """Return the FLOPs of a node, after minus before; `None` if unknown."""
     a, b = matching.a, matching.b
     if i != -1 and j != -1 and a.plain[i] == b.plain[j]:
         operands = [*zip(a.operands[i], b.operands[j], strict=False)]
-        if all(same_result(a.nodes[p], b.nodes[q]) for p, q in operands):
+        if all(have_same_result(a.nodes[p], b.nodes[q]) for p, q in operands):
             return 0
-    before = _of_call(a.graph, a.nodes[i]) if i != -1 else 0
-    after = _of_call(b.graph, b.nodes[j]) if j != -1 else 0
-    return _minus(after, before)
+    before = _call_flops(a.graph, a.nodes[i]) if i != -1 else 0
+    after = _call_flops(b.graph, b.nodes[j]) if j != -1 else 0
+    return _subtract(after, before)
 
 
-def _minus(after: int | None, before: int | None) -> int | None:
+def _subtract(after: int | None, before: int | None) -> int | None:
     return None if after is None or before is None else after - before
 
 
-def _flops(graph: Graph) -> int | None:
+def _graph_flops(graph: Graph) -> int | None:
     """Return the FLOPs of a graph; `None` if unknown."""
     try:
-        return _known(flops_of(graph))
+        return _total_if_known(flops_of(graph))
     except Exception:
         return None
 
 
-def _of_call(graph: Graph, node: Node) -> int | None:
+def _call_flops(graph: Graph, node: Node) -> int | None:
     """Return the FLOPs of a node; `None` if unknown.
 
     Formulas are third-party code and assert properties of their arguments. For a hand-written
@@ -147,10 +153,10 @@ def _of_call(graph: Graph, node: Node) -> int | None:
     if not node.is_call:
         return 0
     try:
-        return _known(flops_of_call(graph, node))
+        return _total_if_known(flops_of_call(graph, node))
     except Exception:
         return None
 
 
-def _known(flops: Flops) -> int | None:
+def _total_if_known(flops: Flops) -> int | None:
     return None if flops.unknown else flops.total

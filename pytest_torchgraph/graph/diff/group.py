@@ -10,13 +10,13 @@ from typing import Literal
 from ..equality import NumberedGraph
 from ..model import Arg, Graph, Node, SubgraphRef
 from ..text import format_result
-from .align import increasing
+from .align import longest_increasing
 from .correspondence import Correspondence
-from .match import match, output_pairs
-from .moves import constants_follow, moves, quantizes
+from .match import align_outputs, match_graphs
+from .moves import constants_follow, find_moves, quantizes
 from .paths import holds
 
-ASSERTED = "aten._assert_tensor_metadata.default"
+ASSERTION = "aten._assert_tensor_metadata.default"
 NodeChangeKind = Literal["added", "removed", "changed", "rewired"]
 ORDER: dict[NodeChangeKind, int] = {"changed": 0, "added": 1, "rewired": 2, "removed": 3}
 DERIVED = len(ORDER)
@@ -58,17 +58,17 @@ def group_changes(
     a: NumberedGraph, b: NumberedGraph, names: Mapping[str, str] | None = None
 ) -> GroupedChanges:
     """Match two graphs and group what differs."""
-    return _Grouper(match(a, b, names)).run()
+    return _Grouper(match_graphs(a, b, names)).run()
 
 
-def same_result(node: Node, other: Node) -> bool:
+def have_same_result(node: Node, other: Node) -> bool:
     """Return True if dtype and shape of two nodes are equal."""
     if node.result == other.result:
         return True
     return format_result(node.result) == format_result(other.result)
 
 
-def matched_bodies(a: Graph, b: Graph, partner: Sequence[int]) -> Iterable[tuple[Graph, Graph]]:
+def pair_bodies(a: Graph, b: Graph, partner: Sequence[int]) -> Iterable[tuple[Graph, Graph]]:
     """Yield the pairs of subgraphs that matched nodes refer to.
 
     Args:
@@ -77,20 +77,20 @@ def matched_bodies(a: Graph, b: Graph, partner: Sequence[int]) -> Iterable[tuple
     """
     if not a.subgraphs and not b.subgraphs:
         return
-    of_a = {sub.name: sub for sub in a.subgraphs}
-    of_b = {sub.name: sub for sub in b.subgraphs}
-    seen = set()
+    bodies_a = {sub.name: sub for sub in a.subgraphs}
+    bodies_b = {sub.name: sub for sub in b.subgraphs}
+    yielded = set()
     for i, j in enumerate(partner):
         if j == -1:
             continue
-        pairs = zip(_subgraphs(a.nodes[i]), _subgraphs(b.nodes[j]), strict=False)
+        pairs = zip(_subgraphs_of(a.nodes[i]), _subgraphs_of(b.nodes[j]), strict=False)
         for pair in pairs:
-            if pair not in seen and pair[0] in of_a and pair[1] in of_b:
-                seen.add(pair)
-                yield of_a[pair[0]], of_b[pair[1]]
+            if pair not in yielded and pair[0] in bodies_a and pair[1] in bodies_b:
+                yielded.add(pair)
+                yield bodies_a[pair[0]], bodies_b[pair[1]]
 
 
-def _subgraphs(node: Node) -> list[str]:
+def _subgraphs_of(node: Node) -> list[str]:
     return list(subgraph_names((node.args, tuple(node.kwargs.values()))))
 
 
@@ -112,19 +112,20 @@ class _Grouper:
         self.parts: dict[tuple[str, int], NodeChange] = {}
         self.derived: set[int] = set()
         self.replaced: set[tuple[str, int]] = set()
-        self.kept_a = _only_saved(self.a)
-        self.kept_b = _only_saved(self.b)
+        self.saved_only_a = _saved_only_nodes(self.a)
+        self.saved_only_b = _saved_only_nodes(self.b)
 
     def run(self) -> GroupedChanges:
         for i, node in enumerate(self.a.nodes):
             j = self.m.forward[i]
             if j == -1:
-                self.flag("removed", i, -1)
+                self.flag_change("removed", i, -1)
+            # Plain labels: a difference inside a body is found there, and its call did not change.
             elif self.a.plain[i] != self.b.plain[j] and node.kind != "output":
-                self.flag("changed", i, j)
+                self.flag_change("changed", i, j)
         for j, i in enumerate(self.m.backward):
             if i == -1:
-                self.flag("added", -1, j)
+                self.flag_change("added", -1, j)
         self.compare_inputs()
         for i, j in enumerate(self.m.forward):
             if j != -1:
@@ -132,18 +133,18 @@ class _Grouper:
         self.join_neighbours()
         if self.a.nodes and self.b.nodes:
             self.compare_outputs()
-        return GroupedChanges(self.m, *self.apart_from_moves(self.groups()))
+        return GroupedChanges(self.m, *self.separate_moves(self.sort_groups()))
 
     # -- union-find over nodes: ("a", i) for old and matched ones, ("b", j) for new ones --------
 
-    def key_a(self, i: int) -> tuple[str, int]:
+    def key_of_old(self, i: int) -> tuple[str, int]:
         return ("a", i)
 
-    def key_b(self, j: int) -> tuple[str, int]:
+    def key_of_new(self, j: int) -> tuple[str, int]:
         i = self.m.backward[j]
         return ("b", j) if i == -1 else ("a", i)
 
-    def root(self, key: tuple[str, int]) -> tuple[str, int]:
+    def find_root(self, key: tuple[str, int]) -> tuple[str, int]:
         parent = self.parent.setdefault(key, key)
         while parent != self.parent[parent]:
             self.parent[key] = self.parent[parent]
@@ -151,9 +152,9 @@ class _Grouper:
         return parent
 
     def join(self, key: tuple[str, int], other: tuple[str, int]) -> None:
-        self.parent[self.root(key)] = self.root(other)
+        self.parent[self.find_root(key)] = self.find_root(other)
 
-    def flag(self, kind: NodeChangeKind, i: int, j: int) -> None:
+    def flag_change(self, kind: NodeChangeKind, i: int, j: int) -> None:
         key = ("b", j) if i == -1 else ("a", i)
         self.parts.setdefault(key, NodeChange(kind, i, j))
 
@@ -162,6 +163,7 @@ class _Grouper:
     def compare_edges(self, i: int, j: int) -> None:
         node = self.a.nodes[i]
         changed = ("a", i) in self.parts
+        # `compare_inputs` and `compare_outputs` compare these: their order counts, or their number.
         if node.kind in ("output", "placeholder"):
             return
         arity = min(self.a.arity[i], self.b.arity[j])
@@ -170,29 +172,33 @@ class _Grouper:
         order_b = self.b.operands[j][self.b.arity[j] :]
         for p, q in slots:
             if self.m.forward[p] == -1 and self.m.backward[q] == -1:
-                self.join(self.key_a(p), self.key_b(q))
-                if same_result(self.a.nodes[p], self.b.nodes[q]):
+                self.join(self.key_of_old(p), self.key_of_new(q))
+                # One op took the place of another, which may separate it from its new neighbours:
+                # see `is_separate_edit`.
+                if have_same_result(self.a.nodes[p], self.b.nodes[q]):
                     self.replaced |= {("a", p), ("b", q)}
+            # A changed node is an edit already. Its operands are shown with it.
             if changed or self.m.edge_agrees(p, q):
                 continue
-            self.flag("rewired", i, j)
-            self.blame(i, p, q)
+            self.flag_change("rewired", i, j)
+            self.join_to_operands(i, p, q)
         ordered = bool(order_a or order_b)
         if ordered and not changed and not self.order_agrees(order_a, order_b):
-            self.flag("rewired", i, j)
+            self.flag_change("rewired", i, j)
 
-    def blame(self, i: int, p: int, q: int) -> None:
+    def join_to_operands(self, i: int, p: int, q: int) -> None:
         """Join a rewired node to the node that was added or removed at its operand."""
         if self.m.forward[p] == -1:
-            self.join(("a", i), self.key_a(p))
+            self.join(("a", i), self.key_of_old(p))
         if self.m.backward[q] == -1:
-            self.join(("a", i), self.key_b(q))
+            self.join(("a", i), self.key_of_new(q))
 
     def order_agrees(self, order_a: list[int], order_b: list[int]) -> bool:
         sources_a = {source for p in order_a for source in self.m.sources_a(p)}
         sources_b = {source for q in order_b for source in self.m.sources_b(q)}
         return (
             sources_a == sources_b
+            # A write that was added or removed is the edit; the new order follows from it.
             or any(self.m.forward[p] == -1 for p in order_a)
             or any(self.m.backward[q] == -1 for q in order_b)
         )
@@ -200,70 +206,82 @@ class _Grouper:
     # -- inputs and outputs ----------------------------------------------------------------------
 
     def compare_inputs(self) -> None:
-        place = {j: y for y, j in enumerate(self.b.inputs)}
+        position_b = {j: y for y, j in enumerate(self.b.inputs)}
         pairs = [
-            (x, place[self.m.forward[i]])
+            (x, position_b[self.m.forward[i]])
             for x, i in enumerate(self.a.inputs)
-            if self.m.forward[i] in place
+            if self.m.forward[i] in position_b
         ]
-        kept = {x for x, _ in increasing(pairs)}
+        # The fewest inputs that moved: all outside the longest increasing sequence.
+        in_order = {x for x, _ in longest_increasing(pairs)}
         for x, y in pairs:
-            if x not in kept:
-                self.flag("rewired", self.a.inputs[x], self.b.inputs[y])
+            if x not in in_order:
+                self.flag_change("rewired", self.a.inputs[x], self.b.inputs[y])
 
     def compare_outputs(self) -> None:
         i, j = len(self.a.nodes) - 1, len(self.b.nodes) - 1
         if self.m.forward[i] != j:
             return
         returned_a, returned_b = self.a.returned, self.b.returned
+        # With as many outputs as before, each keeps its slot, even if its op and module changed.
         if len(returned_a) == len(returned_b):
             pairs = list(zip(returned_a, returned_b, strict=True))
             only_a: list[int] = []
             only_b: list[int] = []
         else:
-            slots_a, slots_b = output_pairs(self.a, self.b)
-            at = dict(zip(slots_b, self.b.operands[j], strict=True))
-            pairs = [(p, at[s]) for s, p in zip(slots_a, returned_a, strict=False) if s in at]
-            aligned = {s for s in slots_a if s in at}
+            slots_a, slots_b = align_outputs(self.a, self.b)
+            operand_of_slot = dict(zip(slots_b, self.b.operands[j], strict=True))
+            pairs = [
+                (p, operand_of_slot[s])
+                for s, p in zip(slots_a, returned_a, strict=False)
+                if s in operand_of_slot
+            ]
+            aligned = {s for s in slots_a if s in operand_of_slot}
             only_a = [p for s, p in zip(slots_a, returned_a, strict=False) if s not in aligned]
             only_b = [q for s, q in zip(slots_b, returned_b, strict=False) if s not in aligned]
         for p, q in pairs:
             if self.m.forward[p] == -1 and self.m.backward[q] == -1:
-                self.join(self.key_a(p), self.key_b(q))
+                self.join(self.key_of_old(p), self.key_of_new(q))
             if not self.m.edge_agrees(p, q):
-                self.flag("rewired", i, j)
-                self.blame(i, p, q)
+                self.flag_change("rewired", i, j)
+                self.join_to_operands(i, p, q)
         for p in only_a:
             if self.m.forward[p] != -1:
-                self.flag("changed", i, j)
+                self.flag_change("changed", i, j)
         for q in only_b:
             if self.m.backward[q] != -1:
-                self.flag("changed", i, j)
+                self.flag_change("changed", i, j)
+        # The graphs differ, but no node does: the target returned something else, or other values
+        # are saved.
         if not self.parts and (
             self.a.labels[i] != self.b.labels[j]
             or [self.m.forward[p] for p in self.a.operands[i]] != self.b.operands[j]
         ):
-            self.flag("changed", i, j)
+            self.flag_change("changed", i, j)
 
     # -- what belongs together -------------------------------------------------------------------
 
     def join_neighbours(self) -> None:
         for (side, number), part in list(self.parts.items()):
             if part.kind in ("removed", "added"):
-                flat, key_of = (self.a, self.key_a) if side == "a" else (self.b, self.key_b)
-                for p in _known(flat, number):
+                flat, key_of = (
+                    (self.a, self.key_of_old) if side == "a" else (self.b, self.key_of_new)
+                )
+                for p in _value_operands(flat, number):
                     key = key_of(p)
-                    if self.kind(key) in (part.kind, "changed") and not self.is_apart(
+                    if self.kind_of(key) in (part.kind, "changed") and not self.is_separate_edit(
                         key, flat.nodes[p].module, flat.nodes[number].module
                     ):
                         self.join((side, number), key)
             elif part.kind == "changed":
-                for p in _known(self.a, part.before):
-                    if self.kind(("a", p)) == "removed":
+                for p in _value_operands(self.a, part.before):
+                    if self.kind_of(("a", p)) == "removed":
                         self.join(("a", number), ("a", p))
-                for q in _known(self.b, part.after):
-                    if self.kind(self.key_b(q)) == "added" or self.is_dequantized(q, part.after):
-                        self.join(("a", number), self.key_b(q))
+                for q in _value_operands(self.b, part.after):
+                    if self.kind_of(self.key_of_new(q)) == "added" or self.is_dequantized(
+                        q, part.after
+                    ):
+                        self.join(("a", number), self.key_of_new(q))
         self.join_derived()
 
     def is_dequantized(self, q: int, user: int) -> bool:
@@ -271,10 +289,10 @@ class _Grouper:
 
         They have the same constants.
         """
-        changed = self.kind(self.key_b(q)) == "changed"
+        changed = self.kind_of(self.key_of_new(q)) == "changed"
         return changed and quantizes(self.b.nodes[q]) and quantizes(self.b.nodes[user])
 
-    def is_apart(self, key: tuple[str, int], module: str, reader: str) -> bool:
+    def is_separate_edit(self, key: tuple[str, int], module: str, reader: str) -> bool:
         """Return True if the edit of a value is separate from the edit of a node that reads it.
 
         A new norm that takes the place of the old norm, and an added gate that also reads it, are
@@ -288,7 +306,7 @@ class _Grouper:
             return True
         return key in self.replaced and not (holds(module, reader) or holds(reader, module))
 
-    def kind(self, key: tuple[str, int]) -> str:
+    def kind_of(self, key: tuple[str, int]) -> str:
         part = self.parts.get(key)
         return part.kind if part else ""
 
@@ -301,8 +319,8 @@ class _Grouper:
                 continue
             other = self.b.nodes[j]
             same_op = node.op == other.op or node.kind == "placeholder"
-            if same_result(node, other):
-                if self.kind(("a", i)) != "changed" or not same_op:
+            if have_same_result(node, other):
+                if self.kind_of(("a", i)) != "changed" or not same_op:
                     continue
             elif node.result is not None:
                 different.add(i)
@@ -314,20 +332,22 @@ class _Grouper:
                 origins += [("b", q) for q in self.b.operands[j] if self.m.backward[q] == -1]
             for origin in origins:
                 self.join(("a", i), origin)
+            # A changed stride or epsilon does not follow from sizes: its node stays an edit, and
+            # goes before the ops that changed the shape.
             if origins and constants_follow(self.a, i, self.b, j):
                 self.derived.add(i)
 
-    def groups(self) -> list[list[NodeChange]]:
+    def sort_groups(self) -> list[list[NodeChange]]:
         self.join_calls()
-        groups = self.absorb(self.by_root())
+        groups = self.absorb_followers(self.group_by_root())
         for group in groups.values():
-            group.sort(key=self.rank)
-        return sorted(groups.values(), key=lambda group: min(map(self.position, group)))
+            group.sort(key=self.sort_key)
+        return sorted(groups.values(), key=lambda group: min(map(self.position_of, group)))
 
-    def by_root(self) -> dict[tuple[str, int], list[NodeChange]]:
+    def group_by_root(self) -> dict[tuple[str, int], list[NodeChange]]:
         groups: dict[tuple[str, int], list[NodeChange]] = {}
         for key, part in self.parts.items():
-            groups.setdefault(self.root(key), []).append(part)
+            groups.setdefault(self.find_root(key), []).append(part)
         return groups
 
     def join_calls(self) -> None:
@@ -344,10 +364,11 @@ class _Grouper:
             for is_new, flat in sides
             if (part.after if is_new else part.before) != -1
         )
+        # Graphs from files have no sources: skip the grouping, which takes a pass over all parts.
         if not any(node.source and node.source.call for node in nodes):
             return
         first: dict[tuple[bool, str], tuple[str, int]] = {}
-        for root, group in self.by_root().items():
+        for root, group in self.group_by_root().items():
             ops = [part for part in group if self.is_edited_op(part)]
             if all(part.kind in ("changed", "rewired") for part in ops):
                 continue
@@ -360,10 +381,10 @@ class _Grouper:
 
     def is_edited_op(self, part: NodeChange) -> bool:
         node = self.a.nodes[part.before] if part.after == -1 else self.b.nodes[part.after]
-        minor = not node.is_call or node.op in ("operator.getitem", ASSERTED)
+        minor = not node.is_call or node.op in ("operator.getitem", ASSERTION)
         return not minor and part.before not in self.derived
 
-    def absorb(
+    def absorb_followers(
         self, groups: dict[tuple[str, int], list[NodeChange]]
     ) -> dict[tuple[str, int], list[NodeChange]]:
         """Add parts that only follow from another edit to the nearest edit.
@@ -372,19 +393,24 @@ class _Grouper:
         to be saved (a `detach` by autograd, a node that the partitioner recomputes or does not),
         and the assertions of torch.export on a value before a cast.
         """
-        edits = {key: group for key, group in groups.items() if not all(map(self.follows, group))}
+        edits = {
+            key: group for key, group in groups.items() if not all(map(self.is_follower, group))
+        }
+        # If nothing else differs, these parts are the edit.
         if not edits:
             return groups
-        places = sorted((self.position(group[0]), key) for key, group in edits.items())
+        positions = sorted((self.position_of(group[0]), key) for key, group in edits.items())
         for key, group in groups.items():
             if key not in edits:
-                at = self.position(group[0])
-                k = bisect_left(places, (at, key))
-                nearest = min(places[max(0, k - 1) : k + 1], key=lambda place: abs(place[0] - at))
+                position = self.position_of(group[0])
+                k = bisect_left(positions, (position, key))
+                nearest = min(
+                    positions[max(0, k - 1) : k + 1], key=lambda entry: abs(entry[0] - position)
+                )
                 edits[nearest[1]].extend(group)
         return edits
 
-    def apart_from_moves(
+    def separate_moves(
         self, groups: list[list[NodeChange]]
     ) -> tuple[list[list[NodeChange]], list[list[NodeChange]]]:
         """Return the groups without the consequences of moves, and the consequences of each."""
@@ -394,61 +420,69 @@ class _Grouper:
             if all(part.kind == "rewired" for part in group)
             for part in group
         }
-        causes, parts = moves(self.m, sorted(rewired)) if len(rewired) > 1 else ({}, {})
-        follows: list[list[NodeChange]] = [[] for _ in groups]
-        kept: list[list[NodeChange]] = [[] for _ in groups]
+        # No other node can follow from a single rewired node.
+        causes, parts = find_moves(self.m, sorted(rewired)) if len(rewired) > 1 else ({}, {})
+        consequences: list[list[NodeChange]] = [[] for _ in groups]
+        remaining: list[list[NodeChange]] = [[] for _ in groups]
         for k, group in enumerate(groups):
             for part in group:
                 i = part.before
                 if i in rewired and i in causes:
-                    follows[rewired[causes[i]]].append(part)
+                    consequences[rewired[causes[i]]].append(part)
                 else:
-                    kept[rewired[parts[i]] if i in rewired and i in parts else k].append(part)
-        edits = [k for k, group in enumerate(kept) if group]
-        return [kept[k] for k in edits], [follows[k] for k in edits]
+                    remaining[rewired[parts[i]] if i in rewired and i in parts else k].append(part)
+        edits = [k for k, group in enumerate(remaining) if group]
+        return [remaining[k] for k in edits], [consequences[k] for k in edits]
 
-    def follows(self, part: NodeChange) -> bool:
+    def is_follower(self, part: NodeChange) -> bool:
         if part.kind not in ("added", "removed"):
             return False
-        gone = part.after == -1
-        flat, number = (self.a, part.before) if gone else (self.b, part.after)
-        partner = self.m.forward if gone else self.m.backward
+        is_removed = part.after == -1
+        flat, number = (self.a, part.before) if is_removed else (self.b, part.after)
+        partner = self.m.forward if is_removed else self.m.backward
         node = flat.nodes[number]
         if node.op == "operator.getitem":
             operands = flat.operands[number]
             return bool(operands) and partner[operands[0]] != -1
-        return node.op == ASSERTED or number in (self.kept_a if gone else self.kept_b)
+        # The partitioner chooses the nodes that a forward computes only for its backward, not the
+        # user. torch.export asserts the dtype of a value before each cast.
+        return node.op == ASSERTION or number in (
+            self.saved_only_a if is_removed else self.saved_only_b
+        )
 
-    def rank(self, part: NodeChange) -> tuple[bool, int, float]:
+    def sort_key(self, part: NodeChange) -> tuple[bool, int, float]:
         """Return a sort key, primary part first: an op before its added inputs and projections."""
         node = self.a.nodes[part.before] if part.after == -1 else self.b.nodes[part.after]
-        minor = node.kind == "placeholder" or node.op in ("operator.getitem", ASSERTED)
+        minor = node.kind == "placeholder" or node.op in ("operator.getitem", ASSERTION)
         order = DERIVED if part.before in self.derived else ORDER[part.kind]
-        return minor, order, self.position(part)
+        return minor, order, self.position_of(part)
 
-    def position(self, part: NodeChange) -> float:
+    def position_of(self, part: NodeChange) -> float:
         """Return the position of a part as a share of its graph, comparable between old and new."""
         if part.after != -1:
             return part.after / len(self.b.nodes)
         return part.before / len(self.a.nodes)
 
 
-def _known(flat: NumberedGraph, i: int) -> Iterable[int]:
+def _value_operands(flat: NumberedGraph, i: int) -> Iterable[int]:
     """Return the operands that a node shares a value or a storage with."""
+    # Each random op must follow the one before it. That order joined the dropouts of four layers to
+    # one edit in one place, and made the last layer differ from the others.
     return (p for slot, p in enumerate(flat.operands[i]) if not flat.takes_turns(i, slot))
 
 
-def _only_saved(flat: NumberedGraph) -> set[int]:
+def _saved_only_nodes(flat: NumberedGraph) -> set[int]:
     """Return the nodes that a forward computes only for its backward."""
     if not flat.graph.saved:
         return set()
     returned: set[int] = set()
     last = len(flat.nodes) - 1
-    todo = flat.returned + flat.operands[last][flat.arity[last] :]
-    while todo:
-        i = todo.pop()
+    needed = flat.returned + flat.operands[last][flat.arity[last] :]
+    while needed:
+        i = needed.pop()
         if i not in returned:
             returned.add(i)
-            todo.extend(flat.operands[i])
+            needed.extend(flat.operands[i])
+    # Dead code is not for the backward either: it would follow from any edit.
     live = flat.live()
     return {i for i in range(last) if live[i] and i not in returned and flat.nodes[i].is_call}

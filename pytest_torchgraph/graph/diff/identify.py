@@ -26,7 +26,7 @@ MAX_EDITS = 32
 """Maximum number of `edits` tokens of a finding."""
 
 
-def identified(
+def identify_findings(
     findings: Iterable[Finding], before: Sequence[Graph], after: Sequence[Graph], origins: Origins
 ) -> list[Finding]:
     """Return the findings, each with its identity.
@@ -41,39 +41,39 @@ def identified(
 
 
 class _Identities:
-    """The identities of the findings of one comparison."""
-
     def __init__(self, before: Sequence[Graph], after: Sequence[Graph], origins: Origins):
         self.after = after
         self.origins = origins
         self.kinds = {graph.name: graph.kind for graph in (*before, *after)}
         self.keys = EditKeys(origins)
-        self._left: dict[str, frozenset[str]] = {}
+        self._ops_by_kind: dict[str, frozenset[str]] = {}
 
     def of(self, finding: Finding) -> Identity:
         edits = self._edits(finding)[:MAX_EDITS]
         if finding.summary or finding.of_graph:
             return Identity(edits)
-        gone, came = ops_of_edit(finding)
+        removed, added = ops_of_edit(finding)
         lines = self._lines(finding)
         expression = self._expression(finding, lines) if lines else ()
-        plain = [tuple(sorted({*map(_plain, ops)})) for ops in (gone, came)]
-        everywhere = gone and came and self._ops_left(finding).isdisjoint(gone)
+        release_ops = [tuple(sorted({*map(_functional_op, ops)})) for ops in (removed, added)]
+        # An op that stays elsewhere was replaced on purpose in one place, not by a new release or a
+        # rewrite.
+        everywhere = removed and added and self._new_ops(finding).isdisjoint(removed)
         return Identity(
             edits,
-            line=digest("line", lines, expression, gone, came) if lines else "",
-            rewrite=digest("rewrite", gone, came) if everywhere else "",
-            release=digest("release", *plain) if gone or came else "",
-            where=where(finding.places, (gone, came)),
+            line=digest("line", lines, expression, removed, added) if lines else "",
+            rewrite=digest("rewrite", removed, added) if everywhere else "",
+            release=digest("release", *release_ops) if removed or added else "",
+            where=where_token(finding.places, (removed, added)),
         )
 
-    def _ops_left(self, finding: Finding) -> frozenset[str]:
+    def _new_ops(self, finding: Finding) -> frozenset[str]:
         """Return the ops in the new graphs of the finding's kind of graph."""
         kind = self.kinds.get(finding.graph.rpartition(" -> ")[2], "forward")
-        if kind not in self._left:
+        if kind not in self._ops_by_kind:
             graphs = (graph for graph in self.after if graph.kind == kind)
-            self._left[kind] = frozenset(call.op for call in calls(graphs))
-        return self._left[kind]
+            self._ops_by_kind[kind] = frozenset(call.op for call in calls(graphs))
+        return self._ops_by_kind[kind]
 
     def _edits(self, finding: Finding) -> tuple[str, ...]:
         if finding.modules:
@@ -81,10 +81,14 @@ class _Identities:
         if finding.summary or finding.of_graph:
             return (digest("summary", finding.summary),)
         if not all(map(self.origins.knows, finding.changes)):
-            nodes = [(change.kind, *_texts(change)) for change in finding.changes]
+            nodes = [(change.kind, *_node_texts(change)) for change in finding.changes]
             return (digest("nodes", finding.graph, *nodes),)
         key = self.keys.key(finding)
-        inner = dict.fromkeys(_inner_numbers(path_of(p.changes[0].node)) for p in finding.places)
+        # Without these numbers, in a sequence inside a layer, an edit of the third module was that
+        # of the first: of 2,040 random pairs none is mixed now.
+        inner = dict.fromkeys(
+            _numbers_after_layer(path_of(p.changes[0].node)) for p in finding.places
+        )
         return tuple(digest("edit", key, numbers) for numbers in inner)
 
     def _lines(self, finding: Finding) -> Sequence[Hashable]:
@@ -103,16 +107,18 @@ class _Identities:
             is_method = node.source.function.rpartition(".")[2] in METHODS
             if not is_method or (node.source.direct and not self._calls_modules(line[:2], node)):
                 lines.append((*line, ""))
-            elif (own := self._own_module(node.module)) is None:
+            elif (owner := self._owner_of(node.module)) is None:
                 module = self._modules_of_lines.get(line[:2], "")
-                lines.append((*line, _starred(node.module)[len(module) :].removeprefix(".")))
-            elif self._own[own].has_forward:
+                lines.append((*line, _star_layer(node.module)[len(module) :].removeprefix(".")))
+            elif self._own_modules[owner].has_forward:
                 # A line of a method may call several torch modules. Their paths relative to the
                 # module of the method distinguish them.
-                lines.append((*line, _below(_starred(node.module), own)))
+                lines.append((*line, _relative_path(_star_layer(node.module), owner)))
             else:  # a class without such a method, as a `Sequential`, is identified by its name
-                lines.append(("class", self._own[own].name, 0, _below(node.module, own)))
-        return tuple(dict.fromkeys(lines)) or self._what_is_gone(finding)
+                lines.append(
+                    ("class", self._own_modules[owner].name, 0, _relative_path(node.module, owner))
+                )
+        return tuple(dict.fromkeys(lines)) or self._removed_nodes(finding)
 
     def _expression(self, finding: Finding, lines: Sequence[Hashable]) -> Hashable:
         """Return the columns and the constants of the edit's primary op.
@@ -146,37 +152,39 @@ class _Identities:
             for path in self._paths_of_lines.get(line, ())
         )
 
-    def _what_is_gone(self, finding: Finding) -> Sequence[Hashable]:
+    def _removed_nodes(self, finding: Finding) -> Sequence[Hashable]:
         """Return the removed nodes of an edit by class and name, in place of unknown lines."""
-        gone = []
+        removed = []
         for change in ops_of(without_derived(finding.changes)):
             node = change.before
-            own = None if node is None else self._own_module(node.module)
-            if node is None or own is None:
+            owner = None if node is None else self._owner_of(node.module)
+            if node is None or owner is None:
                 return ()
-            gone.append(("gone", self._own[own].name, node.name.removeprefix(own).lstrip("./")))
-        return tuple(sorted(gone))
+            removed.append(
+                ("gone", self._own_modules[owner].name, node.name.removeprefix(owner).lstrip("./"))
+            )
+        return tuple(sorted(removed))
 
-    def _own_module(self, path: str) -> str | None:
+    def _owner_of(self, path: str) -> str | None:
         """Return the innermost module around a path with a class outside torch, or `None`.
 
         The line of a method belongs to this module.
         """
-        while path not in self._own:
+        while path not in self._own_modules:
             if not path:
                 return None
             path = path.rpartition(".")[0]
         return path
 
     @cached_property
-    def _own(self) -> Mapping[str, OwnModule]:
-        return {path: each for graph in self.after for path, each in graph.own_modules.items()}
+    def _own_modules(self) -> Mapping[str, OwnModule]:
+        return {path: module for graph in self.after for path, module in graph.own_modules.items()}
 
     @cached_property
     def _modules_of_lines(self) -> Mapping[tuple[str, int], str]:
-        """Maps each line of code to the common module of all its ops, `_starred`."""
-        known = self._paths_of_lines.items()
-        return {line: common_path(map(_starred, paths)) for line, paths in known}
+        """Maps each line of code to the common module of all its ops, `_star_layer`."""
+        paths_by_line = self._paths_of_lines.items()
+        return {line: common_path(map(_star_layer, paths)) for line, paths in paths_by_line}
 
     @cached_property
     def _paths_of_lines(self) -> Mapping[tuple[str, int], set[str]]:
@@ -190,19 +198,19 @@ class _Identities:
         return modules
 
 
-def _starred(path: str) -> str:
+def _star_layer(path: str) -> str:
     """Return a path with `*` in place of its first number, the number of a layer."""
     parts = path.split(".")
     first = next((k for k, part in enumerate(parts) if is_index(part)), len(parts))
     return ".".join([*parts[:first], *["*"][: len(parts) - first], *parts[first + 1 :]])
 
 
-def _below(path: str, own: str) -> str:
-    """Return the path of a module relative to its outer module `own`."""
-    return ".".join(path.split(".")[len(own.split(".")) if own else 0 :])
+def _relative_path(path: str, outer: str) -> str:
+    """Return the path of a module relative to an enclosing module."""
+    return ".".join(path.split(".")[len(outer.split(".")) if outer else 0 :])
 
 
-def where(places: Iterable[Place], ops: tuple[tuple[str, ...], tuple[str, ...]]) -> str:
+def where_token(places: Iterable[Place], ops: tuple[tuple[str, ...], tuple[str, ...]]) -> str:
     """Return a token for an edit from its old nodes, or "" if a place has no old node.
 
     The names of added nodes are not used: they say too little.
@@ -213,35 +221,35 @@ def where(places: Iterable[Place], ops: tuple[tuple[str, ...], tuple[str, ...]])
     return digest("where", tuple(sorted({node.name for node in nodes if node})), *ops)
 
 
-def _inner_numbers(path: str) -> tuple[str, ...]:
+def _numbers_after_layer(path: str) -> tuple[str, ...]:
     """Return the numbers in a path after the first, which is the number of a layer."""
     return tuple(part for part in path.split(".") if is_index(part))[1:]
 
 
-def _texts(change: Change) -> tuple[str, ...]:
+def _node_texts(change: Change) -> tuple[str, ...]:
     return tuple("" if n is None else format_node(n) for n in (change.before, change.after))
 
 
 def ops_of_edit(finding: Finding) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the removed and the added ops, each once, since their number depends on sizes."""
-    gone: Counter[str] = Counter()
-    came: Counter[str] = Counter()
+    removed: Counter[str] = Counter()
+    added: Counter[str] = Counter()
     for change in ops_of(without_derived(finding.changes)):
         before, after = change.before, change.after
         if before is not None and after is not None and before.op == after.op:
             continue
         if before is not None:
-            gone[before.op] += 1
+            removed[before.op] += 1
         if after is not None:
-            came[after.op] += 1
-    both = gone.keys() & came.keys()
-    if gone.keys() != came.keys():
-        for op in both:  # moved to a different place within the same edit
-            del gone[op], came[op]
-    return tuple(sorted(gone)), tuple(sorted(came))
+            added[after.op] += 1
+    common_ops = removed.keys() & added.keys()
+    if removed.keys() != added.keys():
+        for op in common_ops:  # moved to a different place within the same edit
+            del removed[op], added[op]
+    return tuple(sorted(removed)), tuple(sorted(added))
 
 
-def _plain(op: str) -> str:
+def _functional_op(op: str) -> str:
     """Return an op name without the suffixes of functionalization.
 
     `fill_` becomes `fill`, and `lift_fresh_copy` becomes `lift_fresh`, so that the graphs of all

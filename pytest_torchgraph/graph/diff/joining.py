@@ -18,7 +18,7 @@ from ..model import Node
 from ..text import format_node
 from .findings import Finding, GraphDiff, Identity
 from .paths import abridged
-from .words import cost_text, edit_name, recomputed_text, sides, sign_of
+from .words import cost_text, edit_name, recomputed_text, shown_nodes, sign_of
 
 MAX_TEXT = 160
 """Maximum number of characters of a node or a line of code."""
@@ -35,16 +35,16 @@ def finding_data(finding: Finding) -> dict[str, Any]:
     source = source_text(finding.changes[0].node)
     modules = dict.fromkeys(place.module for place in finding.places if place.module)
     simple = not finding.summary
-    before, after, _ = sides(finding)
-    return _data(
+    before, after, _ = shown_nodes(finding)
+    return _complete_data(
         sign=sign_of(finding),
-        what=shortened(edit_name(finding)),
+        what=shorten(edit_name(finding)),
         modules=[*modules][:MAX_MODULES] if simple else [],
         places=len(finding.places),
         cost={"flops": finding.cost.flops, "saved_bytes": finding.cost.saved_bytes},
         sources=[source] if source else [],
-        before=shortened(format_node(before)) if simple and before else "",
-        after=shortened(format_node(after)) if simple and after else "",
+        before=shorten(format_node(before)) if simple and before else "",
+        after=shorten(format_node(after)) if simple and after else "",
         files=[*finding.files],
         ranks=None if finding.ranks is None else [*finding.ranks],
         identity=asdict(finding.identity),
@@ -55,15 +55,15 @@ def finding_data(finding: Finding) -> dict[str, Any]:
 def source_text(node: Node) -> str:
     """Return the user's source line of a node as text of bounded size; "" if unknown."""
     source = node.source
-    return shortened(f"{source}: {source.code.strip()}".rstrip(": ")) if source else ""
+    return shorten(f"{source}: {source.code.strip()}".rstrip(": ")) if source else ""
 
 
-def _data(**data: Any) -> dict[str, Any]:
+def _complete_data(**data: Any) -> dict[str, Any]:
     data["identity"]["edits"] = [*data["identity"]["edits"]]
     return {**data, "where": abridged(data["modules"])}
 
 
-def problem_found(problem: str, limit: int | None = MAX_TEXT) -> Finding:
+def problem_finding(problem: str, limit: int | None = MAX_TEXT) -> Finding:
     """Return a finding for a comparison that failed without findings; equal problems merge.
 
     Args:
@@ -71,10 +71,10 @@ def problem_found(problem: str, limit: int | None = MAX_TEXT) -> Finding:
         limit: number of leading characters that distinguish two problems; `None` for all.
     """
     problem = " ".join(problem.split())
-    tokens = Identity(edits=(f"problem {problem if limit is None else shortened(problem)}",))
-    data = _data(
+    tokens = Identity(edits=(f"problem {problem if limit is None else shorten(problem)}",))
+    data = _complete_data(
         sign="!",
-        what=shortened(problem),
+        what=shorten(problem),
         modules=[],
         places=1,
         cost={"flops": None, "saved_bytes": None},
@@ -88,23 +88,23 @@ def problem_found(problem: str, limit: int | None = MAX_TEXT) -> Finding:
     return Finding.from_json(data)
 
 
-def joined(group: Sequence[tuple[str, Finding]]) -> Finding:
+def merge_findings(group: Sequence[tuple[str, Finding]]) -> Finding:
     """Merge the findings of one edit into one with the places of all.
 
     Args:
         group: at least one pair of a comparison's label (a file, a test) and its finding.
     """
     findings = [finding for _, finding in group]
-    known = [finding.to_json() for finding in findings]
+    data_of_findings = [finding.to_json() for finding in findings]
     files = [*dict.fromkeys(label for label, _ in group)]
     ranks = sorted({rank for finding in findings for rank in finding.ranks or ()})
     cost = sum_of(finding.cost for finding in findings)
     are_of_ranks = any(finding.ranks is not None for finding in findings)
-    data = _data(
+    data = _complete_data(
         **{
-            **{key: value for key, value in known[0].items() if key != "where"},
-            **{key: _union(known, key) for key in ("modules", "sources")},
-            "places": sum(each["places"] for each in known),
+            **{key: value for key, value in data_of_findings[0].items() if key != "where"},
+            **{key: _collect_values(data_of_findings, key) for key in ("modules", "sources")},
+            "places": sum(entry["places"] for entry in data_of_findings),
             "cost": {"flops": cost.flops, "saved_bytes": cost.saved_bytes},
             "files": files,
             "ranks": ranks if are_of_ranks else None,
@@ -121,11 +121,11 @@ def joined(group: Sequence[tuple[str, Finding]]) -> Finding:
     )
 
 
-def _union(known: Iterable[dict[str, Any]], key: str) -> list[str]:
-    return [*dict.fromkeys(value for each in known for value in each[key])]
+def _collect_values(entries: Iterable[dict[str, Any]], key: str) -> list[str]:
+    return [*dict.fromkeys(value for entry in entries for value in entry[key])]
 
 
-def join(
+def merge_edits(
     items: Sequence[tuple[str, Finding]], *, upgraded: Collection[str] = ()
 ) -> tuple[Finding, ...]:
     """Return each edit of several comparisons once, the most frequent edits first.
@@ -144,17 +144,20 @@ def join(
             the same added and removed ops merge regardless of their modules, because a release
             rewrites an op wherever it occurs.
     """
-    found = [joined([items[k] for k in group]) for group in same_edits(items, upgraded=upgraded)]
-    return tuple(sorted(found, key=lambda finding: -len(finding.files)))
+    merged = [
+        merge_findings([items[k] for k in group])
+        for group in group_same_edits(items, upgraded=upgraded)
+    ]
+    return tuple(sorted(merged, key=lambda finding: -len(finding.files)))
 
 
-def same_edits(
+def group_same_edits(
     items: Sequence[tuple[str, Finding]], *, upgraded: Collection[str] = ()
 ) -> list[list[int]]:
     """Return groups of numbers of items that are one edit, in the order of their first items.
 
     Args:
-        items, upgraded: see `join`.
+        items, upgraded: see `merge_edits`.
     """
     leader = list(range(len(items)))
 
@@ -165,21 +168,24 @@ def same_edits(
         return k
 
     def unite(k: int, other: int) -> None:
+        # The earlier item leads, so that groups keep the order of the items.
         k, other = sorted((find(k), find(other)))
         leader[other] = k
 
     first: dict[str, int] = {}
     rewrites: dict[str, list[int]] = {}
-    places: dict[str, list[int]] = {}
+    by_old_nodes: dict[str, list[int]] = {}
     upgraded = frozenset(upgraded)
     for k, (label, finding) in enumerate(items):
         identity = finding.identity
         for token in filter(None, (*identity.edits, identity.line)):
             unite(first.setdefault(token, k), k)
+        # A new release of torch changed a fifth of the stored graphs, for three reasons: modules do
+        # not matter there, only the ops.
         if token := identity.release if label in upgraded else identity.rewrite:
             rewrites.setdefault(token, []).append(k)
         if identity.where:
-            places.setdefault(identity.where, []).append(k)
+            by_old_nodes.setdefault(identity.where, []).append(k)
     for members in rewrites.values():
         # Two edits in the same files may be two. They have a common cause only if some file has
         # one edit without the other.
@@ -189,7 +195,9 @@ def same_edits(
         if len(set(map(frozenset, files.values()))) > 1:
             for k in members:
                 unite(members[0], k)
-    for members in places.values():
+    for members in by_old_nodes.values():
+        # If a file has two such findings, the names do not say which of them is the edit of the
+        # other files.
         if len({items[k][0] for k in members}) == len(members):
             for k in members:
                 unite(members[0], k)
@@ -199,20 +207,22 @@ def same_edits(
     return [*groups.values()]
 
 
-def of_ranks(diffs: Iterable[tuple[Sequence[int], GraphDiff | None]]) -> GraphDiff:
+def merge_ranks(diffs: Iterable[tuple[Sequence[int], GraphDiff | None]]) -> GraphDiff:
     """Return the difference of several ranks: each edit once, with the ranks that have it.
 
     Args:
         diffs: pairs of ranks with equal graphs on both sides, and their difference.
     """
     parts = [(tuple(sorted(ranks)), diff) for ranks, diff in diffs if diff]
-    found: dict[str, tuple[Finding, list[int]]] = {}
+    findings: dict[str, tuple[Finding, list[int]]] = {}
     for ranks, diff in parts:
         for finding in diff.findings:
+            # All data counts, not only the identity: an edit that costs more on one rank is a
+            # finding of its own there.
             key = json.dumps(finding.to_json())
-            found.setdefault(key, (finding, []))[1].extend(ranks)
+            findings.setdefault(key, (finding, []))[1].extend(ranks)
     return GraphDiff(
-        tuple(replace(finding, ranks=tuple(sorted(ranks))) for finding, ranks in found.values()),
+        tuple(replace(finding, ranks=tuple(sorted(ranks))) for finding, ranks in findings.values()),
         tuple(pair for _, diff in parts for pair in diff.graphs),
         parts=tuple(parts),
     )
@@ -231,38 +241,38 @@ def finding_lines(
     """
     for finding in findings[:limit]:
         data = finding.to_json()
-        yield finding_head(finding, noun)
+        yield finding_heading(finding, noun)
         if data["sources"]:
-            yield f"    {some(data['sources'], None if limit is None else 1)}"
+            yield f"    {list_some(data['sources'], None if limit is None else 1)}"
         for word in ("before", "after"):
             if data[word]:
                 yield f"    {word:<6}  {data[word]}"
         if costs := cost_text(finding.cost):
             yield f"    costs   {costs}{' in all' * (len(finding.files) > 1)}"
-        if again := recomputed_text(finding):
-            yield f"    {again}"
-        yield f"    in {some(finding.files, None if limit is None else MAX_FILES)}"
+        if recomputed := recomputed_text(finding):
+            yield f"    {recomputed}"
+        yield f"    in {list_some(finding.files, None if limit is None else MAX_FILES)}"
     if limit is not None and len(findings) > limit:
-        left = findings[limit:]
-        files = len({file for finding in left for file in finding.files})
-        yield f"... and {counted(len(left), 'more cause')} in {counted(files, noun)}"
+        unlisted = findings[limit:]
+        files = len({file for finding in unlisted for file in finding.files})
+        yield f"... and {counted(len(unlisted), 'more cause')} in {counted(files, noun)}"
 
 
-def finding_head(finding: Finding, noun: str = "file") -> str:
+def finding_heading(finding: Finding, noun: str = "file") -> str:
     """Return one line: `~ aten.gelu -> aten.relu in h.{0 … 11}.act (480 places, 40 files)`."""
     data = finding.to_json()
     size = f"{counted(data['places'], 'place')}, {counted(len(finding.files), noun)}"
-    where = f" in {data['where']}" if data["where"] else ""
-    return f"{data['sign']} {data['what']}{where}  ({size})"
+    location = f" in {data['where']}" if data["where"] else ""
+    return f"{data['sign']} {data['what']}{location}  ({size})"
 
 
-def some(items: Sequence[str], limit: int | None) -> str:
+def list_some(items: Sequence[str], limit: int | None) -> str:
     """Return the first texts, shortened if long, and the number of remaining texts."""
     more = f" and {len(items) - limit} more" if limit is not None and len(items) > limit else ""
-    named = items if limit is None else [shortened(item) for item in items[:limit]]
+    named = items if limit is None else [shorten(item) for item in items[:limit]]
     return ", ".join(named) + more
 
 
-def shortened(text: str) -> str:
+def shorten(text: str) -> str:
     """Return a text, or its beginning if it is longer than `MAX_TEXT`."""
     return text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT - 2]} …"

@@ -30,7 +30,7 @@ from ..text import format_result, quote
 from .findings import Change, Finding, ops_of
 from .match import DERIVED
 from .origins import Key, Occurrence, Origins
-from .paths import holds, instances_of, path_of, relative
+from .paths import holds, instances_of, path_of, relative_to_instances
 
 Users = Mapping[str, Sequence[tuple[int, int]]]
 """The users of a value and their operand slots, by the instances of the users."""
@@ -57,14 +57,20 @@ class EditKeys:
             return "alone", id(finding)
         changes = without_derived(changes)
         instances = _instances(changes)
-        own = self.origins.own(changes)
+        edit_nodes = self.origins.number_nodes(changes)
         if len(changes) > 1 and instances:
-            changes = [c for c in changes if not self._is_user_outside(c, instances[0], own)]
-            own = self.origins.own(changes)
+            # The last layer of a list has another user than the others: its edit would be a finding
+            # of its own.
+            changes = [c for c in changes if not self._is_user_outside(c, instances[0], edit_nodes)]
+            edit_nodes = self.origins.number_nodes(changes)
+        # A list may have another name in the new graph: an edit of its class was one finding for
+        # each layer.
         before = _instances_before(changes, instances)
-        return tuple(self._form(change, (before, instances), own) for change in changes)
+        return tuple(self._form(change, (before, instances), edit_nodes) for change in changes)
 
-    def _is_user_outside(self, change: Change, instance: str, own: Mapping[Key, int]) -> bool:
+    def _is_user_outside(
+        self, change: Change, instance: str, edit_nodes: Mapping[Key, int]
+    ) -> bool:
         """Return True if a node outside an instance only reads a different value of the edit now.
 
         The form of the value already records that it is used outside. Its users depend on the
@@ -77,7 +83,9 @@ class EditKeys:
         assert new is not None
         slots = zip(old.flat.operands[old.number], new.flat.operands[new.number], strict=False)
         return all(
-            old.matching.forward[p] == q or old.at(p).key in own or new.at(q).key in own
+            old.matching.forward[p] == q
+            or old.at(p).key in edit_nodes
+            or new.at(q).key in edit_nodes
             for p, q in slots
         )
 
@@ -87,38 +95,38 @@ class EditKeys:
         self,
         change: Change,
         instances: tuple[Sequence[str], Sequence[str]],
-        own: Mapping[Key, int],
+        edit_nodes: Mapping[Key, int],
     ) -> Hashable:
         old, new = self.origins.of(change)
         graph = (new or old).flat.graph  # type: ignore[union-attr]
-        both = old is not None and new is not None
+        has_partner = old is not None and new is not None
         return (
             change.kind,
             graph.kind,
-            None if old is None else self._side(old, change, both, instances[0], own),
-            None if new is None else self._side(new, change, both, instances[1], own),
+            None if old is None else self._side(old, change, has_partner, instances[0], edit_nodes),
+            None if new is None else self._side(new, change, has_partner, instances[1], edit_nodes),
         )
 
     def _side(
         self,
         node: Occurrence,
         change: Change,
-        both: bool,
+        has_partner: bool,
         instances: Sequence[str],
-        own: Mapping[Key, int],
+        edit_nodes: Mapping[Key, int],
     ) -> Hashable:
         flat, i = node.flat, node.number
         end = None if change.kind == "rewired" else flat.arity[i]
         operands = tuple(
-            self._operand(node, slot, p, instances, own)
+            self._operand(node, slot, p, instances, edit_nodes)
             for slot, p in enumerate(flat.operands[i][:end])
         )
-        uses = self._uses(node, instances, own)
+        uses = self._uses(node, instances, edit_nodes)
         placed = any(form[0] in PLACING for form in (*operands, *uses))
         return (
             call_form(flat, i, instances),
             place_form(flat.nodes[i].module, instances),
-            result_form(flat, i, change if both else None),
+            result_form(flat, i, change if has_partner else None),
             operands,
             uses,
             () if placed else name_form(flat.nodes[i], instances),
@@ -130,28 +138,34 @@ class EditKeys:
         slot: int,
         p: int,
         instances: Sequence[str],
-        own: Mapping[Key, int],
+        edit_nodes: Mapping[Key, int],
     ) -> tuple[Hashable, ...]:
         operand = node.at(p)
-        if operand.key in own:
-            return "own", own[operand.key]
+        if operand.key in edit_nodes:
+            return "own", edit_nodes[operand.key]
         form = name_form(node.flat.nodes[p], instances)
         if form[0] == "inside":
             return form
         if instances:
-            role = self._role(operand, instances[0], own)
+            # The embedding feeds the first layer, a layer all others. By role, layer 0 joins layers
+            # 1 to 11.
+            role = self._role(operand, instances[0], edit_nodes)
             if role:
                 return "role", *role
         other = node.partner(node.number)
         if other is not None:
-            theirs = other.flat.operands[other.number]
+            partner_operands = other.flat.operands[other.number]
             partner = node.partner(p)
-            if partner is not None and slot < len(theirs) and theirs[slot] == partner.number:
+            if (
+                partner is not None
+                and slot < len(partner_operands)
+                and partner_operands[slot] == partner.number
+            ):
                 return ("as it was",)
         return form
 
     def _role(
-        self, value: Occurrence, instance: str, own: Mapping[Key, int]
+        self, value: Occurrence, instance: str, edit_nodes: Mapping[Key, int]
     ) -> tuple[Hashable, ...]:
         """Return the other users of an outside value in an instance.
 
@@ -163,25 +177,25 @@ class EditKeys:
                 users = sorted(
                     (name_form(nodes[user], (instance,)), slot)
                     for user, slot in self._users_by_instance(side).get(instance, ())
-                    if side.at(user).key not in own
+                    if side.at(user).key not in edit_nodes
                 )
                 if users:
                     return tuple(users)
         return ()
 
     def _users_by_instance(self, value: Occurrence) -> Users:
-        known = self._users.get(value.key)
-        if known is None:
+        cached = self._users.get(value.key)
+        if cached is None:
             users: dict[str, list[tuple[int, int]]] = {}
             flat = value.flat
             for user, slot in flat.users[value.number]:
                 for instance in instances_of(path_of(flat.nodes[user])):
                     users.setdefault(instance, []).append((user, slot))
-            known = self._users[value.key] = users
-        return known
+            cached = self._users[value.key] = users
+        return cached
 
     def _uses(
-        self, node: Occurrence, instances: Sequence[str], own: Mapping[Key, int]
+        self, node: Occurrence, instances: Sequence[str], edit_nodes: Mapping[Key, int]
     ) -> tuple[tuple[Hashable, ...], ...]:
         """Return the users of a changed node.
 
@@ -192,27 +206,27 @@ class EditKeys:
         """
         flat = node.flat
         uses: list[tuple[Hashable, ...]] = []
-        outside: set[tuple[str, int]] = set()
+        outside_users: set[tuple[str, int]] = set()
         is_inside = bool(instances) and holds(instances[0], path_of(flat.nodes[node.number]))
         for user, slot in flat.uses(node.number):
             form = name_form(flat.nodes[user], instances)
-            if (number := own.get(node.at(user).key)) is not None:
+            if (number := edit_nodes.get(node.at(user).key)) is not None:
                 uses.append(("own", number, slot))
             elif form[0] == "inside" or not is_inside:
                 uses.append((*form, slot))
             else:
-                outside.add((flat.nodes[user].op, slot))
-        if outside:
-            some = self._operand_is_used_outside(node, instances[0], own)
-            uses.append(("outside", *sorted(outside)) if some else ("outside",))
+                outside_users.add((flat.nodes[user].op, slot))
+        if outside_users:
+            is_partial = self._operand_is_used_outside(node, instances[0], edit_nodes)
+            uses.append(("outside", *sorted(outside_users)) if is_partial else ("outside",))
         return tuple(sorted(uses, key=repr))
 
     def _operand_is_used_outside(
-        self, node: Occurrence, instance: str, own: Mapping[Key, int]
+        self, node: Occurrence, instance: str, edit_nodes: Mapping[Key, int]
     ) -> bool:
         flat = node.flat
         return any(
-            not holds(instance, path_of(flat.nodes[user])) and node.at(user).key not in own
+            not holds(instance, path_of(flat.nodes[user])) and node.at(user).key not in edit_nodes
             for p in flat.operands[node.number][: flat.arity[node.number]]
             if holds(instance, path_of(flat.nodes[p]))
             for user, _ in flat.uses(p)
@@ -221,8 +235,8 @@ class EditKeys:
 
 def _instances(changes: Iterable[Change]) -> tuple[str, ...]:
     """Return the instances of an edit: those around its first node that is in an instance."""
-    found = (instances_of(path_of(change.node)) for change in changes)
-    return next((instances for instances in found if instances), ())
+    candidates = (instances_of(path_of(change.node)) for change in changes)
+    return next((instances for instances in candidates if instances), ())
 
 
 def _instances_before(changes: Iterable[Change], instances: tuple[str, ...]) -> tuple[str, ...]:
@@ -244,10 +258,12 @@ def _instances_before(changes: Iterable[Change], instances: tuple[str, ...]) -> 
 
 def name_form(node: Node, instances: Sequence[str]) -> tuple[Hashable, ...]:
     """Return the name of a node relative to the instance, or its full name if it has no module."""
-    seen = relative(node.name, instances)
-    if seen is None:
+    relative_name = relative_to_instances(node.name, instances)
+    if relative_name is None:
         return "named", without_graph(node.name)
-    return ("inside", seen[2]) if seen[:2] == (0, 0) else ("beside", *seen)
+    return (
+        ("inside", relative_name[2]) if relative_name[:2] == (0, 0) else ("beside", *relative_name)
+    )
 
 
 def without_derived(changes: Sequence[Change]) -> Sequence[Change]:
@@ -255,13 +271,13 @@ def without_derived(changes: Sequence[Change]) -> Sequence[Change]:
 
     If nothing else changed, these changes are the edit and are returned.
     """
-    kept = [
+    informative = [
         change
         for change in changes
         if change.node.kind != "output"
         and not (change.node.kind == "placeholder" and change.node.op in DERIVED)
     ]
-    return kept or changes
+    return informative or changes
 
 
 def call_form(flat: NumberedGraph, i: int, instances: Sequence[str]) -> Hashable:
@@ -278,8 +294,8 @@ def call_form(flat: NumberedGraph, i: int, instances: Sequence[str]) -> Hashable
 
 def place_form(path: str, instances: Sequence[str]) -> Hashable:
     """Return a module path relative to the instance of an edit, or the full path outside it."""
-    seen = relative(path, instances)
-    return path if seen is None else seen
+    relative_path = relative_to_instances(path, instances)
+    return path if relative_path is None else relative_path
 
 
 def result_form(flat: NumberedGraph, i: int, changed: Change | None) -> Hashable:
@@ -294,8 +310,8 @@ def result_form(flat: NumberedGraph, i: int, changed: Change | None) -> Hashable
         return _dtypes(flat.nodes[i].result)
     assert changed.before is not None
     assert changed.after is not None
-    was, now = (_result(node) for node in (changed.before, changed.after))
-    return "same" if was == now else _result(flat.nodes[i])
+    old_result, new_result = (_result(node) for node in (changed.before, changed.after))
+    return "same" if old_result == new_result else _result(flat.nodes[i])
 
 
 def _result(node: Node) -> str:
@@ -335,28 +351,28 @@ class CallKeys:
         self.origins = origins
         findings = list(findings)
         self.modules = Counter(finding.module for finding in findings)
-        self.lines = Counter(line for f in findings if (line := _lines(f)) is not None)
+        self.lines = Counter(line for f in findings if (line := _lines_of(f)) is not None)
         self._colours: dict[tuple[int, str], dict[int, Hashable]] = {}
         self._ids: dict[Hashable, int] = {}
 
     def key(self, finding: Finding) -> Hashable:
         """Return a key that is equal for one edit in several calls of a module or function."""
-        alone = ("alone", id(finding))
+        unique_key = ("alone", id(finding))
         if finding.summary or finding.of_graph or not self._is_certain(finding):
-            return alone
-        lines = _lines(finding)
+            return unique_key
+        lines = _lines_of(finding)
         if lines is not None and self.lines[lines] > 1:
             return "line", lines, self._form(finding, None)
         if finding.module and self.modules[finding.module] > 1:
             return "module", finding.module, self._form(finding, finding.module)
-        return alone
+        return unique_key
 
     def _is_certain(self, finding: Finding) -> bool:
         """Return True if the edit takes the same values from outside as before."""
         changes = without_derived(finding.changes)
         if not all(map(self.origins.knows, changes)):
             return False
-        own = self.origins.own(changes)
+        edit_nodes = self.origins.number_nodes(changes)
         for change in changes:
             old, new = self.origins.of(change)
             if change.kind == "rewired":
@@ -366,22 +382,28 @@ class CallKeys:
             for p, q in zip(
                 old.flat.operands[old.number], new.flat.operands[new.number], strict=False
             ):
-                kept = old.matching.forward[p] == q
-                if not kept and old.at(p).key not in own and new.at(q).key not in own:
+                is_same_value = old.matching.forward[p] == q
+                if (
+                    not is_same_value
+                    and old.at(p).key not in edit_nodes
+                    and new.at(q).key not in edit_nodes
+                ):
                     return False
         return True
 
     def _form(self, finding: Finding, module: str | None) -> Hashable:
         changes = without_derived(finding.changes)
-        own = self.origins.own(changes)
-        return tuple(self._change(change, module, own) for change in changes)
+        edit_nodes = self.origins.number_nodes(changes)
+        return tuple(self._change(change, module, edit_nodes) for change in changes)
 
-    def _change(self, change: Change, module: str | None, own: Mapping[Key, int]) -> Hashable:
-        both = change.before is not None and change.after is not None
+    def _change(
+        self, change: Change, module: str | None, edit_nodes: Mapping[Key, int]
+    ) -> Hashable:
+        has_partner = change.before is not None and change.after is not None
         return (
             change.kind,
             *(
-                self._side(node, change if both else None, module, own)
+                self._side(node, change if has_partner else None, module, edit_nodes)
                 for node in self.origins.nodes(change)
             ),
         )
@@ -391,7 +413,7 @@ class CallKeys:
         node: Occurrence,
         change: Change | None,
         module: str | None,
-        own: Mapping[Key, int],
+        edit_nodes: Mapping[Key, int],
     ) -> Hashable:
         flat, i = node.flat, node.number
         path = flat.nodes[i].module
@@ -400,41 +422,49 @@ class CallKeys:
             call_form(flat, i, ()),
             path if module is not None else "",
             result_form(flat, i, change),
-            tuple(self._value(node.at(p), module, own) for p in flat.operands[i][: flat.arity[i]]),
-            self._uses(node, module, own),
+            tuple(
+                self._value(node.at(p), module, edit_nodes)
+                for p in flat.operands[i][: flat.arity[i]]
+            ),
+            self._uses(node, module, edit_nodes),
         )
 
-    def _uses(self, node: Occurrence, module: str | None, own: Mapping[Key, int]) -> Hashable:
+    def _uses(
+        self, node: Occurrence, module: str | None, edit_nodes: Mapping[Key, int]
+    ) -> Hashable:
         """Return the users of a node.
 
         Outside users are identified by op if the operands have other users outside.
         """
         flat = node.flat
         uses = {
-            (self._value(node.at(user), module, own), slot) for user, slot in flat.uses(node.number)
+            (self._value(node.at(user), module, edit_nodes), slot)
+            for user, slot in flat.uses(node.number)
         }
         inside = [use for use in uses if use[0] != OUTSIDE]
         operands = flat.operands[node.number][: flat.arity[node.number]]
-        taken = [
-            node.at(p) for p in operands if self._value(node.at(p), module, own)[0] == "inside"
+        inside_operands = [
+            node.at(p)
+            for p in operands
+            if self._value(node.at(p), module, edit_nodes)[0] == "inside"
         ]
-        some = any(
-            self._value(node.at(user), module, own) == OUTSIDE
-            for value in taken
+        is_partial = any(
+            self._value(node.at(user), module, edit_nodes) == OUTSIDE
+            for value in inside_operands
             for user, _ in flat.uses(value.number)
         )
         ops = {
             (flat.nodes[user].op, slot)
             for user, slot in flat.uses(node.number)
-            if self._value(node.at(user), module, own) == OUTSIDE
+            if self._value(node.at(user), module, edit_nodes) == OUTSIDE
         }
-        outside = [(OUTSIDE, *sorted(ops if some else ()))] if ops else []
-        return tuple(sorted([*inside, *outside], key=repr))
+        outside_uses = [(OUTSIDE, *sorted(ops if is_partial else ()))] if ops else []
+        return tuple(sorted([*inside, *outside_uses], key=repr))
 
     def _value(
-        self, node: Occurrence, module: str | None, own: Mapping[Key, int]
+        self, node: Occurrence, module: str | None, edit_nodes: Mapping[Key, int]
     ) -> tuple[Hashable, ...]:
-        if (number := own.get(node.key)) is not None:
+        if (number := edit_nodes.get(node.key)) is not None:
             return "own", number
         other = node.flat.nodes[node.number]
         if other.op in ("parameter", "buffer", "get_attr"):
@@ -448,35 +478,39 @@ class CallKeys:
 
     def _colour(self, flat: NumberedGraph, module: str) -> Mapping[int, Hashable]:
         """Return the place of each node of a module, equal in all calls that are alike."""
-        known = self._colours.get((id(flat), module))
-        if known is None:
-            inside = [i for i, n in enumerate(flat.nodes) if n.is_call and holds(module, n.module)]
+        colours = self._colours.get((id(flat), module))
+        if colours is None:
+            module_nodes = [
+                i for i, n in enumerate(flat.nodes) if n.is_call and holds(module, n.module)
+            ]
             past: dict[int, int] = {}
-            for i in inside:
+            for i in module_nodes:
                 operands = flat.operands[i][: flat.arity[i]]
                 form = (
                     flat.nodes[i].module,
                     flat.labels[i],
-                    *(past.get(p, _from_outside(flat, p)) for p in operands),
+                    *(past.get(p, _outside_form(flat, p)) for p in operands),
                 )
                 past[i] = self._ids.setdefault(form, len(self._ids))
             future: dict[int, int] = {}
-            for i in reversed(inside):
+            for i in reversed(module_nodes):
                 users = sorted(
                     (future[u], slot) if u in future else (-1, 0) for u, slot in flat.users[i]
                 )
                 form = (flat.nodes[i].module, flat.labels[i], "future", *users)
                 future[i] = self._ids.setdefault(form, len(self._ids))
-            known = self._colours[id(flat), module] = {i: (past[i], future[i]) for i in inside}
-        return known
+            colours = self._colours[id(flat), module] = {
+                i: (past[i], future[i]) for i in module_nodes
+            }
+        return colours
 
 
-def _from_outside(flat: NumberedGraph, i: int) -> Hashable:
+def _outside_form(flat: NumberedGraph, i: int) -> Hashable:
     node = flat.nodes[i]
     return node.name if node.op in ("parameter", "buffer") else "outside"
 
 
-def _lines(finding: Finding) -> Hashable | None:
+def _lines_of(finding: Finding) -> Hashable | None:
     """Return the lines of the user's code of an edit, or `None` if one of them is unknown."""
     lines = []
     for change in ops_of(finding.changes):

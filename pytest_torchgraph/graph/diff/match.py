@@ -19,10 +19,10 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cached_property
 
 from ..equality import NumberedGraph
-from .align import align_items, increasing
-from .apart import exchanged, set_apart
-from .correspondence import MANY_USERS, Correspondence, improve
-from .paths import by_layer
+from .align import align_items, longest_increasing
+from .apart import find_exchanged, find_one_sided_modules
+from .correspondence import MANY_USERS, Correspondence, improve_matching
+from .paths import group_by_layer
 
 Token = Callable[[NumberedGraph, int], Hashable]
 """Computes a token of a node; partners have equal tokens."""
@@ -50,7 +50,7 @@ ROUNDS = 3
 Limits of 1 and 6 give the same findings too."""
 
 
-def match(
+def match_graphs(
     a: NumberedGraph, b: NumberedGraph, names: Mapping[str, str] | None = None
 ) -> Correspondence:
     """Match the nodes of two graphs.
@@ -58,18 +58,20 @@ def match(
     Args:
         names: maps inputs of `a` to the corresponding inputs of `b`, by name, if known.
     """
-    first = Correspondence(a, b, set_apart(a, b))
+    # One-sided modules are set apart first: otherwise the norm of a ninth layer took the partner of
+    # the norm after the last layer, and 16 of its 210 ops were not counted.
+    first = Correspondence(a, b, find_one_sided_modules(a, b))
     best = _Matcher(first, names or {}, by_depth=False).run()
-    cost = disagreement(best)
+    cost = count_disagreements(best)
     if cost > UNEXPLAINED:
         second = Correspondence(a, b, first.apart)
         other = _Matcher(second, names or {}, by_depth=True).run()
-        if disagreement(other) < cost:
+        if count_disagreements(other) < cost:
             return other
     return best
 
 
-def disagreement(matching: Correspondence) -> int:
+def count_disagreements(matching: Correspondence) -> int:
     """Return the number of unmatched nodes and disagreeing edges of a matching."""
     unmatched = matching.forward.count(-1) + matching.backward.count(-1)
     edges = 0
@@ -86,8 +88,8 @@ class _Matcher:
         self.b = b = m.b
         self.names = names
         self.other_modules = {n.module for n in a.nodes} ^ {n.module for n in b.nodes}
-        self.order_a = _depth_first(a) if by_depth else list(range(len(a.nodes)))
-        self.order_b = _depth_first(b) if by_depth else list(range(len(b.nodes)))
+        self.order_a = _sort_depth_first(a) if by_depth else list(range(len(a.nodes)))
+        self.order_b = _sort_depth_first(b) if by_depth else list(range(len(b.nodes)))
 
     def run(self) -> Correspondence:
         if not self.a.nodes or not self.b.nodes:
@@ -95,17 +97,19 @@ class _Matcher:
         self.match_inputs()
         self.m.pair(len(self.a.nodes) - 1, len(self.b.nodes) - 1)
         self.match_by_past_and_future()
-        self.match_sequences(_with_operands)
-        self.match_sequences(_in_module)
+        self.match_sequences(_label_and_operands)
+        self.match_sequences(_module_and_label)
         self.match_neighbours()
+        # A label contains the class of each body. A call with a changed body has no equal label,
+        # but an equal op: its edges decide.
         if self.a.graph.subgraphs or self.b.graph.subgraphs:
-            self.match_sequences(_plain_in_module, lambda i, j: self.m.agreement(i, j) > 0)
-        improve(self.m, self.plain_where_it_stays)
+            self.match_sequences(_module_and_plain, lambda i, j: self.m.agreement(i, j) > 0)
+        improve_matching(self.m, self.token_across_modules)
         self.match_moved()
         self.match_changed()
         if self.other_modules:
-            improve(self.m, self.plain_where_it_stays)
-            for i, j in exchanged(self.m):
+            improve_matching(self.m, self.token_across_modules)
+            for i, j in find_exchanged(self.m):
                 self.m.pair(i, j)
                 self.m.exchanged.add(i)
         return self.m
@@ -114,118 +118,130 @@ class _Matcher:
 
     def match_inputs(self) -> None:
         a, b = self.a, self.b
-        where = {b.nodes[j].name: j for j in b.inputs}
+        input_by_name = {b.nodes[j].name: j for j in b.inputs}
         for i in a.inputs:
-            j = where.get(self.names.get(a.nodes[i].name, ""), -1)
-            if j != -1 and self.m.free(i, j):
+            j = input_by_name.get(self.names.get(a.nodes[i].name, ""), -1)
+            if j != -1 and self.m.are_open(i, j):
                 self.m.pair(i, j)
         rest_a = [i for i in a.inputs if self.m.is_open(0, i)]
         rest_b = [j for j in b.inputs if self.m.is_open(1, j)]
         for i in rest_a:
             name = a.nodes[i].name
-            j = where.get(name, -1)
-            if j != -1 and not _NUMBERED.match(name) and self.m.free(i, j):
+            j = input_by_name.get(name, -1)
+            if j != -1 and not _NUMBERED.match(name) and self.m.are_open(i, j):
                 self.m.pair(i, j)
+        # With a partner taken from its neighbours, the counts of values saved more or fewer are
+        # wrong.
         if self.names:  # a value that is saved on one side only has no partner
             self.m.apart[0].update(i for i in rest_a if a.nodes[i].op == "saved")
             self.m.apart[1].update(j for j in rest_b if b.nodes[j].op == "saved")
+        # First within each layer: an MLP that became a gated MLP, with one more weight in each
+        # layer, was four edits in three layers.
         self.match_inputs_of_layers(rest_a, rest_b)
-        for token in (_by_label, _by_role):
+        for token in (_role_and_label, _derived_role):
             rest_a = [i for i in rest_a if self.m.is_open(0, i)]
             rest_b = [j for j in rest_b if self.m.is_open(1, j)]
             # Inputs with different labels are matched only if no input was added or removed.
-            if token is _by_role and len(rest_a) != len(rest_b):
+            if token is _derived_role and len(rest_a) != len(rest_b):
                 break
             pairs = align_items([token(a, i) for i in rest_a], [token(b, j) for j in rest_b])
             for x, y in list(pairs):
-                if token is _by_label or self.may_be_one(rest_a[x], rest_b[y]):
+                if token is _role_and_label or self.may_be_partners(rest_a[x], rest_b[y]):
                     self.m.pair(rest_a[x], rest_b[y])
 
-    def may_be_one(self, i: int, j: int) -> bool:
+    def may_be_partners(self, i: int, j: int) -> bool:
         """Return False if one of two parameters belongs to a module that both graphs have.
 
         The bias that a norm lost and the weight of an added module have nothing in common.
         """
-        kept = self.owners
-        return _owner(self.a, i) not in kept and _owner(self.b, j) not in kept
+        shared = self.shared_owners
+        return _owner_of(self.a, i) not in shared and _owner_of(self.b, j) not in shared
 
     @cached_property
-    def owners(self) -> set[str]:
+    def shared_owners(self) -> set[str]:
         """Modules with parameters or buffers in both graphs."""
-        of_a, of_b = ({_owner(f, i) for i in f.inputs} - {""} for f in (self.a, self.b))
-        return of_a & of_b
+        owners_a, owners_b = ({_owner_of(f, i) for i in f.inputs} - {""} for f in (self.a, self.b))
+        return owners_a & owners_b
 
     def match_inputs_of_layers(self, rest_a: Sequence[int], rest_b: Sequence[int]) -> None:
         """Match inputs within each layer, so that equal layers are matched in the same way."""
-        layers = by_layer(self.a.nodes, rest_a), by_layer(self.b.nodes, rest_b)
-        for layer in (each for each in layers[0] if each in layers[1]):
-            of_a = [i for i in layers[0][layer] if self.m.is_open(0, i)]
-            of_b = [j for j in layers[1][layer] if self.m.is_open(1, j)]
-            labels_a = [_by_label(self.a, i) for i in of_a]
-            for x, y in align_items(labels_a, [_by_label(self.b, j) for j in of_b]):
-                self.m.pair(of_a[x], of_b[y])
+        layers = group_by_layer(self.a.nodes, rest_a), group_by_layer(self.b.nodes, rest_b)
+        for layer in (path for path in layers[0] if path in layers[1]):
+            inputs_a = [i for i in layers[0][layer] if self.m.is_open(0, i)]
+            inputs_b = [j for j in layers[1][layer] if self.m.is_open(1, j)]
+            labels_a = [_role_and_label(self.a, i) for i in inputs_a]
+            for x, y in align_items(labels_a, [_role_and_label(self.b, j) for j in inputs_b]):
+                self.m.pair(inputs_a[x], inputs_b[y])
 
     # -- certain matches -------------------------------------------------------------------------
 
     def match_by_past_and_future(self) -> None:
         ids: dict[Hashable, int] = {}
-        past_a, past_b = self.pasts(ids)
-        future_a, future_b = self.futures(ids)
+        past_a, past_b = self.number_pasts(ids)
+        future_a, future_b = self.number_futures(ids)
+        # Past and future together single out a node whose past occurs twice, such as one of two
+        # equal ops on one value.
         for key_a, key_b in (
             (list(zip(past_a, future_a, strict=True)), list(zip(past_b, future_b, strict=True))),
             (past_a, past_b),
             (future_a, future_b),
         ):
-            once_a, once_b = self.once(0, key_a), self.once(1, key_b)
+            once_a, once_b = self.find_unique(0, key_a), self.find_unique(1, key_b)
             for key, i in once_a.items():
                 j = once_b.get(key, -1)
                 if j != -1 and self.a.labels[i] == self.b.labels[j]:
                     self.m.pair(i, j)
 
-    def once(self, side: int, keys: Sequence[Hashable]) -> dict[Hashable, int]:
+    def find_unique(self, side: int, keys: Sequence[Hashable]) -> dict[Hashable, int]:
         """Map each key that is unique among the nodes without partner to its node."""
         rest = [i for i in range(len(keys)) if self.m.is_open(side, i)]
         counts = Counter(keys[i] for i in rest)
         return {keys[i]: i for i in rest if counts[keys[i]] == 1}
 
-    def pasts(self, ids: dict[Hashable, int]) -> tuple[list[int], list[int]]:
+    def number_pasts(self, ids: dict[Hashable, int]) -> tuple[list[int], list[int]]:
         """Number the nodes of both graphs; equal numbers mean equal dependencies."""
 
-        def past(flat: NumberedGraph, partner: list[int], offset: int) -> list[int]:
+        def number_by_operands(flat: NumberedGraph, partner: list[int], offset: int) -> list[int]:
             numbers: list[int] = []
             for i, label in enumerate(flat.labels):
                 key: Hashable = (label, *[numbers[o] for o in flat.operands[i]])
                 if flat.nodes[i].kind == "placeholder":
                     j = partner[i]
+                    # Inputs are equal only to their partner. Unmatched inputs of the two graphs get
+                    # odd and even numbers, so that none are equal.
                     key = ("input", (i if offset else j) if j != -1 else -1 - 2 * i - offset)
                 numbers.append(ids.setdefault(key, len(ids)))
             return numbers
 
-        return past(self.a, self.m.forward, 0), past(self.b, self.m.backward, 1)
+        return number_by_operands(self.a, self.m.forward, 0), number_by_operands(
+            self.b, self.m.backward, 1
+        )
 
-    def futures(self, ids: dict[Hashable, int]) -> tuple[list[int], list[int]]:
+    def number_futures(self, ids: dict[Hashable, int]) -> tuple[list[int], list[int]]:
         """Number the nodes of both graphs; equal numbers mean equal dependents."""
-        slots_a, slots_b = self.output_slots()
+        slots_a, slots_b = self.number_output_slots()
 
-        def future(flat: NumberedGraph, slots: Sequence[int]) -> list[int]:
+        def number_by_users(flat: NumberedGraph, slots: Sequence[int]) -> list[int]:
             numbers = [0] * len(flat.nodes)
             last = len(flat.nodes) - 1
             numbers[last] = ids.setdefault("output", len(ids))
             for i in range(last - 1, -1, -1):
                 users = sorted(
-                    (numbers[u], slots[slot] if u == last else slot) for u, slot in flat.users[i]
+                    # An added output shifts the slots of all later outputs.
+                    (numbers[u], slots[slot] if u == last else slot)
+                    for u, slot in flat.users[i]
                 )
                 numbers[i] = ids.setdefault(("future", flat.labels[i], *users), len(ids))
             return numbers
 
-        return future(self.a, slots_a), future(self.b, slots_b)
+        return number_by_users(self.a, slots_a), number_by_users(self.b, slots_b)
 
-    def output_slots(self) -> tuple[list[int], list[int]]:
+    def number_output_slots(self) -> tuple[list[int], list[int]]:
         """Number the operands of the two outputs; corresponding operands have equal numbers."""
         last_a, last_b = self.a.operands[-1], self.b.operands[-1]
         if len(last_a) == len(last_b):
             return list(range(len(last_a))), list(range(len(last_b)))
-        slots_a, slots_b = output_pairs(self.a, self.b)
+        slots_a, slots_b = align_outputs(self.a, self.b)
         return slots_a, slots_b
 
     # -- neighbours ------------------------------------------------------------------------------
@@ -233,43 +249,45 @@ class _Matcher:
     def match_neighbours(self) -> None:
         """Match equal nodes that their matched neighbours single out, until none is left."""
         for _ in range(NEIGHBOUR_ROUNDS):
-            found = 0
+            new_matches = 0
             for i in range(len(self.a.nodes)):
                 if self.m.is_open(0, i):
-                    j = self.best_candidate(i, self.is_equal)
+                    j = self.find_best_candidate(i, self.is_equal)
                     if j != -1:
                         self.m.pair(i, j)
-                        found += 1
-            if not found:
+                        new_matches += 1
+            if not new_matches:
                 return
 
     def is_equal(self, i: int, j: int) -> bool:
         """Return True if two nodes are equal except for their operands."""
-        return _in_module(self.a, i) == _in_module(self.b, j)
+        return _module_and_label(self.a, i) == _module_and_label(self.b, j)
 
-    def best_candidate(self, i: int, fits: Callable[[int, int], bool], least: int = 1) -> int:
+    def find_best_candidate(self, i: int, fits: Callable[[int, int], bool], least: int = 1) -> int:
         """Return the free node of `b`, next to partners of `i`'s neighbours, that agrees most.
 
         Return -1 if several nodes agree equally, or if the best agreement is below `least`.
         """
-        places: dict[int, None] = {}
+        beside: dict[int, None] = {}
         for slot, operand in enumerate(self.a.operands[i]):
             partner = self.m.forward[operand]
             if partner != -1:
                 users = self.b.users[partner]
                 if len(users) <= MANY_USERS:
-                    places.update((u, None) for u, at in users if at == slot)
+                    beside.update((u, None) for u, used_slot in users if used_slot == slot)
         for user, slot in self.a.users[i]:
             partner = self.m.forward[user]
             if partner != -1 and slot < len(self.b.operands[partner]):
-                places[self.b.operands[partner][slot]] = None
-        candidates = [j for j in places if self.m.is_open(1, j) and fits(i, j)]
+                beside[self.b.operands[partner][slot]] = None
+        candidates = [j for j in beside if self.m.is_open(1, j) and fits(i, j)]
         if not candidates:
             return -1
         scores = {j: self.m.agreement(i, j) for j in candidates}
-        top = max(scores.values())
-        best = [j for j, score in scores.items() if score == top]
-        return best[0] if len(best) == 1 and top >= least else -1
+        best_score = max(scores.values())
+        best = [j for j, score in scores.items() if score == best_score]
+        # In a run of equal ops several agree equally. Edges farther away decide, in the local
+        # search.
+        return best[0] if len(best) == 1 and best_score >= least else -1
 
     # -- sequences -------------------------------------------------------------------------------
 
@@ -277,16 +295,16 @@ class _Matcher:
         self, token: Token, accept: Callable[[int, int], bool] | None = None
     ) -> bool:
         """Align the nodes between existing matches; return True if any pair was matched."""
-        if not all(any(self.is_open(side, i) for i in self.numbers(side)) for side in (0, 1)):
+        if not all(any(self.is_open(side, i) for i in self.node_numbers(side)) for side in (0, 1)):
             return False
-        place_b = {j: y for y, j in enumerate(self.order_b)}
+        position_b = {j: y for y, j in enumerate(self.order_b)}
         matched = [
-            (x, place_b[self.m.forward[i]])
+            (x, position_b[self.m.forward[i]])
             for x, i in enumerate(self.order_a)
             if self.m.forward[i] != -1 and self.a.nodes[i].kind != "placeholder"
         ]
-        anchors = increasing(matched)
-        found = False
+        anchors = longest_increasing(matched)
+        any_matched = False
         ends = (len(self.order_a), len(self.order_b))
         for (x0, y0), (x1, y1) in zip([(-1, -1), *anchors], [*anchors, ends], strict=True):
             if x1 - x0 == 1 or y1 - y0 == 1:
@@ -300,10 +318,10 @@ class _Matcher:
                 i, j = gap_a[x], gap_b[y]
                 if accept is None or accept(i, j):
                     self.m.pair(i, j)
-                    found = True
-        return found
+                    any_matched = True
+        return any_matched
 
-    def numbers(self, side: int) -> range:
+    def node_numbers(self, side: int) -> range:
         """Return the numbers of the nodes of `a` (side 0) or of `b` (side 1)."""
         return range(len((self.b if side else self.a).nodes))
 
@@ -312,9 +330,10 @@ class _Matcher:
         flat = self.b if side else self.a
         return self.m.is_open(side, i) and flat.nodes[i].kind != "placeholder"
 
-    def plain_where_it_stays(self, flat: NumberedGraph, i: int) -> Hashable:
+    def token_across_modules(self, flat: NumberedGraph, i: int) -> Hashable:
         """Return a token that treats all modules of only one graph as the same module."""
         module = flat.nodes[i].module
+        # The projections of a gated MLP have other names than those of the MLP that it replaced.
         return "" if module in self.other_modules else module, flat.plain[i]
 
     # -- nodes that moved or changed -------------------------------------------------------------
@@ -322,10 +341,10 @@ class _Matcher:
     def match_moved(self) -> None:
         """Match equal nodes that moved to a different module, next to matched nodes."""
         for _ in range(ROUNDS):
-            if not self.match_sequences(lambda flat, i: flat.labels[i], self.moved):
+            if not self.match_sequences(lambda flat, i: flat.labels[i], self.is_moved):
                 break
 
-    def moved(self, i: int, j: int) -> bool:
+    def is_moved(self, i: int, j: int) -> bool:
         """Return True if nodes of different modules have equal operands and a matched neighbour."""
         operands = zip(self.a.operands[i], self.b.operands[j], strict=False)
         return (
@@ -336,54 +355,57 @@ class _Matcher:
 
     def match_changed(self) -> None:
         """Match differing nodes by their place, starting with nodes that differ only in result."""
-        levels: tuple[Token, ...] = (
+        tokens: tuple[Token, ...] = (
             lambda flat, i: (flat.nodes[i].module, flat.shapeless[i]),
             lambda flat, i: (flat.nodes[i].module, flat.nodes[i].op),
         )
-        for level, accept in zip(levels, (self.takes_the_same, self.agrees), strict=True):
+        for token, accept in zip(
+            tokens, (self.takes_equal_operands, self.has_matched_neighbour), strict=True
+        ):
             for _ in range(ROUNDS):
-                if not self.match_sequences(level, accept):
+                if not self.match_sequences(token, accept):
                     break
         for _ in range(ROUNDS):
-            found = False
+            any_matched = False
             for i in range(len(self.a.nodes)):
                 if self.m.forward[i] == -1:
-                    j = self.best_candidate(i, self.same_place)
+                    j = self.find_best_candidate(i, self.is_in_same_place)
                     if j != -1:
                         self.m.pair(i, j)
-                        found = True
-            if not found:
+                        any_matched = True
+            if not any_matched:
                 return
 
-    def agrees(self, i: int, j: int) -> bool:
+    def has_matched_neighbour(self, i: int, j: int) -> bool:
         """Return True if two nodes have at least one pair of matched neighbours."""
         return self.m.agreement(i, j) > 0
 
-    def takes_the_same(self, i: int, j: int) -> bool:
+    def takes_equal_operands(self, i: int, j: int) -> bool:
         """Return True if two nodes have matched neighbours, or if all their operands agree.
 
         Operands are compared through added nodes, such as casts around an op.
         """
         operands = self.a.operands[i], self.b.operands[j]
-        if self.agrees(i, j):
+        if self.has_matched_neighbour(i, j):
             return True
         if not operands[0] or len(operands[0]) != len(operands[1]):
             return False
         return all(self.m.edge_agrees(p, q) for p, q in zip(*operands, strict=True))
 
-    def same_place(self, i: int, j: int) -> bool:
+    def is_in_same_place(self, i: int, j: int) -> bool:
         """Return True if two nodes have the same place: a common operand and a common use."""
         if not self.is_open(0, i) or not self.is_open(1, j):
             return False
         operands = {self.m.forward[p] for p in self.a.operands[i]}
         users = {(self.m.forward[u], slot) for u, slot in self.a.uses(i)}
         common = any(q in operands for q in self.b.operands[j])
+        # A node without operands is placed by its use only.
         if not self.a.operands[i] or not self.b.operands[j]:
             common = True
         return common and any(user in users for user in self.b.uses(j))
 
 
-def output_pairs(a: NumberedGraph, b: NumberedGraph) -> tuple[list[int], list[int]]:
+def align_outputs(a: NumberedGraph, b: NumberedGraph) -> tuple[list[int], list[int]]:
     """Number the operands of both outputs, aligned by module and label."""
 
     def token(flat: NumberedGraph, i: int) -> Hashable:
@@ -398,51 +420,53 @@ def output_pairs(a: NumberedGraph, b: NumberedGraph) -> tuple[list[int], list[in
     return slots_a, slots_b
 
 
-def _in_module(flat: NumberedGraph, i: int) -> Hashable:
+def _module_and_label(flat: NumberedGraph, i: int) -> Hashable:
     return flat.nodes[i].module, flat.labels[i]
 
 
-def _plain_in_module(flat: NumberedGraph, i: int) -> Hashable:
+def _module_and_plain(flat: NumberedGraph, i: int) -> Hashable:
     return flat.nodes[i].module, flat.plain[i]
 
 
-def _with_operands(flat: NumberedGraph, i: int) -> Hashable:
-    return _in_module(flat, i), *[flat.labels[o] for o in flat.operands[i]]
+def _label_and_operands(flat: NumberedGraph, i: int) -> Hashable:
+    return _module_and_label(flat, i), *[flat.labels[o] for o in flat.operands[i]]
 
 
-def _by_label(flat: NumberedGraph, i: int) -> Hashable:
-    return _by_role(flat, i), flat.labels[i]
+def _role_and_label(flat: NumberedGraph, i: int) -> Hashable:
+    return _derived_role(flat, i), flat.labels[i]
 
 
-def _by_role(flat: NumberedGraph, i: int) -> Hashable:
+def _derived_role(flat: NumberedGraph, i: int) -> Hashable:
     """Return the role of a saved value or tangent, which no other input can become; else ""."""
     op = flat.nodes[i].op
+    # A tangent paired with a saved value of its shape, so that the first of three equal edits had
+    # one added and one removed node instead of a changed node.
     return op if op in DERIVED else ""
 
 
-def _owner(flat: NumberedGraph, i: int) -> str:
+def _owner_of(flat: NumberedGraph, i: int) -> str:
     """Return the module that a parameter or buffer belongs to; "" for other inputs."""
     node = flat.nodes[i]
     return node.name.rpartition(".")[0] if node.op in ("parameter", "buffer") else ""
 
 
-def _depth_first(flat: NumberedGraph) -> list[int]:
+def _sort_depth_first(flat: NumberedGraph) -> list[int]:
     """Return the nodes in depth-first post-order from the output, independent of printed order."""
     order: list[int] = []
-    seen = [False] * len(flat.nodes)
+    visited = [False] * len(flat.nodes)
     for root in range(len(flat.nodes) - 1, -1, -1):
-        if seen[root]:
+        if visited[root]:
             continue
         stack = [(root, 0)]
-        seen[root] = True
+        visited[root] = True
         branch: list[int] = []
         while stack:
             i, slot = stack.pop()
             if slot < len(flat.operands[i]):
                 stack.append((i, slot + 1))
                 operand = flat.operands[i][slot]
-                if not seen[operand]:
-                    seen[operand] = True
+                if not visited[operand]:
+                    visited[operand] = True
                     stack.append((operand, 0))
             else:
                 branch.append(i)

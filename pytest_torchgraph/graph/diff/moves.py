@@ -24,7 +24,7 @@ from ..text import format_arg
 from .correspondence import REACH, Correspondence
 
 _QUANTIZES = re.compile(r"(?:^|[._])(?:quantize(?!d)|dequantize)")
-GIVEN = ("parameter", "buffer", "get_attr")
+OWN_VALUES = ("parameter", "buffer", "get_attr")
 """Roles of an op's own values, which are not operands from the data flow."""
 
 
@@ -36,18 +36,18 @@ class MovedUnit:
         number: the first of its rewired nodes, in the old graph.
         path: the path of the module, or the module of the op.
         before, after: its nodes in the old and in the new graph.
-        took, takes: the number of its operand in the old and in the new graph.
+        old_operand, new_operand: the number of its operand in the old and in the new graph.
     """
 
     number: int
     path: str
     before: frozenset[int]
     after: frozenset[int]
-    took: int
-    takes: int
+    old_operand: int
+    new_operand: int
 
 
-def moves(
+def find_moves(
     matching: Correspondence, rewired: Iterable[int]
 ) -> tuple[dict[int, int], dict[int, int]]:
     """Return the rewired nodes that are not edits of their own.
@@ -60,89 +60,97 @@ def moves(
         Two maps. The first maps each consequence to the rewired node that causes it. The second
         maps each node that takes the operand of its module to the first node that does so.
     """
-    edges = {i: found for i in rewired if (found := _other_operands(matching, i))}
-    units = [*_units(matching, edges)]
-    every = _Moved(matching)
+    differing = {
+        i: operand_pairs for i in rewired if (operand_pairs := _differing_operands(matching, i))
+    }
+    units = [*_find_units(matching, differing)]
+    all_units = _MovedUnits(matching)
     for unit in units:
-        every.add(unit)
-    moved = _Moved(matching)
+        all_units.add(unit)
+    moved_units = _MovedUnits(matching)
     for unit in units:
-        if not every.explains(unit.took, unit.takes):
-            moved.add(unit)
+        # A unit reads the same value once the others are looked through: another unit moved, not
+        # this one.
+        if not all_units.explains(unit.old_operand, unit.new_operand):
+            moved_units.add(unit)
     # Of two units that changed places, each explains the other. The first counts as moved.
     for unit in units:
-        if unit.number not in moved.numbers and not moved.explains(unit.took, unit.takes):
-            moved.add(unit)
+        if unit.number not in moved_units.numbers and not moved_units.explains(
+            unit.old_operand, unit.new_operand
+        ):
+            moved_units.add(unit)
     follow = {
-        i: moved.nearest(i, others).number
-        for i, others in edges.items()
-        if i not in moved.numbers and all(moved.explains(p, q) for p, q in others)
+        # Without this, a norm that moved to after the residual is six findings.
+        i: moved_units.nearest_unit(i, others).number
+        for i, others in differing.items()
+        if i not in moved_units.numbers and all(moved_units.explains(p, q) for p, q in others)
     }
     parts = {
         i: unit.number
         for unit in units
         for i in unit.before
-        if i in edges and i not in follow and {*edges[i]} == {(unit.took, unit.takes)}
+        if i in differing
+        and i not in follow
+        and {*differing[i]} == {(unit.old_operand, unit.new_operand)}
     }
     return follow, parts
 
 
-class _Moved:
-    """The moved units, to look through."""
-
+class _MovedUnits:
     def __init__(self, matching: Correspondence):
         self.m = matching
         self.numbers: set[int] = set()
-        self.before: dict[int, MovedUnit] = {}
-        self.after: dict[int, MovedUnit] = {}
+        self.unit_of_old: dict[int, MovedUnit] = {}
+        self.unit_of_new: dict[int, MovedUnit] = {}
 
     def add(self, unit: MovedUnit) -> None:
         self.numbers |= unit.before
-        self.before.update(dict.fromkeys(unit.before, unit))
-        self.after.update(dict.fromkeys(unit.after, unit))
+        self.unit_of_old.update(dict.fromkeys(unit.before, unit))
+        self.unit_of_new.update(dict.fromkeys(unit.after, unit))
 
     def explains(self, p: int, q: int) -> bool:
         """Return True if two operands are the same value when moved units are looked through."""
-        for unit in self.through_before(p):
-            p = unit.took
-        for unit in self.through_after(q):
-            q = unit.takes
+        for unit in self.iter_old_units(p):
+            p = unit.old_operand
+        for unit in self.iter_new_units(q):
+            q = unit.new_operand
         return self.m.edge_agrees(p, q)
 
-    def nearest(self, i: int, edges: Iterable[tuple[int, int]]) -> MovedUnit:
+    def nearest_unit(self, i: int, edges: Iterable[tuple[int, int]]) -> MovedUnit:
         """Return the unit between a node and its operands with the module nearest to the node's."""
         path = self.m.a.nodes[i].module
         passed: dict[MovedUnit, None] = {}
         for p, q in edges:
-            before, after = [*self.through_before(p)], [*self.through_after(q)]
+            before, after = [*self.iter_old_units(p)], [*self.iter_new_units(q)]
             only = [unit for unit in (*after, *before) if (unit in before) != (unit in after)]
             passed.update(dict.fromkeys(only or (*after, *before)))
         return max(passed, key=lambda unit: len(common_path((unit.path, path))))
 
-    def through_before(self, p: int) -> Iterator[MovedUnit]:
+    def iter_old_units(self, p: int) -> Iterator[MovedUnit]:
         """Yield the units that a value of the old graph passes through, last unit first."""
         for _ in range(REACH):
-            unit = self.before.get(p)
-            if unit is None or unit.took >= p:
+            unit = self.unit_of_old.get(p)
+            if unit is None or unit.old_operand >= p:
                 return
             yield unit
-            p = unit.took
+            p = unit.old_operand
 
-    def through_after(self, q: int) -> Iterator[MovedUnit]:
+    def iter_new_units(self, q: int) -> Iterator[MovedUnit]:
         """Yield the units that a value of the new graph passes through, last unit first."""
         for _ in range(REACH):
-            unit = self.after.get(q)
-            if unit is None or unit.takes >= q:
+            unit = self.unit_of_new.get(q)
+            if unit is None or unit.new_operand >= q:
                 return
             yield unit
-            q = unit.takes
+            q = unit.new_operand
 
 
-def _other_operands(m: Correspondence, i: int) -> list[tuple[int, int]]:
+def _differing_operands(m: Correspondence, i: int) -> list[tuple[int, int]]:
     """Return the differing operands of a node; [] if more than operands differ."""
     j = m.forward[i]
     a, b = m.a, m.b
     if a.nodes[i].kind == "output":
+        # Slots of outputs do not correspond if their number differs.
         if len(a.returned) != len(b.returned):
             return []
     elif a.arity[i] != b.arity[j] or (
@@ -152,91 +160,94 @@ def _other_operands(m: Correspondence, i: int) -> list[tuple[int, int]]:
     return [(p, q) for p, q in m.edges(i, j) if not m.edge_agrees(p, q)]
 
 
-def _units(m: Correspondence, edges: Iterable[int]) -> Iterator[MovedUnit]:
+def _find_units(m: Correspondence, edges: Iterable[int]) -> Iterator[MovedUnit]:
     """Yield the units of the rewired nodes, each once, in order."""
-    known: set[int] = set()
-    sides = _Side(m.a), _Side(m.b)
-    live: tuple[list[bool], list[bool]] | None = None
+    covered: set[int] = set()
+    sides = _UnitFinder(m.a), _UnitFinder(m.b)
+    live_nodes: tuple[list[bool], list[bool]] | None = None
     for i in edges:
-        if i in known or not m.a.nodes[i].is_call:
+        if i in covered or not m.a.nodes[i].is_call:
             continue
-        for nodes_of in (_Side.module, _Side.op):
+        for unit_of in (_UnitFinder.module_unit, _UnitFinder.op_unit):
             before, after = (
-                nodes_of(side, number)
-                for side, number in zip(sides, (i, m.forward[i]), strict=True)
+                unit_of(side, number) for side, number in zip(sides, (i, m.forward[i]), strict=True)
             )
-            took, takes = sides[0].value(before), sides[1].value(after)
-            if took is not None and takes is not None:
-                live = live or (m.a.live(), m.b.live())
-                if not (live[0][i] and live[1][m.forward[i]]):
+            old_operand, new_operand = sides[0].operand_of(before), sides[1].operand_of(after)
+            if old_operand is not None and new_operand is not None:
+                live_nodes = live_nodes or (m.a.live(), m.b.live())
+                # An op that is dead code in one graph did not move: its users appear or vanish,
+                # which is an edit. Counted as moved, it was in `GraphDiff.rewired` without a
+                # finding.
+                if not (live_nodes[0][i] and live_nodes[1][m.forward[i]]):
                     break
-                known |= before
-                yield MovedUnit(i, m.a.nodes[i].module, before, after, took, takes)
+                covered |= before
+                yield MovedUnit(i, m.a.nodes[i].module, before, after, old_operand, new_operand)
                 break
 
 
-class _Side:
-    """The units of one graph."""
-
+class _UnitFinder:
     def __init__(self, flat: NumberedGraph):
         self.flat = flat
-        self.calls: dict[int, frozenset[int]] = {}
-        self.values: dict[frozenset[int], int | None] = {}
+        self.module_units: dict[int, frozenset[int]] = {}
+        self.unit_operands: dict[frozenset[int], int | None] = {}
         self.containers: set[str] = set()
         for path in {node.module for node in flat.nodes if node.is_call}:
             while (path := path.rpartition(".")[0]) not in self.containers:
                 self.containers.add(path)
 
-    def module(self, i: int) -> frozenset[int]:
+    def module_unit(self, i: int) -> frozenset[int]:
         """Return the nodes of one call of a node's module; empty if it has submodules."""
         flat, path = self.flat, self.flat.nodes[i].module
         if not path or path in self.containers:
             return frozenset()
-        if i in self.calls:
-            return self.calls[i]
-        found = {i}
+        if i in self.module_units:
+            return self.module_units[i]
+        members = {i}
         todo = [i]
         while todo:
             k = todo.pop()
-            around = (*flat.operands[k][: flat.arity[k]], *(user for user, _ in flat.users[k]))
-            new = {n for n in around if flat.nodes[n].module == path and flat.nodes[n].is_call}
-            todo += new - found
-            found |= new
-        call = frozenset(found)
-        self.calls.update(dict.fromkeys(call, call))
+            neighbours = (*flat.operands[k][: flat.arity[k]], *(user for user, _ in flat.users[k]))
+            added = {
+                n for n in neighbours if flat.nodes[n].module == path and flat.nodes[n].is_call
+            }
+            todo += added - members
+            members |= added
+        call = frozenset(members)
+        self.module_units.update(dict.fromkeys(call, call))
         return call
 
-    def op(self, i: int) -> frozenset[int]:
+    def op_unit(self, i: int) -> frozenset[int]:
         """Return a node and the `getitem` nodes of its results."""
         nodes = self.flat.nodes
-        taken = (user for user, _ in self.flat.users[i])
-        return frozenset((i, *(k for k in taken if nodes[k].op == "operator.getitem")))
+        users = (user for user, _ in self.flat.users[i])
+        return frozenset((i, *(k for k in users if nodes[k].op == "operator.getitem")))
 
-    def value(self, unit: frozenset[int]) -> int | None:
+    def operand_of(self, unit: frozenset[int]) -> int | None:
         """Return the only operand of a unit; `None` if it has several operands, or none."""
-        if unit not in self.values:
+        if unit not in self.unit_operands:
             flat = self.flat
-            taken = {
+            operands = {
                 p
                 for i in unit
                 for p in flat.operands[i][: flat.arity[i]]
-                if p not in unit and flat.nodes[p].op not in GIVEN
+                if p not in unit and flat.nodes[p].op not in OWN_VALUES
             }
-            self.values[unit] = taken.pop() if len(taken) == 1 else None
-        return self.values[unit]
+            self.unit_operands[unit] = operands.pop() if len(operands) == 1 else None
+        return self.unit_operands[unit]
 
 
 def constants_follow(a: NumberedGraph, i: int, b: NumberedGraph, j: int) -> bool:
     """Return True if the constants of two nodes of one op differ only in sizes of tensors."""
     node, other = a.nodes[i], b.nodes[j]
+    # All constants of a view are sizes: it takes the whole shape.
     if a.shapeless[i] == b.shapeless[j] or is_view(node.op):
         return True
-    old, new = (list(constants((each.args, each.kwargs))) for each in (node, other))
+    old, new = (list(iter_constants((call.args, call.kwargs))) for call in (node, other))
     if len(old) != len(new):
         return False
     slots = zip(a.operands[i], b.operands[j], strict=False)
     pairs = [(node, other), *((a.nodes[p], b.nodes[q]) for p, q in slots)]
-    sizes = {size for pair in pairs for size in _sizes(*pair)}
+    sizes = {size for pair in pairs for size in _iter_size_pairs(*pair)}
     return all(x == y or (x, y) in sizes for x, y in zip(old, new, strict=True))
 
 
@@ -252,19 +263,19 @@ def fixed_constants(flat: NumberedGraph, i: int) -> tuple[str, ...]:
     if not shapes or is_view(node.op):
         return ()
     # A list: a value is compared with them that need not be hashable.
-    ends = [shape[start:] for shape in shapes for start in range(len(shape))]
-    sizes = {size for shape in shapes for size in _products(shape)}
+    suffixes = [shape[start:] for shape in shapes for start in range(len(shape))]
+    sizes = {size for shape in shapes for size in _iter_products(shape)}
     return tuple(
         format_arg(value)
         for value in (*node.args, *node.kwargs.items())
-        if not _is_size(value, sizes, ends)
-        for value in constants(value)
+        if not _is_size(value, sizes, suffixes)
+        for value in iter_constants(value)
     )
 
 
-def _is_size(value: Arg, sizes: Container[Any], ends: Container[Any]) -> bool:
+def _is_size(value: Arg, sizes: Container[Any], suffixes: Container[Any]) -> bool:
     if isinstance(value, tuple):
-        return value in ends and any(_is_size(item, sizes, ends) for item in value)
+        return value in suffixes and any(_is_size(item, sizes, suffixes) for item in value)
     # 0, 1 and booleans are seldom sizes, often the number of a dimension or a flag.
     return isinstance(value, int) and value > 1 and value in sizes
 
@@ -274,16 +285,16 @@ def quantizes(node: Node) -> bool:
     return node.is_call and _QUANTIZES.search(node.op) is not None
 
 
-def constants(value: Arg) -> Iterator[Arg]:
+def iter_constants(value: Arg) -> Iterator[Arg]:
     """Yield the constants among arguments, in order."""
     if isinstance(value, tuple | Mapping):
         for item in value.values() if isinstance(value, Mapping) else value:
-            yield from constants(item)
+            yield from iter_constants(item)
     elif not isinstance(value, Ref):
         yield value
 
 
-def _products(shape: Sequence[Any]) -> Iterator[int]:
+def _iter_products(shape: Sequence[Any]) -> Iterator[int]:
     """Yield the sizes of a shape, and the products of adjacent ones."""
     for start in range(len(shape)):
         product = 1
@@ -294,7 +305,7 @@ def _products(shape: Sequence[Any]) -> Iterator[int]:
             yield product
 
 
-def _sizes(node: Node, other: Node) -> Iterator[tuple[int, int]]:
+def _iter_size_pairs(node: Node, other: Node) -> Iterator[tuple[int, int]]:
     """Yield the sizes of two tensors of one rank, and the products of adjacent ones."""
     before, after = node.result, other.result
     if not isinstance(before, TensorMeta) or not isinstance(after, TensorMeta):
@@ -302,9 +313,9 @@ def _sizes(node: Node, other: Node) -> Iterator[tuple[int, int]]:
     if len(before.shape) != len(after.shape):
         return
     for start in range(len(before.shape)):
-        was, now = 1, 1
+        old_product, new_product = 1, 1
         for old, new in zip(before.shape[start:], after.shape[start:], strict=True):
             if not (isinstance(old, int) and isinstance(new, int)):
                 break
-            was, now = was * old, now * new
-            yield was, now
+            old_product, new_product = old_product * old, new_product * new
+            yield old_product, new_product

@@ -13,7 +13,7 @@ from ..model import Graph
 from .align import align_items
 from .correspondence import Correspondence
 from .findings import Change
-from .group import NodeChange, matched_bodies
+from .group import NodeChange, pair_bodies
 
 Pair = tuple[Graph | None, Graph | None]
 """A graph and its corresponding graph; `None` for a missing graph."""
@@ -23,11 +23,11 @@ MAX_PAIRS = 10_000
 """Maximum number of pairs of eager graphs in one gap to compare for similarity.
 
 A gap with more pairs, about a hundred graphs on either side, is paired in order."""
-ANY = 0.01
+MIN_SIMILARITY = 0.01
 """Similarity of two graphs without a common op; positive, so that they are paired all the same."""
 
 
-def corresponding(
+def pair_graphs(
     before: Sequence[Graph], after: Sequence[Graph], classes: EquivalenceClasses
 ) -> Iterator[Pair]:
     """Yield corresponding graphs: forward graphs first, and compiled graphs first in each kind.
@@ -45,18 +45,18 @@ def corresponding(
         for eager in (False, True):
             old = [graph for graph in before if (graph.kind, graph.eager) == (kind, eager)]
             new = [graph for graph in after if (graph.kind, graph.eager) == (kind, eager)]
-            yield from _eager(old, new, classes) if eager else _compiled(old, new)
+            yield from _pair_eager(old, new, classes) if eager else _pair_compiled(old, new)
 
 
-def _compiled(old: Sequence[Graph], new: Sequence[Graph]) -> Iterator[Pair]:
+def _pair_compiled(old: Sequence[Graph], new: Sequence[Graph]) -> Iterator[Pair]:
     """Pair graphs in order; if their numbers differ, pair graphs with equal op counts first."""
     if len(old) == len(new):
         yield from zip(old, new, strict=True)
         return
-    yield from _aligned(old, new, _op_counts, _in_order)
+    yield from _pair_aligned(old, new, _op_counts, _pair_in_order)
 
 
-def _eager(
+def _pair_eager(
     old: Sequence[Graph], new: Sequence[Graph], classes: EquivalenceClasses
 ) -> Iterator[Pair]:
     """Pair graphs of equal dataflow, then of equal op counts, then the most similar graphs.
@@ -65,46 +65,46 @@ def _eager(
     not shift the pairs of all later graphs.
     """
 
-    def rest(old: Sequence[Graph], new: Sequence[Graph]) -> Iterator[Pair]:
-        yield from _aligned(old, new, _op_counts, _most_alike)
+    def pair_rest(old: Sequence[Graph], new: Sequence[Graph]) -> Iterator[Pair]:
+        yield from _pair_aligned(old, new, _op_counts, _pair_most_similar)
 
-    yield from _aligned(old, new, classes.number, rest)
+    yield from _pair_aligned(old, new, classes.number, pair_rest)
 
 
-def _aligned(
+def _pair_aligned(
     old: Sequence[Graph],
     new: Sequence[Graph],
     token: Callable[[Graph], Hashable],
-    rest: Callable[[Sequence[Graph], Sequence[Graph]], Iterator[Pair]],
+    pair_rest: Callable[[Sequence[Graph], Sequence[Graph]], Iterator[Pair]],
 ) -> Iterator[Pair]:
-    """Pair graphs with equal tokens, in order, and pair the graphs in between by `rest`."""
+    """Pair graphs with equal tokens, in order, and pair the graphs in between by `pair_rest`."""
     anchors = sorted(align_items([token(graph) for graph in old], [token(graph) for graph in new]))
     ends = (len(old), len(new))
     for (x0, y0), (x1, y1) in zip([(-1, -1), *anchors], [*anchors, ends], strict=True):
-        yield from rest(old[x0 + 1 : x1], new[y0 + 1 : y1])
+        yield from pair_rest(old[x0 + 1 : x1], new[y0 + 1 : y1])
         if x1 < len(old):
             yield old[x1], new[y1]
 
 
-def _in_order(old: Sequence[Graph], new: Sequence[Graph]) -> Iterator[Pair]:
+def _pair_in_order(old: Sequence[Graph], new: Sequence[Graph]) -> Iterator[Pair]:
     for k in range(max(len(old), len(new))):
         yield (old[k] if k < len(old) else None, new[k] if k < len(new) else None)
 
 
-def _most_alike(old: Sequence[Graph], new: Sequence[Graph]) -> Iterator[Pair]:
+def _pair_most_similar(old: Sequence[Graph], new: Sequence[Graph]) -> Iterator[Pair]:
     """Yield the pairs, in order on both sides, with the most ops in common."""
     if not old or not new or len(old) * len(new) > MAX_PAIRS:
-        yield from _in_order(old, new)
+        yield from _pair_in_order(old, new)
         return
     best = [[0.0] * (len(new) + 1) for _ in range(len(old) + 1)]
-    alike = [[_alike(a, b) for b in new] for a in old]
+    similarities = [[_similarity(a, b) for b in new] for a in old]
     for x in range(len(old) - 1, -1, -1):
         for y in range(len(new) - 1, -1, -1):
-            both = best[x + 1][y + 1] + alike[x][y]
-            best[x][y] = max(both, best[x + 1][y], best[x][y + 1])
+            score_if_paired = best[x + 1][y + 1] + similarities[x][y]
+            best[x][y] = max(score_if_paired, best[x + 1][y], best[x][y + 1])
     x = y = 0
     while x < len(old) and y < len(new):
-        if best[x][y] == best[x + 1][y + 1] + alike[x][y]:
+        if best[x][y] == best[x + 1][y + 1] + similarities[x][y]:
             yield old[x], new[y]
             x, y = x + 1, y + 1
         elif best[x][y] == best[x + 1][y]:
@@ -113,14 +113,14 @@ def _most_alike(old: Sequence[Graph], new: Sequence[Graph]) -> Iterator[Pair]:
         else:
             yield None, new[y]
             y += 1
-    yield from _in_order(old[x:], new[y:])
+    yield from _pair_in_order(old[x:], new[y:])
 
 
-def _alike(a: Graph, b: Graph) -> float:
+def _similarity(a: Graph, b: Graph) -> float:
     """Return the share of ops that two graphs have in common."""
     total = max(a.op_counts.total(), b.op_counts.total())
     common = sum(min(count, b.op_counts.get(op, 0)) for op, count in a.op_counts.items())
-    return ANY + (common / total if total else 1.0)
+    return MIN_SIMILARITY + (common / total if total else 1.0)
 
 
 def _op_counts(graph: Graph) -> Hashable:
@@ -203,7 +203,7 @@ class Origins:
             None if part.after == -1 else Occurrence(matching, True, part.after),
         )
 
-    def own(self, changes: Iterable[Change]) -> dict[Key, int]:
+    def number_nodes(self, changes: Iterable[Change]) -> dict[Key, int]:
         """Map each node of these changes to the number of its change."""
         return {node.key: k for k, change in enumerate(changes) for node in self.nodes(change)}
 
@@ -226,18 +226,22 @@ class Origins:
             pairs: some of `pairs`; `None` for all.
         """
         matchings = {(id(m.a.graph), id(m.b.graph)): m for m in self.matchings}
-        taken: set[int] = set()
+        yielded: set[int] = set()
 
         def walk(before: Graph, after: Graph) -> Iterator[Matched]:
             matching = matchings.get((id(before), id(after)))
             partner: Sequence[int] = (
                 (pairing(before, after) or ()) if matching is None else matching.forward
             )
-            both = zip(before.nodes, partner, strict=False)
-            yield before, after, {node.name: after.nodes[j].name for node, j in both if j != -1}
-            for old, new in matched_bodies(before, after, partner):
-                if taken.isdisjoint((id(old), id(new))):
-                    taken.update((id(old), id(new)))
+            node_pairs = zip(before.nodes, partner, strict=False)
+            yield (
+                before,
+                after,
+                {node.name: after.nodes[j].name for node, j in node_pairs if j != -1},
+            )
+            for old, new in pair_bodies(before, after, partner):
+                if yielded.isdisjoint((id(old), id(new))):
+                    yielded.update((id(old), id(new)))
                     yield from walk(old, new)
 
         for before, after in self.pairs if pairs is None else pairs:

@@ -16,7 +16,7 @@ from ...words import counted
 from ..model import Graph, Node
 from ..text import format_arg
 from .findings import Change, Finding, Place, one_place, ops_of
-from .moves import constants
+from .moves import iter_constants
 from .origins import Origins
 from .paths import abridged, holds
 
@@ -27,7 +27,7 @@ Line = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class _Exchanged:
+class _ClassChange:
     """Modules that all changed from one class to another.
 
     Attributes:
@@ -40,8 +40,8 @@ class _Exchanged:
     before: str
     after: str
     paths: Sequence[str]
-    own: tuple[Set[str], Set[str]]
-    kept: Set[Line]
+    class_names: tuple[Set[str], Set[str]]
+    shared_lines: Set[Line]
 
     def is_outside(self, node: Node) -> bool:
         """Return True unless a node is known to belong to the modules.
@@ -54,11 +54,14 @@ class _Exchanged:
         if not _is_unknown(node, self.paths) or node.source is None:
             return True
         file = node.source.file
-        mine, others = (any(_is_in(name, file, self.own[0]) for name in side) for side in self.own)
-        return others and (not mine or (file, node.source.line) in self.kept)
+        is_own, is_other = (
+            any(_may_be_in_file(name, file, self.class_names[0]) for name in side)
+            for side in self.class_names
+        )
+        return is_other and (not is_own or (file, node.source.line) in self.shared_lines)
 
 
-def with_other_classes_as_one(
+def merge_changed_classes(
     findings: Sequence[Finding], before: Sequence[Graph], after: Sequence[Graph], origins: Origins
 ) -> list[Finding]:
     """Merge the findings of modules that changed their class.
@@ -70,8 +73,8 @@ def with_other_classes_as_one(
         before, after: all graphs of the two captures.
         origins: the origins of the changes.
     """
-    exchanged = _exchanged(before, after)
-    if exchanged is None or not any(map(_came_or_went, findings)):
+    exchanged = _find_class_change(before, after)
+    if exchanged is None or not any(map(_is_whole_graph, findings)):
         return list(findings)
     graphs = {
         id(graph.nodes[-1]): graph
@@ -81,50 +84,65 @@ def with_other_classes_as_one(
         if graph is not None
     }
     # If graphs were added or removed, the run counts of the remaining graphs change.
-    merged = [f for f in findings if _came_or_went(f) or _ran_otherwise(f) or _is_of(exchanged, f)]
+    merged = [
+        f
+        for f in findings
+        if _is_whole_graph(f) or _is_run_count(f) or _is_in_modules(exchanged, f)
+    ]
     edited = {change.graph for f in merged for place in f.places for change in place.changes}
     numbers = set(map(id, merged))
+    # Inputs and outputs that a changed graph shares with the next graph go with it.
     merged = [f for f in findings if id(f) in numbers or _is_passed_on(f, edited)]
     sides: tuple[list[Change], list[Change]] = [], []
     for finding in merged:
-        for change in _ops(finding, graphs):
+        for change in _iter_op_changes(finding, graphs):
             for side, node in zip(sides, (change.before, change.after), strict=True):
                 if node is not None and exchanged.is_outside(node):
                     side.append(change)
-    rest = _edit_outside(*sides)
-    found: list[Finding] = []
+    rest = _changes_outside(*sides)
+    remaining: list[Finding] = []
     numbers = set(map(id, merged))
     for finding in findings:
         if finding is merged[0]:
-            found += [_as_one(exchanged, merged), *([one_place(rest)] if rest else [])]
+            remaining += [_merge_all(exchanged, merged), *([one_place(rest)] if rest else [])]
         elif id(finding) not in numbers:
-            found.append(finding)
-    return found
+            remaining.append(finding)
+    return remaining
 
 
-def _exchanged(before: Sequence[Graph], after: Sequence[Graph]) -> _Exchanged | None:
+def _find_class_change(before: Sequence[Graph], after: Sequence[Graph]) -> _ClassChange | None:
     """Return the modules that changed their class; `None` if none, or if classes are several."""
-    was, now = ({p: n for g in side for p, n in g.classes.items()} for side in (before, after))
-    different = [path for path in was if path and now.get(path, was[path]) != was[path]]
+    old_classes, new_classes = (
+        {p: n for g in side for p, n in g.classes.items()} for side in (before, after)
+    )
+    different = [
+        path
+        for path in old_classes
+        if path and new_classes.get(path, old_classes[path]) != old_classes[path]
+    ]
     paths = [p for p in different if not any(holds(o, p) for o in different if o != p)]
-    classes = {(was[path], now[path]) for path in paths}
+    classes = {(old_classes[path], new_classes[path]) for path in paths}
     if len(classes) != 1:
         return None
-    own: tuple[set[str], set[str]] = set(), set()
+    class_names: tuple[set[str], set[str]] = set(), set()
     for graph in (*before, *after):
         for path, module in graph.own_modules.items():
-            own[not any(holds(p, path) for p in paths)].add(module.name)
-    return _Exchanged(*classes.pop(), paths, own, _kept(before, after, paths))
+            class_names[not any(holds(p, path) for p in paths)].add(module.name)
+    return _ClassChange(
+        *classes.pop(), paths, class_names, _find_shared_lines(before, after, paths)
+    )
 
 
-def _kept(before: Sequence[Graph], after: Sequence[Graph], paths: Sequence[str]) -> Set[Line]:
+def _find_shared_lines(
+    before: Sequence[Graph], after: Sequence[Graph], paths: Sequence[str]
+) -> Set[Line]:
     """Return the lines of functions that both sides ran.
 
     The lines of a function in one graph belong together.
     """
-    lines = ChangedLines()
-    seen: tuple[set[Line], set[Line]] = set(), set()
-    for side, graphs in zip(seen, (before, after), strict=True):
+    lines = LineGroups()
+    lines_of_sides: tuple[set[Line], set[Line]] = set(), set()
+    for side, graphs in zip(lines_of_sides, (before, after), strict=True):
         for graph in graphs:
             functions: dict[Line | tuple[str, str], Line] = {}
             for node in graph.nodes:
@@ -133,28 +151,32 @@ def _kept(before: Sequence[Graph], after: Sequence[Graph], paths: Sequence[str])
                     continue
                 line = source.file, source.line
                 side.add(line)
-                lines.join(functions.setdefault((source.file, source.function), line), line)
+                lines.join_lines(functions.setdefault((source.file, source.function), line), line)
                 if resumed := _RESUMED.fullmatch(source.function):
-                    lines.join((source.file, int(resumed[1])), line)
-    both = {lines.first(line) for line in seen[0] & seen[1]}
-    return {line for line in seen[0] | seen[1] if lines.first(line) in both}
+                    lines.join_lines((source.file, int(resumed[1])), line)
+    shared = {lines.representative_of(line) for line in lines_of_sides[0] & lines_of_sides[1]}
+    return {
+        line
+        for line in lines_of_sides[0] | lines_of_sides[1]
+        if lines.representative_of(line) in shared
+    }
 
 
-class ChangedLines:
+class LineGroups:
     """Lines of code that belong together."""
 
     def __init__(self) -> None:
         self._parent: dict[Line, Line] = {}
 
-    def first(self, line: Line) -> Line:
+    def representative_of(self, line: Line) -> Line:
         """Return the representative of all lines joined with a line."""
         while (parent := self._parent.setdefault(line, line)) != line:
             line = parent
         return line
 
-    def join(self, line: Line, other: Line) -> None:
+    def join_lines(self, line: Line, other: Line) -> None:
         """Record that two lines belong together."""
-        self._parent[self.first(line)] = self.first(other)
+        self._parent[self.representative_of(line)] = self.representative_of(other)
 
 
 def _is_unknown(node: Node, paths: Sequence[str]) -> bool:
@@ -162,15 +184,15 @@ def _is_unknown(node: Node, paths: Sequence[str]) -> bool:
     return not node.module or any(holds(node.module, path) for path in paths)
 
 
-def _came_or_went(finding: Finding) -> bool:
+def _is_whole_graph(finding: Finding) -> bool:
     return finding.of_graph and finding.kind in ("added", "removed")
 
 
-def _ran_otherwise(finding: Finding) -> bool:
+def _is_run_count(finding: Finding) -> bool:
     return finding.of_graph and finding.kind == "changed"
 
 
-def _is_of(exchanged: _Exchanged, finding: Finding) -> bool:
+def _is_in_modules(exchanged: _ClassChange, finding: Finding) -> bool:
     nodes = [n for c in ops_of(finding.changes) for n in (c.before, c.after) if n is not None]
     return not finding.of_graph and not all(map(exchanged.is_outside, nodes))
 
@@ -183,7 +205,7 @@ def _is_passed_on(finding: Finding, graphs: Set[str]) -> bool:
     return all(change.graph in graphs for change in changes)
 
 
-def _ops(finding: Finding, graphs: Mapping[int, Graph]) -> Iterator[Change]:
+def _iter_op_changes(finding: Finding, graphs: Mapping[int, Graph]) -> Iterator[Change]:
     """Yield the ops of a finding: all ops of an added or removed graph, except in a backward."""
     for place in finding.places:
         for change in place.changes:
@@ -196,14 +218,14 @@ def _ops(finding: Finding, graphs: Mapping[int, Graph]) -> Iterator[Change]:
                 yield from ops_of((Change(change.kind, graph.name, before, after),))
 
 
-def _edit_outside(gone: Sequence[Change], came: Sequence[Change]) -> list[Change]:
+def _changes_outside(removed: Sequence[Change], added: Sequence[Change]) -> list[Change]:
     """Return the ops of other code that only one side has, in pairs if equally many."""
-    befores = [change.before for change in gone if change.before is not None]
-    afters = [change.after for change in came if change.after is not None]
-    counts = [Counter(map(_form, nodes)) for nodes in (befores, afters)]
-    old = _only(befores, counts[0] - counts[1])
-    new = _only(afters, counts[1] - counts[0])
-    graphs = {id(n): c.graph for c in (*gone, *came) for n in (c.before, c.after)}
+    befores = [change.before for change in removed if change.before is not None]
+    afters = [change.after for change in added if change.after is not None]
+    counts = [Counter(map(_op_and_constants, nodes)) for nodes in (befores, afters)]
+    old = _take_surplus(befores, counts[0] - counts[1])
+    new = _take_surplus(afters, counts[1] - counts[0])
+    graphs = {id(n): c.graph for c in (*removed, *added) for n in (c.before, c.after)}
     if len(old) == len(new):
         return [Change("changed", graphs[id(y)], x, y) for x, y in zip(old, new, strict=True)]
     return [
@@ -212,24 +234,24 @@ def _edit_outside(gone: Sequence[Change], came: Sequence[Change]) -> list[Change
     ]
 
 
-def _only(nodes: Sequence[Node], more: Counter[Hashable]) -> list[Node]:
-    found = []
+def _take_surplus(nodes: Sequence[Node], more: Counter[Hashable]) -> list[Node]:
+    surplus = []
     for node in nodes:
-        if more[_form(node)] > 0:
-            more[_form(node)] -= 1
-            found.append(node)
-    return found
+        if more[_op_and_constants(node)] > 0:
+            more[_op_and_constants(node)] -= 1
+            surplus.append(node)
+    return surplus
 
 
-def _form(node: Node) -> Hashable:
-    return node.op, tuple(format_arg(value) for value in constants((node.args, node.kwargs)))
+def _op_and_constants(node: Node) -> Hashable:
+    return node.op, tuple(format_arg(value) for value in iter_constants((node.args, node.kwargs)))
 
 
-def _as_one(exchanged: _Exchanged, merged: Sequence[Finding]) -> Finding:
+def _merge_all(exchanged: _ClassChange, merged: Sequence[Finding]) -> Finding:
     places = [place for finding in merged for place in finding.places]
     changes = tuple(change for place in places for change in place.changes)
     consequences = tuple(change for place in places for change in place.consequences)
-    counts = Counter(finding.kind for finding in merged if _came_or_went(finding))
+    counts = Counter(finding.kind for finding in merged if _is_whole_graph(finding))
     parts = [f"{counted(count, 'graph')} {kind}" for kind, count in counts.items()]
     summary = (
         f"{exchanged.before} -> {exchanged.after} in {abridged(exchanged.paths)} "
@@ -239,7 +261,7 @@ def _as_one(exchanged: _Exchanged, merged: Sequence[Finding]) -> Finding:
     return Finding((place,), summary)
 
 
-def _is_in(name: str, file: str, library: Set[str]) -> bool:
+def _may_be_in_file(name: str, file: str, library: Set[str]) -> bool:
     """Return True if a class of this qualified name may be in a file.
 
     Args:

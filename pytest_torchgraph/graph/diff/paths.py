@@ -31,13 +31,13 @@ def instances_of(path: str) -> tuple[str, ...]:
     )
 
 
-def by_layer(nodes: Sequence[Node], numbers: Iterable[int]) -> Mapping[str, list[int]]:
+def group_by_layer(nodes: Sequence[Node], numbers: Iterable[int]) -> Mapping[str, list[int]]:
     """Group the numbers of nodes inside instances by outermost instance."""
-    found: dict[str, list[int]] = {}
+    numbers_by_layer: dict[str, list[int]] = {}
     for i in numbers:
         if layers := instances_of(path_of(nodes[i])):
-            found.setdefault(layers[-1], []).append(i)
-    return found
+            numbers_by_layer.setdefault(layers[-1], []).append(i)
+    return numbers_by_layer
 
 
 def path_of(node: Node) -> str:
@@ -50,7 +50,7 @@ def holds(instance: str, name: str) -> bool:
     return name.startswith(instance) and name[len(instance) : len(instance) + 1] in ("", ".", "/")
 
 
-def relative(name: str, instances: Sequence[str]) -> tuple[int, int, str] | None:
+def relative_to_instances(name: str, instances: Sequence[str]) -> tuple[int, int, str] | None:
     """Return a name relative to nested instances.
 
     Args:
@@ -65,18 +65,18 @@ def relative(name: str, instances: Sequence[str]) -> tuple[int, int, str] | None
     for depth, instance in enumerate(instances):
         if holds(instance, name):
             if depth:
-                beside = _beside(name, instances[depth - 1])
+                beside = _sibling_distance(name, instances[depth - 1])
                 if beside is not None:
                     return depth - 1, *beside
             return depth, 0, name[len(instance) :]
     if instances:
-        beside = _beside(name, instances[-1])
+        beside = _sibling_distance(name, instances[-1])
         if beside is not None:
             return len(instances) - 1, *beside
     return None
 
 
-def _beside(name: str, instance: str) -> tuple[int, str] | None:
+def _sibling_distance(name: str, instance: str) -> tuple[int, str] | None:
     """Return the distance to the instance of the same list that holds a name, and the rest."""
     container, _, number = instance.rpartition(".")
     start = f"{container}." if container else ""
@@ -89,7 +89,7 @@ def _beside(name: str, instance: str) -> tuple[int, str] | None:
     return int(rest[:end]) - int(number), rest[end:]
 
 
-def natural(path: str) -> tuple[tuple[int, int, str], ...]:
+def natural_key(path: str) -> tuple[tuple[int, int, str], ...]:
     """Return a sort key that compares the numbers in paths as numbers."""
     return tuple(
         (0, int(part), "") if k % 2 and is_index(part) else (1, 0, part)
@@ -116,13 +116,13 @@ def abridged(paths: Iterable[str], limit: int = MAX_PATHS) -> str:
         paths: module paths; duplicates are ignored.
         limit: maximum number of forms to write out.
     """
-    forms = _merged({_form(path): None for path in paths})
-    shown = [_text(form) for form in forms[:limit]]
+    forms = _merge_forms({_form_of(path): None for path in paths})
+    shown = [_format_form(form) for form in forms[:limit]]
     more = f" and {len(forms) - limit} more" if len(forms) > limit else ""
     return ", ".join(shown) + more
 
 
-def _form(path: str) -> _Form:
+def _form_of(path: str) -> _Form:
     parts = _NUMBER.split(path)  # alternating names and numbers
     return tuple(
         frozenset((int(part),)) if k % 2 and is_index(part) else part
@@ -131,29 +131,31 @@ def _form(path: str) -> _Form:
     )
 
 
-def _merged(forms: dict[_Form, None]) -> list[_Form]:
+def _merge_forms(forms: dict[_Form, None]) -> list[_Form]:
     """Merge forms that differ in only one position, innermost position first."""
     for depth in range(max(map(len, forms), default=0) - 1, -1, -1):
-        together: dict[_Form, frozenset[int]] = {}
+        numbers_by_rest: dict[_Form, frozenset[int]] = {}
         for form in forms:
             numbers = form[depth] if depth < len(form) else ""
             if isinstance(numbers, str):
-                together[form] = frozenset()
+                numbers_by_rest[form] = frozenset()
                 continue
             rest = (*form[:depth], frozenset[int](), *form[depth + 1 :])
-            together[rest] = together.get(rest, frozenset()) | numbers
+            numbers_by_rest[rest] = numbers_by_rest.get(rest, frozenset()) | numbers
         forms = {
             (*form[:depth], numbers, *form[depth + 1 :]) if numbers else form: None
-            for form, numbers in together.items()
+            for form, numbers in numbers_by_rest.items()
         }
     return list(forms)
 
 
-def _text(form: _Form) -> str:
-    return "".join(part if isinstance(part, str) else _numbers(sorted(part)) for part in form)
+def _format_form(form: _Form) -> str:
+    return "".join(
+        part if isinstance(part, str) else _format_numbers(sorted(part)) for part in form
+    )
 
 
-def _numbers(numbers: Sequence[int]) -> str:
+def _format_numbers(numbers: Sequence[int]) -> str:
     if len(numbers) == 1:
         return str(numbers[0])
     spans: list[list[int]] = []
@@ -166,6 +168,6 @@ def _numbers(numbers: Sequence[int]) -> str:
     for first, last in spans[:MAX_SPANS]:
         parts += map(str, range(first, last + 1)) if last < first + 2 else [f"{first} … {last}"]
     if len(spans) > MAX_SPANS:
-        left = sum(last + 1 - first for first, last in spans[MAX_SPANS:])
-        parts.append(f"and {left} more")
+        unlisted = sum(last + 1 - first for first, last in spans[MAX_SPANS:])
+        parts.append(f"and {unlisted} more")
     return f"{{{', '.join(parts)}}}"

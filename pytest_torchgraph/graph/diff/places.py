@@ -10,24 +10,24 @@ from typing import Literal
 from ..equality import NumberedGraph
 from ..model import Graph, Node
 from .findings import Change, Finding, Place, ops_of
-from .identify import MAX_EDITS, digest, ops_of_edit, where
+from .identify import MAX_EDITS, digest, ops_of_edit, where_token
 from .keys import CallKeys, EditKeys
 from .origins import Origins
-from .paths import abridged, holds, instances_of, natural, path_of
+from .paths import abridged, holds, instances_of, natural_key, path_of
 
 Kind = Literal["added", "removed"]
-MOST = 0.5
+MIN_EDITED_SHARE = 0.5
 """Minimum share of new ops in an added module, and of changes inside added modules in a finding,
 for the finding to count as added modules. The same applies to removed modules."""
-LEAST = 2
+MIN_EDITED_OPS = 2
 """Minimum number of added (or removed) ops in an added (or removed) module, without consequences.
 
 A single op is more informative than its module."""
-ALIKE = 0.2
+MAX_DIFFERENCE = 0.2
 """Maximum share of differing lines between two modules that are nearly alike."""
-NEAREST = 8
+MAX_CANDIDATES = 8
 """Number of candidates, the last of the module list, to compare with a new module."""
-LISTED = 2
+MAX_LISTED = 2
 """Maximum number of similar modules to name in a summary."""
 
 Numbered = tuple[int, Finding]
@@ -35,21 +35,21 @@ Numbered = tuple[int, Finding]
 
 
 @dataclass
-class _Module:
+class _ModuleEdit:
     """An added or removed module, with its changes."""
 
     kind: Kind
     path: str
     changes: list[Change] = field(default_factory=list)
-    beside: list[Change] = field(default_factory=list)
+    outside: list[Change] = field(default_factory=list)
     consequences: list[Change] = field(default_factory=list)
 
 
-_Modules = Mapping[tuple[str, str], _Module]
+_Modules = Mapping[tuple[str, str], _ModuleEdit]
 """Added and removed modules, by kind and path."""
 
 
-def set_modules_apart(
+def separate_modules(
     findings: Sequence[Numbered], before: Sequence[Graph], after: Sequence[Graph], origins: Origins
 ) -> tuple[list[Numbered], list[Numbered]]:
     """Separate added and removed modules from the other findings.
@@ -62,57 +62,70 @@ def set_modules_apart(
     Returns:
         At most one finding of added modules and one of removed modules, and the other findings.
     """
-    modules = _came_or_went(findings, before, after)
+    # Going from 12 to 24 layers of BERT, 1,416 ops, was headed '1 op added'.
+    modules = _find_edited_modules(findings, before, after)
     if not modules:
         return [], list(findings)
     others: list[Numbered] = []
     first: dict[Kind, int] = {}
     for number, finding in findings:
-        inside = [module for change in finding.changes if (module := _of(change, modules))]
-        if finding.of_graph or len(inside) < MOST * len(finding.changes):
+        inside = [
+            module for change in finding.changes if (module := _edited_module_of(change, modules))
+        ]
+        if finding.of_graph or len(inside) < MIN_EDITED_SHARE * len(finding.changes):
             others.append((number, finding))
             continue
         for module in inside:
             first.setdefault(module.kind, number)
-        _distribute(finding, modules, inside)
-    flats = {side: _flats(findings, origins, is_new=side) for side in (False, True)}
-    found: list[Numbered] = []
+        _distribute_changes(finding, modules, inside)
+    graphs_of_side = {
+        side: _graphs_with_changes(findings, origins, is_new=side) for side in (False, True)
+    }
+    module_findings: list[Numbered] = []
     for kind in ("added", "removed"):
         if kind in first:
-            parts = [
+            edited = [
                 m for m in modules.values() if m.kind == kind and (m.changes or m.consequences)
             ]
-            found.append((first[kind], _finding(parts, flats[kind == "added"], origins)))
-    return found, others
+            module_findings.append(
+                (first[kind], _modules_finding(edited, graphs_of_side[kind == "added"], origins))
+            )
+    return module_findings, others
 
 
 # -- which modules ---------------------------------------------------------------------------------
 
 
-def _came_or_went(
+def _find_edited_modules(
     findings: Sequence[Numbered], before: Sequence[Graph], after: Sequence[Graph]
 ) -> _Modules:
     """Return the outermost instances on one side only whose ops are mostly added or removed."""
-    edited = _counted(place.changes for _, finding in findings for place in finding.places)
-    if all(count < LEAST for counts in edited.values() for count in counts.values()):
+    edits = _count_ops_by_kind(place.changes for _, finding in findings for place in finding.places)
+    if all(count < MIN_EDITED_OPS for counts in edits.values() for count in counts.values()):
         return {}
-    follows = _counted(place.consequences for _, each in findings for place in each.places)
-    sizes = {"added": _sizes(after), "removed": _sizes(before)}
-    there = {"added": sizes["removed"], "removed": sizes["added"]}
-    modules: dict[tuple[str, str], _Module] = {}
+    consequences = _count_ops_by_kind(
+        place.consequences for _, finding in findings for place in finding.places
+    )
+    sizes = {"added": _count_ops_by_module(after), "removed": _count_ops_by_module(before)}
+    other_sizes = {"added": sizes["removed"], "removed": sizes["added"]}
+    modules: dict[tuple[str, str], _ModuleEdit] = {}
     kinds: tuple[Kind, ...] = ("added", "removed")
     for kind in kinds:
-        for path in sorted(edited[kind], key=lambda path: path.count(".")):
-            alone = path not in there[kind]
-            count = edited[kind][path] + follows[kind][path]
-            enough = edited[kind][path] >= LEAST and count >= MOST * sizes[kind][path]
-            outer = any((kind, outside) in modules for outside in instances_of(path)[1:])
-            if alone and enough and not outer:
-                modules[kind, path] = _Module(kind, path)
+        # Outermost first, so that a layer is an added module and its submodules are not.
+        for path in sorted(edits[kind], key=lambda path: path.count(".")):
+            is_one_sided = path not in other_sizes[kind]
+            count = edits[kind][path] + consequences[kind][path]
+            enough = (
+                edits[kind][path] >= MIN_EDITED_OPS
+                and count >= MIN_EDITED_SHARE * sizes[kind][path]
+            )
+            is_nested = any((kind, outside) in modules for outside in instances_of(path)[1:])
+            if is_one_sided and enough and not is_nested:
+                modules[kind, path] = _ModuleEdit(kind, path)
     return modules
 
 
-def _counted(groups: Iterable[Iterable[Change]]) -> dict[Kind, Counter[str]]:
+def _count_ops_by_kind(groups: Iterable[Iterable[Change]]) -> dict[Kind, Counter[str]]:
     """Count the added and removed ops of each instance."""
     counts: dict[Kind, Counter[str]] = {"added": Counter(), "removed": Counter()}
     for changes in groups:
@@ -122,7 +135,7 @@ def _counted(groups: Iterable[Iterable[Change]]) -> dict[Kind, Counter[str]]:
     return counts
 
 
-def _sizes(graphs: Iterable[Graph]) -> Counter[str]:
+def _count_ops_by_module(graphs: Iterable[Graph]) -> Counter[str]:
     """Count the ops of each instance."""
     paths: Counter[str] = Counter()
     for graph in graphs:
@@ -139,7 +152,7 @@ def _is_op(node: Node) -> bool:
     return node.is_call and node.op != "operator.getitem"
 
 
-def _of(change: Change, modules: _Modules) -> _Module | None:
+def _edited_module_of(change: Change, modules: _Modules) -> _ModuleEdit | None:
     """Return the added or removed module of a change, or `None`."""
     for instance in instances_of(path_of(change.node)):
         if (change.kind, instance) in modules:
@@ -147,7 +160,7 @@ def _of(change: Change, modules: _Modules) -> _Module | None:
     return None
 
 
-def _distribute(finding: Finding, modules: _Modules, inside: Sequence[_Module]) -> None:
+def _distribute_changes(finding: Finding, modules: _Modules, inside: Sequence[_ModuleEdit]) -> None:
     """Add the changes of a finding to their modules, and changes outside them to the last module.
 
     Args:
@@ -158,23 +171,23 @@ def _distribute(finding: Finding, modules: _Modules, inside: Sequence[_Module]) 
     last, kinds = inside[-1], {module.kind for module in inside}
     for place in finding.places:
         for change in place.changes:
-            module = _of(change, modules)
-            (last.beside if module is None else module.changes).append(change)
+            module = _edited_module_of(change, modules)
+            (last.outside if module is None else module.changes).append(change)
         for change in place.consequences:
-            module = _of(change, modules)
-            known = module is not None and module.kind in kinds
-            (module if known and module else last).consequences.append(change)
+            module = _edited_module_of(change, modules)
+            is_edited = module is not None and module.kind in kinds
+            (module if is_edited and module else last).consequences.append(change)
 
 
 # -- the finding -----------------------------------------------------------------------------------
 
 
-def _finding(
-    modules: Iterable[_Module], flats: Sequence[NumberedGraph], origins: Origins
+def _modules_finding(
+    modules: Iterable[_ModuleEdit], flats: Sequence[NumberedGraph], origins: Origins
 ) -> Finding:
     """Return the finding of all added modules, or of all removed modules."""
-    places = [_place(module) for module in modules]
-    places.sort(key=lambda place: (origins.position(place.changes[0]), natural(place.module)))
+    places = [_module_place(module) for module in modules]
+    places.sort(key=lambda place: (origins.position(place.changes[0]), natural_key(place.module)))
     paths = tuple(place.module for place in places)
     inside = [
         change
@@ -183,33 +196,35 @@ def _finding(
         if holds(place.module, path_of(change.node))
     ]
     kind = places[0].changes[0].kind
-    like, nearly = _alike(paths, flats)
+    equal_modules, similar_modules = _find_similar_modules(paths, flats)
     noun = "module" if len(paths) == 1 else "modules"
     summary = f"{len(paths)} {noun} {kind}: {abridged(paths)}"
-    each = "each " if len(paths) > 1 else ""
-    for word, others in (("like", like), ("nearly like", nearly)):
+    per_module = "each " if len(paths) > 1 else ""
+    for word, others in (("like", equal_modules), ("nearly like", similar_modules)):
         if others:
-            summary += f", {each}{word} {abridged(others, LISTED)}"
-            each = ""
+            summary += f", {per_module}{word} {abridged(others, MAX_LISTED)}"
+            per_module = ""
     summary += f" ({len(inside):,} {'op' if len(inside) == 1 else 'ops'})"
-    return Finding(tuple(places), summary, modules=paths, like=(*like, *nearly))
+    return Finding(tuple(places), summary, modules=paths, like=(*equal_modules, *similar_modules))
 
 
-def _place(module: _Module) -> Place:
+def _module_place(module: _ModuleEdit) -> Place:
     changes, consequences = [*module.changes], module.consequences
     if not changes:  # the forward nodes matched another module's; only consequences are left
-        own = [change for change in consequences if holds(module.path, path_of(change.node))]
-        changes, consequences = own, [c for c in consequences if c not in own]
+        inside = [change for change in consequences if holds(module.path, path_of(change.node))]
+        changes, consequences = inside, [c for c in consequences if c not in inside]
+    # The first change names the place: an op, not an input of the module.
     changes.sort(key=lambda change: not _is_op(change.node))
     graph = changes[0].graph
-    return Place(module.path, graph, (*changes, *module.beside), tuple(consequences))
+    return Place(module.path, graph, (*changes, *module.outside), tuple(consequences))
 
 
 # -- similar modules -------------------------------------------------------------------------------
 
 
-def _flats(findings: Iterable[Numbered], origins: Origins, *, is_new: bool) -> list[NumberedGraph]:
-    """Return the graphs of one side that have changes."""
+def _graphs_with_changes(
+    findings: Iterable[Numbered], origins: Origins, *, is_new: bool
+) -> list[NumberedGraph]:
     flats: dict[int, NumberedGraph] = {}
     for _, finding in findings:
         for place in finding.places:
@@ -220,7 +235,7 @@ def _flats(findings: Iterable[Numbered], origins: Origins, *, is_new: bool) -> l
     return list(flats.values())
 
 
-def _alike(
+def _find_similar_modules(
     paths: Sequence[str], flats: Sequence[NumberedGraph]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the equal and the nearly equal modules for these paths, from the same module lists."""
@@ -232,29 +247,30 @@ def _alike(
                 continue
             for instance in instances_of(path_of(node)):
                 if instance.rpartition(".")[0] in lists:
-                    line = _line(flat, i, instance)
+                    line = _relative_form(flat, i, instance)
                     lines.setdefault(instance, Counter())[line] += 1
     others: dict[str, list[str]] = {}
-    for path in sorted(lines.keys() - {*paths}, key=natural, reverse=True):
+    # From the end of each list: a layer that is appended is mostly a copy of the last one.
+    for path in sorted(lines.keys() - {*paths}, key=natural_key, reverse=True):
         others.setdefault(path.rpartition(".")[0], []).append(path)
-    like: dict[str, None] = {}
-    nearly: dict[str, None] = {}
+    equal: dict[str, None] = {}
+    similar: dict[str, None] = {}
     for path in paths:
-        mine, best = lines.get(path, Counter()), (ALIKE, "")
+        own_lines, best = lines.get(path, Counter()), (MAX_DIFFERENCE, "")
         candidates = others.get(path.rpartition(".")[0], [])
-        exact = next((other for other in candidates if lines[other] == mine), "")
+        exact = next((other for other in candidates if lines[other] == own_lines), "")
         if exact:
-            like[exact] = None
+            equal[exact] = None
             continue
-        for other in candidates[:NEAREST]:
-            differ = (mine - lines[other]).total() + (lines[other] - mine).total()
-            best = min(best, (differ / (mine.total() + lines[other].total()), other))
+        for other in candidates[:MAX_CANDIDATES]:
+            differ = (own_lines - lines[other]).total() + (lines[other] - own_lines).total()
+            best = min(best, (differ / (own_lines.total() + lines[other].total()), other))
         if best[1]:
-            nearly[best[1]] = None
-    return tuple(like), tuple(nearly)
+            similar[best[1]] = None
+    return tuple(equal), tuple(similar)
 
 
-def _line(flat: NumberedGraph, i: int, instance: str) -> Hashable:
+def _relative_form(flat: NumberedGraph, i: int, instance: str) -> Hashable:
     """Return a form of a node that is equal in every instance of a class.
 
     Values from outside the instance are not part of it.
@@ -262,11 +278,11 @@ def _line(flat: NumberedGraph, i: int, instance: str) -> Hashable:
     operands = [flat.nodes[p].name for p in flat.operands[i][: flat.arity[i]]]
     inside = tuple(name[len(instance) :] if holds(instance, name) else "" for name in operands)
     name = flat.nodes[i].name
-    own = name[len(instance) :] if holds(instance, name) else ""
-    return flat.graph.kind, own, flat.labels[i], inside
+    own_name = name[len(instance) :] if holds(instance, name) else ""
+    return flat.graph.kind, own_name, flat.labels[i], inside
 
 
-def with_places(
+def merge_equal_edits(
     findings: Iterable[Finding], before: Sequence[Graph], after: Sequence[Graph], origins: Origins
 ) -> list[Finding]:
     """Return one finding for each edit with all its places, in the order of their first places.
@@ -277,36 +293,38 @@ def with_places(
         origins: the origins of the changes.
     """
     numbered = list(enumerate(findings))
-    found, others = set_modules_apart(numbered, before, after, origins)
+    merged, others = separate_modules(numbered, before, after, origins)
     keys = EditKeys(origins)
     groups: dict[Hashable, list[Numbered]] = {}
     for number, finding in others:
         groups.setdefault(keys.key(finding), []).append((number, finding))
-    found += map(_one, _calls_together(list(groups.values()), origins))
-    found.sort(key=lambda each: each[0])
-    return [finding for _, finding in found]
+    merged += map(_merge_group, _merge_calls(list(groups.values()), origins))
+    merged.sort(key=lambda numbered_finding: numbered_finding[0])
+    return [finding for _, finding in merged]
 
 
-def _calls_together(
+def _merge_calls(
     groups: Sequence[Sequence[Numbered]], origins: Origins
 ) -> Iterable[Sequence[Numbered]]:
     """Merge groups of findings in several calls of one shared module or function."""
     first = [group[0][1] for group in groups]
+    # An activation that twelve layers share has one path, `0.act`, so the module does not
+    # distinguish its places.
     keys = CallKeys(first, origins)
-    together: dict[Hashable, list[Numbered]] = {}
+    by_call: dict[Hashable, list[Numbered]] = {}
     for group, finding in zip(groups, first, strict=True):
-        together.setdefault(keys.key(finding), []).extend(group)
-    return together.values()
+        by_call.setdefault(keys.key(finding), []).extend(group)
+    return by_call.values()
 
 
-def _one(group: Iterable[Numbered]) -> Numbered:
+def _merge_group(group: Iterable[Numbered]) -> Numbered:
     """Merge the findings of one edit."""
-    group = sorted(group, key=lambda each: each[0])
+    group = sorted(group, key=lambda numbered: numbered[0])
     number, first = group[0]
-    return number, replace(first, places=tuple(p for _, each in group for p in each.places))
+    return number, replace(first, places=tuple(p for _, numbered in group for p in numbered.places))
 
 
-def with_lines_as_one(findings: Iterable[Finding]) -> list[Finding]:
+def merge_same_lines(findings: Iterable[Finding]) -> list[Finding]:
     """Merge the findings on one line of the user's code with the same ops.
 
     All instances of a module class run the same code. An edit of one of its lines is therefore one
@@ -315,15 +333,17 @@ def with_lines_as_one(findings: Iterable[Finding]) -> list[Finding]:
     Args:
         findings: the findings of one comparison, identified.
     """
-    found: dict[Hashable, list[Finding]] = {}
+    by_line: dict[Hashable, list[Finding]] = {}
     for finding in findings:
         # If no op was added or removed, constants changed: several edits may be on one line.
+        # Two equal changes on one line, such as a clone in two places of an expression, keep two
+        # tokens: a token contains the columns (Python 3.11 or newer).
         line = finding.identity.line if any(ops_of_edit(finding)) else ""
-        found.setdefault(line or id(finding), []).append(finding)
-    return [_in_all_places(group) for group in found.values()]
+        by_line.setdefault(line or id(finding), []).append(finding)
+    return [_unite_places(group) for group in by_line.values()]
 
 
-def with_parts_as_one(findings: Iterable[Finding], after: Sequence[Graph]) -> list[Finding]:
+def merge_torch_modules(findings: Iterable[Finding], after: Sequence[Graph]) -> list[Finding]:
     """Merge the findings in exactly the same torch modules.
 
     Users do not edit the code of a torch module: it was constructed with different arguments, or
@@ -335,44 +355,44 @@ def with_parts_as_one(findings: Iterable[Finding], after: Sequence[Graph]) -> li
         after: all graphs of the second capture.
     """
     classes = {path: name for graph in after for path, name in graph.classes.items()}
-    own = {path for graph in after for path in graph.own_modules}
+    user_modules = {path for graph in after for path in graph.own_modules}
     containers = {path.rpartition(".")[0] for path in classes}
-    parts = classes.keys() - own - containers
-    found: dict[Hashable, list[Finding]] = {}
+    parts = classes.keys() - user_modules - containers
+    by_places: dict[Hashable, list[Finding]] = {}
     for finding in findings:
-        at = frozenset((place.module, place.graph) for place in finding.places)
-        edits = not finding.summary and len(at) == len(finding.places)
-        is_of_parts = edits and all(module in parts for module, _ in at)
-        found.setdefault(at if is_of_parts else id(finding), []).append(finding)
+        places_of_finding = frozenset((place.module, place.graph) for place in finding.places)
+        edits = not finding.summary and len(places_of_finding) == len(finding.places)
+        is_of_parts = edits and all(module in parts for module, _ in places_of_finding)
+        by_places.setdefault(places_of_finding if is_of_parts else id(finding), []).append(finding)
     joined = []
-    for key, group in found.items():
+    for key, group in by_places.items():
         finding = group[0]
         if isinstance(key, frozenset):
             modules = tuple(sorted((module, classes[module]) for module, _ in key))
             identity = replace(finding.identity, where=digest("parts", modules))
-            finding = replace(_in_the_same_places(group), identity=identity)
+            finding = replace(_unite_changes(group), identity=identity)
         joined.append(finding)
     return joined
 
 
-def _in_all_places(group: Sequence[Finding]) -> Finding:
+def _unite_places(group: Sequence[Finding]) -> Finding:
     """Merge findings into one with the places of all."""
     first = group[0]
     if len(group) == 1:
         return first
-    edits = tuple(dict.fromkeys(edit for each in group for edit in each.identity.edits))
-    places = tuple(place for each in group for place in each.places)
-    told = where(places, ops_of_edit(first))
-    identity = replace(first.identity, edits=edits[:MAX_EDITS], where=told)
+    edits = tuple(dict.fromkeys(edit for finding in group for edit in finding.identity.edits))
+    places = tuple(place for finding in group for place in finding.places)
+    identity_token = where_token(places, ops_of_edit(first))
+    identity = replace(first.identity, edits=edits[:MAX_EDITS], where=identity_token)
     return replace(first, places=places, identity=identity)
 
 
-def _in_the_same_places(group: Sequence[Finding]) -> Finding:
+def _unite_changes(group: Sequence[Finding]) -> Finding:
     """Merge findings with equal places: each place gets the changes of all findings there."""
     places = []
     for place in group[0].places:
-        there = (place.module, place.graph)
-        same = [p for finding in group for p in finding.places if (p.module, p.graph) == there]
+        key = (place.module, place.graph)
+        same = [p for finding in group for p in finding.places if (p.module, p.graph) == key]
         changes = tuple(change for p in same for change in p.changes)
         consequences = tuple(change for p in same for change in p.consequences)
         places.append(replace(place, changes=changes, consequences=consequences))

@@ -8,20 +8,20 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from ...errors import TorchGraphError
 from ...words import counted, format_ranks, listed
 from ..digits import fewest, with_digits
-from ..equality import EquivalenceClasses, as_captured, canonical, common, pairing
+from ..equality import EquivalenceClasses, as_captured, canonical, drop_unshared_facts, pairing
 from ..model import Arg, Graph, InputRef, Node, Ref, is_projection
 from ..program import Program, count_lines
-from ..text import format_arg, format_mesh, format_name, format_node, ran
+from ..text import format_arg, format_mesh, format_name, format_node, runs_in_words
 from .consequences import with_consequences
-from .costs import with_costs
+from .costs import attach_costs
 from .findings import SIGNS, Change, ChangeKind, Finding, GraphDiff, GraphPair, one_place
-from .group import GroupedChanges, NodeChange, group_changes, matched_bodies, subgraph_names
-from .identify import identified
-from .joining import of_ranks
-from .origins import Origins, corresponding
-from .other_classes import with_other_classes_as_one
-from .places import with_lines_as_one, with_parts_as_one, with_places
-from .scales import with_scales_as_consequences
+from .group import GroupedChanges, NodeChange, group_changes, pair_bodies, subgraph_names
+from .identify import identify_findings
+from .joining import merge_ranks
+from .origins import Origins, pair_graphs
+from .other_classes import merge_changed_classes
+from .places import merge_equal_edits, merge_same_lines, merge_torch_modules
+from .scales import attach_scales
 
 MANY_SAVERS = 100
 """Maximum number of forwards to consider as the producer of a saved value, by its name.
@@ -42,11 +42,11 @@ def diff_graphs(before: Sequence[Graph], after: Sequence[Graph]) -> GraphDiff:
     run count, are findings of their own.
     """
     findings, graphs, origins = find_changes(before, after)
-    findings = with_scales_as_consequences(findings, origins)
-    findings = with_places(findings, before, after, origins)
-    findings = with_other_classes_as_one(findings, before, after, origins)
-    findings = with_lines_as_one(identified(findings, before, after, origins))
-    findings = with_costs(with_parts_as_one(findings, after), origins, before, after)
+    findings = attach_scales(findings, origins)
+    findings = merge_equal_edits(findings, before, after, origins)
+    findings = merge_changed_classes(findings, before, after, origins)
+    findings = merge_same_lines(identify_findings(findings, before, after, origins))
+    findings = attach_costs(merge_torch_modules(findings, after), origins, before, after)
     return GraphDiff(tuple(findings), tuple(graphs), origins=origins)
 
 
@@ -56,7 +56,7 @@ def find_changes(
     """Return the findings with one place each, the raw lists, and the origins of the changes."""
     findings: list[Finding] = []
     backward: list[Finding] = []
-    whole: list[Finding] = []
+    of_graphs: list[Finding] = []
     graphs: list[GraphPair] = []
     forwards: list[tuple[Graph, Mapping[str, str]]] = []
     savers: dict[str, list[int]] = {}
@@ -69,27 +69,27 @@ def find_changes(
         before = [with_digits(graph, digits) for graph in before]
         after = [with_digits(graph, digits) for graph in after]
     ran_otherwise: dict[tuple[int, int], list[tuple[Graph, Graph]]] = {}
-    for old, new in corresponding(canonical(before), canonical(after), classes):
+    for old, new in pair_graphs(canonical(before), canonical(after), classes):
         if old is not None and new is not None:
-            old, new = common(old, new)
+            old, new = drop_unshared_facts(old, new)
         origins.pairs.append((old, new))
         kind = (old or new).kind  # type: ignore[union-attr]
-        into = backward if kind == "backward" else findings
+        target = backward if kind == "backward" else findings
         if old is None or new is None:
             graphs.append(GraphPair(old, new))
             if kind != "backward":
-                findings.append(_whole_graph(old, new))
+                findings.append(_graph_finding(old, new))
             elif findings and (old or new).eager:  # type: ignore[union-attr]
-                backward.append(_ops_of(old, new))
+                backward.append(_ops_finding(old, new))
             else:
-                whole.append(_whole_graph(old, new))
+                of_graphs.append(_graph_finding(old, new))
             continue
-        known = _saved_names(old, forwards, savers) if kind == "backward" else {}
+        saved_names = _names_of_saver(old, forwards, savers) if kind == "backward" else {}
         start = len(graphs)
-        names = _compare(old, new, known, into, graphs, classes, origins)
+        names = _compare_graphs(old, new, saved_names, target, graphs, classes, origins)
         if (pair := GraphPair(old, new)).runs is not None:
             if old.eager:
-                whole.append(_ran([(old, new)]))
+                of_graphs.append(_run_count_finding([(old, new)]))
             else:
                 ran_otherwise.setdefault(pair.runs, []).append((old, new))
             if len(graphs) == start:
@@ -102,23 +102,23 @@ def find_changes(
         findings = with_consequences(findings, backward, origins)
     else:
         findings += backward
-    findings += map(_ran, ran_otherwise.values())
-    findings += whole
+    findings += map(_run_count_finding, ran_otherwise.values())
+    findings += of_graphs
     return findings, graphs, origins
 
 
-def _saved_names(
+def _names_of_saver(
     backward: Graph,
     forwards: Sequence[tuple[Graph, Mapping[str, str]]],
     savers: Mapping[str, Sequence[int]],
 ) -> Mapping[str, str]:
     """Return the old-to-new names of the forward that saved a backward's values."""
-    taken = Counter(k for node in backward.inputs for k in savers.get(node.name, ())[:MANY_SAVERS])
-    best = max(taken, key=lambda k: (taken[k], -k), default=0)
+    votes = Counter(k for node in backward.inputs for k in savers.get(node.name, ())[:MANY_SAVERS])
+    best = max(votes, key=lambda k: (votes[k], -k), default=0)
     return forwards[best][1] if forwards else {}
 
 
-def _compare(
+def _compare_graphs(
     old: Graph,
     new: Graph,
     names: Mapping[str, str],
@@ -129,35 +129,37 @@ def _compare(
 ) -> Mapping[str, str]:
     """Compare two graphs and their bodies; return the old-to-new names of matched nodes."""
     if classes.equal(old, new):
-        return _names_of_equal(old, new)
+        return _names_of_equal_graphs(old, new)
     comparison = group_changes(classes.flat(old), classes.flat(new), names)
     origins.matchings.append(comparison.matching)
-    label = _label(old, new)
+    label = _graph_label(old, new)
     edits, follows = (
-        [[_change(comparison, part, label, origins) for part in group] for group in groups]
+        [[_make_change(comparison, part, label, origins) for part in group] for group in groups]
         for groups in (comparison.groups, comparison.follows)
     )
-    graphs.append(_raw(old, new, [change for group in (*edits, *follows) for change in group]))
-    found = [
+    graphs.append(
+        _make_pair(old, new, [change for group in (*edits, *follows) for change in group])
+    )
+    own_findings = [
         one_place(group, consequences=others) for group, others in zip(edits, follows, strict=True)
     ]
-    callers = _callers(old), _callers(new)
-    for body_old, body_new in matched_bodies(old, new, comparison.matching.forward):
+    callers = _callers_by_body(old), _callers_by_body(new)
+    for body_old, body_new in pair_bodies(old, new, comparison.matching.forward):
         inside: list[Finding] = []
-        _compare(body_old, body_new, {}, inside, graphs, classes, origins)
+        _compare_graphs(body_old, body_new, {}, inside, graphs, classes, origins)
         if inside:
             calls = {*callers[0].get(body_old.name, ()), *callers[1].get(body_new.name, ())}
-            found = _with_body(found, inside, (old, new), calls)
-    if not found:
+            own_findings = _merge_body(own_findings, inside, (old, new), calls)
+    if not own_findings:
         last = Change("changed", label, old.nodes[-1], new.nodes[-1])
-        found.append(one_place((last,)))
-    found = _with_inputs_as_one(found, old, new)
+        own_findings.append(one_place((last,)))
+    own_findings = _merge_reordered_inputs(own_findings, old, new)
     names = comparison.names()
-    findings.extend(_explain_saved(finding, old, new, names) for finding in found)
+    findings.extend(_explain_saved(finding, old, new, names) for finding in own_findings)
     return names
 
 
-def _callers(graph: Graph) -> dict[str, list[int]]:
+def _callers_by_body(graph: Graph) -> dict[str, list[int]]:
     """Map each body's name to the ids of the nodes that refer to it."""
     callers: dict[str, list[int]] = {}
     for node in graph.nodes if graph.subgraphs else ():
@@ -166,16 +168,19 @@ def _callers(graph: Graph) -> dict[str, list[int]]:
     return callers
 
 
-def _with_body(
-    found: list[Finding], inside: list[Finding], graphs: tuple[Graph, Graph], calls: Container[int]
+def _merge_body(
+    own_findings: list[Finding],
+    body_findings: list[Finding],
+    graphs: tuple[Graph, Graph],
+    calls: Container[int],
 ) -> list[Finding]:
     """Merge a body's findings into its caller's, attaching consequences to their edit.
 
     A body that saves one more value for its backward has one more result, and so have its calls.
 
     Args:
-        found: the findings of the caller.
-        inside: the findings of the body.
+        own_findings: the findings of the caller.
+        body_findings: the findings of the body.
         graphs: the calling graph, old and new.
         calls: the ids of the nodes that refer to the body.
     """
@@ -191,37 +196,37 @@ def _with_body(
     def is_return(finding: Finding) -> bool:
         return all(change.node.kind == "output" for change in finding.changes)
 
-    edits = [finding for finding in inside if not is_return(finding)]
+    edits = [finding for finding in body_findings if not is_return(finding)]
     if not edits:
-        return found + inside
-    derived = [f for f in inside if is_return(f)] + [f for f in found if follows(f)]
+        return own_findings + body_findings
+    derived = [f for f in body_findings if is_return(f)] + [f for f in own_findings if follows(f)]
     first = edits[0]
     changes = (*first.changes, *(change for finding in derived for change in finding.changes))
     edits[0] = one_place(changes, first.summary, consequences=first.consequences)
-    return [finding for finding in found if finding not in derived] + edits
+    return [finding for finding in own_findings if finding not in derived] + edits
 
 
-def _with_inputs_as_one(found: list[Finding], old: Graph, new: Graph) -> list[Finding]:
+def _merge_reordered_inputs(findings: list[Finding], old: Graph, new: Graph) -> list[Finding]:
     """Merge all reordered inputs into one finding with a summary."""
 
     def moved(finding: Finding) -> bool:
         return all(c.kind == "rewired" and c.node.kind == "placeholder" for c in finding.changes)
 
-    changes = [change for finding in found if moved(finding) for change in finding.changes]
+    changes = [change for finding in findings if moved(finding) for change in finding.changes]
     if not changes:
-        return found
+        return findings
     names = [f"%{format_name(change.node.name)}" for change in changes]
     roles = {change.node.op for change in changes}
     before, after = ([n.name for n in graph.inputs if n.op in roles] for graph in (old, new))
-    what = f"{changes[0].node.op}s"
+    description = f"{changes[0].node.op}s"
     if len(roles) > 1 or before == after:
         before, after = ([node.name for node in graph.inputs] for graph in (old, new))
-        what = "inputs"
+        description = "inputs"
     if len(before) == len(after):
-        what = f"the same {len(after)} {what}"
-    what += f" in another order ({listed(names, 2)})"
-    summary = f"{changes[0].graph}: {what}"
-    return [one_place(changes, summary), *(finding for finding in found if not moved(finding))]
+        description = f"the same {len(after)} {description}"
+    description += f" in another order ({listed(names, 2)})"
+    summary = f"{changes[0].graph}: {description}"
+    return [one_place(changes, summary), *(finding for finding in findings if not moved(finding))]
 
 
 def _explain_saved(finding: Finding, old: Graph, new: Graph, names: Mapping[str, str]) -> Finding:
@@ -229,7 +234,7 @@ def _explain_saved(finding: Finding, old: Graph, new: Graph, names: Mapping[str,
     returns = [change for change in finding.changes if change.node.kind == "output"]
     # An input that the target only returns is added and removed together with that output.
     rest = [c for c in finding.changes if c.node.kind not in ("output", "placeholder")]
-    outputs = _outputs_in_words(old, new, names) if returns and not rest else ""
+    outputs = _describe_outputs(old, new, names) if returns and not rest else ""
     if outputs:
         return one_place(finding.changes, f"{finding.graph}: {outputs}")
     before, after = finding.before, finding.after
@@ -239,59 +244,66 @@ def _explain_saved(finding: Finding, old: Graph, new: Graph, names: Mapping[str,
         return finding
     if format_node(before) != format_node(after):
         return finding
-    was = [names.get(ref.name, ref.name) for ref in old.saved]
-    now = [ref.name for ref in new.saved]
-    parts = [f"+ %{name}" for name in now if name not in was]
-    parts += [f"- %{name}" for name in was if name not in now]
-    what = ", ".join(parts[:MAX_NAMES]) or "in another order"
-    summary = f"{finding.graph}: other values are saved for the backward ({what})"
+    old_saved = [names.get(ref.name, ref.name) for ref in old.saved]
+    new_saved = [ref.name for ref in new.saved]
+    parts = [f"+ %{name}" for name in new_saved if name not in old_saved]
+    parts += [f"- %{name}" for name in old_saved if name not in new_saved]
+    description = ", ".join(parts[:MAX_NAMES]) or "in another order"
+    summary = f"{finding.graph}: other values are saved for the backward ({description})"
     return one_place(finding.changes, summary)
 
 
-def _outputs_in_words(old: Graph, new: Graph, names: Mapping[str, str]) -> str:
+def _describe_outputs(old: Graph, new: Graph, names: Mapping[str, str]) -> str:
     """Describe the differing outputs of the target; "" if they are equal or unknown."""
     if old.output is None or new.output is None:
         return ""
-    was = {path: _renamed(value, names) for path, value in _leaves(old)}
-    now = dict(_leaves(new))
+    old_values = {path: _rename_ref(value, names) for path, value in _output_leaves(old)}
+    new_values = dict(_output_leaves(new))
     parts = [
-        f"output {path!r} returned {_value(was[path])} before, {_value(value)} now"
-        for path, value in now.items()
-        if path in was and _value(was[path]) != _value(value)
+        f"output {path!r} returned {_format_output(old_values[path])} before, "
+        f"{_format_output(value)} now"
+        for path, value in new_values.items()
+        if path in old_values and _format_output(old_values[path]) != _format_output(value)
     ]
-    parts += [f"output {path!r} is new: {_value(now[path])}" for path in now if path not in was]
     parts += [
-        f"output {path!r} is gone: it returned {_value(was[path])}"
-        for path in was
-        if path not in now
+        f"output {path!r} is new: {_format_output(new_values[path])}"
+        for path in new_values
+        if path not in old_values
+    ]
+    parts += [
+        f"output {path!r} is gone: it returned {_format_output(old_values[path])}"
+        for path in old_values
+        if path not in new_values
     ]
     return listed(parts, 3)
 
 
-def _leaves(graph: Graph) -> Sequence[tuple[str, Arg]]:
+def _output_leaves(graph: Graph) -> Sequence[tuple[str, Arg]]:
     """Return the outputs of the target by path; items of a sequence by position."""
     if graph.output:
         return graph.output
     returned = graph.nodes[-1].args[0]
     values = returned if isinstance(returned, tuple) else (returned,)
-    return [(str(at), value) for at, value in enumerate(values)]
+    return [(str(position), value) for position, value in enumerate(values)]
 
 
-def _value(value: Arg) -> str:
+def _format_output(value: Arg) -> str:
     return f"input %{format_name(value.name)}" if isinstance(value, InputRef) else format_arg(value)
 
 
-def _renamed(value: Arg, names: Mapping[str, str]) -> Arg:
+def _rename_ref(value: Arg, names: Mapping[str, str]) -> Arg:
     return Ref(names.get(value.name, value.name)) if isinstance(value, Ref) else value
 
 
-def _names_of_equal(old: Graph, new: Graph) -> Mapping[str, str]:
+def _names_of_equal_graphs(old: Graph, new: Graph) -> Mapping[str, str]:
     partner = pairing(old, new)
     assert partner is not None
     return {node.name: new.nodes[j].name for node, j in zip(old.nodes, partner, strict=True)}
 
 
-def _change(comparison: GroupedChanges, part: NodeChange, graph: str, origins: Origins) -> Change:
+def _make_change(
+    comparison: GroupedChanges, part: NodeChange, graph: str, origins: Origins
+) -> Change:
     a, b = comparison.matching.a.nodes, comparison.matching.b.nodes
     before = a[part.before] if part.before != -1 else None
     after = b[part.after] if part.after != -1 else None
@@ -314,7 +326,7 @@ def _renamed_operands(comparison: GroupedChanges, part: NodeChange) -> tuple[tup
     return tuple((old, new) for old, new in pairs.items() if old != new)
 
 
-def _raw(old: Graph, new: Graph, changes: Iterable[Change]) -> GraphPair:
+def _make_pair(old: Graph, new: Graph, changes: Iterable[Change]) -> GraphPair:
     lists: dict[str, list[tuple[Node | None, Node | None]]] = {kind: [] for kind in SIGNS}
     for change in changes:
         lists[change.kind].append((change.before, change.after))
@@ -328,7 +340,7 @@ def _raw(old: Graph, new: Graph, changes: Iterable[Change]) -> GraphPair:
     )
 
 
-def _whole_graph(old: Graph | None, new: Graph | None) -> Finding:
+def _graph_finding(old: Graph | None, new: Graph | None) -> Finding:
     graph = new or old
     assert graph is not None
     kind: ChangeKind = "added" if old is None else "removed"
@@ -339,12 +351,12 @@ def _whole_graph(old: Graph | None, new: Graph | None) -> Finding:
     if graph.eager:
         noun = "eager graph" if graph.kind == "forward" else f"eager {noun}"
     cause = graph.cause
-    where = f", at {cause.file}:{cause.line}: {cause.code.strip()}" if cause is not None else ""
-    summary = f"{noun} {graph.name!r} {kind} ({ops}){where}"
+    location = f", at {cause.file}:{cause.line}: {cause.code.strip()}" if cause is not None else ""
+    summary = f"{noun} {graph.name!r} {kind} ({ops}){location}"
     return one_place((change,), summary=summary, of_graph=True)
 
 
-def _ops_of(old: Graph | None, new: Graph | None) -> Finding:
+def _ops_finding(old: Graph | None, new: Graph | None) -> Finding:
     """Return all ops of an added or removed graph as consequences of an edit, the output last."""
     graph = new or old
     assert graph is not None
@@ -356,19 +368,19 @@ def _ops_of(old: Graph | None, new: Graph | None) -> Finding:
     )
 
 
-def _ran(pairs: Sequence[tuple[Graph, Graph]]) -> Finding:
+def _run_count_finding(pairs: Sequence[tuple[Graph, Graph]]) -> Finding:
     """Return the finding for graphs with the same change of their run count."""
-    labels = [_label(old, new) for old, new in pairs]
+    labels = [_graph_label(old, new) for old, new in pairs]
     changes = [
         Change("changed", label, old.nodes[-1], new.nodes[-1])
         for label, (old, new) in zip(labels, pairs, strict=True)
     ]
     old, new = pairs[0]
-    summary = f"{', '.join(labels)} {ran(new.runs)}, before: {old.runs}"
+    summary = f"{', '.join(labels)} {runs_in_words(new.runs)}, before: {old.runs}"
     return one_place(changes, summary, of_graph=True)
 
 
-def _label(old: Graph, new: Graph) -> str:
+def _graph_label(old: Graph, new: Graph) -> str:
     return new.name if old.name == new.name else f"{old.name} -> {new.name}"
 
 
@@ -388,9 +400,9 @@ def diff_programs(old: Program, new: Program) -> tuple[GraphDiff | None, list[st
         if (old.counts or new.counts) and not (old.graphs and new.graphs):
             return None, differing_counts(old, new)
         return diff_graphs(old.graphs, new.graphs), []
-    pairs = [(ranks, *diff_programs(*both)) for ranks, *both in same_ranks(old, new)]
+    pairs = [(ranks, *diff_programs(*programs)) for ranks, *programs in same_ranks(old, new)]
     counts = [f"{format_ranks(ranks)}: {line}" for ranks, _, lines in pairs for line in lines]
-    return of_ranks((ranks, diff) for ranks, diff, _ in pairs), counts
+    return merge_ranks((ranks, diff) for ranks, diff, _ in pairs), counts
 
 
 def same_ranks(old: Program, new: Program) -> Iterator[tuple[tuple[int, ...], Program, Program]]:
@@ -417,7 +429,7 @@ def differing_counts(old: Program, new: Program) -> list[str]:
         old, new: the programs; if a program has graphs, their ops are counted.
     """
     lines = [
-        f"{graph} {ran(new.runs[graph])}, before: {old.runs[graph]}"
+        f"{graph} {runs_in_words(new.runs[graph])}, before: {old.runs[graph]}"
         for graph in sorted(old.runs.keys() & new.runs.keys())
         if old.runs[graph] != new.runs[graph]
     ]

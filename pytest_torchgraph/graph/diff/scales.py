@@ -18,7 +18,7 @@ from .findings import Change, Finding, Place, one_place
 from .moves import quantizes
 from .origins import Occurrence, Origins
 
-NAMES = ("scale", "zero_point")
+CALIBRATED = ("scale", "zero_point")
 """Arguments with a calibrated value. All these ops have them in this order."""
 
 
@@ -29,24 +29,26 @@ def is_scale(change: Change) -> bool:
         return False
     if not quantizes(after) or before.result != after.result:
         return False
-    return _fixed(before) == _fixed(after)
+    return _constants_without_scales(before) == _constants_without_scales(after)
 
 
-def _fixed(node: Node) -> tuple[Sequence[Arg], Mapping[str, Arg]]:
+def _constants_without_scales(node: Node) -> tuple[Sequence[Arg], Mapping[str, Arg]]:
     """Return the constants of a node without its scale and its zero point."""
     args: list[Arg] = []
     after_scale = False
     for value in node.args:
         is_float = isinstance(value, float)
+        # Positional arguments have no names: a float is the scale, and an int directly after it the
+        # zero point. Booleans are ints in Python, and are flags here.
         is_zero_point = after_scale and isinstance(value, int) and not isinstance(value, bool)
         is_tensor = hasattr(value, "name")
         args.append("calibrated" if is_float or is_zero_point else "" if is_tensor else value)
         after_scale = is_float
     kwargs = {key: "" if hasattr(value, "name") else value for key, value in node.kwargs.items()}
-    return args, {**kwargs, **dict.fromkeys(kwargs.keys() & {*NAMES}, "calibrated")}
+    return args, {**kwargs, **dict.fromkeys(kwargs.keys() & {*CALIBRATED}, "calibrated")}
 
 
-def with_scales_as_consequences(findings: Iterable[Finding], origins: Origins) -> list[Finding]:
+def attach_scales(findings: Iterable[Finding], origins: Origins) -> list[Finding]:
     """Return the findings, with scales and zero points as consequences of the nearest edits.
 
     Args:
@@ -60,31 +62,34 @@ def with_scales_as_consequences(findings: Iterable[Finding], origins: Origins) -
     scales: list[Finding] = []
     for finding in findings:
         follows = [change for change in finding.changes if is_scale(change)]
+        # Calibration after an edit changes the scales of all later layers, each a change of its
+        # own.
         if len(follows) == len(finding.changes):
             scales.append(finding)
         elif follows:
-            rest = [change for change in finding.changes if not is_scale(change)]
+            others = [change for change in finding.changes if not is_scale(change)]
             consequences = (*follows, *finding.consequences)
-            edits.append(one_place(rest, finding.summary, consequences=consequences))
+            edits.append(one_place(others, finding.summary, consequences=consequences))
         else:
             edits.append(finding)
-    reach = _EditReach(edits, origins)
-    alone: list[Place] = []
-    further: dict[int, list[Change]] = {}
+    reach = _EditedValues(edits, origins)
+    places_without_edit: list[Place] = []
+    following: dict[int, list[Change]] = {}
     for finding in scales:
-        nearest = reach.nearest(finding)
+        nearest = reach.nearest_edit(finding)
         if nearest is None:
-            alone += finding.places
+            places_without_edit += finding.places
         else:
-            further.setdefault(nearest, []).extend((*finding.changes, *finding.consequences))
-    for number, changes in further.items():
+            following.setdefault(nearest, []).extend((*finding.changes, *finding.consequences))
+    for number, changes in following.items():
         place = edits[number].places[0]
         place = replace(place, consequences=(*place.consequences, *changes))
         edits[number] = replace(edits[number], places=(place, *edits[number].places[1:]))
-    return [*edits, Finding(tuple(alone))] if alone else edits
+    # A calibration with other data changes every scale: one finding, not one for each op.
+    return [*edits, Finding(tuple(places_without_edit))] if places_without_edit else edits
 
 
-class _EditReach:
+class _EditedValues:
     """The values of the new graphs that edits touch, and those that come after an edit.
 
     Args:
@@ -94,25 +99,27 @@ class _EditReach:
 
     def __init__(self, edits: Iterable[Finding], origins: Origins):
         self.origins = origins
-        self.graphs: dict[int, _ScaleChains] = {}
+        self.chains: dict[int, _EditsByValue] = {}
         for number, edit in enumerate(edits):
             for change in edit.changes:
                 for node in origins.nodes(change):
-                    values = self.graphs.setdefault(id(node.matching), _ScaleChains(node.matching))
+                    values = self.chains.setdefault(id(node.matching), _EditsByValue(node.matching))
+                    # A changed node counts once, in the new graph. A removed node has no new
+                    # number, so its operands and users stand for it.
                     if node.is_new or change.after is None:
-                        values.touch(number, node)
+                        values.touch_node(number, node)
 
-    def nearest(self, finding: Finding) -> int | None:
+    def nearest_edit(self, finding: Finding) -> int | None:
         """Return the number of the nearest edit that changed scales follow from, or `None`."""
-        found: list[tuple[int, int]] = []
+        candidates: list[tuple[int, int]] = []
         for change in finding.changes:
             _, new = self.origins.of(change)
-            if new is not None and id(new.matching) in self.graphs:
-                found += self.graphs[id(new.matching)].edits(new.number)
-        return min(found)[1] if found else None
+            if new is not None and id(new.matching) in self.chains:
+                candidates += self.chains[id(new.matching)].iter_edits(new.number)
+        return min(candidates)[1] if candidates else None
 
 
-class _ScaleChains:
+class _EditsByValue:
     """The values of one new graph, with the edits that they follow from."""
 
     def __init__(self, matching: Correspondence):
@@ -121,7 +128,7 @@ class _ScaleChains:
         self.touched: dict[int, int] = {}
         self.starts: dict[int, int] = {}
 
-    def touch(self, number: int, node: Occurrence) -> None:
+    def touch_node(self, number: int, node: Occurrence) -> None:
         """Record a new node of an edit, or an old one that is gone.
 
         Args:
@@ -141,28 +148,28 @@ class _ScaleChains:
             values.update(dict.fromkeys((j for j in partners if j != -1), number))
 
     @cached_property
-    def after(self) -> Mapping[int, tuple[int, int]]:
+    def edit_before(self) -> Mapping[int, tuple[int, int]]:
         """Maps each value that comes after an edit to the last edit before it: (start, number)."""
-        found: dict[int, tuple[int, int]] = {}
+        last_edits: dict[int, tuple[int, int]] = {}
         for i, operands in enumerate(self.flat.operands):
             if i in self.starts:
-                found[i] = (i, self.starts[i])
+                last_edits[i] = (i, self.starts[i])
                 continue
-            before = [found[p] for p in operands[: self.flat.arity[i]] if p in found]
+            before = [last_edits[p] for p in operands[: self.flat.arity[i]] if p in last_edits]
             if before:
-                found[i] = max(before)
-        return found
+                last_edits[i] = max(before)
+        return last_edits
 
-    def edits(self, i: int) -> Iterator[tuple[int, int]]:
+    def iter_edits(self, i: int) -> Iterator[tuple[int, int]]:
         """Yield the distance and the number of each edit that a scale follows from."""
-        for value in self._chain(i):
+        for value in self._quantizer_chain(i):
             if value in self.touched:
                 yield abs(value - i), self.touched[value]
-            if value in self.after:
-                start, number = self.after[value]
+            if value in self.edit_before:
+                start, number = self.edit_before[value]
                 yield abs(start - i), number
 
-    def _chain(self, i: int) -> set[int]:
+    def _quantizer_chain(self, i: int) -> set[int]:
         """Return the values that the chain of a quantize op takes and gives.
 
         The chain is quantize, dequantize, and the ops that take the result.
@@ -170,12 +177,14 @@ class _ScaleChains:
         chain, todo = {i}, [i]
         while todo:
             node = todo.pop()
+            # A quantize op and its dequantize op have the same constants, so both change together.
+            # The chain ends at the ops that compute.
             if not quantizes(self.flat.nodes[node]):
                 continue
             operands = self.flat.operands[node][: self.flat.arity[node]]
-            around = {user for user, _ in self.flat.users[node]}
-            around |= {p for p in operands if quantizes(self.flat.nodes[p])}
-            todo += around - chain
-            chain |= around
-        taken = (self.flat.operands[node][: self.flat.arity[node]] for node in chain)
-        return chain.union(*taken)
+            neighbours = {user for user, _ in self.flat.users[node]}
+            neighbours |= {p for p in operands if quantizes(self.flat.nodes[p])}
+            todo += neighbours - chain
+            chain |= neighbours
+        operands_of_chain = (self.flat.operands[node][: self.flat.arity[node]] for node in chain)
+        return chain.union(*operands_of_chain)

@@ -21,15 +21,15 @@ def finding_text(finding: Finding, limit: int) -> str:
     """Return a finding in a few lines; see `Finding.to_text`."""
     sign = sign_of(finding)
     if finding.summary and not finding.modules:
-        return "\n".join([f"{sign} {finding.summary}", *_costs(finding)])
+        return "\n".join([f"{sign} {finding.summary}", *_cost_lines(finding)])
     if finding.modules:
-        lines = [f"{sign} {finding.summary} [{_graphs(finding.places)}]"]
+        lines = [f"{sign} {finding.summary} [{_format_graphs(finding.places)}]"]
         changes = (change for place in finding.places for change in place.changes)
-        lines += _listed("with   ", outside_modules(changes, finding.modules), limit)
-        return "\n".join([*lines, *_costs(finding), *_follows(finding, limit)])
-    before, after, rest = sides(finding)
-    what = "replaced" if is_replacement(finding) else finding.kind
-    head = f"{sign} {what} in {_where(finding)}"
+        lines += _change_lines("with   ", outside_modules(changes, finding.modules), limit)
+        return "\n".join([*lines, *_cost_lines(finding), *_consequence_lines(finding, limit)])
+    before, after, rest = shown_nodes(finding)
+    verb = "replaced" if is_replacement(finding) else finding.kind
+    head = f"{sign} {verb} in {_format_places(finding)}"
     if finding.source is not None:
         head += f"  {finding.source}: {finding.source.code}".rstrip(": ")
     lines = [head]
@@ -40,11 +40,11 @@ def finding_text(finding: Finding, limit: int) -> str:
     if renamed := finding.changes[0].renamed:
         names = ", ".join(f"%{format_name(x)} is now %{format_name(y)}" for x, y in renamed)
         lines.append(f"    names   {names}")
-    lines += _listed("with   ", rest, limit)
-    return "\n".join([*lines, *_costs(finding), *_follows(finding, limit)])
+    lines += _change_lines("with   ", rest, limit)
+    return "\n".join([*lines, *_cost_lines(finding), *_consequence_lines(finding, limit)])
 
 
-def sides(finding: Finding) -> tuple[Node | None, Node | None, list[Change]]:
+def shown_nodes(finding: Finding) -> tuple[Node | None, Node | None, list[Change]]:
     """Return the nodes to show as before and after, and the other ops of an edit.
 
     If ops were replaced, `before` is the first removed op and `after` the first added op.
@@ -53,8 +53,8 @@ def sides(finding: Finding) -> tuple[Node | None, Node | None, list[Change]]:
     other = _counterpart(first, rest)
     if other is None:
         return first.before, first.after, rest
-    left = [change for change in rest if change is not other]
-    return first.before or other.before, first.after or other.after, left
+    further = [change for change in rest if change is not other]
+    return first.before or other.before, first.after or other.after, further
 
 
 def is_replacement(finding: Finding) -> bool:
@@ -89,10 +89,13 @@ def cost_text(cost: Cost) -> str:
     return ", ".join(parts) if cost.flops or cost.saved_bytes else ""
 
 
-def _costs(finding: Finding) -> list[str]:
+def _cost_lines(finding: Finding) -> list[str]:
     text = cost_text(finding.cost)
-    again = recomputed_text(finding)
-    return [*([f"    costs   {text}"] if text else []), *([f"    {again}"] if again else [])]
+    recomputed = recomputed_text(finding)
+    return [
+        *([f"    costs   {text}"] if text else []),
+        *([f"    {recomputed}"] if recomputed else []),
+    ]
 
 
 def recomputed_text(finding: Finding) -> str:
@@ -113,34 +116,34 @@ def places_text(finding: Finding) -> str:
     paths = [place.module for place in finding.places]
     text = abridged(path or TOP for path in paths)
     if len(paths) > 1 and len(set(paths)) == 1:
-        feeding = dict.fromkeys(_feeding(finding.places))
+        feeding = dict.fromkeys(_feeding_modules(finding.places))
         return f"{text} × {len(paths)}" + (f", fed by {abridged(feeding)}" if feeding else "")
     return text
 
 
-def _where(finding: Finding) -> str:
+def _format_places(finding: Finding) -> str:
     """Return `fc [forward]`, or `12 places [forward]: layer.{0 … 11}.fc`."""
-    graphs = f"[{_graphs(finding.places)}]"
+    graphs = f"[{_format_graphs(finding.places)}]"
     if len(finding.places) == 1:
         return f"{finding.module or TOP} {graphs}"
     return f"{len(finding.places)} places {graphs}: {places_text(finding)}"
 
 
-def _graphs(places: Iterable[Place]) -> str:
-    return _named(place.graph for place in places)
+def _format_graphs(places: Iterable[Place]) -> str:
+    return _list_graphs(place.graph for place in places)
 
 
-def _named(graphs: Iterable[str]) -> str:
+def _list_graphs(graphs: Iterable[str]) -> str:
     return listed(dict.fromkeys(graphs), 3)
 
 
-def _feeding(places: Iterable[Place]) -> Iterable[str]:
+def _feeding_modules(places: Iterable[Place]) -> Iterable[str]:
     """Yield the modules of the outside operands of the primary nodes."""
     for place in places:
-        own = {change.node.name for change in place.changes}
+        edit_names = {change.node.name for change in place.changes}
         for name in place.changes[0].node.refs:
             path, slash, _ = name.rpartition("/")
-            if slash and name not in own and not holds(place.module, path):
+            if slash and name not in edit_names and not holds(place.module, path):
                 yield path
 
 
@@ -154,25 +157,29 @@ def outside_modules(changes: Iterable[Change], modules: Iterable[str]) -> list[C
     ]
 
 
-def _follows(finding: Finding, limit: int) -> list[str]:
+def _consequence_lines(finding: Finding, limit: int) -> list[str]:
     """Return the lines of the consequences: counted over all places, listed for the first."""
-    every = [place.consequences for place in finding.places if place.consequences]
-    ops = [outside_modules(changes, finding.modules) for changes in every]
+    all_consequences = [place.consequences for place in finding.places if place.consequences]
+    ops = [outside_modules(changes, finding.modules) for changes in all_consequences]
     listed = [changes for changes in ops if changes]
-    saved = _saved(finding)
+    saved = _saved_lines(finding)
     if listed:
         flat = [change for changes in listed for change in changes]
-        head = f"    follows in {_named(change.graph for change in flat)}: {count_changes(flat)}"
+        head = (
+            f"    follows in {_list_graphs(change.graph for change in flat)}: {count_changes(flat)}"
+        )
         if (
             len(finding.places) == len(listed) > 1
             and len({len(changes) for changes in listed}) == 1
         ):
             head += f" ({len(listed[0])} in each place)"
-        return [*saved, head, *_listed("       ", listed[0], limit)]
-    if every and not finding.modules and not saved:
-        returns = [change for changes in every for change in changes if _is_return(change)]
-        changes = returns or [change for changes in every for change in changes]
-        names = _named(change.graph for change in changes)
+        return [*saved, head, *_change_lines("       ", listed[0], limit)]
+    if all_consequences and not finding.modules and not saved:
+        returns = [
+            change for changes in all_consequences for change in changes if _is_return(change)
+        ]
+        changes = returns or [change for changes in all_consequences for change in changes]
+        names = _list_graphs(change.graph for change in changes)
         return [f"    follows in {names}: other values are {'returned' if returns else 'saved'}"]
     return saved
 
@@ -185,7 +192,7 @@ def _is_return(change: Change) -> bool:
     return format_node(before) != format_node(after)
 
 
-def _saved(finding: Finding) -> list[str]:
+def _saved_lines(finding: Finding) -> list[str]:
     """Return the line of added and removed saved activations over all places; [] if none differ."""
     values = {
         (change.kind, change.graph, change.node.name): change.node.name
@@ -194,33 +201,35 @@ def _saved(finding: Finding) -> list[str]:
         if change.node.op == "saved" and change.kind in ("added", "removed")
     }
     counts = Counter(kind for kind, _, _ in values)
-    came, went = counts["added"], counts["removed"]
-    if not came and not went:
+    more, fewer = counts["added"], counts["removed"]
+    if not more and not fewer:
         return []
-    new, gone = (
-        _some([name for (each, _, _), name in values.items() if each == kind], SIGNS[kind])
+    new_names, old_names = (
+        _list_names(
+            [name for (value_kind, _, _), name in values.items() if value_kind == kind], SIGNS[kind]
+        )
         for kind in ("added", "removed")
     )
-    if came and went:
+    if more and fewer:
         return [
-            f"    saves {counted(came, 'other value')} for the backward ({new}) "
-            f"in place of {went:,} ({gone})"
+            f"    saves {counted(more, 'other value')} for the backward ({new_names}) "
+            f"in place of {fewer:,} ({old_names})"
         ]
     return [
-        f"    saves {counted(came or went, 'more value' if came else 'fewer value')} "
-        f"for the backward: {new or gone}"
+        f"    saves {counted(more or fewer, 'more value' if more else 'fewer value')} "
+        f"for the backward: {new_names or old_names}"
     ]
 
 
-def _some(names: Sequence[str], sign: str) -> str:
+def _list_names(names: Sequence[str], sign: str) -> str:
     return listed((f"{sign} %{format_name(name)}" for name in names), 2)
 
 
-def _listed(word: str, changes: Sequence[Change], limit: int) -> list[str]:
+def _change_lines(word: str, changes: Sequence[Change], limit: int) -> list[str]:
     lines = [f"    {word} {change}" for change in changes[:limit]]
     if len(changes) > limit:
-        left = changes[limit:]
-        lines.append(f"    {word} ... and {len(left)} more ({count_changes(left)})")
+        unlisted = changes[limit:]
+        lines.append(f"    {word} ... and {len(unlisted)} more ({count_changes(unlisted)})")
     return lines
 
 
@@ -261,7 +270,7 @@ def diff_text(diff: GraphDiff, limit: int | None) -> str:
     """See `GraphDiff.to_text`."""
     files = diff.files
     if files is not None and files.of_directories:
-        return "\n".join(_directories(diff, files, limit))
+        return "\n".join(_directory_lines(diff, files, limit))
     lines = [] if files is None else [line for lines in files.counts.values() for line in lines]
     groups: dict[tuple[int, ...] | None, list[Finding]] = {}
     for finding in diff.findings:
@@ -269,8 +278,8 @@ def diff_text(diff: GraphDiff, limit: int | None) -> str:
     for ranks, findings in groups.items():
         shown = findings[:limit]
         texts = [finding.to_text(limit=4 if len(findings) <= 3 else 1) for finding in shown]
-        if left := len(findings) - len(shown):
-            texts.append(f"... and {left} more findings")
+        if unlisted := len(findings) - len(shown):
+            texts.append(f"... and {unlisted} more findings")
         if ranks is not None:
             lines.append(f"{format_ranks(ranks)}:")
             texts = [f"  {line}" for text in texts for line in text.splitlines()]
@@ -278,25 +287,25 @@ def diff_text(diff: GraphDiff, limit: int | None) -> str:
     return "\n".join(lines) or "no difference"
 
 
-def _directories(diff: GraphDiff, files: FilesDiff, limit: int | None) -> Iterator[str]:
-    from .joining import finding_lines, some
+def _directory_lines(diff: GraphDiff, files: FilesDiff, limit: int | None) -> Iterator[str]:
+    from .joining import finding_lines, list_some
 
     if releases := dict.fromkeys(files.releases.values()):
-        yield f"torch {some([f'{old} -> {new}' for old, new in releases], limit)}"
+        yield f"torch {list_some([f'{old} -> {new}' for old, new in releases], limit)}"
     yield from finding_lines(diff.findings, limit=limit)
     by_counts: dict[tuple[str, ...], list[str]] = {}
     for file, lines in files.counts.items():
         by_counts.setdefault(lines, []).append(file)
     for lines, named in [*by_counts.items()][:limit]:
-        yield f"~ op counts: {some(lines, limit)}"
-        yield f"    in {some(named, limit)}"
+        yield f"~ op counts: {list_some(lines, limit)}"
+        yield f"    in {list_some(named, limit)}"
     for sign, word, names in (
         ("+", "added", files.added),
         ("-", "removed", files.removed),
         ("=", "only names, strides or devices differ", files.renamed),
     ):
         if names:
-            yield f"{sign} {word}: {some(names, limit)}"
+            yield f"{sign} {word}: {list_some(names, limit)}"
     yield from (f"! {problem}" for problem in files.unreadable.values())
 
 
@@ -309,7 +318,7 @@ def heading(findings: Sequence[Finding]) -> str:
     edits = [finding for finding in findings if not finding.modules and not finding.of_graph]
     parts = [finding.summary for finding in modules]
     if edits:
-        parts.append(_edits(edits))
+        parts.append(_count_edits(edits))
     if graphs:
         parts.append(_graph_counts(graphs))
     return "; ".join(parts)
@@ -324,12 +333,12 @@ def edit_name(finding: Finding) -> str:
     if before is not None and after is not None and before.op != after.op:
         first = f"{node_name(before)} -> {node_name(after)}"
         return f"{first} (and {count_changes(rest)})" if rest else first
-    came, went = (
+    added, removed = (
         [other.node for other in (change, *rest) if other.kind == kind]
         for kind in ("added", "removed")
     )
-    if came and went:
-        first = f"{_some_nodes(went)} -> {_some_nodes(came)}"
+    if added and removed:
+        first = f"{_list_ops(removed)} -> {_list_ops(added)}"
         others = [other for other in rest if other.kind not in ("added", "removed")]
     else:
         same = sum(other.kind == change.kind for other in rest)
@@ -339,7 +348,7 @@ def edit_name(finding: Finding) -> str:
     return f"{first} (and {count_changes(others)})" if others else first
 
 
-def _some_nodes(nodes: Sequence[Node]) -> str:
+def _list_ops(nodes: Sequence[Node]) -> str:
     if len(nodes) > MAX_NAMED_OPS:
         return f"{len(nodes):,} ops"
     return " and ".join(map(node_name, nodes))
@@ -354,21 +363,21 @@ def node_name(node: Node) -> str:
     return f"{node.op} %{format_name(node.name)}"
 
 
-def _edits(edits: Sequence[Finding]) -> str:
+def _count_edits(edits: Sequence[Finding]) -> str:
     count = sum(len(edit.places) for edit in edits)
     head = "1 edit" if len(edits) == 1 else f"{len(edits)} edits"
     if count > len(edits):
         head += f" in {count:,} places"
     if len(edits) == 1:
         (edit,) = edits
-        where = TOP if edit.summary else places_text(edit)
-        return f"{head}: {edit_name(edit)}" + (f" in {where}" if where != TOP else "")
+        location = TOP if edit.summary else places_text(edit)
+        return f"{head}: {edit_name(edit)}" + (f" in {location}" if location != TOP else "")
     names = list(dict.fromkeys(map(edit_name, edits)))
     named = ", ".join(names[:MAX_NAMED])
     if len(names) > MAX_NAMED:
         named += f" and {len(names) - MAX_NAMED} more"
-    where = common_path(place.module for edit in edits for place in edit.places)
-    return f"{head}: {named}" + (f" in {where}" if where else "")
+    location = common_path(place.module for edit in edits for place in edit.places)
+    return f"{head}: {named}" + (f" in {location}" if location else "")
 
 
 def _graph_counts(findings: Sequence[Finding]) -> str:

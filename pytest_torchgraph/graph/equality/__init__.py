@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .equal import strict as strict
     from .numbered_graph import NumberedGraph as NumberedGraph
     from .numbered_graph import as_captured as as_captured
-    from .numbered_graph import common as common
+    from .numbered_graph import drop_unshared_facts as drop_unshared_facts
     from .numbered_graph import equal_programs as equal_programs
     from .numbered_graph import runs_differ as runs_differ
 else:
@@ -32,6 +32,8 @@ else:
         {
             "canonical_form": "ALIAS_OP canonical canonical_graph canonical_op",
             "equal": "EquivalenceClasses isomorphic pairing renamed_values strict",
-            "numbered_graph": "NumberedGraph as_captured common equal_programs runs_differ",
+            "numbered_graph": (
+                "NumberedGraph as_captured drop_unshared_facts equal_programs runs_differ"
+            ),
         },
     )

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from ..model import Arg, Atom, Device, Graph, Node, Result, TensorMeta, map_arg
 from .canonical_form import aliases_of, canonical, canonical_graph
-from .numbered_graph import NumberedGraph, OrderFree, common
+from .numbered_graph import NumberedGraph, OrderFree, drop_unshared_facts
 
 COLOR_ROUNDS = 3
 """Rounds of colour refinement of dead nodes, by users and then by operands.
@@ -36,18 +36,20 @@ _IN_ORDER = "saves_in_order_of"
 """Attribute of a forward that caches a forward known to save the same values in the same order."""
 
 
-def _note_order(first: Graph, second: Graph) -> None:
+def _record_same_order(first: Graph, second: Graph) -> None:
+    # Graphs are frozen, hence `__dict__`. A weak reference, because a cache must not keep a graph
+    # alive.
     first.__dict__[_IN_ORDER] = weakref.ref(second)
 
 
-def _saves_in_order(first: Graph, second: Graph) -> bool:
+def _have_same_order(first: Graph, second: Graph) -> bool:
     noted = first.__dict__.get(_IN_ORDER)
     return noted is not None and noted() is second
 
 
 def isomorphic(a: Graph, b: Graph) -> bool:
     """Return True if two graphs have the same dataflow (see `Graph`)."""
-    return _compared(a, b) is not None
+    return _compare_canonical(a, b) is not None
 
 
 class EquivalenceClasses:
@@ -77,17 +79,17 @@ class EquivalenceClasses:
         """Return the numbered graph; its labels contain the class numbers of subgraphs."""
         flat = self.flats.get(id(graph))
         if flat is None:
-            flat = self.flats[id(graph)] = NumberedGraph(graph, self._label(graph))
+            flat = self.flats[id(graph)] = NumberedGraph(graph, self._label_bodies(graph))
         return flat
 
     def compared(self, graph: Graph) -> OrderFree:
         """Return the numbered graph in the form used for comparison."""
         flat = self.order_free.get(id(graph))
         if flat is None:
-            flat = self.order_free[id(graph)] = OrderFree(graph, self._label(graph))
+            flat = self.order_free[id(graph)] = OrderFree(graph, self._label_bodies(graph))
         return flat
 
-    def _label(self, graph: Graph) -> Callable[[str], str]:
+    def _label_bodies(self, graph: Graph) -> Callable[[str], str]:
         bodies = {sub.name: sub for sub in graph.subgraphs}
 
         def label(name: str) -> str:
@@ -99,7 +101,7 @@ class EquivalenceClasses:
         """Return True if two graphs are in one class."""
         if not self._may_be_equal(first, second):
             return False
-        if self._in_order(first, second) is not None:
+        if self._pair_in_order(first, second) is not None:
             return True
         return self.number(first) == self.number(second)
 
@@ -109,49 +111,55 @@ class EquivalenceClasses:
         """
         if not self._may_be_equal(first, second):
             return None
-        in_order = self._in_order(first, second)
+        in_order = self._pair_in_order(first, second)
         if in_order is not None:
             return in_order
-        return _paired(self.compared(first), self.compared(second))
+        return _pair_graphs(self.compared(first), self.compared(second))
 
     def _may_be_equal(self, first: Graph, second: Graph) -> bool:
         """Return False if the nodes differ, so that no order needs to be computed."""
         a, b = self.flat(first), self.flat(second)
+        # Different graphs mostly differ in some label, which costs one pass; pairing and hashing
+        # cost several.
         return len(a.nodes) == len(b.nodes) and Counter(a.valueless) == Counter(b.valueless)
 
-    def _in_order(self, first: Graph, second: Graph) -> list[int] | None:
+    def _pair_in_order(self, first: Graph, second: Graph) -> list[int] | None:
         """Pair graphs whose saved values and sums have the same order, which is the common case.
 
         This takes half the time of `pairing`.
         """
-        if not self._take_the_same(first, second):
+        if not self._have_same_inputs(first, second):
             return None
-        found = _paired(self.flat(first), self.flat(second))
-        if found is not None and first.saved:
-            _note_order(first, second)
-        return found
+        partners = _pair_graphs(self.flat(first), self.flat(second))
+        if partners is not None and first.saved:
+            _record_same_order(first, second)
+        return partners
 
-    def _take_the_same(self, first: Graph, second: Graph) -> bool:
+    def _have_same_inputs(self, first: Graph, second: Graph) -> bool:
         """Return True if two backwards have the same saved inputs in the same order."""
         if first.saver is None or second.saver is None:
             return first.saver is second.saver
         savers = first.saver, second.saver
-        if savers[0] is not savers[1] and not _saves_in_order(*savers):
+        # Saved values are identified by what they compute in the forward. If both forwards save in
+        # the same order, positions do the same, without hashes.
+        if savers[0] is not savers[1] and not _have_same_order(*savers):
             a, b = map(canonical_graph, savers)
-            if not self._may_be_equal(a, b) or self._in_order(a, b) is None:
+            if not self._may_be_equal(a, b) or self._pair_in_order(a, b) is None:
                 return False
-            _note_order(*savers)
+            _record_same_order(*savers)
         originals = [aliases_of(saver) for saver in savers]
-        kept = [
+        saved_names = [
             dict.fromkeys(names.get(ref.name, ref.name) for ref in saver.saved)
             for saver, names in zip(savers, originals, strict=True)
         ]
-        taken = [
+        input_names = [
             [names.get(node.name, node.name) for node in graph.inputs if node.op == "saved"]
             for graph, names in zip((first, second), originals, strict=True)
         ]
-        pairs = {*zip(*kept, strict=False)}
-        return len(taken[0]) == len(taken[1]) and pairs.issuperset(zip(*taken, strict=True))
+        pairs = {*zip(*saved_names, strict=False)}
+        return len(input_names[0]) == len(input_names[1]) and pairs.issuperset(
+            zip(*input_names, strict=True)
+        )
 
     def number(self, graph: Graph) -> int:
         """Return the number of a graph's class."""
@@ -161,7 +169,7 @@ class EquivalenceClasses:
         return entry[1]
 
     def _classify(self, flat: OrderFree) -> int:
-        canonical = _canonical_numbers(flat)
+        canonical = _number_live_nodes(flat)
         dead = [i for i in range(len(flat.nodes)) if i not in canonical]
         form: Hashable = (
             len(flat.inputs),
@@ -170,17 +178,19 @@ class EquivalenceClasses:
             *((flat.valueless[i], *[canonical[o] for o in flat.operands[i]]) for i in canonical),
         )
         form = self.ids.setdefault(form, len(self.ids))
-        colors = _colors(flat, dead, lambda i: ("live", form, canonical[i]), self.ids)
-        alike = self.alike.setdefault((form, *sorted(colors.values())), [])
-        for other, number in alike:
-            if not (dead or flat.values) or _paired(flat, other) is not None:
+        colors = _color_dead_nodes(flat, dead, lambda i: ("live", form, canonical[i]), self.ids)
+        candidates = self.alike.setdefault((form, *sorted(colors.values())), [])
+        for other, number in candidates:
+            # The form identifies live nodes. Dead code needs a search, and an unknown constant
+            # equals several values.
+            if not (dead or flat.values) or _pair_graphs(flat, other) is not None:
                 return number
         number = self.ids.setdefault(("graph", len(self.ids)), len(self.ids))
-        alike.append((flat, number))
+        candidates.append((flat, number))
         return number
 
 
-def _canonical_numbers(flat: OrderFree) -> dict[int, int]:
+def _number_live_nodes(flat: OrderFree) -> dict[int, int]:
     """Number the inputs and all nodes that the output needs, identically in equal graphs."""
     numbers = {i: number for number, i in enumerate(flat.roots)}
     todo = [len(flat.nodes) - 1] if flat.nodes else []
@@ -199,30 +209,30 @@ def pairing(first: Graph, second: Graph) -> list[int] | None:
 
     Nodes are numbered by their positions in the canonical forms.
     """
-    found = _compared(first, second)
-    if found is None or found[0].nodes is second.nodes:
-        return None if found is None else found[1]
-    position = {node.name: at for at, node in enumerate(canonical_graph(second).nodes)}
-    return [position[found[0].nodes[partner].name] for partner in found[1]]
+    compared = _compare_canonical(first, second)
+    if compared is None or compared[0].nodes is second.nodes:
+        return None if compared is None else compared[1]
+    position = {node.name: number for number, node in enumerate(canonical_graph(second).nodes)}
+    return [position[compared[0].nodes[partner].name] for partner in compared[1]]
 
 
-def _compared(first: Graph, second: Graph) -> tuple[Graph, list[int]] | None:
+def _compare_canonical(first: Graph, second: Graph) -> tuple[Graph, list[int]] | None:
     """Return the canonical form of `second` used for comparison, and the `pairing` with its
     nodes.
     """
-    given = first, second
-    first, second = map(canonical_graph, common(first, second))
+    original = first, second
+    first, second = map(canonical_graph, drop_unshared_facts(first, second))
     if len(first.nodes) != len(second.nodes) or len(first.saved) != len(second.saved):
         return None
     partners = EquivalenceClasses().pairing(first, second)
     if partners is None:
         return None
-    if _saves_in_order(first, second) and not (given[0].given or given[1].given):
-        _note_order(*given)  # these are what their backwards know as their savers
+    if _have_same_order(first, second) and not (original[0].given or original[1].given):
+        _record_same_order(*original)  # these are what their backwards know as their savers
     return second, partners
 
 
-def _paired(a: NumberedGraph, b: NumberedGraph) -> list[int] | None:
+def _pair_graphs(a: NumberedGraph, b: NumberedGraph) -> list[int] | None:
     if len(a.nodes) != len(b.nodes) or len(a.graph.saved) != len(b.graph.saved):
         return None
     if len(a.roots) != len(b.roots) or Counter(a.valueless) != Counter(b.valueless):
@@ -265,6 +275,8 @@ class _Pairing:
             i, j = todo.pop()
             if self.forward[i] == j:
                 continue
+            # Reached before with another partner: a node that is used twice differs from two equal
+            # nodes.
             if self.forward[i] != -1 or self.backward[j] != -1:
                 return False
             if self.a.valueless[i] != self.b.valueless[j] or not self.same_value(i, j):
@@ -289,8 +301,8 @@ class _Pairing:
         if not dead_a:
             return not dead_b
         ids: dict[Hashable, int] = {}
-        self.colors_a = _colors(self.a, dead_a, lambda i: ("live", i), ids)
-        self.colors_b = _colors(self.b, dead_b, lambda j: ("live", self.backward[j]), ids)
+        self.colors_a = _color_dead_nodes(self.a, dead_a, lambda i: ("live", i), ids)
+        self.colors_b = _color_dead_nodes(self.b, dead_b, lambda j: ("live", self.backward[j]), ids)
         if sorted(self.colors_a.values()) != sorted(self.colors_b.values()):
             return False
         self.free: dict[Hashable, list[int]] = {}
@@ -305,9 +317,10 @@ class _Pairing:
             if self.forward[i] != -1:
                 continue
             start = len(self.paired)
-            for j in self._candidates(self.colors_a[i]):
+            for j in self._iter_candidates(self.colors_a[i]):
+                # Pairs that are undone count, so that symmetric dead code cannot run for hours.
                 budget -= len(self.paired) - start + 1
-                self._undo(start)
+                self._undo_pairs(start)
                 if budget < 0:
                     return False
                 if self._fits(i, j) and self._pair_part(i, j):
@@ -330,7 +343,7 @@ class _Pairing:
                 continue
             before = len(self.paired)
             if j == -1:
-                j = self._partner(i)
+                j = self._find_partner(i)
             if j == -1 or not self.pair_all([(i, j)]):
                 return False
             j = -1
@@ -338,40 +351,43 @@ class _Pairing:
                 todo.extend(user for user, _ in self.a.users[k] if self.forward[user] == -1)
         return True
 
-    def _undo(self, start: int) -> None:
+    def _undo_pairs(self, start: int) -> None:
         """Undo all pairs except the first `start`."""
         while len(self.paired) > start:
             i = self.paired.pop()
             j = self.forward[i]
             self.forward[i] = self.backward[j] = -1
             color = self.colors_b[j]
+            # A node may be in its lists twice now. `_free` drops entries that have a partner.
             for key in (color, *((p, slot, color) for slot, p in enumerate(self.b.operands[j]))):
                 self.free[key].append(j)
 
-    def _candidates(self, color: int) -> Iterator[int]:
+    def _iter_candidates(self, color: int) -> Iterator[int]:
         """Yield the free nodes of a colour, lazily: the first usually fits."""
-        free = self._free(color)
+        free = self._free_nodes(color)
         if free:
             first = free[-1]
             yield first
             yield from [j for j in dict.fromkeys(reversed(free)) if j != first]
 
-    def _free(self, key: Hashable) -> list[int]:
+    def _free_nodes(self, key: Hashable) -> list[int]:
         """Return the unpaired nodes with this colour, or with this colour and operand."""
         free = self.free.get(key, [])
         while free and self.backward[free[-1]] != -1:
             free.pop()
         return free
 
-    def _partner(self, i: int) -> int:
+    def _find_partner(self, i: int) -> int:
         """Return a free node of the same colour whose operands are the partners of `i`'s, or -1."""
         color = self.colors_a[i]
         choices = [
-            self._free((self.forward[operand], slot, color))
+            self._free_nodes((self.forward[operand], slot, color))
             for slot, operand in enumerate(self.a.operands[i])
             if self.forward[operand] != -1
         ]
-        fewest = min(choices, key=len, default=self._free(color))
+        # Any operand narrows the choice; the one with the fewest candidates leaves the fewest to
+        # try.
+        fewest = min(choices, key=len, default=self._free_nodes(color))
         return next((j for j in reversed(fewest) if self._fits(i, j)), -1)
 
     def _fits(self, i: int, j: int) -> bool:
@@ -382,7 +398,7 @@ class _Pairing:
         )
 
 
-def _colors(
+def _color_dead_nodes(
     flat: NumberedGraph,
     dead: list[int],
     live: Callable[[int], Hashable],
@@ -428,11 +444,11 @@ def renamed_values(old: Sequence[Graph], new: Sequence[Graph]) -> list[tuple[str
     return [
         pair
         for before, after in zip(canonical(old), canonical(new), strict=True)
-        for pair in _renamed(before, after)
+        for pair in _renamed_in_graph(before, after)
     ]
 
 
-def _renamed(old: Graph, new: Graph) -> list[tuple[str, str]]:
+def _renamed_in_graph(old: Graph, new: Graph) -> list[tuple[str, str]]:
     counterparts = pairing(old, new)
     if counterparts is None:
         return []
@@ -442,7 +458,7 @@ def _renamed(old: Graph, new: Graph) -> list[tuple[str, str]]:
         if node.name != new.nodes[number].name
     ]
     for before, after in zip(old.subgraphs, new.subgraphs, strict=False):
-        pairs += _renamed(before, after)
+        pairs += _renamed_in_graph(before, after)
     return pairs
 
 

@@ -71,17 +71,17 @@ class NumberedGraph:
         results: dict[Result, str] = {}
         for i, node in enumerate(self.nodes):
             refs: list[str] = []
-            call = self._call(node, refs, subgraph_label)
+            call = self._format_call(node, refs, subgraph_label)
             result = results.get(node.result)
             if result is None:
-                result = results[node.result] = _result(node)
+                result = results[node.result] = _format_label_result(node)
             label = f"{call}:{result}"
             self.shapeless.append(call)
             self.labels.append(label)
             if node.args and is_constant(node):
                 self.values[i] = format_arg(node.args)
             if graph.subgraphs:
-                label = f"{self._call(node, [], _no_label)}:{result}"
+                label = f"{self._format_call(node, [], _no_label)}:{result}"
             self.plain.append(label)
             if node.kind == "output":
                 refs.extend(ref.name for ref in graph.saved)
@@ -89,39 +89,45 @@ class NumberedGraph:
             self.arity.append(len(operands))
             operands += [self.index[ref.name] for ref in node.after]
             if node.kind == "output" and graph.output is not None:
-                operands += self._returned_by_target()
+                operands += self._add_returned_values()
             if node.effects:
-                operands += [operand for operand in self._chain(node, i, heads) if operand != i]
+                operands += [
+                    operand for operand in self._iter_effects_before(node, i, heads) if operand != i
+                ]
             if node.kind == "output":
                 operands += [heads[key] for key in sorted(heads)]
             self.operands.append(operands)
+        # A constant of unknown value equals any, so there are labels without the values too.
         if self.values:
             self.valueless = [*self.labels]
             for i, value in self.values.items():
                 self.labels[i] += f"={value}"
                 self.plain[i] += f"={value}"
 
-    def _returned_by_target(self) -> list[int]:
+    def _add_returned_values(self) -> list[int]:
         """Add the target's return values to the output's label; return the nodes among them."""
         refs: list[str] = []
         leaves = [
-            f"{quote(path)}={_skeleton(value, refs, _no_label)}"
-            for path, value in sorted(self.graph.output or (), key=_first)
+            f"{quote(path)}={_format_skeleton(value, refs, _no_label)}"
+            for path, value in sorted(self.graph.output or (), key=_first_of)
         ]
         for labels in (self.labels, self.plain, self.shapeless):
             labels[-1] += "".join(f" output {leaf}" for leaf in leaves)
         return [self.index[name] for name in refs]
 
-    def _call(self, node: Node, refs: list[str], subgraph_label: Callable[[str], str]) -> str:
+    def _format_call(
+        self, node: Node, refs: list[str], subgraph_label: Callable[[str], str]
+    ) -> str:
         """Return the label without dtype and shape, and append its references to `refs`."""
         if node.kind == "placeholder":
             return "placeholder"
         of_call = () if is_constant(node) else node.args
-        args = [_skeleton(arg, refs, subgraph_label) for arg in of_call]
+        args = [_format_skeleton(arg, refs, subgraph_label) for arg in of_call]
         if node.kwargs:
             args += [
-                f"{format_key(key)}={_skeleton(node.kwargs[key], refs, subgraph_label)}"
+                f"{format_key(key)}={_format_skeleton(node.kwargs[key], refs, subgraph_label)}"
                 for key in sorted(node.kwargs)
+                # A capture on a GPU equals that on a CPU: devices do not belong to the dataflow.
                 if not isinstance(node.kwargs[key], Device)
             ]
         effects = "".join([f"!{effect.kind}" for effect in node.effects]) if node.effects else ""
@@ -129,7 +135,7 @@ class NumberedGraph:
         target += quote(node.options) if node.options else ""
         return f"{node.kind} {node.op}{target}({','.join(args)}){effects}"
 
-    def _chain(self, node: Node, i: int, heads: dict[str, int]) -> Iterator[int]:
+    def _iter_effects_before(self, node: Node, i: int, heads: dict[str, int]) -> Iterator[int]:
         """Yield the earlier effects that this node's effects must follow.
 
         Args:
@@ -137,6 +143,8 @@ class NumberedGraph:
             heads: last effect on each resource so far; updated in place.
         """
         for effect in node.effects:
+            # Unknown code may use every resource, so it follows all effects, and all later effects
+            # follow it.
             if effect.kind == "opaque":
                 yield from (heads[key] for key in sorted(heads))
                 heads.clear()
@@ -147,6 +155,7 @@ class NumberedGraph:
                 owner = self.index[effect.target.name]
                 kind, target = self.nodes[owner].kind, self.nodes[owner].target
                 if kind == "placeholder":
+                    # Padded, because the output's operands are in the order of these texts.
                     key = f"mutates input {owner:09}"
                 elif kind == "get_attr":
                     key = f"mutates {quote(target)}"
@@ -185,12 +194,12 @@ class NumberedGraph:
         last = len(self.nodes) - 1
         end = self.arity[last]
         saved = range(end - len(self.graph.saved), end)
-        found = [
+        use_pairs = [
             (user, slot)
             for user, slot in self.users[i]
             if not (user == last and slot in saved) and not self.takes_turns(user, slot)
         ]
-        return found or [(last, -1)] * bool(self.users[i])
+        return use_pairs or [(last, -1)] * bool(self.users[i])
 
     def takes_turns(self, i: int, slot: int) -> bool:
         """Return True if an operand only orders effects: the random op before this random op.
@@ -203,7 +212,7 @@ class NumberedGraph:
         node, other = self.nodes[i], self.nodes[self.operands[i][slot]]
         if any(ref.name == other.name for ref in node.after):
             return False
-        return not {*_mutated(node)} & {*_mutated(other)}
+        return not {*_iter_mutated(node)} & {*_iter_mutated(other)}
 
     def live(self) -> list[bool]:
         """For each node, True if the output or a side effect needs it."""
@@ -222,7 +231,7 @@ def is_constant(node: Node) -> bool:
     return node.kind == "get_attr" or node.op == "constant"
 
 
-def _mutated(node: Node) -> Iterator[str]:
+def _iter_mutated(node: Node) -> Iterator[str]:
     """Yield the names of the nodes that a node writes to."""
     return (effect.target.name for effect in node.effects if effect.target is not None)
 
@@ -231,29 +240,33 @@ def _no_label(_name: str) -> str:
     return ""
 
 
-def _result(node: Node) -> str:
+def _format_label_result(node: Node) -> str:
     if isinstance(node.result, TensorMeta | Symbol):
         return format_result(node.result)
     return ""  # of a tuple the projections' results count; that it is an int, the value says
 
 
-def _first(item: tuple[str, Arg]) -> str:
+def _first_of(item: tuple[str, Arg]) -> str:
     return item[0]
 
 
-def _skeleton(value: Arg, refs: list[str], subgraph_label: Callable[[str], str]) -> str:
+def _format_skeleton(value: Arg, refs: list[str], subgraph_label: Callable[[str], str]) -> str:
     """Print an argument with placeholders for its references, which are appended to `refs`."""
     if isinstance(value, Ref):
         refs.append(value.name)
         return "%"
     if isinstance(value, tuple):
-        return f"[{','.join([_skeleton(item, refs, subgraph_label) for item in value])}]"
+        return f"[{','.join([_format_skeleton(item, refs, subgraph_label) for item in value])}]"
     if isinstance(value, dict):
-        items = sorted(((format_arg(key), item) for key, item in value.items()), key=_first)
-        return "{" + ",".join(f"{k}:{_skeleton(v, refs, subgraph_label)}" for k, v in items) + "}"
+        items = sorted(((format_arg(key), item) for key, item in value.items()), key=_first_of)
+        return (
+            "{"
+            + ",".join(f"{k}:{_format_skeleton(v, refs, subgraph_label)}" for k, v in items)
+            + "}"
+        )
     if isinstance(value, slice):
         bounds = (value.start, value.stop, value.step)
-        return f"slice({','.join(_skeleton(item, refs, subgraph_label) for item in bounds)})"
+        return f"slice({','.join(_format_skeleton(item, refs, subgraph_label) for item in bounds)})"
     if isinstance(value, SubgraphRef):
         return f"@{subgraph_label(value.name)}"
     if isinstance(value, Device):
@@ -269,7 +282,7 @@ MATCHED_BY_NAME = ("parameter", "buffer")
 """Roles of inputs that are matched by name if both graphs have an input of that name."""
 
 
-def common(a: Graph, b: Graph) -> tuple[Graph, Graph]:
+def drop_unshared_facts(a: Graph, b: Graph) -> tuple[Graph, Graph]:
     """Return two graphs without the facts that either lacks, and with parameters in the same order.
 
     Returns the same objects if nothing changes.
@@ -288,9 +301,9 @@ def common(a: Graph, b: Graph) -> tuple[Graph, Graph]:
     if (a.saver is None) != (b.saver is None):
         a, b = replace(a, saver=None), replace(b, saver=None)
     elif a.saver is not None and b.saver is not None:
-        saver = in_order_of(a.saver, b.saver)
+        saver = with_inputs_in_order(a.saver, b.saver)
         b = b if saver is b.saver else replace(b, saver=saver)
-    return a, in_order_of(a, b)
+    return a, with_inputs_in_order(a, b)
 
 
 def equal_programs(a: Sequence[Graph], b: Sequence[Graph]) -> bool:
@@ -303,43 +316,43 @@ def equal_programs(a: Sequence[Graph], b: Sequence[Graph]) -> bool:
 
 def runs_differ(old: Graph, new: Graph) -> bool:
     """Return True if two graphs are known to have different run counts."""
-    known = (old.eager or old.counted) and (new.eager or new.counted)
-    return known and old.runs != new.runs
+    both_counted = (old.eager or old.counted) and (new.eager or new.counted)
+    return both_counted and old.runs != new.runs
 
 
-def in_order_of(a: Graph, b: Graph) -> Graph:
+def with_inputs_in_order(a: Graph, b: Graph) -> Graph:
     """Return graph `b` with its parameters and buffers in the order of `a`, matched by name.
 
     An input with a name in both graphs takes its position in `a`; the other inputs fill the
     remaining positions, in order.
     """
-    first = [node for node in a.inputs if node.op in MATCHED_BY_NAME]
-    second = [node for node in b.inputs if node.op in MATCHED_BY_NAME]
-    names = [node.name for node in first]
-    if names == [node.name for node in second]:
+    inputs_a = [node for node in a.inputs if node.op in MATCHED_BY_NAME]
+    inputs_b = [node for node in b.inputs if node.op in MATCHED_BY_NAME]
+    names = [node.name for node in inputs_a]
+    if names == [node.name for node in inputs_b]:
         return b
-    by_name = {node.name: node for node in second}
+    by_name = {node.name: node for node in inputs_b}
     shared = [name for name in names if name in by_name]
-    known = set(shared)
-    if shared == [node.name for node in second if node.name in known]:
+    shared_names = set(shared)
+    if shared == [node.name for node in inputs_b if node.name in shared_names]:
         return b
-    others = iter([node for node in second if node.name not in known])
+    others = iter([node for node in inputs_b if node.name not in shared_names])
     ordered: list[Node] = []
-    if len(first) == len(second):
-        ordered = [by_name[name] if name in known else next(others) for name in names]
+    if len(inputs_a) == len(inputs_b):
+        ordered = [by_name[name] if name in shared_names else next(others) for name in names]
     else:  # those that came or went stay where they are among the others
         in_turn = iter(shared)
-        ordered = [by_name[next(in_turn)] if n.name in known else n for n in second]
-    left = iter(ordered)
+        ordered = [by_name[next(in_turn)] if n.name in shared_names else n for n in inputs_b]
+    next_inputs = iter(ordered)
     nodes = [
-        next(left) if node.kind == "placeholder" and node.op in MATCHED_BY_NAME else node
+        next(next_inputs) if node.kind == "placeholder" and node.op in MATCHED_BY_NAME else node
         for node in b.nodes
     ]
     return replace(b, nodes=tuple(nodes))
 
 
 def _has_values(graph: Graph) -> bool:
-    return any(is_constant(node) and node.args for each in graph.walk() for node in each.nodes)
+    return any(is_constant(node) and node.args for part in graph.walk() for node in part.nodes)
 
 
 def _without_values(graph: Graph) -> Graph:
@@ -350,7 +363,7 @@ def _without_values(graph: Graph) -> Graph:
 
 
 def _has_options(graph: Graph) -> bool:
-    return any(node.options is not None for each in graph.walk() for node in each.nodes)
+    return any(node.options is not None for part in graph.walk() for node in part.nodes)
 
 
 def _without_options(graph: Graph) -> Graph:
@@ -432,8 +445,10 @@ class OrderFree(NumberedGraph):
         for i in sorted(sums):
             terms[i] = []
             for operand in self.operands[i]:
-                alone = operand in sums and len(self.users[operand]) == 1
-                if alone and self.labels[operand] == self.labels[i]:
+                has_one_user = operand in sums and len(self.users[operand]) == 1
+                # The gradients of one value have one dtype and shape. A sum with another label is
+                # not in this chain.
+                if has_one_user and self.labels[operand] == self.labels[i]:
                     partial.add(operand)
                     terms[i] += terms[operand]
                 else:
@@ -471,6 +486,7 @@ class OrderFree(NumberedGraph):
             for slot, operand in enumerate(self.sums.get(i) or self.operands[i]):
                 if i == last and slot in saved:
                     continue
+                # The terms of a sum have no order, and so no slots.
                 uses[operand].append((codes[i], -1 if i in self.sums else slot))
         return codes
 

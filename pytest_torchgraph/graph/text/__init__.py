@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from .format import format_sections as format_sections
     from .format import format_shape as format_shape
     from .format import quote as quote
-    from .format import ran as ran
+    from .format import runs_in_words as runs_in_words
     from .format import shown_runs as shown_runs
     from .format import with_runs as with_runs
     from .parse import parse_document as parse_document
@@ -52,8 +52,8 @@ else:
             "format": (
                 "ALIAS_OPS EAGER_KINDS EAGER_VERSION FACTS_VERSION GIVEN Header TIMES VERSION "
                 "VIA_LEVELS format_arg format_document format_key format_mesh format_name "
-                "format_node format_op format_result format_sections format_shape quote ran "
-                "shown_runs with_runs"
+                "format_node format_op format_result format_sections format_shape quote "
+                "runs_in_words shown_runs with_runs"
             ),
             "parse": "parse_document",
             "ranks": "parse_file parse_text read_text",

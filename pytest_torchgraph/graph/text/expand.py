@@ -11,7 +11,7 @@ These elements appear among the lines of a graph: nodes, values of a long return
 `path` is the path of a container. It is empty or ends in a dot; in version 4 it may also end in
 `_`. The container's block is valid until the next block with the same path and letter, or until a
 graph or a return begins or ends. A nested block is valid only in its enclosing block.
-`folded_names` describes the names in the lines of a block.
+`runs` describes the names in the lines of a block.
 
 The changes of a `but` follow the order of the block. `-` removes a line. `~` replaces the line that
 has the same key. `@` moves on to the position after a line. `+` inserts a line after the line
@@ -64,7 +64,7 @@ class Expanded:
         """Return an error in these lines with its position in the folded text."""
         row = min(error.line, len(self.lines)) - 1
         source = self.rows[row]
-        column = _column_before(self.lines[row], self.folded[source], error.column - 1)
+        column = _find_folded_column(self.lines[row], self.folded[source], error.column - 1)
         problem = error.problem
         number = bisect_right(self.calls, row, key=lambda call: call[0]) - 1
         if self.lines[row] != self.folded[source] and number >= 0:
@@ -72,7 +72,7 @@ class Expanded:
         return GraphFormatError(problem, source + 1, column + 1)
 
 
-def _column_before(line: str, folded: str, column: int) -> int:
+def _find_folded_column(line: str, folded: str, column: int) -> int:
     """Return the column of the folded line for a column of the expanded line, both from 0."""
     if line == folded:
         return column
@@ -80,18 +80,18 @@ def _column_before(line: str, folded: str, column: int) -> int:
         start = change.end()
     else:
         start = len(folded) - len(folded.lstrip(" "))
-    own = len(line) - len(line.lstrip(" "))
-    if column < own:
+    line_indent = len(line) - len(line.lstrip(" "))
+    if column < line_indent:
         return min(column, start)
-    here, there = own, start
-    tokens = WITH_INTEGERS.finditer(line, own), WITH_INTEGERS.finditer(folded, start)
+    line_end, folded_end = line_indent, start
+    tokens = WITH_INTEGERS.finditer(line, line_indent), WITH_INTEGERS.finditer(folded, start)
     for new, old in zip(*tokens, strict=False):
         if column < new.start():
             break
         if column < new.end():
             return old.start() + (column - new.start() if new.group() == old.group() else 0)
-        here, there = new.end(), old.end()
-    return min(there + column - here, len(folded))
+        line_end, folded_end = new.end(), old.end()
+    return min(folded_end + column - line_end, len(folded))
 
 
 MAX_LINES = 500_000
@@ -156,7 +156,7 @@ def expand_lines(lines: list[str]) -> Expanded | None:
         return None
     if not any(map(_FOLDED.match, lines)):
         return None
-    return _Expander(lines).document()
+    return _Expander(lines).read_document()
 
 
 class _Expander(ValueReader):
@@ -172,8 +172,7 @@ class _Expander(ValueReader):
         self.left_lines = MAX_LINES
         self.left_characters = MAX_CHARACTERS
 
-    def document(self) -> Expanded:
-        """Read the whole text."""
+    def read_document(self) -> Expanded:
         out = _Lines()
         eager = False
         while True:
@@ -183,17 +182,17 @@ class _Expander(ValueReader):
                 if line.endswith(("{", "return [")) or line.lstrip(" ") in ("}", "]"):
                     out.blocks.clear()
                     eager = eager or _EAGER.match(line) is not None
-                self.charge(1, len(line))
+                self.charge_work(1, len(line))
                 out.lines.append(line)
                 out.rows.append(self.row)
                 more = self.next_line()
             else:
-                more = self.folded(match, len(line) - len(line.lstrip(" ")), out)
+                more = self.read_folded_line(match, len(line) - len(line.lstrip(" ")), out)
             if not more:
                 break
         return Expanded(out.lines, self.lines, out.rows, out.calls, eager)
 
-    def charge(self, lines: int, characters: int) -> None:
+    def charge_work(self, lines: int, characters: int) -> None:
         """Count lines and characters; fail if they exceed the limits."""
         self.left_lines -= lines
         self.left_characters -= characters
@@ -204,7 +203,7 @@ class _Expander(ValueReader):
 
     # -- blocks ----------------------------------------------------------------------------------
 
-    def folded(self, match: re.Match[str], indent: int, out: _Lines) -> bool:
+    def read_folded_line(self, match: re.Match[str], indent: int, out: _Lines) -> bool:
         """Read a block, or a call with its exceptions. Return False at the end of the text.
 
         Args:
@@ -215,18 +214,18 @@ class _Expander(ValueReader):
         if match[2]:
             self.fail("'but' without an instance on the line before")
         if match[1]:
-            return self.each(" " * indent, out)
-        return self.call(" " * indent, out)
+            return self.read_block(" " * indent, out)
+        return self.read_instances(" " * indent, out)
 
-    def each(self, indent: str, out: _Lines) -> bool:
+    def read_block(self, indent: str, out: _Lines) -> bool:
         if out.depth >= MAX_DEPTH:
             self.fail("blocks are nested too deeply")
         self.expect("each ")
         container = self.match(_CONTAINER, "a path that ends in '*', as 'encoder.layer.*'")
         self.expect("*")
-        letter = self.letter()
+        letter = self.read_letter()
         self.expect(" {")
-        self.end_of_line()
+        self.expect_end_of_line()
         start = self.row
         body = _Lines(depth=out.depth + 1)
         more = self.next_line()
@@ -234,11 +233,11 @@ class _Expander(ValueReader):
             self.expect(f"{indent}  ")
             match = _FOLDED.match(self.text)
             if match is not None:
-                more = self.folded(match, len(indent) + 2, body)
+                more = self.read_folded_line(match, len(indent) + 2, body)
                 continue
             if not (self.at("%") or self.at("$") or self.at("save ") or self.text.endswith(",")):
-                self.fail(f"expected a line of a block or '}}', found {self.found()}")
-            self.charge(1, len(self.text))
+                self.fail(f"expected a line of a block or '}}', found {self.describe_rest()}")
+            self.charge_work(1, len(self.text))
             body.lines.append(self.text[2 * body.depth :])
             body.rows.append(self.row)
             more = self.next_line()
@@ -251,7 +250,7 @@ class _Expander(ValueReader):
         out.blocks[container, letter] = Block(body.lines, body.rows, body.depth)
         return self.next_line()
 
-    def letter(self) -> str:
+    def read_letter(self) -> str:
         """Read the letter that distinguishes blocks of one container; "" if there is no letter."""
         if self.at(" ") and (match := _LETTER.match(self.text, self.pos + 1)):
             self.pos = match.end()
@@ -260,22 +259,22 @@ class _Expander(ValueReader):
 
     # -- calls -----------------------------------------------------------------------------------
 
-    def call(self, indent: str, out: _Lines) -> bool:
+    def read_instances(self, indent: str, out: _Lines) -> bool:
         """Read the instances of one line and the exceptions that follow it."""
         start = self.pos
         match = _INSTANCE.match(self.text, start)
         if match is None:
-            self.fail(f"expected an instance, found {self.found()}")
+            self.fail(f"expected an instance, found {self.describe_rest()}")
         container, first = match[1], int(match[2])
         self.pos = match.end()
-        last = self.instance_number() if self.skip(" .. ") else first
-        letter = self.letter()
+        last = self.read_instance_number() if self.skip(" .. ") else first
+        letter = self.read_letter()
         block = out.blocks.get((container, letter))
         if block is None:
             title = f"each {container}*{letter and ' '}{letter} {{"
             self.fail(f"missing block '{title}' before this line", start)
-        given = self.formals(block) if self.skip(": ") else {}
-        self.end_of_line()
+        arguments = self.read_formals(block) if self.skip(": ") else {}
+        self.expect_end_of_line()
         numbers = _range(first, last)
         row, text = self.row, self.text
         if len(numbers) * len(block.lines) > self.left_lines:
@@ -284,27 +283,27 @@ class _Expander(ValueReader):
         others: dict[int, Block] = {}
         while more and self.text.startswith(f"{indent}but "):
             self.pos = len(indent)
-            more = self.but(indent, container, numbers, block, others)
-        behind = self.row, self.text
+            more = self.read_exceptions(indent, container, numbers, block, others)
+        next_position = self.row, self.text
         self.row, self.text = row, text
         for n in numbers:
-            self.instance(f"{container}{n}", n, others.get(n, block), given, out)
-        self.row, self.text = behind
+            self.append_instance(f"{container}{n}", n, others.get(n, block), arguments, out)
+        self.row, self.text = next_position
         return more
 
-    def instance_number(self) -> int:
+    def read_instance_number(self) -> int:
         return int(self.match(_NUMBER, "a number of at most 9 digits"))
 
-    def formals(self, block: Block) -> dict[int, tuple[str, int]]:
+    def read_formals(self, block: Block) -> dict[int, tuple[str, int]]:
         """Read the names given by the instances of one line: name and position of each formal."""
-        given: dict[int, tuple[str, int]] = {}
+        arguments: dict[int, tuple[str, int]] = {}
         while True:
             start = self.pos
             formal = self.match(_FORMAL, "a value of the block, as '$1'")
             number = int(formal.lstrip("$"))
             if formal != "$" * block.depth + str(number) or number not in block.uses:
                 self.fail(f"the block has no {formal}", start)
-            if number in given:
+            if number in arguments:
                 self.fail(f"{formal} is given twice", start)
             self.expect(" = ")
             start = self.pos
@@ -314,28 +313,26 @@ class _Expander(ValueReader):
                 self.fail("expected an instance number: '[n]', '[n-1]' or '[9-n]'", column)
             if name.count("[") > MAX_NUMBERS and not name.startswith('"', 1):
                 self.fail(f"a name with more than {MAX_NUMBERS} instance numbers", start)
-            given[number] = name, start
+            arguments[number] = name, start
             if not self.skip(", "):
-                return given
+                return arguments
 
-    def instance(
-        self, path: str, n: int, block: Block, given: dict[int, tuple[str, int]], out: _Lines
+    def append_instance(
+        self, path: str, n: int, block: Block, arguments: dict[int, tuple[str, int]], out: _Lines
     ) -> None:
-        """Append the lines of instance number n."""
         names: dict[int, str] = {}
         for formal in block.uses:
-            if formal not in given:
+            if formal not in arguments:
                 self.fail(f"{'$' * block.depth}{formal} has no value", len(self.text))
-            names[formal] = self.name_of(n, *given[formal])
-        self.charge(max(1, len(block.lines)), block.length(path, names))
+            names[formal] = self.evaluate_name(n, *arguments[formal])
+        self.charge_work(max(1, len(block.lines)), block.length(path, names))
         if not out.depth:
             out.calls.append((len(out.lines), path))
         if block.lines:
             out.lines.extend(block.text(path, names).split("\n"))
             out.rows.extend(block.rows)
 
-    def name_of(self, n: int, name: str, start: int) -> str:
-        """Return the name given by instance n."""
+    def evaluate_name(self, n: int, name: str, start: int) -> str:
         if "[" not in name or name.startswith('"', 1):
             return name
 
@@ -349,7 +346,7 @@ class _Expander(ValueReader):
 
     # -- exceptions ------------------------------------------------------------------------------
 
-    def but(
+    def read_exceptions(
         self, indent: str, container: str, numbers: range, block: Block, others: dict[int, Block]
     ) -> bool:
         """Read the exceptions of some instances of the line above.
@@ -360,39 +357,39 @@ class _Expander(ValueReader):
         """
         self.expect("but ")
         self.expect(container)
-        wanted: list[int] = []
+        excepted: list[int] = []
         while True:
             start = self.pos
-            first = self.instance_number()
-            last = self.instance_number() if self.skip(" .. ") else first
+            first = self.read_instance_number()
+            last = self.read_instance_number() if self.skip(" .. ") else first
             if first not in numbers or last not in numbers:
                 self.fail("not an instance of the line above", start)
             for n in _range(first, last):
                 if n in others:
                     self.fail(f"{container}{n} has exceptions already", start)
                 others[n] = block
-                wanted.append(n)
+                excepted.append(n)
             if not self.skip(", "):
                 break
         self.expect(" {")
-        self.end_of_line()
-        changed, more = self.changes(indent, block)
-        others.update(dict.fromkeys(wanted, changed))
+        self.expect_end_of_line()
+        changed, more = self.read_changes(indent, block)
+        others.update(dict.fromkeys(excepted, changed))
         return more
 
-    def changes(self, indent: str, block: Block) -> tuple[Block, bool]:
+    def read_changes(self, indent: str, block: Block) -> tuple[Block, bool]:
         """Read the changes; return the changed block, and True if a line follows."""
         lines: list[str] = []
         rows: list[int] = []
-        done = 0
+        copied = 0
         pad = indent[2 * (block.depth - 1) :]
-        find = _finder(block.lines)
+        find = _make_finder(block.lines)
 
         def keep(until: int) -> None:
-            nonlocal done
-            lines.extend(block.lines[done:until])
-            rows.extend(block.rows[done:until])
-            done = until
+            nonlocal copied
+            lines.extend(block.lines[copied:until])
+            rows.extend(block.rows[copied:until])
+            copied = until
 
         while self.next_line() and not self.at_end():
             if self.text == f"{indent}}}":
@@ -401,21 +398,21 @@ class _Expander(ValueReader):
             self.expect(f"{indent}  ")
             sign = self.text[self.pos : self.pos + 2]
             if sign not in ("- ", "@ ", "~ ", "+ "):
-                self.fail(f"expected '-', '@', '~', '+' or '}}', found {self.found()}")
+                self.fail(f"expected '-', '@', '~', '+' or '}}', found {self.describe_rest()}")
             self.pos += 2
             rest = self.text[self.pos :]
             if sign != "+ ":
-                at = find(key_of(rest) if sign == "~ " else rest, done)
-                if at is None:
+                index = find(key_of(rest) if sign == "~ " else rest, copied)
+                if index is None:
                     self.fail("the block has no such line after the line before")
-                keep(at)
+                keep(index)
                 if sign == "@ ":
-                    keep(at + 1)
-                done = at + 1
+                    keep(index + 1)
+                copied = index + 1
             if sign in ("~ ", "+ "):
                 if not rest.startswith(("%", "$", "save ")) and not rest.endswith(","):
-                    self.fail(f"expected a line of a block, found {self.found()}")
-                self.charge(1, len(rest))
+                    self.fail(f"expected a line of a block, found {self.describe_rest()}")
+                self.charge_work(1, len(rest))
                 lines.append(pad + rest)
                 rows.append(self.row)
         self.fail("the exceptions have no closing '}': the file is truncated")
@@ -426,15 +423,15 @@ def _range(first: int, last: int) -> range:
     return range(first, last + 1) if first <= last else range(first, last - 1, -1)
 
 
-def _finder(lines: list[str]) -> Callable[[str, int], int | None]:
+def _make_finder(lines: list[str]) -> Callable[[str, int], int | None]:
     """Return a function that finds the first line with a key from an index on, or `None`."""
-    places: dict[str, list[int]] = {}
+    numbers_by_key: dict[str, list[int]] = {}
     for number, line in enumerate(lines):
-        places.setdefault(key_of(line), []).append(number)
+        numbers_by_key.setdefault(key_of(line), []).append(number)
 
     def find(key: str, start: int) -> int | None:
-        found = places.get(key, [])
-        at = bisect_right(found, start - 1)
-        return found[at] if at < len(found) else None
+        numbers = numbers_by_key.get(key, [])
+        index = bisect_right(numbers, start - 1)
+        return numbers[index] if index < len(numbers) else None
 
     return find

@@ -35,7 +35,7 @@ from ..model import (
     TensorMeta,
 )
 from ..module_paths import module_of
-from .inputs import PLACED, Placed, placed
+from .inputs import PLACED, Placed, find_placed_inputs
 from .runs import Lines
 
 VERSION = 1
@@ -136,13 +136,18 @@ def format_document(
     if detail == "ops":
         digits = None
     graphs = tuple([with_digits(graph, digits) for graph in graphs])
+    # A line for each parameter was more than half of a convolutional network's text.
     at_use: dict[int, Placed] = {}
     if fold and detail != "ops":
-        at_use = {id(g): placed(g, detail == "full") for graph in graphs for g in graph.walk()}
+        at_use = {
+            id(g): find_placed_inputs(g, detail == "full") for graph in graphs for g in graph.walk()
+        }
+    # The lowest version that fits: files keep their bytes after an upgrade, and older releases
+    # reject a file that they would misread.
     version = EAGER_VERSION if any(graph.eager for graph in graphs) else VERSION
     if (
         digits is not None
-        or any(each.after for each in at_use.values())
+        or any(placed_inputs.after for placed_inputs in at_use.values())
         or any(_has_facts(graph, detail) for graph in graphs)
     ):
         version = FACTS_VERSION
@@ -156,6 +161,7 @@ def format_document(
     default = VIA_LEVELS.get(header.via)
     for graph in graphs:
         lines.append("")
+        # A reader takes such a name for an eager graph, unless the title states a level.
         looks_eager = EAGER_NAME.match(graph.name) and not graph.eager
         implied = None if looks_eager else default
         if detail == "ops":
@@ -191,6 +197,7 @@ def format_sections(
         header, detail, fold: see `format_document`.
     """
     texts = [format_document(graphs, header, detail, fold=fold) for _, graphs in sections]
+    # All sections have the same header: it is written once.
     origin = texts[0].split("\n\n", 1)[0].split("\n")[1:]
     facts = any(text.startswith(f"torchgraph {FACTS_VERSION}\n") for text in texts)
     version = FACTS_VERSION if facts else RANKS_VERSION
@@ -213,10 +220,11 @@ def _has_facts(graph: Graph, detail: Detail) -> bool:
         return False
     return bool(graph.output) or any(
         (bool(node.args) and (node.kind == "get_attr" or node.op == "constant"))
+        # Elsewhere these ops are no-ops, so the keyword makes no difference.
         or (graph.given and node.op in ALIAS_OPS)
         or node.options is not None
-        for each in graph.walk()
-        for node in each.nodes
+        for part in graph.walk()
+        for node in part.nodes
     )
 
 
@@ -225,10 +233,10 @@ def shown_runs(graph: Graph) -> int:
     return graph.runs if graph.counted or graph.eager else 1
 
 
-def _title(graph: Graph, default: Level | None, *, marked: bool = False) -> str:
+def _format_title(graph: Graph, default: Level | None, *, marked: bool = False) -> str:
     """Return the title of a graph; with `marked`, including `given`."""
     if graph.eager:
-        return _eager_title(graph)
+        return _format_eager_title(graph)
     kind = "" if graph.kind == graph.name else f": {graph.kind}"
     level = "" if graph.level == default else f" @ {graph.level}"
     given = f" {GIVEN}" if graph.given and marked else ""
@@ -236,7 +244,7 @@ def _title(graph: Graph, default: Level | None, *, marked: bool = False) -> str:
     return f"{with_runs(title, shown_runs(graph))} {{"
 
 
-def _eager_title(graph: Graph) -> str:
+def _format_eager_title(graph: Graph) -> str:
     """Return the title of an eager graph: `eager_0 {`, `eager_1: backward × 2 {`."""
     if not EAGER_NAME.match(graph.name):
         raise ValueError(f"an eager graph is called eager_0, eager_1, ..., not {graph.name!r}")
@@ -255,13 +263,13 @@ def with_runs(title: str, runs: int) -> str:
     return title if runs == 1 else f"{title} {TIMES} {runs}"
 
 
-def ran(runs: int) -> str:
+def runs_in_words(runs: int) -> str:
     """Format the run count of a graph in words: `ran once`, `ran 3 times`."""
     return "ran once" if runs == 1 else f"ran {runs} times"
 
 
 def _op_lines(graph: Graph, default: Level | None) -> Iterator[str]:
-    yield _title(graph, default)
+    yield _format_title(graph, default)
     for op, count in sorted(graph.op_counts.items()):
         yield f"  {count} {format_op(op)}"
     yield "}"
@@ -277,53 +285,58 @@ def _graph_lines(
     marked: bool = False,
 ) -> Iterator[str | Lines]:
     """Yield the lines of a graph; lines in which modules may repeat are grouped
-    (`fold.parts_of`).
+    (`fold.split_sections`).
 
     Args:
         at_use: inputs of each graph that are declared where they are used, by `id`.
     """
-    yield f"{indent}{_title(graph, default, marked=marked)}"
+    yield f"{indent}{_format_title(graph, default, marked=marked)}"
     inner = indent + "  "
+    # Bodies first: a line may refer only to what a reader has seen.
     for sub in graph.subgraphs:
         if sub.eager:
             raise ValueError(f"{sub.name}, inside {graph.name}, cannot be an eager graph")
         yield from _graph_lines(sub, graph.level, at_use, full=full, indent=inner)
-    own = at_use.get(id(graph), NOTHING_PLACED)
+    placed_inputs = at_use.get(id(graph), NOTHING_PLACED)
     declared: dict[str, str] = {}
     plain: set[str] = set()
     for _, nodes in groupby(graph.nodes, key=lambda node: node.kind == "placeholder"):
         section = Lines([], [])
         for node in nodes:
-            if node.name in own.lines:
-                yield from _section(section)
-                yield inner + _place(*own.lines[node.name])
+            if node.name in placed_inputs.lines:
+                yield from _yield_section(section)
+                yield inner + _format_place(*placed_inputs.lines[node.name])
                 section = Lines([], [])
-            if node.name in own.after:
-                declared[node.name] = _declaration(node, own.after[node.name], full)
+            if node.name in placed_inputs.after:
+                declared[node.name] = _format_declaration(
+                    node, placed_inputs.after[node.name], full
+                )
                 continue
             if node.kind == "output":
-                yield from _section(section)
+                yield from _yield_section(section)
                 yield from _return_lines(node, full, inner)
                 section = Lines([], [])
                 continue
             text = format_node(node, full=full, plain=plain, declared=declared)
             section.texts.append(inner + text)
+            # `fold` needs the names. Reading them back from the text took a regular expression for
+            # each line.
             section.names.append(node.name if node.name in plain else "")
-        yield from _section(section)
+        yield from _yield_section(section)
     for path, value in graph.output or ():
         yield f"{inner}output {format_name(path)} = {format_arg(value)}"
     saved = [ref.name for ref in graph.saved]
     texts = [f"{inner}save %{format_name(name)}" for name in saved]
-    yield from _section(Lines(texts, [_plain_name(name) for name in saved]))
+    yield from _yield_section(Lines(texts, [_plain_name(name) for name in saved]))
     yield f"{indent}}}"
 
 
-def _place(role: str, name: str) -> str:
+def _format_place(role: str, name: str) -> str:
     """Return the line with the place of inputs that are declared where they are used."""
     return f"{PLACED[role]} from %{format_name(name)}" if name else PLACED[role]
 
 
-def _declaration(node: Node, after: str, full: bool) -> str:
+def _format_declaration(node: Node, after: str, full: bool) -> str:
     """Format an input where it is used: `%fc.weight: f32[4, 16]`."""
     role = "" if node.op == "parameter" else f"{node.op} "
     if node.args:
@@ -340,10 +353,10 @@ def _return_lines(node: Node, full: bool, indent: str) -> Iterator[str | Lines]:
     yield f"{indent}return ["
     names = [_plain_name(value.name) if isinstance(value, Ref) else "" for value in values]
     yield Lines([f"{indent}  {format_arg(value)}," for value in values], names)
-    yield f"{indent}]" + "".join(_suffixes(node, full))
+    yield f"{indent}]" + "".join(_format_suffixes(node, full))
 
 
-def _section(lines: Lines) -> Iterator[Lines]:
+def _yield_section(lines: Lines) -> Iterator[Lines]:
     if lines.texts:
         yield lines
 
@@ -369,18 +382,22 @@ def format_node(
     """
     if node.kind == "output":
         value = format_arg(node.args[0] if node.args else None)
-        return f"return {value}" + "".join(_suffixes(node, full))
-    known = set() if plain is None else plain
+        return f"return {value}" + "".join(_format_suffixes(node, full))
+    plain_names = set() if plain is None else plain
     name = format_name(node.name)
+    # `format_name` returned the same object, so the name needs no quotes. References to it skip the
+    # check.
     if name is node.name:
-        known.add(name)
+        plain_names.add(name)
     text = f"%{name} = {format_op(node.op)}"
     if node.kind in ("get_attr", "call_module"):
         options = f", {quote(node.options)}" if node.options else ""
         text += f"[{quote(node.target)}{options}]"
     if node.args or node.kwargs or node.is_call:
         arguments = [
-            f"%{arg.name}" if type(arg) is Ref and arg.name in known else format_arg(arg, declared)
+            f"%{arg.name}"
+            if type(arg) is Ref and arg.name in plain_names
+            else format_arg(arg, declared)
             for arg in node.args
         ]
         if node.kwargs:
@@ -390,11 +407,11 @@ def format_node(
     if node.result is not None:
         text += f" : {format_result(node.result, full=full)}"
     if full or node.effects or node.after:
-        text += "".join(_suffixes(node, full))
+        text += "".join(_format_suffixes(node, full))
     return text
 
 
-def _suffixes(node: Node, full: bool) -> Iterator[str]:
+def _format_suffixes(node: Node, full: bool) -> Iterator[str]:
     for effect in node.effects:
         yield f" !{format_effect(effect)}"
     if node.after:
@@ -426,6 +443,8 @@ def format_key(key: str) -> str:
 
 def quote(text: str) -> str:
     """Return a JSON string on one line, without escapes for characters that are safe to print."""
+    # Text that does not print, such as a line separator or a change of direction, is escaped, so
+    # that a review shows what the file contains.
     return json.dumps(text, ensure_ascii=not text.isprintable())
 
 
@@ -442,6 +461,7 @@ def format_arg(value: Arg, declared: dict[str, str] | None = None) -> str:
         return f"%{format_name(value.name)}"
     if value is None or value is True or value is False:
         return str(value)
+    # A subclass, such as an `IntEnum`, would print its own text; so would one of float.
     if isinstance(value, int):
         return str(int(value))
     if isinstance(value, float):

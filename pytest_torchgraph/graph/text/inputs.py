@@ -10,7 +10,7 @@ inputs is kept, because parameters that were renamed are paired in their order:
 - An input follows the one declared before it if both are of one module. Any other input follows
   all inputs without `after`. `%x: f32[2] after %y` follows `%y`.
 
-`placed` decides for a graph what is declared where, `in_order` restores the order.
+`find_placed_inputs` decides for a graph what is declared where, `sort_inputs` restores the order.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Placed:
     lines: dict[str, tuple[str, str]] = field(default_factory=dict)
 
 
-def placed(graph: Graph, full: bool) -> Placed:
+def find_placed_inputs(graph: Graph, full: bool) -> Placed:
     """Decide which inputs of a graph are declared where they are used.
 
     Args:
@@ -58,27 +58,29 @@ def placed(graph: Graph, full: bool) -> Placed:
     result = Placed()
     if graph.kind == "backward":  # uses them in reverse, and its forward has declared them
         return result
-    ours = {node.name: node for node in graph.inputs if _may_be_placed(node, full)}
-    if not ours:
+    candidates = {node.name: node for node in graph.inputs if _can_be_placed(node, full)}
+    if not candidates:
         return result
-    used = _in_order_of_use(graph, ours)
+    used = _sort_by_use(graph, candidates)
     starts: set[str] = set()
     for role in PLACED:
-        named = [name for name in used if ours[name].op == role]
-        wanted = [name for name, node in ours.items() if node.op == role and name in used]
-        after = _follows(wanted, named)
+        by_use = [name for name in used if candidates[name].op == role]
+        by_declaration = [
+            name for name, node in candidates.items() if node.op == role and name in used
+        ]
+        after = _find_predecessors(by_declaration, by_use)
         result.after.update(after)
-        starts.update(in_order((name, after[name]) for name in named if name in after)[:1])
-    before = ""
+        starts.update(sort_inputs((name, after[name]) for name in by_use if name in after)[:1])
+    role_before = ""
     for node in graph.nodes:
-        mine = node.op if node.name in result.after else ""
-        if mine and (mine != before or node.name in starts):
-            result.lines[node.name] = mine, "" if node.name in starts else node.name
-        before = mine
+        role_of_node = node.op if node.name in result.after else ""
+        if role_of_node and (role_of_node != role_before or node.name in starts):
+            result.lines[node.name] = role_of_node, "" if node.name in starts else node.name
+        role_before = role_of_node
     return result
 
 
-def _may_be_placed(node: Node, full: bool) -> bool:
+def _can_be_placed(node: Node, full: bool) -> bool:
     return (
         node.op in PLACED
         and isinstance(node.result, TensorMeta)
@@ -88,79 +90,83 @@ def _may_be_placed(node: Node, full: bool) -> bool:
     )
 
 
-def _in_order_of_use(graph: Graph, ours: dict[str, Node]) -> dict[str, None]:
+def _sort_by_use(graph: Graph, candidates: dict[str, Node]) -> dict[str, None]:
     """Return the inputs that can be declared in the arguments of a call, in order of first use.
 
     An input that an instance shares with other modules has a line of its own: declared in one
     instance, it would make that one differ.
     """
-    takes = [
+    nodes_with_inputs = [
         (node, names)
         for node in graph.nodes
         if node.kind != "placeholder"
-        and ((names := _names_in(node, ours)) or node.after or node.effects)
+        and ((names := _input_names_of(node, candidates)) or node.after or node.effects)
     ]
-    uses = Counter(name for _, names in takes for name in {*names})
+    uses = Counter(name for _, names in nodes_with_inputs for name in {*names})
     used: dict[str, None] = {}
-    left = set(ours)
-    for node, names in takes:
-        new = [name for name in names if name in left]
-        if new:
-            left.difference_update(new)
+    undeclared = set(candidates)
+    for node, names in nodes_with_inputs:
+        first_used = [name for name in names if name in undeclared]
+        if first_used:
+            undeclared.difference_update(first_used)
             instance = _NUMBERED.match(node.name)
-            own = (f"{instance.group()}.", f"{instance.group()}/") if instance else ("",)
+            prefixes = (f"{instance.group()}.", f"{instance.group()}/") if instance else ("",)
             used.update(
                 (name, None)
-                for name in new
-                if node.is_call and (uses[name] == 1 or name.startswith(own))
+                for name in first_used
+                if node.is_call and (uses[name] == 1 or name.startswith(prefixes))
             )
         if node.after or node.effects:
-            left.difference_update(ref.name for ref in node.after)
-            left.difference_update(e.target.name for e in node.effects if e.target is not None)
+            undeclared.difference_update(ref.name for ref in node.after)
+            undeclared.difference_update(
+                e.target.name for e in node.effects if e.target is not None
+            )
     return used
 
 
-def _names_in(node: Node, ours: Mapping[str, Node]) -> list[str]:
+def _input_names_of(node: Node, candidates: Mapping[str, Node]) -> list[str]:
     """Return the inputs among the operands of a node, in order, with repetition."""
     names: list[str] = []
     for value in (*node.args, *node.kwargs.values()) if node.kwargs else node.args:
         if type(value) is Ref:
-            if value.name in ours:
+            if value.name in candidates:
                 names.append(value.name)
         elif isinstance(value, (tuple, dict, slice)):
-            names += [ref.name for ref in iter_refs(value) if ref.name in ours]
+            names += [ref.name for ref in iter_refs(value) if ref.name in candidates]
     return names
 
 
-def _follows(wanted: list[str], used: list[str]) -> dict[str, str]:
+def _find_predecessors(declared: list[str], used: list[str]) -> dict[str, str]:
     """Return for each input the one that it must say it follows; "" if it is where a reader expects
     it.
 
     Args:
-        wanted: the inputs in their order.
+        declared: the inputs in their order.
         used: the same inputs in the order of first use.
     """
     for _ in range(MOST_AT_FRONT + 1):
-        index = {name: number for number, name in enumerate(wanted)}
-        heads = _heads([index[name] for name in used], used)
-        start = next((place for place, head in enumerate(heads) if head == (0, False)), None)
-        if start is not None or not wanted:
+        number_of = {name: number for number, name in enumerate(declared)}
+        heads = _find_heads([number_of[name] for name in used], used)
+        start = next((index for index, head in enumerate(heads) if head == (0, False)), None)
+        if start is not None or not declared:
             break
-        used = [name for name in used if name != wanted[0]]
-        wanted = wanted[1:]
+        used = [name for name in used if name != declared[0]]
+        declared = declared[1:]
     if start is None:
         return {}
     # The reader may begin with those that come later, see `Placed.lines`.
-    chain = _rising([number for number, same in (*heads[start:], *heads[:start]) if not same])
-    kept = set(chain)
-    after = dict.fromkeys(wanted, "")
+    chain = _longest_rising(
+        [number for number, same in (*heads[start:], *heads[:start]) if not same]
+    )
+    in_chain = set(chain)
+    after = dict.fromkeys(declared, "")
     for number, _ in heads:
-        if number not in kept:
-            after[wanted[number]] = wanted[number - 1]
+        if number not in in_chain:
+            after[declared[number]] = declared[number - 1]
     return after
 
 
-def _heads(numbers: Sequence[int], names: Sequence[str]) -> list[tuple[int, bool]]:
+def _find_heads(numbers: Sequence[int], names: Sequence[str]) -> list[tuple[int, bool]]:
     """Return the number of each input that does not simply follow the one used before it, and True
     if it is of the same module.
     """
@@ -168,12 +174,12 @@ def _heads(numbers: Sequence[int], names: Sequence[str]) -> list[tuple[int, bool
     last = -1
     module: str | None = None
     for number, name in zip(numbers, names, strict=True):
-        own = owner_of(name)
-        if own != module:
+        owner = owner_of(name)
+        if owner != module:
             heads.append((number, False))
         elif number != last + 1:
             heads.append((number, True))
-        last, module = number, own
+        last, module = number, owner
     return heads
 
 
@@ -182,36 +188,35 @@ def owner_of(name: str) -> str:
     return name.rpartition(".")[0]
 
 
-def _rising(numbers: Sequence[int]) -> list[int]:
-    """Return a longest rising subsequence."""
+def _longest_rising(numbers: Sequence[int]) -> list[int]:
     tails: list[int] = []
-    before: dict[int, int] = {}
+    previous: dict[int, int] = {}
     for number in numbers:
-        place = bisect_left(tails, number)
-        before[number] = tails[place - 1] if place else -1
-        tails[place : place + 1] = [number]
+        length = bisect_left(tails, number)
+        previous[number] = tails[length - 1] if length else -1
+        tails[length : length + 1] = [number]
     chain: list[int] = []
     last = tails[-1] if tails else -1
     while last >= 0:
         chain.append(last)
-        last = before[last]
+        last = previous[last]
     return chain[::-1]
 
 
-def in_order(declared: Iterable[tuple[str, str]]) -> list[str]:
+def sort_inputs(declared: Iterable[tuple[str, str]]) -> list[str]:
     """Return inputs of one role in their order; fewer if some follow no input, or each other.
 
     Args:
         declared: name of each input, in the order of the text, and of the input it follows.
     """
     first: list[str] = []
-    behind: defaultdict[str, list[str]] = defaultdict(list)
+    followers: defaultdict[str, list[str]] = defaultdict(list)
     last = ""
     for name, after in declared:
         if after:
-            behind[after].append(name)
+            followers[after].append(name)
         elif last and owner_of(name) == owner_of(last):
-            behind[last].append(name)
+            followers[last].append(name)
         else:
             first.append(name)
         last = name
@@ -220,5 +225,5 @@ def in_order(declared: Iterable[tuple[str, str]]) -> list[str]:
     while stack:
         name = stack.pop()
         ordered.append(name)
-        stack.extend(reversed(behind[name]))
+        stack.extend(reversed(followers[name]))
     return ordered

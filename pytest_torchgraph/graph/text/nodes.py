@@ -152,26 +152,26 @@ class ValueReader:
     def expect(self, token: str) -> None:
         """Move past `token`; fail if it does not come next."""
         if not self.skip(token):
-            self.fail(f"expected {token!r}, found {self.found()}")
+            self.fail(f"expected {token!r}, found {self.describe_rest()}")
 
-    def found(self) -> str:
+    def describe_rest(self) -> str:
         """Return the next characters, quoted, for a message."""
         rest = self.text[self.pos : self.pos + 20]
         return repr(rest) if rest else "the end of the line"
 
-    def match(self, pattern: re.Pattern[str], what: str) -> str:
+    def match(self, pattern: re.Pattern[str], description: str) -> str:
         """Read the text that a pattern matches.
 
         Args:
-            what: description of the element, for the message.
+            description: description of the element, for the message.
         """
         match = pattern.match(self.text, self.pos)
         if match is None:
-            self.fail(f"expected {what}, found {self.found()}")
+            self.fail(f"expected {description}, found {self.describe_rest()}")
         self.pos = match.end()
         return match.group()
 
-    def string(self) -> str:
+    def read_string(self) -> str:
         """Read a JSON string."""
         start = self.pos
         token = self.match(_STRING, "a string")
@@ -180,53 +180,54 @@ class ValueReader:
         except ValueError:
             self.fail("a string with an escape that is invalid in JSON", start)
 
-    def name(self) -> str:
+    def read_name(self) -> str:
         """Read a name, bare or quoted."""
-        return self.string() if self.at('"') else self.match(_NAME, "a name")
+        return self.read_string() if self.at('"') else self.match(_NAME, "a name")
 
-    def ref(self) -> Ref:
+    def read_ref(self) -> Ref:
         """Read a reference to a node."""
         self.expect("%")
-        return Ref(self.name())
+        return Ref(self.read_name())
 
-    def end_of_line(self) -> None:
+    def expect_end_of_line(self) -> None:
         """Fail unless the line ends here."""
         if self.pos != len(self.text):
-            self.fail(f"expected the end of the line, found {self.found()}")
+            self.fail(f"expected the end of the line, found {self.describe_rest()}")
 
-    def op(self) -> str:
+    def read_op(self) -> str:
         """Read the name of an op."""
-        return self.string() if self.at('"') else self.match(_OP, "an op")
+        return self.read_string() if self.at('"') else self.match(_OP, "an op")
 
     # -- arguments -------------------------------------------------------------------------------
 
-    def arguments(self) -> tuple[tuple[Arg, ...], dict[str, Arg]]:
+    def read_arguments(self) -> tuple[tuple[Arg, ...], dict[str, Arg]]:
         """Read positional and keyword arguments in parentheses."""
         args: list[Arg] = []
         kwargs: dict[str, Arg] = {}
 
         def item() -> None:
             start = self.pos
+            # A word is a keyword only if `=` follows; otherwise it is read again, as a value.
             key = None
             if self.at('"'):
-                key = self.string()
+                key = self.read_string()
             elif (word := WORD.match(self.text, self.pos)) is not None:
                 key = word.group()
                 self.pos = word.end()
             if key is not None and self.skip("="):
                 if key in kwargs:
                     self.fail(f"argument {key!r} is given twice", start)
-                kwargs[key] = self.value()
+                kwargs[key] = self.read_value()
                 return
             self.pos = start
             if kwargs:
                 self.fail("a positional argument after a keyword argument")
-            args.append(self.value())
+            args.append(self.read_value())
 
-        self.sequence("(", ")", item)
+        self.read_sequence("(", ")", item)
         return tuple(args), kwargs
 
-    def sequence(self, opening: str, closing: str, item: Callable[[], None]) -> None:
+    def read_sequence(self, opening: str, closing: str, item: Callable[[], None]) -> None:
         """Read brackets with any number of items between them, each by calling `item`."""
         self.expect(opening)
         self.depth += 1
@@ -241,69 +242,72 @@ class ValueReader:
 
     # -- values ----------------------------------------------------------------------------------
 
-    def value(self) -> Arg:
+    def read_value(self) -> Arg:
         """Read an argument."""
         first = self.text[self.pos : self.pos + 1]
         if first == "%":
-            bare = _REF.match(self.text, self.pos)
-            if bare is None:
-                ref = self.ref()
+            unquoted = _REF.match(self.text, self.pos)
+            if unquoted is None:
+                ref = self.read_ref()
             else:  # most references: with one call less
-                self.pos = bare.end()
-                ref = Ref(bare[1])
+                self.pos = unquoted.end()
+                ref = Ref(unquoted[1])
             if self.declared is not None and self.at(": "):
-                self.declaration(ref)
+                self.read_declaration(ref)
             return ref
         if first == '"':
-            return self.string()
+            return self.read_string()
         if first == "[":
-            return self.values()
+            return self.read_values()
+        # Only a text with `digits 0` has this sign; elsewhere it is an error.
         if first == "~" and self.has_no_floats:
             self.pos += 1
             return ANY_FLOAT
         if first == "`":
             return Symbol(self.match(_SYMBOL, "a symbol")[1:-1])
         if first == "{":
-            return self.mapping()
+            return self.read_mapping()
         if first == "@":
             self.pos += 1
             start = self.pos
-            name = self.name()
+            name = self.read_name()
             if name not in self.subgraphs:
                 self.fail(f"this graph has no subgraph @{name}", start)
             return SubgraphRef(name)
         if first == "&":
             self.pos += 1
-            return Atom(self.string())
+            return Atom(self.read_string())
         if self.skip("..."):
             return Ellipsis
+        # Before words, because `inf` and `nan` are numbers.
         if (number := _NUMBER.match(self.text, self.pos)) is not None:
             self.pos = number.end()
-            return self.number(number)
-        return self.word()
+            return self.read_number(number)
+        return self.read_word()
 
-    def declaration(self, ref: Ref) -> None:
+    def read_declaration(self, ref: Ref) -> None:
         """Read the rest of an input that is declared where it is used."""
         assert self.declared is not None
         self.expect(": ")
         role, args = "parameter", ()
         word = WORD.match(self.text, self.pos)
+        # A parameter has no word for its role: most declarations are of parameters.
         if word is not None and word.group() in PLACED:
             role = word.group()
             self.pos = word.end()
             if role == "constant" and self.at("("):
-                args = self.arguments()[0]
+                args = self.read_arguments()[0]
             self.expect(" ")
-        result = self.result()
+        result = self.read_result()
         if not isinstance(result, TensorMeta):
             self.fail("expected the dtype and the shape of an input")
         start = self.pos
-        after = self.ref().name if self.skip(" after ") else ""
+        after = self.read_ref().name if self.skip(" after ") else ""
         module = module_of(ref.name)
         node = Node(ref.name, "placeholder", role, args, {}, result, module)
         self.declared.append(Declared(node, after, self.row, start))
 
-    def values(self) -> tuple[Arg, ...]:
+    def read_values(self) -> tuple[Arg, ...]:
         """Read a list: like `sequence`, but with one call less per value."""
         self.pos += 1
         self.depth += 1
@@ -311,15 +315,15 @@ class ValueReader:
             self.fail("values are nested too deeply")
         values: list[Arg] = []
         if not self.skip("]"):
-            values.append(self.value())
+            values.append(self.read_value())
             while self.skip(", "):
-                values.append(self.value())
+                values.append(self.read_value())
             self.expect("]")
         self.depth -= 1
         return tuple(values)
 
-    def number(self, match: re.Match[str]) -> int | float:
-        """The int or float that `_NUMBER` matched."""
+    def read_number(self, match: re.Match[str]) -> int | float:
+        """Convert a match of `_NUMBER` to an int or float."""
         text = match.group()
         if match.group(1) or match.group(2) or text.endswith(("inf", "nan")):
             return float(text)
@@ -327,7 +331,7 @@ class ValueReader:
             self.fail(f"a number with more than {MAX_DIGITS} digits", match.start())
         return int(text)
 
-    def mapping(self) -> dict[Any, Arg]:
+    def read_mapping(self) -> dict[Any, Arg]:
         """Read a dictionary."""
         items: dict[Any, Arg] = {}
         printed: set[str] = set()
@@ -335,11 +339,13 @@ class ValueReader:
 
         def item() -> None:
             start = self.pos
-            key = self.value()
+            key = self.read_value()
             if not _is_key(key):
                 self.fail("this value cannot be a key", start)
             number = hash(key)
             hashes[number] = hashes.get(number, 0) + 1
+            # A hostile file could otherwise take quadratic time: the hashes of ints are chosen
+            # easily.
             if hashes[number] > MAX_EQUAL_HASHES:
                 self.fail("too many keys with the same hash", start)
             text = format_arg(key)
@@ -347,21 +353,22 @@ class ValueReader:
                 self.fail("a key is given twice", start)
             printed.add(text)
             self.expect(": ")
-            items[key] = self.value()
+            items[key] = self.read_value()
 
-        self.sequence("{", "}", item)
+        self.read_sequence("{", "}", item)
         return items
 
-    def word(self) -> Arg:
+    def read_word(self) -> Arg:
         """Read a constant that begins with a word: `True`, `torch.float32`, `slice(...)`."""
         start = self.pos
         word = self.match(_OP, "a value")
+        # `_OP` also matches these, and an `Atom` with such a name is quoted.
         if word in ("True", "False", "None"):
             return {"True": True, "False": False, "None": None}[word]
         if not self.at("("):
             return Atom(word)
         values: list[Arg] = []
-        self.sequence("(", ")", lambda: values.append(self.value()))
+        self.read_sequence("(", ")", lambda: values.append(self.read_value()))
         if word == "slice" and len(values) == 3:
             return slice(*values)
         if word == "device" and len(values) == 1 and isinstance(values[0], str):
@@ -379,28 +386,28 @@ class ValueReader:
 
     # -- results ---------------------------------------------------------------------------------
 
-    def result(self) -> Result:
+    def read_result(self) -> Result:
         """Read the description of a node's value."""
         if self.at("("):
             results: list[Result] = []
-            self.sequence("(", ")", lambda: results.append(self.result()))
+            self.read_sequence("(", ")", lambda: results.append(self.read_result()))
             return tuple(results)
         word = _OP.match(self.text, self.pos)
         if word is not None and self.text[word.end() : word.end() + 1] == "[":
             self.pos = word.end()
-            shape = self.sizes()
-            layout = self.layout()
-            stride = self.sizes() if self.skip(" stride ") else None
-            device = self.string() if self.skip(" on ") else None
+            shape = self.read_sizes()
+            layout = self.read_layout()
+            stride = self.read_sizes() if self.skip(" stride ") else None
+            device = self.read_string() if self.skip(" on ") else None
             dtype = DTYPE_NAMES.get(word.group(), word.group())
             return TensorMeta(dtype, shape, stride, device, layout)
         start = self.pos
-        value = self.value()
+        value = self.read_value()
         if value is None or isinstance(value, Symbol | Atom):
             return value
         self.fail("expected the result of the node", start)
 
-    def layout(self) -> str:
+    def read_layout(self) -> str:
         """Read the layout of a tensor; an omitted layout is `strided`."""
         word = WORD.match(self.text, self.pos + 1) if self.at(" ") else None
         if word is None or word.group() not in LAYOUTS:
@@ -408,20 +415,21 @@ class ValueReader:
         self.pos = word.end()
         return word.group()
 
-    def sizes(self) -> tuple[int | Symbol, ...]:
+    def read_sizes(self) -> tuple[int | Symbol, ...]:
         """Read a shape or strides."""
         sizes: list[int | Symbol] = []
 
         def item() -> None:
             start = self.pos
-            value = self.value()
+            value = self.read_value()
+            # A symbol without operators is printed without backticks, and reads as a word.
             if isinstance(value, Atom):
                 value = Symbol(value.name)
             if isinstance(value, bool) or not isinstance(value, int | Symbol):
                 self.fail("expected a size", start)
             sizes.append(value)
 
-        self.sequence("[", "]", item)
+        self.read_sequence("[", "]", item)
         return tuple(sizes)
 
 
@@ -440,33 +448,36 @@ class NodeReader(ValueReader):
         """True if the version records the options of modules."""
         raise NotImplementedError
 
-    def output(self) -> Node:
+    def read_output(self) -> Node:
         """Read the output node, after the word `return`."""
-        value = self.long_return() if self.text[self.pos :] == "[" else self.value()
-        effects, after, module = self.suffixes("output")
+        value = self.read_long_return() if self.text[self.pos :] == "[" else self.read_value()
+        effects, after, module = self.read_suffixes("output")
         return Node(
             "output", "output", "output", (value,), {}, None, module, None, "", effects, after
         )
 
-    def node(self) -> Node:
+    def read_node(self) -> Node:
         """Read any node except the output."""
         self.expect("%")
-        name = self.name()
+        name = self.read_name()
         self.expect(" = ")
-        op = self.op()
+        op = self.read_op()
         target = options = None
         if self.skip("["):
-            target = self.string()
-            known = "" if self.has_facts else None
-            options = self.string() if self.skip(", ") else known
+            target = self.read_string()
+            # A file of an older version does not say whether a module has options, so they equal
+            # any.
+            omitted_options = "" if self.has_facts else None
+            options = self.read_string() if self.skip(", ") else omitted_options
             self.expect("]")
         called = self.at("(")
+        # The argument of a constant is its value, in which no input can be used.
         if op in INPUT_OPS or op == "get_attr":
             self.declared = None
-        args, kwargs = self.arguments() if called else ((), {})
+        args, kwargs = self.read_arguments() if called else ((), {})
         self.declared = None
-        result = self.result() if self.skip(" : ") else None
-        effects, after, module = self.suffixes(name)
+        result = self.read_result() if self.skip(" : ") else None
+        effects, after, module = self.read_suffixes(name)
         kind: NodeKind = "call_function"
         if op in INPUT_OPS:
             kind = "placeholder"
@@ -478,6 +489,7 @@ class NodeReader(ValueReader):
             kind = "call_method"
         if (kind in ("get_attr", "call_module")) != (target is not None):
             self.fail(f"{op!r} {'needs a' if target is None else 'takes no'} target in brackets")
+        # Without arguments, a truncated line would read as a call of none.
         if kind.startswith("call_") and not called:
             self.fail(f"expected '(' after {op!r}")
         if kind != "call_module":
@@ -497,8 +509,9 @@ class NodeReader(ValueReader):
             options,
         )
 
-    def long_return(self) -> tuple[Arg, ...]:
+    def read_long_return(self) -> tuple[Arg, ...]:
         """Read a return with one line per value."""
+        # One line for each value, so that a new output of a backward is one new line in a review.
         indent = self.text[: self.pos - len("return ")]
         values: list[Arg] = []
         while self.next_line() and not self.at_end():
@@ -506,12 +519,12 @@ class NodeReader(ValueReader):
             if self.skip("]"):
                 return tuple(values)
             self.expect("  ")
-            values.append(self.value())
+            values.append(self.read_value())
             self.expect(",")
-            self.end_of_line()
+            self.expect_end_of_line()
         self.fail("the return has no closing ']': the file is truncated")
 
-    def suffixes(self, name: str) -> tuple[tuple[Effect, ...], tuple[Ref, ...], str]:
+    def read_suffixes(self, name: str) -> tuple[tuple[Effect, ...], tuple[Ref, ...], str]:
         """Read the end of a node's line: effects, `after`, and the module path.
 
         Args:
@@ -527,12 +540,12 @@ class NodeReader(ValueReader):
             target = None
             if self.at(" %"):
                 self.pos += 1
-                target = self.ref()
+                target = self.read_ref()
             effects.append(Effect(cast(Any, kind), target))
         if self.skip(" after "):
-            after.append(self.ref())
+            after.append(self.read_ref())
             while self.skip(", "):
-                after.append(self.ref())
+                after.append(self.read_ref())
         if self.skip(" in "):
-            module = self.string()
+            module = self.read_string()
         return tuple(effects), tuple(after), module

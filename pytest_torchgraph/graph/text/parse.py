@@ -64,7 +64,7 @@ from .format import (
     VIA_LEVELS,
     Header,
 )
-from .inputs import PLACED, in_order
+from .inputs import PLACED, sort_inputs
 from .nodes import MAX_DEPTH, WORD, Declared, NodeReader, lines_of
 
 _RELEASE = re.compile(r"[^\s,]+")
@@ -85,9 +85,9 @@ def parse_document(text: str) -> Program:
     refuse_conflict(lines)
     expanded = expand_lines(lines)
     if expanded is None:
-        return _Parser(lines).document()
+        return _Parser(lines).read_document()
     try:
-        document = _Parser(expanded.lines).document()
+        document = _Parser(expanded.lines).read_document()
     except GraphFormatError as error:
         raise expanded.located(error) from None
     return replace(document, folded=True)
@@ -166,8 +166,7 @@ class _Parser(NodeReader):
 
     # -- document --------------------------------------------------------------------------------
 
-    def document(self) -> Program:
-        """Read the whole text."""
+    def read_document(self) -> Program:
         if not self.skip("torchgraph "):
             self.fail(f"not a graph: the first line must be 'torchgraph {VERSION}'")
         version = self.match(re.compile(r"\d{1,9}"), "a version")
@@ -185,9 +184,9 @@ class _Parser(NodeReader):
                 "pytest-torchgraph, or store the graph again with --torchgraph-update"
             )
         self.version = int(version)
-        self.end_of_line()
+        self.expect_end_of_line()
         self.next_line()
-        header = self.header()
+        header = self.read_header()
         self.has_no_floats = header.digits == 0
         graphs: list[Graph] = []
         counts: list[tuple[str, dict[str, int]]] = []
@@ -196,9 +195,9 @@ class _Parser(NodeReader):
             if not self.text:
                 break
             if header.detail == "ops":
-                counts.append(self.op_counts(default))
+                counts.append(self.read_op_counts(default))
             else:
-                graph = self.graph(default, 0)
+                graph = self.read_graph(default, 0)
                 graphs.append(with_digits(graph, header.digits))
             self.next_line()
         if not graphs and not counts:
@@ -207,37 +206,36 @@ class _Parser(NodeReader):
             header, tuple(graphs), tuple(counts), self.runs, self.version, folded=self.at_use
         )
 
-    def header(self) -> Header:
+    def read_header(self) -> Header:
         """Read the second line and move to the next line; the second line may be blank."""
         if not self.text:
             return Header()
-        found: dict[str, str] = {}
+        fields: dict[str, str] = {}
         while True:
             start = self.pos
             key = self.match(WORD, "'via', 'torch' or 'detail'")
-            if key not in ("via", "torch", "detail", *["digits"] * self.has_facts) or key in found:
+            if key not in ("via", "torch", "detail", *["digits"] * self.has_facts) or key in fields:
                 self.fail("expected 'via', 'torch' or 'detail', each only once", start)
             self.expect(" ")
-            found[key] = self.match(_RELEASE, "a word")
+            fields[key] = self.match(_RELEASE, "a word")
             if not self.skip(", "):
                 break
-        self.end_of_line()
+        self.expect_end_of_line()
         self.next_line()
-        detail = found.get("detail", "dataflow")
+        detail = fields.get("detail", "dataflow")
         if detail not in ("ops", "dataflow", "full"):
             self.fail(f"unknown detail {detail!r}")
-        via, torch = found.get("via", ""), found.get("torch", "")
-        return Header(via, torch, cast(Detail, detail), self.digits(found.get("digits")))
+        via, torch = fields.get("via", ""), fields.get("torch", "")
+        return Header(via, torch, cast(Detail, detail), self.read_digits(fields.get("digits")))
 
-    def digits(self, text: str | None) -> int | None:
-        """Return the digits given in a header."""
+    def read_digits(self, text: str | None) -> int | None:
         if text is None:
             return None
         if not _DIGITS.match(text) or int(text) > MOST_DIGITS:
             self.fail(f"'digits' must be a number from 0 to {MOST_DIGITS}, not {text!r}", 0)
         return int(text)
 
-    def title(self, default: Level | None, *, inside: bool = False) -> _Title:
+    def read_title(self, default: Level | None, *, inside: bool = False) -> _Title:
         """Read the first line of a graph.
 
         Args:
@@ -245,7 +243,7 @@ class _Parser(NodeReader):
             inside: True for a graph inside another graph, which is never eager.
         """
         start = self.pos
-        name = self.name()
+        name = self.read_name()
         kind = self.match(WORD, "a kind of graph") if self.skip(": ") else ""
         eager = EAGER_NAME.match(name) is not None and not inside and not self.at(" @ ")
         kind = kind or (EAGER_KINDS[0] if eager else name)
@@ -267,9 +265,9 @@ class _Parser(NodeReader):
             )
         given = self.has_facts and not eager and self.skip(f" {GIVEN}")
         counted = eager or (self.has_facts and not inside)
-        runs = self.title_runs(name, eager=eager, counted=counted)
+        runs = self.read_run_count(name, eager=eager, counted=counted)
         self.expect(" {")
-        self.end_of_line()
+        self.expect_end_of_line()
         if counted:
             self.runs[name] = runs
         return _Title(name, kind, level, eager, runs, given)
@@ -279,7 +277,7 @@ class _Parser(NodeReader):
         """True if the version records target outputs and the run counts of compiled graphs."""
         return self.version >= FACTS_VERSION
 
-    def title_runs(self, name: str, *, eager: bool, counted: bool) -> int:
+    def read_run_count(self, name: str, *, eager: bool, counted: bool) -> int:
         """Read the run count of a graph; 1 if the title has no count."""
         start = self.pos + 1
         if not self.skip(f" {TIMES} "):
@@ -303,27 +301,27 @@ class _Parser(NodeReader):
             self.fail(f"the run count must be at least 2, not {runs}: {advice}", start)
         return runs
 
-    def op_counts(self, default: Level | None) -> tuple[str, dict[str, int]]:
+    def read_op_counts(self, default: Level | None) -> tuple[str, dict[str, int]]:
         """Read a graph with `count op` lines."""
-        name = self.title(default).name
+        name = self.read_title(default).name
         counts: dict[str, int] = {}
         while self.next_line() and not self.at_end():
             if self.skip("}"):
-                self.end_of_line()
+                self.expect_end_of_line()
                 return name, counts
             self.expect("  ")
             number = int(self.match(re.compile(r"\d{1,9}"), "a count"))
             self.expect(" ")
-            op = self.op()
+            op = self.read_op()
             if op in counts:
                 self.fail(f"{op} is counted twice")
             counts[op] = number
-            self.end_of_line()
+            self.expect_end_of_line()
         self.fail("the graph has no closing '}': the file is truncated")
 
     # -- graphs ----------------------------------------------------------------------------------
 
-    def graph(self, default: Level | None, depth: int) -> Graph:
+    def read_graph(self, default: Level | None, depth: int) -> Graph:
         """Read a graph and its subgraphs.
 
         Args:
@@ -332,14 +330,14 @@ class _Parser(NodeReader):
         """
         if depth > MAX_DEPTH:
             self.fail("graphs are nested too deeply")
-        title = self.title(default, inside=depth > 0)
+        title = self.read_title(default, inside=depth > 0)
         name, level = title.name, title.level
         closing = "  " * depth + "}"
         indent = "  " * (depth + 1)
         body = _Body()
         while self.next_line() and not self.at_end():
             if self.skip(closing):
-                self.end_of_line()
+                self.expect_end_of_line()
                 if not body.returned:
                     self.fail(f"graph {name!r} has no 'return'")
                 if body.declared or body.places:
@@ -361,22 +359,22 @@ class _Parser(NodeReader):
                 )
             self.expect(indent)
             if self.skip("save "):
-                self.save_line(body)
+                self.read_save_line(body)
             elif self.has_facts and depth == 0 and self.skip("output "):
-                self.output_line(body)
+                self.read_output_line(body)
             elif body.returned:
                 self.fail("expected 'save' or '}' after 'return'")
             elif self.at("%") or self.at("return "):
-                self.node_line(body)
+                self.read_node_line(body)
             elif self.has_facts and (place := _PLACE.match(self.text, self.pos)) is not None:
                 self.pos = place.end()
-                name_of_first = self.ref().name if place[2] else ""
+                name_of_first = self.read_ref().name if place[2] else ""
                 body.places.append((len(body.nodes), _ROLES[place[1]], name_of_first, self.row))
             elif body.nodes:
-                self.fail(f"expected a node, 'return' or '}}', found {self.found()}")
+                self.fail(f"expected a node, 'return' or '}}', found {self.describe_rest()}")
             else:
-                self.subgraph(body, level, depth + 1)
-            self.end_of_line()
+                self.read_subgraph(body, level, depth + 1)
+            self.expect_end_of_line()
         self.fail(f"graph {name!r} has no closing '}}': the file is truncated")
 
     def place_inputs(self, body: _Body) -> None:
@@ -384,111 +382,118 @@ class _Parser(NodeReader):
         self.at_use = True
         inserted: list[tuple[int, int, list[Node]]] = []
         for role, word in PLACED.items():
-            mine = {d.node.name: (d, at) for d, at in body.declared if d.node.op == role}
+            inputs_of_role = {
+                d.node.name: (d, position) for d, position in body.declared if d.node.op == role
+            }
             places = [place for place in body.places if place[1] == role]
-            order = in_order([(d.node.name, d.after) for d, _ in mine.values()])
-            for declared, _ in mine.values():
+            order = sort_inputs([(d.node.name, d.after) for d, _ in inputs_of_role.values()])
+            for declared, _ in inputs_of_role.values():
                 if not places:
                     problem = f"the inputs of the graph have no line {word!r}"
-                elif declared.after and declared.after not in mine:
+                elif declared.after and declared.after not in inputs_of_role:
                     problem = f"%{declared.after} is no {role} that is declared like this one"
-                elif len(order) < len(mine) and declared.node.name not in order:
+                elif len(order) < len(inputs_of_role) and declared.node.name not in order:
                     problem = f"%{declared.node.name} follows itself"
                 else:
                     continue
                 raise GraphFormatError(problem, declared.row + 1, declared.pos + 1)
             starts: dict[int, int] = {}
             for _, _, first, row in places:
-                start = 0 if mine and not first else order.index(first) if first in mine else -1
+                start = (
+                    0
+                    if inputs_of_role and not first
+                    else order.index(first)
+                    if first in inputs_of_role
+                    else -1
+                )
                 if start < 0 or start in starts:
                     problem = f"no {role} that is declared where it is used has this place"
                     raise GraphFormatError(problem, row + 1, 1)
                 starts[start] = len(starts)
-            if mine and 0 not in starts:
-                declared = mine[order[0]][0]
+            if inputs_of_role and 0 not in starts:
+                declared = inputs_of_role[order[0]][0]
                 problem = f"%{declared.node.name} has no place: a line {word!r} is missing"
                 raise GraphFormatError(problem, declared.row + 1, declared.pos + 1)
             cuts = [*sorted(starts), len(order)]
             ends = dict(pairwise(cuts))
             for start, number in starts.items():
                 place = places[number]
-                own = [mine[name] for name in order[start : ends[start]]]
-                for declared, at in own:
-                    if at < place[0]:
+                inputs_here = [inputs_of_role[name] for name in order[start : ends[start]]]
+                for declared, position in inputs_here:
+                    if position < place[0]:
                         problem = f"%{declared.node.name} is used before its place"
                         raise GraphFormatError(problem, declared.row + 1, declared.pos + 1)
-                inserted.append((place[0], place[3], [declared.node for declared, _ in own]))
+                inserted.append(
+                    (place[0], place[3], [declared.node for declared, _ in inputs_here])
+                )
         nodes: list[Node] = []
-        done = 0
-        for at, _, own_nodes in sorted(inserted, key=lambda item: item[:2]):
-            nodes += body.nodes[done:at]
+        copied = 0
+        for position, _, own_nodes in sorted(inserted, key=lambda item: item[:2]):
+            nodes += body.nodes[copied:position]
             nodes += own_nodes
-            done = at
-        body.nodes = nodes + body.nodes[done:]
+            copied = position
+        body.nodes = nodes + body.nodes[copied:]
 
-    def output_line(self, body: _Body) -> None:
-        """Read the rest of an `output` line."""
+    def read_output_line(self, body: _Body) -> None:
         start = self.pos - len("output ")
-        path = self.name()
+        path = self.read_name()
         self.expect(" = ")
-        value = self.value()
+        value = self.read_value()
         for ref in iter_refs(value):
             if ref.name not in body.names:
-                self.undefined(ref, start)
+                self.fail_undefined(ref, start)
         if not body.returned or body.saved:
             self.fail("an 'output' line must be after 'return' and before 'save'", start)
         if path in body.output:
             self.fail(f"output {path!r} is given twice", start)
         body.output[path] = value
 
-    def save_line(self, body: _Body) -> None:
-        """Read the rest of a `save` line."""
+    def read_save_line(self, body: _Body) -> None:
         start = self.pos - len("save ")
-        ref = self.ref()
+        ref = self.read_ref()
         if ref.name not in body.names:
-            self.undefined(ref, start)
+            self.fail_undefined(ref, start)
         if not body.returned:
             self.fail("'save' before 'return'", start)
         body.saved.append(ref)
 
-    def node_line(self, body: _Body) -> None:
+    def read_node_line(self, body: _Body) -> None:
         """Read a node or `return`. It may refer only to earlier nodes and subgraphs."""
         start = self.pos
         names = body.names
         self.subgraphs = body.subgraph_names
         if self.skip("return "):
-            node = self.output()
+            node = self.read_output()
         else:
             declared: list[Declared] = []
             self.declared = declared if self.has_facts else None
-            node = self.node()
+            node = self.read_node()
             self.declared = None
-            for each in declared:
-                if each.node.name in names:
-                    self.fail(f"%{each.node.name} is defined twice", start)
-                names.add(each.node.name)
-                body.declared.append((each, len(body.nodes)))
+            for declared_input in declared:
+                if declared_input.node.name in names:
+                    self.fail(f"%{declared_input.node.name} is defined twice", start)
+                names.add(declared_input.node.name)
+                body.declared.append((declared_input, len(body.nodes)))
         for ref in iter_refs((node.args, node.kwargs, node.after)):
             if ref.name not in names:
-                self.undefined(ref, start)
+                self.fail_undefined(ref, start)
         for effect in node.effects:
             if effect.target is not None and effect.target.name not in names:
-                self.undefined(effect.target, start)
+                self.fail_undefined(effect.target, start)
         if node.name in names:
             self.fail(f"%{node.name} is defined twice", start)
         names.add(node.name)
         body.nodes.append(node)
         body.returned = node.kind == "output"
 
-    def subgraph(self, body: _Body, level: Level, depth: int) -> None:
-        """Read a graph inside another graph."""
+    def read_subgraph(self, body: _Body, level: Level, depth: int) -> None:
         start = self.pos
-        graph = self.graph(level, depth)
+        graph = self.read_graph(level, depth)
         if graph.name in body.subgraph_names:
             self.fail(f"two subgraphs are named {graph.name!r}", start)
         body.subgraph_names.add(graph.name)
         body.subgraphs.append(graph)
 
-    def undefined(self, ref: Ref, pos: int) -> NoReturn:
+    def fail_undefined(self, ref: Ref, pos: int) -> NoReturn:
         """Fail for a reference to a node that no earlier line defines."""
         self.fail(f"%{ref.name} is used before it is defined", pos)

@@ -16,7 +16,7 @@ class Instance(NamedTuple):
         number: number of the instance.
         letter: letter of the block.
         sign: `$` for each enclosing block, plus one.
-        given: name for each formal; `None` if the changes remove every use of the formal.
+        arguments: name for each formal; `None` if the changes remove every use of the formal.
         changes: lines of its exceptions, without indentation.
         indent: spaces at the start of its line.
     """
@@ -25,7 +25,7 @@ class Instance(NamedTuple):
     number: int
     letter: str
     sign: str
-    given: tuple[str | None, ...]
+    arguments: tuple[str | None, ...]
     changes: tuple[str, ...]
     indent: str
 
@@ -41,7 +41,7 @@ class Range:
     def __init__(self, first: Instance):
         self.instances = [first]
         self.step = 0
-        self._names = [_Series(first.number, name) for name in first.given]
+        self._names = [_ArgumentSeries(first.number, name) for name in first.arguments]
 
     def add(self, instance: Instance) -> bool:
         """Add the next instance, or return False if it does not continue the range."""
@@ -51,7 +51,7 @@ class Range:
             return False
         if (instance.container, instance.letter) != (last.container, last.letter):
             return False
-        pairs = list(zip(self._names, instance.given, strict=True))
+        pairs = list(zip(self._names, instance.arguments, strict=True))
         if not all(series.fits(instance.number, name) for series, name in pairs):
             return False
         for series, name in pairs:
@@ -74,22 +74,22 @@ class Range:
         if first.letter:
             line += f" {first.letter}"
         names = [series.text() for series in self._names]
-        given = [f"{first.sign}{k} = {name}" for k, name in enumerate(names, 1) if name]
-        if given:
-            line += f": {', '.join(given)}"
+        assignments = [f"{first.sign}{k} = {name}" for k, name in enumerate(names, 1) if name]
+        if assignments:
+            line += f": {', '.join(assignments)}"
         lines = [line]
         changes: dict[tuple[str, ...], list[int]] = {}
         for instance in self.instances:
             if instance.changes:
                 changes.setdefault(instance.changes, []).append(instance.number)
         for changed, numbers in changes.items():
-            lines.append(f"{first.indent}but {first.container}{_spans(numbers)} {{")
+            lines.append(f"{first.indent}but {first.container}{_format_spans(numbers)} {{")
             lines += [f"{first.indent}  {change}" for change in changed]
             lines.append(f"{first.indent}}}")
         return lines
 
 
-class _Series:
+class _ArgumentSeries:
     """Names given by consecutive instances for one formal."""
 
     def __init__(self, number: int, name: str | None):
@@ -109,7 +109,7 @@ class _Series:
         pattern, values = numbers_in(name)
         if pattern != self.pattern:
             return False
-        factors = self._factors(number, values)
+        factors = self._compute_factors(number, values)
         return factors is not None and self.factors in (None, factors)
 
     def add(self, number: int, name: str | None) -> None:
@@ -120,9 +120,9 @@ class _Series:
             self.name, self.start = name, number
             self.pattern, self.values = numbers_in(name)
         elif self.factors is None:
-            self.factors = self._factors(number, numbers_in(name)[1])
+            self.factors = self._compute_factors(number, numbers_in(name)[1])
 
-    def _factors(self, number: int, values: Sequence[int]) -> tuple[int, ...] | None:
+    def _compute_factors(self, number: int, values: Sequence[int]) -> tuple[int, ...] | None:
         """Return the growth of each number in the name per step of the instance number."""
         distance = number - self.start
         factors = []
@@ -147,7 +147,7 @@ class _Series:
         return with_expressions(self.pattern, lines)
 
 
-def ranges_of(instances: Iterable[Instance]) -> list[Range]:
+def merge_ranges(instances: Iterable[Instance]) -> list[Range]:
     """Merge adjacent instances into as few ranges as possible."""
     ranges: list[Range] = []
     for instance in instances:
@@ -163,7 +163,7 @@ def ranges_of(instances: Iterable[Instance]) -> list[Range]:
     return ranges
 
 
-def _spans(numbers: Sequence[int]) -> str:
+def _format_spans(numbers: Sequence[int]) -> str:
     """Format numbers as spans: `7, 9 .. 11`."""
     spans: list[list[int]] = []
     for number in numbers:

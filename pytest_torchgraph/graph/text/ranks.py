@@ -68,13 +68,13 @@ def parse_ranks(text: str) -> Program:
         raise GraphFormatError(
             "expected 'mesh' and its sizes, such as 'mesh dp=2, tp=4'", row + 1, 1
         )
-    mesh = _mesh(lines[row], row)
+    mesh = _read_mesh(lines[row], row)
     origin = lines[1:row]
     sections: list[tuple[tuple[int, ...], Program]] = []
-    known: set[int] = set()
+    ranks_so_far: set[int] = set()
     for start, end in _spans_of_sections(lines, row + 1):
-        ranks = _ranks(lines[start], start, known, math.prod(mesh.values()))
-        sections.append((ranks, _document(lines, origin, start, end)))
+        ranks = _read_ranks(lines[start], start, ranks_so_far, math.prod(mesh.values()))
+        sections.append((ranks, _read_document(lines, origin, start, end)))
     if not sections:
         raise GraphFormatError("the file contains no rank: it is empty or truncated", len(lines), 1)
     return Program.of_ranks(mesh, sections)
@@ -92,22 +92,22 @@ def _spans_of_sections(lines: list[str], row: int) -> Iterator[tuple[int, int]]:
     yield from pairwise([*starts, len(lines)])
 
 
-def _mesh(line: str, row: int) -> dict[str, int]:
+def _read_mesh(line: str, row: int) -> dict[str, int]:
     mesh: dict[str, int] = {}
     pos = len("mesh ")
     while pos < len(line) or not mesh:
-        found = _SIZE.match(line, pos)
-        if found is None:
+        match = _SIZE.match(line, pos)
+        if match is None:
             raise GraphFormatError("expected a size of the mesh, such as 'tp=4'", row + 1, pos + 1)
-        name = _unquoted(found[1], row, pos)
+        name = _unquote(match[1], row, pos)
         if name in mesh:
             raise GraphFormatError(f"duplicate dimension {name!r} of the mesh", row + 1, pos + 1)
-        mesh[name] = int(found[2])
-        pos = found.end()
+        mesh[name] = int(match[2])
+        pos = match.end()
     return mesh
 
 
-def _unquoted(name: str, row: int, pos: int) -> str:
+def _unquote(name: str, row: int, pos: int) -> str:
     if name[0] != '"':
         return name
     try:
@@ -116,35 +116,35 @@ def _unquoted(name: str, row: int, pos: int) -> str:
         raise GraphFormatError(f"not a JSON string: {error}", row + 1, pos + 1) from None
 
 
-def _ranks(line: str, row: int, known: set[int], world: int) -> tuple[int, ...]:
+def _read_ranks(line: str, row: int, ranks_so_far: set[int], world: int) -> tuple[int, ...]:
     """Return the ranks of a heading, and add them to the known ranks."""
     ranks: list[int] = []
     start = pos = line.index(" ") + 1
     while pos < len(line) or not ranks:
-        found = _SPAN.match(line, pos)
-        if found is None:
+        match = _SPAN.match(line, pos)
+        if match is None:
             raise GraphFormatError("expected ranks, such as 'ranks 0-3, 7'", row + 1, pos + 1)
-        first, last = int(found[1]), int(found[2] or found[1])
+        first, last = int(match[1]), int(match[2] or match[1])
         if last >= world:
             problem = f"rank {last} is out of range: the mesh has ranks 0 to {world - 1}"
             raise GraphFormatError(problem, row + 1, pos + 1)
-        if last - first + len(known) >= MOST_RANKS:
+        if last - first + len(ranks_so_far) >= MOST_RANKS:
             raise GraphFormatError(f"more than {MOST_RANKS} ranks", row + 1, pos + 1)
         span = range(first, last + 1)
-        twice = known.intersection(span)
+        twice = ranks_so_far.intersection(span)
         if twice:
             problem = f"{format_ranks(twice)} appears twice"
             raise GraphFormatError(problem, row + 1, pos + 1)
-        known.update(span)
+        ranks_so_far.update(span)
         ranks += span
-        pos = found.end()
+        pos = match.end()
     if not ranks or format_ranks(ranks) != line:
         problem = f"ranks must be ascending, with ranges: {format_ranks(ranks)!r}"
         raise GraphFormatError(problem, row + 1, start + 1)
     return tuple(ranks)
 
 
-def _document(lines: list[str], origin: list[str], start: int, end: int) -> Program:
+def _read_document(lines: list[str], origin: list[str], start: int, end: int) -> Program:
     """Parse the graphs of a section.
 
     Args:

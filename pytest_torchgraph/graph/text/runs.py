@@ -86,11 +86,11 @@ def with_expressions(pattern: str, lines: list[tuple[int, int]]) -> str:
         lines: factor and summand of each number.
     """
     parts = pattern.split("[]")
-    texts = [_expression(factor, summand) for factor, summand in lines]
+    texts = [_format_expression(factor, summand) for factor, summand in lines]
     return "".join(part + text for part, text in zip(parts, [*texts, ""], strict=True))
 
 
-def _expression(factor: int, summand: int) -> str:
+def _format_expression(factor: int, summand: int) -> str:
     if factor == 0:
         return str(summand)
     times = "" if abs(factor) == 1 else str(abs(factor))
@@ -177,8 +177,8 @@ class LineRun(Lines):
     @property
     def own_names(self) -> tuple[str, ...]:
         """The names of its lines, relative to the instance; "" for any other name."""
-        own, start = self.instance, len(self.instance)
-        return tuple([name[start:] if name.startswith(own) else "" for name in self.names])
+        prefix, start = self.instance, len(self.instance)
+        return tuple([name[start:] if name.startswith(prefix) else "" for name in self.names])
 
     @cached_property
     def parts(self) -> tuple[str, list[str]]:
@@ -199,8 +199,8 @@ class LineRun(Lines):
             token = match.group()
             if not is_name(token):
                 return token
-            own = self._with_own(token)
-            return own if own[0] == OWN else other(match)
+            relative = self._with_own(token)
+            return relative if relative[0] == OWN else other(match)
 
         return "\n".join([TOKEN.sub(name, line) for line in self.texts]), others
 
@@ -240,16 +240,16 @@ class SizedRun(LineRun):
             token = match.group()
             if token[0] in '"`':
                 return token
-            own = self._with_own(token)
-            if own[0] == OWN:
-                return own
+            relative = self._with_own(token)
+            if relative[0] == OWN:
+                return relative
             others.append(token)
             return OTHER
 
         return "\n".join([WITH_INTEGERS.sub(other, line) for line in self.texts]), others
 
 
-def runs_of(lines: Lines, prefix: str) -> list[LineRun | Lines]:
+def split_runs(lines: Lines, prefix: str) -> list[LineRun | Lines]:
     """Split lines into runs, in order, and the lines between runs that belong to no instance.
 
     Args:
@@ -257,38 +257,38 @@ def runs_of(lines: Lines, prefix: str) -> list[LineRun | Lines]:
     """
     runs: list[LineRun | Lines] = []
     names = lines.names
-    start = at = 0
-    while at < len(names):
-        name = names[at]
+    start = index = 0
+    while index < len(names):
+        name = names[index]
         match = _INSTANCE.match(name, len(prefix)) if name.startswith(prefix) else None
         if match is None:
-            at += 1
+            index += 1
             continue
-        if start < at:
-            runs.append(lines.part(start, at))
+        if start < index:
+            runs.append(lines.part(start, index))
         instance = name[: match.end()]
-        own = (f"{instance}.", f"{instance}/")
-        start = at
-        while at < len(names) and names[at].startswith(own):
-            at += 1
-        runs.append(LineRun(name[: match.end(1)], int(match[2]), lines.part(start, at)))
-        start = at
-    if start < at:
+        prefixes = (f"{instance}.", f"{instance}/")
+        start = index
+        while index < len(names) and names[index].startswith(prefixes):
+            index += 1
+        runs.append(LineRun(name[: match.end(1)], int(match[2]), lines.part(start, index)))
+        start = index
+    if start < index:
         runs.append(lines.part(start))
     if sum(isinstance(run, LineRun) for run in runs) < MIN_INSTANCES:
         return runs
-    return _with_ends(_joined(runs))
+    return _adopt_following(_join_runs(runs))
 
 
 # -- lines without an instance ---------------------------------------------------------------------
 
 
-def _shape(text: str) -> str:
+def _shape_of(text: str) -> str:
     """Return a line without its names."""
     return replace_names(text, lambda _name: OTHER)
 
 
-def _joined(runs: list[LineRun | Lines]) -> list[LineRun | Lines]:
+def _join_runs(runs: list[LineRun | Lines]) -> list[LineRun | Lines]:
     """Join runs of one instance that are separated by the same lines in every instance.
 
     The sum of two gradients, for example, belongs to no module, but appears among the lines of each
@@ -307,7 +307,7 @@ def _joined(runs: list[LineRun | Lines]) -> list[LineRun | Lines]:
         if len(between) > MAX_ADOPTED:
             continue
         if (before.container, before.number) == (run.container, run.number):
-            shape = gaps[number] = (run.container, *map(_shape, between.texts))
+            shape = gaps[number] = (run.container, *map(_shape_of, between.texts))
             instances[shape].add(run.number)
     joined: list[LineRun | Lines] = []
     for number, run in enumerate(runs):
@@ -320,7 +320,7 @@ def _joined(runs: list[LineRun | Lines]) -> list[LineRun | Lines]:
     return joined
 
 
-def _with_ends(runs: list[LineRun | Lines]) -> list[LineRun | Lines]:
+def _adopt_following(runs: list[LineRun | Lines]) -> list[LineRun | Lines]:
     """Extend runs by the following lines that only continue the instance's results.
 
     Lines are added only if they are the same in most instances of the container.
@@ -329,46 +329,48 @@ def _with_ends(runs: list[LineRun | Lines]) -> list[LineRun | Lines]:
     usual: defaultdict[str, Counter[tuple[str, ...]]] = defaultdict(Counter)
     for number, run in enumerate(runs):
         if isinstance(run, LineRun):
-            behind = runs[number + 1] if number + 1 < len(runs) else run
-            ends[number] = [] if isinstance(behind, LineRun) else _end(run, behind)
+            following = runs[number + 1] if number + 1 < len(runs) else run
+            ends[number] = (
+                [] if isinstance(following, LineRun) else _following_shapes(run, following)
+            )
             usual[run.container][tuple(ends[number])] += 1
-    wanted = {container: counts.most_common(1)[0] for container, counts in usual.items()}
+    usual_ends = {container: counts.most_common(1)[0] for container, counts in usual.items()}
     out: list[LineRun | Lines] = []
-    taken = 0
+    adopted = 0
     for number, run in enumerate(runs):
         if isinstance(run, LineRun):
-            shape, count = wanted[run.container]
+            shape, count = usual_ends[run.container]
             out.append(run)
             if count >= MIN_INSTANCES and tuple(ends[number][: len(shape)]) == shape:
-                taken = len(shape)
+                adopted = len(shape)
             continue
-        if taken:
-            out[-1].extend(run.part(0, taken))
-        if taken < len(run):
-            out.append(run.part(taken))
-        taken = 0
+        if adopted:
+            out[-1].extend(run.part(0, adopted))
+        if adopted < len(run):
+            out.append(run.part(adopted))
+        adopted = 0
     return out
 
 
-def _end(run: LineRun, behind: Lines) -> list[str]:
+def _following_shapes(run: LineRun, following: Lines) -> list[str]:
     """Return the shapes of the lines after a run that only use its results, or each other's."""
     shapes: list[str] = []
-    made: set[str] = set()
-    for text, name in zip(behind.texts[:MAX_ADOPTED], behind.names, strict=False):
+    results: set[str] = set()
+    for text, name in zip(following.texts[:MAX_ADOPTED], following.names, strict=False):
         if not name:
             break
         names = [token for token in TOKEN.findall(text) if is_name(token)]
-        own = (f"%{run.instance}.", f"%{run.instance}/")
-        if not any(used.startswith(own) or used in made for used in names[1:]):
+        prefixes = (f"%{run.instance}.", f"%{run.instance}/")
+        if not any(used.startswith(prefixes) or used in results for used in names[1:]):
             break
-        made.add(names[0])
-        shapes.append(_shape(text))
+        results.add(names[0])
+        shapes.append(_shape_of(text))
     return shapes
 
 
 @dataclass(frozen=True)
 class Block:
-    """Lines that apply to any of several instances; see `folded_names` for their names.
+    """Lines that apply to any of several instances, with names as in the docstring above.
 
     Attributes:
         lines: the lines; nested `each` blocks are expanded.
@@ -430,24 +432,24 @@ class Block:
     def _length(self) -> tuple[int, int]:
         """Number of characters that all instances share, and number of paths."""
         pieces = self._pieces[0]
-        alike = sum(len(segment) for piece in pieces for segment in piece)
-        return alike, sum(len(piece) - 1 for piece in pieces)
+        shared_length = sum(len(segment) for piece in pieces for segment in piece)
+        return shared_length, sum(len(piece) - 1 for piece in pieces)
 
-    def length(self, instance: str, given: Mapping[int, str]) -> int:
+    def length(self, instance: str, arguments: Mapping[int, str]) -> int:
         """Return the length of `text` for the same arguments, without building it."""
-        alike, paths = self._length
-        names = sum(count * len(given[formal]) for formal, count in self.uses.items())
-        return alike + paths * len(instance) + names
+        shared_length, paths = self._length
+        names = sum(count * len(arguments[formal]) for formal, count in self.uses.items())
+        return shared_length + paths * len(instance) + names
 
-    def text(self, instance: str, given: Mapping[int, str]) -> str:
+    def text(self, instance: str, arguments: Mapping[int, str]) -> str:
         """Return the lines of one instance, joined.
 
         Args:
             instance: path of the instance, relative to the enclosing instance of a nested block.
-            given: name of each formal in the block.
+            arguments: name of each formal in the block.
         """
         pieces, formals = self._pieces
         text = [instance.join(pieces[0])]
         for formal, piece in zip(formals, pieces[1:], strict=True):
-            text += (given[formal], instance.join(piece))
+            text += (arguments[formal], instance.join(piece))
         return "".join(text)

@@ -56,12 +56,12 @@ def _cost_columns(graph: Graph) -> list[list[str]]:
 
     figures = {"FLOPs": flops_by_node(graph), "saved bytes": saved_by_node(graph)}
     return [
-        right_aligned([title, *(_figure(found.get(node.name, 0)) for node in graph.nodes)])
-        for title, found in figures.items()
-        if found is not None
+        right_aligned([title, *(_format_figure(columns.get(node.name, 0)) for node in graph.nodes)])
+        for title, columns in figures.items()
+        if columns is not None
     ]
 
 
-def _figure(value: int | None) -> str:
+def _format_figure(value: int | None) -> str:
     """Format a number: "" for 0, so that nonzero costs stand out, and "?" for `None`."""
     return "?" if value is None else f"{value:,}" if value else ""

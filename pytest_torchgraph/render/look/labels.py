@@ -13,7 +13,7 @@ from typing import Any
 
 from ...errors import TorchGraphError
 from ...graph.model import Arg, Atom, Device, Graph, Node, Ref
-from ...graph.text import format_arg, format_key, format_node, format_result, ran
+from ...graph.text import format_arg, format_key, format_node, format_result, runs_in_words
 
 TIMES = "\N{MULTIPLICATION SIGN}"
 """Multiplication sign between a count and the counted thing."""
@@ -102,7 +102,7 @@ def eager_label(graph: Graph, before: int | None = None) -> str:
         before: run count on the old side of a difference, if it differs.
     """
     kind = "" if graph.kind == "forward" else f" {graph.kind}"
-    label = f"{graph.name}: eager{kind}, {ran(graph.runs)}"
+    label = f"{graph.name}: eager{kind}, {runs_in_words(graph.runs)}"
     return label if before is None else f"{label}, before: {before}"
 
 

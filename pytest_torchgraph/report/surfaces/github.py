@@ -16,7 +16,7 @@ from ...audit.facts import CauseKind
 from ...audit.report import outcome_of
 from ...audit.summary import CauseOverTests, causes_over_tests, summary_lines
 from ...audit.verdict import AuditOutcome
-from ...graph.diff import some
+from ...graph.diff import list_some
 from ...snapshot.summary import brief
 from ...words import counted, markdown_code, markdown_text
 from .document import (
@@ -172,7 +172,7 @@ def _causes(outcome: AuditOutcome) -> Iterator[Annotation]:
 def _with_tests(text: str, place: CodePlace, tests: Sequence[str]) -> str:
     if place.file and place.file not in text:
         text += f" ({place.shown})"
-    return f"{text}\n{counted(len(tests), 'test')}: {some(tests, TESTS)}"
+    return f"{text}\n{counted(len(tests), 'test')}: {list_some(tests, TESTS)}"
 
 
 def _data(text: str) -> str:

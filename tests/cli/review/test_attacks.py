@@ -16,7 +16,7 @@ from projects import GRAPHS
 from pytest_torchgraph.cli import main
 from pytest_torchgraph.cli.review import prompt
 from pytest_torchgraph.cli.review.waiting import read_pending
-from pytest_torchgraph.graph import problem_found
+from pytest_torchgraph.graph import problem_finding
 from pytest_torchgraph.snapshot import files
 from pytest_torchgraph.snapshot.pending import place_key
 
@@ -52,7 +52,7 @@ class Place:
     def leave(self, name: str, target: str, old: str | None, new: str | None, **more: Any) -> Path:
         """Leave an artifact in the form of version 1, with words that are not true."""
         digest = None if old is None else sha256(old.encode("utf-8", "surrogateescape")).hexdigest()
-        lie = {**problem_found(LIE).to_json(), "source": "lie.py:1"}
+        lie = {**problem_finding(LIE).to_json(), "source": "lie.py:1"}
         data = {
             "torchgraph_update": 1,
             "test": "test_a.py::test_good",
