@@ -76,8 +76,9 @@ class CacheBypass:
 _HINTS = (
     (
         ("_autocast",),
-        "cached from torch 2.14 on; until then enter autocast around the call of the compiled "
-        "function",
+        # 2.9 and 2.11 cached it, as does 2.14: measured in docs/measured/warm-start.md.
+        "torch 2.12 and 2.13 do not cache it: enter autocast around the call of the compiled "
+        "function, or use torch 2.14",
     ),
     (
         ("_backend_from_string", "sdpa_kernel"),
