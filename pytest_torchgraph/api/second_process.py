@@ -86,7 +86,7 @@ def main() -> None:
     # Code objects and guard values are not sent back: only the lookups are needed.
     record = replace(half.record, runs=Counter(), counters={}, callables=())
     for compiled in record.compiled:
-        compiled.sights = ()
+        compiled.observations = ()
     half = half._replace(record=record)
     written.joinpath(_OUT).write_bytes(pickle.dumps(half))
 

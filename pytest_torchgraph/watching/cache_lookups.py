@@ -37,8 +37,8 @@ class CacheLookup:
     source: Source | None = None
 
     def __str__(self) -> str:
-        at = f"  {self.source}: {self.source.code}" if self.source is not None else ""
-        return f"{self.graph}, {self.cache}: {self.state}: {self.reason}{at}".rstrip(": ")
+        location = f"  {self.source}: {self.source.code}" if self.source is not None else ""
+        return f"{self.graph}, {self.cache}: {self.state}: {self.reason}{location}".rstrip(": ")
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ _HINTS = (
 )
 
 
-def bypass_of(graph: str, refused: RefusedOp) -> CacheBypass:
+def describe_bypass(graph: str, refused: RefusedOp) -> CacheBypass:
     """Return the bypass caused by a refused op."""
     text = f"{refused.op} {refused.reason}"
     hint = next((hint for parts, hint in _HINTS if any(part in text for part in parts)), "")
@@ -125,15 +125,15 @@ def bypass_of(graph: str, refused: RefusedOp) -> CacheBypass:
 def bypasses_of(compiled: Iterable[Compilation]) -> tuple[CacheBypass, ...]:
     """Return the reasons why AOTAutograd's cache can never serve these compilations."""
     return tuple(
-        bypass_of(_name(event), refused)
+        describe_bypass(_graph_name(event), refused)
         for compilation in compiled
         if not compilation.failure
-        for event in (*compilation.lookups, *_never_asked(compilation))
-        for refused in _refused(compilation, event)
+        for event in (*compilation.lookups, *_skipped_lookups(compilation))
+        for refused in _refused_ops(compilation, event)
     )
 
 
-def _refused(compilation: Compilation, event: CacheEvent) -> tuple[RefusedOp, ...]:
+def _refused_ops(compilation: Compilation, event: CacheEvent) -> tuple[RefusedOp, ...]:
     if event.state == "unsaved":
         return (RefusedOp("", NO_OP, "", source_of(compilation)),)
     if event.cache != "aot" or event.state != "bypass":
@@ -142,7 +142,7 @@ def _refused(compilation: Compilation, event: CacheEvent) -> tuple[RefusedOp, ..
     return tuple(op if op.source else op._replace(source=function) for op in event.refused)
 
 
-def _never_asked(compilation: Compilation) -> Iterator[CacheEvent]:
+def _skipped_lookups(compilation: Compilation) -> Iterator[CacheEvent]:
     """Yield a bypass for inductor's code if torch never asked AOTAutograd's cache."""
     asked = any(event.cache == "aot" for event in compilation.lookups)
     if compilation.cache_off and not asked and compilation.lowered:
@@ -158,7 +158,7 @@ def source_of(compilation: Compilation) -> Source | None:
     return from_line(compilation.file, compilation.line, compilation.function)
 
 
-def _name(event: CacheEvent) -> str:
+def _graph_name(event: CacheEvent) -> str:
     return f"{event.id} {BACKWARD}" if event.backward else str(event.id)
 
 
@@ -177,10 +177,10 @@ def lookups_of(
     lookups: list[CacheLookup] = []
     for compilation in compiled:
         function = source_of(compilation)
-        for event in (*compilation.lookups, *_never_asked(compilation)):
+        for event in (*compilation.lookups, *_skipped_lookups(compilation)):
             if event.state == "unsaved":
                 continue
-            name = _name(event)
+            name = _graph_name(event)
             if event.state == "bypass":
                 lookups += [
                     CacheLookup(name, event.cache, "bypass", op.reason, op.source or function)
@@ -189,12 +189,12 @@ def lookups_of(
                 continue
             reason = ""
             if event.state == "miss":
-                reason = _why_missed(event, cold, saved, unsaved)
+                reason = _explain_miss(event, cold, saved, unsaved)
             lookups.append(CacheLookup(name, event.cache, event.state, reason, function))
     return tuple(lookups)
 
 
-def _why_missed(
+def _explain_miss(
     event: CacheEvent, cold: list[Compilation], saved: set[str], unsaved: list[CacheEvent]
 ) -> str:
     if not cold:
@@ -215,18 +215,20 @@ def _why_missed(
     for one in cold:
         for other in one.lookups:
             if (other.id, other.cache, other.backward) == (event.id, event.cache, event.backward):
-                return f"the key differs{_difference(other, event)}"
+                return f"the key differs{_describe_key_difference(other, event)}"
     return "the first run did not compile this graph"
 
 
-def _difference(before: CacheEvent, now: CacheEvent) -> str:
+def _describe_key_difference(before: CacheEvent, now: CacheEvent) -> str:
     """Name the parts of the key that differ."""
-    known = set(map(_hashed, before.components))
-    changed = [name for part, name in map(_hashed, now.components) if (part, name) not in known]
+    known = set(map(_split_component, before.components))
+    changed = [
+        name for part, name in map(_split_component, now.components) if (part, name) not in known
+    ]
     return f" in {', '.join(dict.fromkeys(filter(None, changed)))}" if changed else ""
 
 
-def _hashed(component: str) -> tuple[str, str]:
+def _split_component(component: str) -> tuple[str, str]:
     """Return hash and name of a part of a key; its text has addresses."""
     part, _, text = component.partition("] ")
     return part, text.partition(":")[0]

@@ -12,7 +12,7 @@ import torch.fx
 from ... import torch_private
 from ...convert.graph_modules import copied
 from ...convert.refused_nodes import RefusedOp, described
-from ...watching.cache_lookups import NO_OP, SWITCHED_OFF, CacheBypass, bypass_of
+from ...watching.cache_lookups import NO_OP, SWITCHED_OFF, CacheBypass, describe_bypass
 
 _TRIVIAL = 4
 """Maximum number of distinct functions in a graph that is traced: a larger graph has an op in its
@@ -83,7 +83,7 @@ class CacheQuestions:
             ]
         count = len(self._kept)
         names = ["forward" if count == 1 else f"forward_{number}" for number in range(count)]
-        return tuple(bypass_of(names[number], op) for number, op in refused)
+        return tuple(describe_bypass(names[number], op) for number, op in refused)
 
     def _ask(self, number: int, kept: _KeptGraph) -> Iterator[RefusedOp]:
         refused = described(torch_private.why_uncacheable(kept.gm, kept.inputs), self._modules)

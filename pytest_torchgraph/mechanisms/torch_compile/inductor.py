@@ -23,7 +23,7 @@ from ...graph.model import Graph, GraphKind, Source
 from ...ops.collectives import packet_of
 from ...ops.names import Level
 from ...ops.qualified import op_name
-from ...watching.kernels import Kernel, Origin, kernels_of, placed_by_op, schedule_of
+from ...watching.kernels import Kernel, Origin, kernels_of, place_by_op, schedule_of
 from ...watching.output_code import UnreadableCodeError
 from ..islands import IslandRecorder, Made, recorded_islands
 from ..protocol import Captured
@@ -273,7 +273,7 @@ def _kernels(written: Sequence[_Written], graphs: Sequence[Graph]) -> list[Kerne
             "options that generate other code (fx_wrapper)"
         )
     return [
-        placed_by_op(kernel, graphs[each.graph])
+        place_by_op(kernel, graphs[each.graph])
         for each in written
         for kernel in kernels_of(each.code, str(each.graph), each.origins)
     ]

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 
 from ... import torch_private
 from ...convert.refused_nodes import RefusedOp
-from ..guards import Sight
+from ..guards import GuardObservation
 
 ONLY_TRACED = "pytest-torchgraph only had this traced"
 """Text of the exception with which our backends end a compilation after Dynamo's tracing."""
@@ -140,11 +140,11 @@ class GuardsFailed(Event):
 
     Attributes:
         reasons: each failed guard, in torch's words.
-        sights: what was seen of each guard while torch reported it.
+        observations: what was seen of each guard while torch reported it.
     """
 
     reasons: tuple[str, ...]
-    sights: tuple[Sight, ...] = ()
+    observations: tuple[GuardObservation, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
