@@ -339,6 +339,7 @@ class GraphConverter:
         producer = node.args[0]
         if not isinstance(producer, torch.fx.Node):
             return False
+        # Printed graphs have no result for nodes that return a tuple.
         if isinstance(producer.target, torch._ops.HigherOrderOperator):
             return True
         return isinstance(self.results.get(producer), tuple)
@@ -351,6 +352,8 @@ class GraphConverter:
         """Return the module recorded by torch for a node, else the module that it runs for."""
         if normalize.sums_gradients(node, self.kind):
             return self.path_of_sum(node)
+        # An op that a checkpoint runs with a saved RNG state is wrapped: module and line are those
+        # of the op inside.
         meta = rng_states.meta_of(node)
         stack = meta.get("nn_module_stack") or meta.get("fwd_nn_module_stack")
         if stack and (self.naming.plain or self.level == "fx"):
@@ -409,6 +412,7 @@ class GraphConverter:
         """Return the line of a Dynamo node with both columns, where only the first is known."""
         if len(source.columns) != 1:
             return source
+        # Two edits of one line are two findings: the columns tell the calls of the line apart.
         call = _NUMBER.sub("", source.call)
         found = source_lines.expressions(source.code, source.columns[0], call)
         calls = self._calls.setdefault((source.file, source.line, source.columns, call), {})
@@ -486,6 +490,7 @@ class GraphConverter:
         `None` if AOTAutograd does not describe the outputs, or if a pass has changed them.
         """
         value: Any = node.args[0]
+        # torch loses the descriptions where activation checkpointing keeps random ops.
         descriptions = None if self.naming.body else rng_states.descriptions_of(node)
         if (
             not isinstance(value, tuple | list)
