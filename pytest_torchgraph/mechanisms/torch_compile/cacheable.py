@@ -108,7 +108,7 @@ def _locate_last_op(gm: torch.fx.GraphModule, modules: Mapping[int, str]) -> tup
     """Return module and line of a graph's last op."""
     for node in reversed(gm.graph.nodes):
         if node.op.startswith("call_"):
-            (op,) = described([torch_private.Refused(node, "")], modules)
+            (op,) = described([torch_private.RefusedNode(node, "")], modules)
             return op.module, op.source
     return ()
 

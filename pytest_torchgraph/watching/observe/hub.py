@@ -426,7 +426,7 @@ def _add_graph(event: CacheEvent) -> CacheEvent:
     # Only a bypass has refused nodes to look for.
     if event.state != "bypass":
         return replace(event, backward=backward)
-    refused = [torch_private.Refused(None, event.reason)]
+    refused = [torch_private.RefusedNode(None, event.reason)]
     if gm is not None:
         refused = torch_private.nodes_behind(gm, event.reason)
     ops = described(refused)
