@@ -92,7 +92,7 @@ class _CreatedTensors(TorchFunctionMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self._made: dict[int, torch.Tensor] = {}
+        self._created_tensors: dict[int, torch.Tensor] = {}
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -101,12 +101,12 @@ class _CreatedTensors(TorchFunctionMode):
         if type(result) is torch.Tensor:
             tensors = [x for x in pytree.tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
             if all(map(self.is_made, tensors)):
-                self._made[id(result)] = result
+                self._created_tensors[id(result)] = result
         return result
 
     def is_made(self, tensor: Any) -> bool:
         """Return True if the tensor was created during the trace."""
-        return self._made.get(id(tensor)) is tensor
+        return self._created_tensors.get(id(tensor)) is tensor
 
 
 @contextlib.contextmanager

@@ -172,8 +172,13 @@ def lookups_of(
         before: the compilations of the cold half, which explain misses of the warm half.
     """
     cold = list(before)
-    saved = {event.key for one in cold for event in one.lookups if event.key}
-    unsaved = [event for one in cold for event in one.lookups if event.state == "unsaved"]
+    saved = {event.key for compiled_cold in cold for event in compiled_cold.lookups if event.key}
+    unsaved = [
+        event
+        for compiled_cold in cold
+        for event in compiled_cold.lookups
+        if event.state == "unsaved"
+    ]
     lookups: list[CacheLookup] = []
     for compilation in compiled:
         function = source_of(compilation)
@@ -199,31 +204,40 @@ def _explain_miss(
 ) -> str:
     if not cold:
         return "nothing is in the cache yet"
-    for other in unsaved:
-        if other.id == event.id and event.cache == "aot":
-            graph = "backward" if other.backward else "forward"
+    for cold_event in unsaved:
+        if cold_event.id == event.id and event.cache == "aot":
+            graph = "backward" if cold_event.backward else "forward"
             return f"{NO_OP}: the {graph} has none"
     if event.key in saved:
         ran_backward = any(
-            other.backward for one in cold for other in one.lookups if other.id == event.id
+            cold_event.backward
+            for compilation in cold
+            for cold_event in compilation.lookups
+            if cold_event.id == event.id
         )
         if event.cache == "aot" and not ran_backward:
             return (
                 "it was not saved, because its backward did not run, or its entry cannot be pickled"
             )
         return "it was not saved, although the key is the same"
-    for one in cold:
-        for other in one.lookups:
-            if (other.id, other.cache, other.backward) == (event.id, event.cache, event.backward):
-                return f"the key differs{_describe_key_difference(other, event)}"
+    for compilation in cold:
+        for cold_event in compilation.lookups:
+            if (cold_event.id, cold_event.cache, cold_event.backward) == (
+                event.id,
+                event.cache,
+                event.backward,
+            ):
+                return f"the key differs{_describe_key_difference(cold_event, event)}"
     return "the first run did not compile this graph"
 
 
 def _describe_key_difference(before: CacheEvent, now: CacheEvent) -> str:
     """Name the parts of the key that differ."""
-    known = set(map(_split_component, before.components))
+    parts_before = set(map(_split_component, before.components))
     changed = [
-        name for part, name in map(_split_component, now.components) if (part, name) not in known
+        name
+        for part, name in map(_split_component, now.components)
+        if (part, name) not in parts_before
     ]
     return f" in {', '.join(dict.fromkeys(filter(None, changed)))}" if changed else ""
 

@@ -299,7 +299,6 @@ def schedule_of(
 
 
 def _variables(*nodes: ast.expr) -> Iterator[str]:
-    """Yield the variables in expressions."""
     for node in nodes:
         yield from (name_node.id for name_node in ast.walk(node) if isinstance(name_node, ast.Name))
 

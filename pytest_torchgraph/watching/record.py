@@ -244,8 +244,8 @@ class WatchRecord:
             names = [name for callee in self.callables for name in callee.names_of(item)]
             return matches(item.file, item.function, *names)
 
-        kept_compilations = tuple(each for each in self.compiled if has(each))
-        ids = {str(each.id) for each in kept_compilations}
+        kept_compilations = tuple(compilation for compilation in self.compiled if has(compilation))
+        ids = {str(compilation.id) for compilation in kept_compilations}
         words = [f"within={within!r}"] * (within is not None)
         words += [f"function={function!r}"] * (function is not None)
         return replace(
@@ -258,7 +258,9 @@ class WatchRecord:
                     if run.id in ids or (run.function and has(run))
                 }
             ),
-            callables=tuple(each for each in self.callables if matches(each.file, *each.names)),
+            callables=tuple(
+                callee for callee in self.callables if matches(callee.file, *callee.names)
+            ),
             part=", ".join([*([self.part] if self.part else []), *words]),
             compiled_in_all=self.compiled_in_all or tuple(map(_format_place, self.compiled)),
         )

@@ -303,7 +303,6 @@ class _Builder:
         return Islands(counted, ops, began, stacks, self._find_received(), order)
 
     def _find_received(self) -> dict[str, dict[str, str]]:
-        """Build `Islands.received`."""
         received: dict[str, dict[str, str]] = {}
         for (graph, name), i in self.taken.items():
             draft = self.replay.drafts[i]

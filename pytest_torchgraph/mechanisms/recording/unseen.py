@@ -280,8 +280,8 @@ def refuse_unseen(recorder: RecordingMode, threads: list[str]) -> None:
         raise CaptureError(
             "something ran unrecorded, so the graphs would be incomplete: "
             f"{_describe_tensor(unknown_input.line)} is not a parameter, buffer or argument of the "
-            f"target, and not the result of a recorded op. {reason}. Compute it inside the target, in "
-            "the thread that calls it, or pass it as an argument"
+            f"target, and not the result of a recorded op. {reason}. Compute it inside the target, "
+            "in the thread that calls it, or pass it as an argument"
         )
 
 

@@ -42,7 +42,7 @@ class SteppedOptimizers:
     """
 
     def __init__(self, parameters: set[int]):
-        self._known = parameters
+        self._saved_ids = parameters
         self._copy_state: dict[int, _SavedOptimizer] = {}
 
     @contextlib.contextmanager
@@ -62,7 +62,7 @@ class SteppedOptimizers:
         if id(optimizer) not in self._copy_state:
             # Copies are not ops of the target, and torch.export's modes would make fake copies.
             with torch_private.get("without_modes")():
-                self._copy_state[id(optimizer)] = _SavedOptimizer(optimizer, self._known)
+                self._copy_state[id(optimizer)] = _SavedOptimizer(optimizer, self._saved_ids)
 
     def changed_parameters(self) -> list[str]:
         """Return the names of changed parameters that belong to no module of the target."""

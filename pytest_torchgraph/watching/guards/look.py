@@ -228,7 +228,6 @@ def _read_shape(tensor: Any, kind: str) -> tuple[Any, ...]:
 
 
 def _describe_marks(source: str, miss: torch_private.CacheMiss) -> Iterator[str]:
-    """Describe the marks of a tensor."""
     # `mark_dynamic` and its relatives store the dims as attributes of the tensor itself.
     attributes = own_attributes(read(source, miss.locals, miss.globals))
     for name, function in _MARKS.items():
