@@ -354,8 +354,6 @@ class GraphConverter:
         """Return the module recorded by torch for a node, else the module that it runs for."""
         if normalize.sums_gradients(node, self.kind):
             return self.path_of_sum(node)
-        # An op that a checkpoint runs with a saved RNG state is wrapped: module and line are those
-        # of the op inside.
         meta = rng_states.meta_of(node)
         stack = meta.get("nn_module_stack") or meta.get("fwd_nn_module_stack")
         if stack and (self.naming.plain or self.level == "fx"):

@@ -364,8 +364,7 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         while frame is not None and frame.f_code is not _STEP:
             scopes.append(frame.f_globals)
             for name in frame.f_code.co_freevars:
-                # Only closure variables: `f_locals` would keep all locals of the target alive up to
-                # Python 3.12.
+                # Only closure variables: a local of the target holds its result, foreign or not.
                 if torch_private.local_of(frame, name) is tensor:
                     return False
             frame = frame.f_back

@@ -346,8 +346,8 @@ class SavedState:
                 saved.restore()
         self.optimizers.restore()
         for tensor, marks in self.marks:
-            # The marks are attributes of the tensor. Left there, the next compilation takes sizes
-            # as dynamic.
+            # The marks are attributes of the tensor. Left there, they decide about its sizes in the
+            # next compilation.
             for name in _list_marks(tensor):
                 if name not in marks:
                     delattr(tensor, name)

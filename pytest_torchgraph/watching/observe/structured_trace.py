@@ -264,7 +264,9 @@ def read(metadata: Mapping[str, Any], payload: str) -> Event | None:
         payload: the accompanying text.
     """
     artifact = metadata.get("artifact")
-    # torch has two forms: a record under its own name, and an `artifact` that carries its name.
+    # torch has two forms: a record under its own name, and an `artifact` that carries its name. One
+    # record may have both: inductor's post-grad graph is an artifact when it is compiled, and a
+    # record of its own when it comes from the cache.
     if isinstance(artifact, Mapping):
         name, fields = str(artifact.get("name")), artifact
     else:
