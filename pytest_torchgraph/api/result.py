@@ -261,7 +261,7 @@ class Capture(Assertions, Observed):
             )
         return tuple(kernels)
 
-    def _communication(self) -> tuple[Sequence[Graph], tuple[Collective, ...]]:
+    def _sent(self) -> tuple[Sequence[Graph], tuple[Collective, ...]]:
         __tracebackhide__ = True
         self.need_all_ops("the communication")
         graphs: Sequence[Graph] = self._to_check()
