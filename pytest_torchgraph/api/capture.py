@@ -51,7 +51,7 @@ from ..watching.breaks import cause_of
 from ..watching.kernels import Kernel
 from ..watching.observe import HUB, EventRecorder
 from ..watching.record import WatchRecord, record_of
-from .contents import Contents, Eager
+from .contents import Contents, EagerPart
 from .result import Capture
 
 if TYPE_CHECKING:
@@ -140,17 +140,19 @@ def capture(
     """
     need_torch()
     mechanism = _mechanism(via)
-    ours = {"loss_fn": loss_fn, "backward": backward, "device": device}
-    _check_target(target, {**ours, "via": None if via == "aot" else via, "fake": fake or None})
+    own_options = {"loss_fn": loss_fn, "backward": backward, "device": device}
+    _check_target(
+        target, {**own_options, "via": None if via == "aot" else via, "fake": fake or None}
+    )
     _check_options(target, kwargs)
     if mechanism.name in COMPILING:
         target = torch_private.uncompiled(target)
     invocation = Invocation(target, args, kwargs, loss_fn, backward)
     _check_modules(invocation.named)
-    place = None if device is None else torch.device(device)
+    torch_device = None if device is None else torch.device(device)
     with exclusive(resets=mechanism.name in RESETTING):
         _check_possible(mechanism, fake)
-        with HUB.paused(), _placed(invocation, fake, place) as placed:
+        with HUB.paused(), _on_device(invocation, fake, torch_device) as placed:
             try:
                 ran = _run(mechanism, placed)
             except Exception as error:
@@ -159,14 +161,14 @@ def capture(
                 raise
     comparison = None if fake else _comparison(mechanism, ran)
     header = Header(mechanism.name, torch.__version__.partition("+")[0])
-    kind = None if place is None else place.type
+    kind = None if torch_device is None else torch_device.type
     result = Capture(_contents(mechanism, ran, comparison), header, device=kind)
     _check_device(result)
     CONTEXT.notify(result)
     return result
 
 
-class _Ran(NamedTuple):
+class _StepResult(NamedTuple):
     """A finished step and its records."""
 
     step: Step
@@ -176,16 +178,18 @@ class _Ran(NamedTuple):
 
 
 @contextlib.contextmanager
-def _placed(invocation: Invocation, fake: bool, place: torch.device | None) -> Iterator[Invocation]:
+def _on_device(
+    invocation: Invocation, fake: bool, torch_device: torch.device | None
+) -> Iterator[Invocation]:
     """Yield the invocation on the requested device, with fake tensors if requested."""
     if fake:
-        with with_fake_tensors(invocation, place) as faked:
+        with with_fake_tensors(invocation, torch_device) as faked:
             yield faked
     else:
-        yield invocation if place is None else to_device(invocation, place)
+        yield invocation if torch_device is None else to_device(invocation, torch_device)
 
 
-def _run(mechanism: Mechanism, invocation: Invocation) -> _Ran:
+def _run(mechanism: Mechanism, invocation: Invocation) -> _StepResult:
     """Run one step through a mechanism and restore the state that it changed."""
     meshes = torch_private.meshes_of(invocation.named.all_tensors())
     recorder = EventRecorder() if mechanism.name in COMPILING else None
@@ -203,39 +207,39 @@ def _run(mechanism: Mechanism, invocation: Invocation) -> _Ran:
             raise
         outcome = outcome_of(step)
     outcome = outcome.finished(saved)
-    return _Ran(step, captured, outcome, None if recorder is None else record_of(recorder))
+    return _StepResult(step, captured, outcome, None if recorder is None else record_of(recorder))
 
 
-def _comparison(mechanism: Mechanism, ran: _Ran) -> EagerComparison:
+def _comparison(mechanism: Mechanism, ran: _StepResult) -> EagerComparison:
     """Return the eager run for comparison, with the same random numbers."""
     step, outcome, comparable = ran.step, ran.outcome, ran.captured.comparable
     # Do not capture `ran` in the closures: it keeps the whole recording alive.
     incomparable = ran.captured.incomparable
-    again = EagerRun(step.invocation.with_backward(step.ran_backward), step.saved.random)
+    eager_run = EagerRun(step.invocation.with_backward(step.ran_backward), step.saved.random)
 
     def captured() -> Outcome:
         if incomparable:
             raise CaptureError(incomparable)
         if comparable is None:
             return outcome
-        return again.run(lambda s: comparable.capture(s, CanonicalNames()))
+        return eager_run.run(lambda s: comparable.capture(s, CanonicalNames()))
 
     return EagerComparison(
-        eager=again.run,
+        eager=eager_run.run,
         captured=captured,
-        in_float64=lambda: again.run(in_float64),
-        inside=again.inside,
-        python=again.python,
+        in_float64=lambda: eager_run.run(in_float64),
+        inside=eager_run.inside,
+        python=eager_run.python,
         before=step.saved.python,
         generators=lambda: RandomState(step.invocation.named.generators),
         compiles=mechanism.name in COMPILING,
         traces=mechanism.name in RESETTING,
-        search=functools.partial(_search, again, mechanism),
+        search=functools.partial(_search, eager_run, mechanism),
     )
 
 
 def _search(
-    again: EagerRun,
+    eager_run: EagerRun,
     mechanism: Mechanism,
     expected: StepResult,
     differs: Callable[[StepResult], bool],
@@ -246,20 +250,22 @@ def _search(
     from ..divergence.values import Budget
 
     with HUB.paused():
-        return Search(again, mechanism, expected, differs, Budget(seconds)).run()
+        return Search(eager_run, mechanism, expected, differs, Budget(seconds)).run()
 
 
-def _contents(mechanism: Mechanism, ran: _Ran, comparison: EagerComparison | None) -> Contents:
+def _contents(
+    mechanism: Mechanism, ran: _StepResult, comparison: EagerComparison | None
+) -> Contents:
     """Return the contents of a captured step. Graphs are numbered now, unless deferred."""
     captured, named_modules = ran.captured, ran.step.invocation.named
-    classes, own = named_modules.classes(), named_modules.own_modules()
+    classes, own_modules = named_modules.classes(), named_modules.own_modules()
 
     def named(graphs: Iterable[Graph]) -> tuple[Graph, ...]:
-        found = numbered(graphs, classes, own)
-        if not any(node.is_call for graph in found for node in graph.nodes):
+        named_graphs = numbered(graphs, classes, own_modules)
+        if not any(node.is_call for graph in named_graphs for node in graph.nodes):
             why = captured.why_none or "the target runs no op that its output depends on"
             raise CaptureError(f"nothing was captured via {mechanism.name!r}: {why}")
-        return found
+        return named_graphs
 
     if callable(captured.graphs):
         build = captured.graphs
@@ -272,13 +278,15 @@ def _contents(mechanism: Mechanism, ran: _Ran, comparison: EagerComparison | Non
     if isinstance(captured.graphs, Built):
         now = named(captured.graphs.graphs), captured.graphs.calls
         return Contents(lambda: now, ran.step.output, comparison=comparison)
-    graphs = named(made.graph for made in captured.graphs)
+    graphs = named(converted_graph.graph for converted_graph in captured.graphs)
     unbroken = ran.record is not None and not ran.record.breaks
     graphs = with_output(graphs, captured.graphs, ran.step.output, named_modules, unbroken=unbroken)
     live = list(zip(graphs, captured.graphs, strict=True))
     levels = {}
     for level, converted in captured.levels.items():
-        of_level = numbered((made.graph for made in converted), classes, own)
+        of_level = numbered(
+            (converted_graph.graph for converted_graph in converted), classes, own_modules
+        )
         levels[level] = with_output(
             of_level, converted, ran.step.output, named_modules, unbroken=unbroken
         )
@@ -288,8 +296,10 @@ def _contents(mechanism: Mechanism, ran: _Ran, comparison: EagerComparison | Non
     return Contents(
         lambda: (graphs, None),
         ran.step.output,
-        build_eager=None if islands is None else lambda: _eager(islands, ran.record, classes, own),
-        live_by_id={id(graph): made for graph, made in live},
+        build_eager=None
+        if islands is None
+        else lambda: _eager(islands, ran.record, classes, own_modules),
+        live_by_id={id(graph): live_graph for graph, live_graph in live},
         by_level=levels,
         build_joints=lambda: joints,
         build_kernels=_kernels(captured, graphs),
@@ -304,22 +314,24 @@ def _eager(
     build: Callable[[], Islands],
     record: WatchRecord | None,
     classes: Mapping[str, str],
-    own: Mapping[str, OwnModule],
-) -> Eager:
+    own_modules: Mapping[str, OwnModule],
+) -> EagerPart:
     """Return the eager ops and graphs, with the graph breaks and skipped frames as causes."""
     islands = build()
     breaks = () if record is None else record.breaks
     causes = [cause_of(stack, breaks) for stack in islands.stacks]
     graphs = [
         (
-            each.behind,
-            replace(each.graph, classes=classes, own_modules=own, cause=causes[each.stack]),
+            island.behind,
+            replace(
+                island.graph, classes=classes, own_modules=own_modules, cause=causes[island.stack]
+            ),
         )
-        for each in islands.graphs
+        for island in islands.graphs
     ]
     pairs = zip(islands.ops, islands.began, strict=True)
-    ops = [op._replace(cause=causes[at]) for op, at in pairs]
-    return Eager(graphs, ops, islands.received, islands.order)
+    ops = [op._replace(cause=causes[stack_index]) for op, stack_index in pairs]
+    return EagerPart(graphs, ops, islands.received, islands.order)
 
 
 class GraphCapture:
@@ -358,7 +370,9 @@ def _mechanism(via: Any) -> Mechanism:
     if isinstance(via, str):
         if via in MECHANISMS:
             return MECHANISMS[via]()
-        raise ValueError(f"unknown via={via!r}: use {_known()}, or a mechanism such as Aot()")
+        raise ValueError(
+            f"unknown via={via!r}: use {_list_mechanisms()}, or a mechanism such as Aot()"
+        )
     if isinstance(via, type) and isinstance(getattr(via, "name", None), str):
         raise TypeError(f"via={via.__name__}: pass an instance, {via.__name__}()")
     if isinstance(via, Mechanism):
@@ -368,9 +382,9 @@ def _mechanism(via: Any) -> Mechanism:
     )
 
 
-def _known() -> str:
-    *others, last = (repr(name) for name in MECHANISMS)
-    return f"{', '.join(others)} or {last}"
+def _list_mechanisms() -> str:
+    *all_but_last, last = (repr(name) for name in MECHANISMS)
+    return f"{', '.join(all_but_last)} or {last}"
 
 
 def _check_possible(mechanism: Mechanism, fake: bool) -> None:
@@ -414,7 +428,7 @@ def _check_modules(named: NamedTensors) -> None:
             )
 
 
-def _check_target(target: Any, ours: dict[str, Any]) -> None:
+def _check_target(target: Any, own_options: dict[str, Any]) -> None:
     if not callable(target):
         raise TypeError(
             f"the target must be a module or another callable, not {type(target).__name__}: "
@@ -432,17 +446,17 @@ def _check_target(target: Any, ours: dict[str, Any]) -> None:
         and any(isinstance(module, torch.jit.ScriptModule) for module in target.modules())
     ):
         raise CaptureError(_SCRIPT)
-    given = [name for name, value in ours.items() if value is not None]
-    if not given:
+    passed = [name for name, value in own_options.items() if value is not None]
+    if not passed:
         return
     try:
         declared = inspect.signature(callable_of(target)).parameters
     except (TypeError, ValueError):
         return
-    for name in given:
+    for name in passed:
         if name in declared:
             raise TypeError(
-                f"{name!r} is both a parameter of {_called(target)} and an option of "
+                f"{name!r} is both a parameter of {_name_target(target)} and an option of "
                 "graph_capture. To pass it to the target: graph_capture(functools.partial(target, "
                 f"{name}=...), ...)"
             )
@@ -461,36 +475,38 @@ def _check_options(target: Any, kwargs: dict[str, Any]) -> None:
         declared = inspect.signature(callable_of(target)).parameters
     except (TypeError, ValueError):
         return
-    if any(each.kind is each.VAR_KEYWORD for each in declared.values()):
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in declared.values()):
         return
     for name in sorted(meant - declared.keys()):
         ways = [f"via={kind}({name}={kwargs[name]!r})" for kind in takers[name]]
         raise TypeError(
-            f"{name!r} is not a parameter of {_called(target)}, but an option of "
+            f"{name!r} is not a parameter of {_name_target(target)}, but an option of "
             f"{'mechanisms' if len(ways) > 1 else 'a mechanism'}: {', '.join(ways)}"
         )
 
 
-def _called(target: Any) -> str:
+def _name_target(target: Any) -> str:
     return str(getattr(target, "__name__", type(target).__name__))
 
 
 def _kernels(captured: Captured, graphs: Sequence[Graph]) -> Callable[[], Sequence[Kernel]] | None:
     """Return a function that returns the kernels, with the names of their graphs."""
-    found = captured.kernels
-    if found is None:
+    read_kernels = captured.kernels
+    if read_kernels is None:
         return None
-    return lambda: [replace(each, graph=graphs[int(each.graph)].name) for each in found()]
+    return lambda: [
+        replace(kernel, graph=graphs[int(kernel.graph)].name) for kernel in read_kernels()
+    ]
 
 
 def _check_device(result: Capture) -> None:
     expected = CONTEXT.device
     if expected is None:
         return
-    found = device_types(result.graphs)
-    if expected not in found:
+    devices = device_types(result.graphs)
+    if expected not in devices:
         raise CaptureError(
             f"nothing on {expected} was captured in this test of graph_device={expected} (only on "
-            f"{', '.join(sorted(found)) or 'no device'}): pass device=graph_device, or create "
+            f"{', '.join(sorted(devices)) or 'no device'}): pass device=graph_device, or create "
             "model and inputs on it"
         )

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Eager(NamedTuple):
+class EagerPart(NamedTuple):
     """The eager part of a step.
 
     Attributes:
@@ -50,13 +50,13 @@ class Eager(NamedTuple):
 
 def once(make: Callable[[], T]) -> Callable[[], T]:
     """Return a function that calls `make` once, when first called, then releases it."""
-    pending, made = [make], []
+    pending, results = [make], []
 
     def get() -> T:
         if pending:
-            made.append(pending[0]())
+            results.append(pending[0]())
             pending.clear()
-        return made[0]
+        return results[0]
 
     return get
 
@@ -86,7 +86,7 @@ class Contents:
 
     build: Callable[[], tuple[tuple[Graph, ...], RecordedCalls | None]]
     returned: Any = None
-    build_eager: Callable[[], Eager | None] | None = None
+    build_eager: Callable[[], EagerPart | None] | None = None
     live_by_id: Mapping[int, Converted] = field(default_factory=dict)
     by_level: Mapping[Level, tuple[Graph, ...]] = field(default_factory=dict)
     build_joints: Callable[[], Sequence[Graph]] = tuple
@@ -133,14 +133,14 @@ class Contents:
             else:
                 compiled.append(graph)
 
-        def build_eager() -> Eager | None:
+        def build_eager() -> EagerPart | None:
             ops = [
                 EagerOp(call.op, graph.name, call.node.module)
                 for _, graph in eager
                 for _ in range(graph.runs)
                 for call in calls((graph,))
             ]
-            return Eager(eager, ops or None, received, None) if eager or sees_eager else None
+            return EagerPart(eager, ops or None, received, None) if eager or sees_eager else None
 
         graphs = tuple(compiled)
         origin = "loaded from a file"
@@ -184,7 +184,7 @@ class Contents:
         return self.build()[1]
 
     @property
-    def _beside(self) -> Eager | None:
+    def _beside(self) -> EagerPart | None:
         return None if self.build_eager is None else self.build_eager()
 
     @property
@@ -237,8 +237,8 @@ class Contents:
 
     @cached_property
     def _schedules(self) -> Mapping[int, Sequence[ScheduledCall]]:
-        made = () if self.build_schedules is None else self.build_schedules()
-        return dict(zip(map(id, self.graphs), made, strict=True)) if made else {}
+        schedules = () if self.build_schedules is None else self.build_schedules()
+        return dict(zip(map(id, self.graphs), schedules, strict=True)) if schedules else {}
 
     def schedule(self, graph: Graph) -> Sequence[ScheduledCall] | None:
         """Return the collectives in the code generated for a graph; `None` if there is no code."""
@@ -271,8 +271,8 @@ class Contents:
         # A graph of this level may be several graphs of the program: predecessors are unknown.
         if [graph.kind for graph in graphs] != [graph.kind for graph in self.graphs]:
             return (*graphs, *(self.eager or ()))
-        left = iter(graphs)
-        return tuple(graph if graph.eager else next(left) for graph in self.program)
+        graphs_at_level = iter(graphs)
+        return tuple(graph if graph.eager else next(graphs_at_level) for graph in self.program)
 
     @property
     def output(self) -> Any:

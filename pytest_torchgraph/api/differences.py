@@ -64,10 +64,10 @@ def diff(a: Any, b: Any = None) -> GraphDiff:
         a, b = (program, b) if _is_path(a) else (a, program)
     old, new = _program(a), _program(b)
     if bool(old.sections) != bool(new.sections):
-        other = type(b if old.sections else a).__name__
+        other_type = type(b if old.sections else a).__name__
         raise TypeError(
-            f"ranks can only be compared with ranks, not with a {other}: to compare one rank, pass "
-            "ranks[0]"
+            f"ranks can only be compared with ranks, not with a {other_type}: to compare one rank, "
+            "pass ranks[0]"
         )
     if not (old.graphs or new.graphs):
         from ..checks.compilation import need_graphs
@@ -76,9 +76,9 @@ def diff(a: Any, b: Any = None) -> GraphDiff:
     if len(old.graphs) == len(new.graphs) == 1 and not old.sections:
         before, after = _comparable(old.graphs[0], new.graphs[0])
         return diff_graphs((before,), (after,))
-    found, _ = diff_programs(old, new)
-    assert found is not None
-    return found
+    difference, _ = diff_programs(old, new)
+    assert difference is not None
+    return difference
 
 
 def compare(old: str | os.PathLike[str], new: str | os.PathLike[str] | None = None) -> GraphDiff:
@@ -110,9 +110,10 @@ def _program_beside(path: Path, live: Any) -> Program:
     program = parse_file(read_text(path), path)
     if bool(program.sections) != are_ranks(live):
         kinds = ("ranks", "one capture")
-        ours, theirs = kinds if are_ranks(live) else kinds[::-1]
+        kind_of_live, kind_of_file = kinds if are_ranks(live) else kinds[::-1]
         raise TypeError(
-            f"{path} contains the graphs of {theirs}, but the other side those of {ours}"
+            f"{path} contains the graphs of {kind_of_file}, but the other side those of "
+            f"{kind_of_live}"
         )
     if not program.graphs:
         raise GraphFormatError(
@@ -136,7 +137,10 @@ def _program(side: Any) -> Program:
     classes: dict[Capture, list[int]] = {}
     for rank, capture in sorted(zip(side.ranks, side, strict=True), key=lambda item: item[0]):
         classes.setdefault(capture, []).append(rank)
-    sections = [(ranks, Program(Header(), made.program)) for made, ranks in classes.items()]
+    sections = [
+        (ranks, Program(Header(), first_capture.program))
+        for first_capture, ranks in classes.items()
+    ]
     return Program.of_ranks(side.mesh, sections)
 
 
@@ -236,31 +240,31 @@ def _diff_artifacts(directory: Any) -> GraphDiff:
 
 
 def _diff_directories(
-    files: Mapping[str, Path], others: Mapping[str, Path], where: str
+    files: Mapping[str, Path], new_files: Mapping[str, Path], where: str
 ) -> GraphDiff:
     """Compare the files with equal names on both sides.
 
     Args:
-        files, others: the old and the new files, by name.
+        files, new_files: the old and the new files, by name.
         where: the searched location, for the error if there are no files.
     """
-    if not files and not others:
+    if not files and not new_files:
         raise TorchGraphError(f"no {SUFFIX} file {where}")
     pairs: dict[str, _Pair] = {}
-    known: dict[tuple[str, str], _Pair] = {}
+    compared_texts: dict[tuple[str, str], _Pair] = {}
     unreadable: dict[str, str] = {}
-    for name in [name for name in files if name in others]:
+    for name in [name for name in files if name in new_files]:
         try:
-            pairs[name] = _compare_files(files[name], others[name], known)
+            pairs[name] = _compare_files(files[name], new_files[name], compared_texts)
         except GraphFormatError as error:
             unreadable[name] = str(error)
         except OSError as error:
             unreadable[name] = f"{error.filename or name}: {error.strerror or error}"
     listed = replace(
         _files_diff(pairs),
-        compared=tuple(name for name in files if name in others),
-        added=tuple(name for name in others if name not in files),
-        removed=tuple(name for name in files if name not in others),
+        compared=tuple(name for name in files if name in new_files),
+        added=tuple(name for name in new_files if name not in files),
+        removed=tuple(name for name in files if name not in new_files),
         unreadable=unreadable,
     )
     items = [(name, finding) for name, pair in pairs.items() for finding in pair.diff.findings]
@@ -280,34 +284,34 @@ def _files_diff(pairs: Mapping[str, _Pair]) -> FilesDiff:
 
 def _files(directory: Path) -> dict[str, Path]:
     """Return the files below a directory by relative path, sorted."""
-    found = (path for path in directory.rglob(f"*{SUFFIX}") if not path.is_dir())
-    named = {_shown(path.relative_to(directory).as_posix()): path for path in found}
+    paths = (path for path in directory.rglob(f"*{SUFFIX}") if not path.is_dir())
+    named = {_escape_name(path.relative_to(directory).as_posix()): path for path in paths}
     return dict(sorted(named.items()))
 
 
-def _shown(path: str) -> str:
+def _escape_name(path: str) -> str:
     """Return a printable path, with non-UTF-8 bytes escaped."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 def _compare_files(
-    before: Path, after: Path, known: dict[tuple[str, str], _Pair] | None = None
+    before: Path, after: Path, compared_texts: dict[tuple[str, str], _Pair] | None = None
 ) -> _Pair:
     """Compare two files.
 
     Args:
         before, after: the files.
-        known: for directories, texts that were already compared, because many tests may store the
-            same graphs; updated.
+        compared_texts: for directories, texts that were already compared, because many tests may
+            store the same graphs; updated.
     """
     texts = read_text(before), read_text(after)
     if _is_document(texts[0]) and _comparable_text(texts[0]) == _comparable_text(texts[1]):
         return _Pair()
-    if known is None:
+    if compared_texts is None:
         return _compare_texts(texts, before, after)
-    if texts not in known:
-        known[texts] = _without_graphs(_compare_texts(texts, before, after))
-    return known[texts]
+    if texts not in compared_texts:
+        compared_texts[texts] = _without_graphs(_compare_texts(texts, before, after))
+    return compared_texts[texts]
 
 
 def _compare_texts(texts: tuple[str, str], before: Path, after: Path) -> _Pair:
@@ -315,9 +319,9 @@ def _compare_texts(texts: tuple[str, str], before: Path, after: Path) -> _Pair:
     torch = old.header.torch, new.header.torch
     releases = torch if all(torch) and torch[0] != torch[1] else None
     if bool(old.sections) != bool(new.sections):
-        one, ranks = (after, before) if old.sections else (before, after)
+        single, ranks = (after, before) if old.sections else (before, after)
         problem = f"this file has the graphs of one capture, but {ranks} has those of ranks"
-        raise GraphFormatError(problem, path=str(one))
+        raise GraphFormatError(problem, path=str(single))
     try:
         diff, counts = diff_programs(old, new)
     except TorchGraphError as error:
@@ -330,7 +334,9 @@ def _without_graphs(pair: _Pair) -> _Pair:
     """Return the difference of two of many files without its graphs, to save memory."""
     for finding in pair.diff.findings:
         _ = finding.cost  # computed from the matched nodes, then releases them
-    graphs: Iterable[Any] = (replace(each, before=None, after=None) for each in pair.diff.graphs)
+    graphs: Iterable[Any] = (
+        replace(graph_diff, before=None, after=None) for graph_diff in pair.diff.graphs
+    )
     return replace(pair, diff=GraphDiff(pair.diff.findings, tuple(graphs)))
 
 

@@ -37,10 +37,10 @@ def from_fx(obj: Any, *, name: str = "main", kind: GraphKind = "forward") -> Gra
     """
     need_torch()
     if isinstance(obj, torch.export.ExportedProgram):
-        found = convert(
+        converted = convert(
             obj.graph_module, name=name, kind=kind, level="export", naming=_naming_of_program(obj)
         )
-        return with_outputs_of_program(found, obj)
+        return with_outputs_of_program(converted, obj)
     if isinstance(obj, torch.fx.GraphModule | torch.fx.Graph):
         origin = origin_of(obj.graph if isinstance(obj, torch.fx.GraphModule) else obj)
         if origin is None:
@@ -57,12 +57,14 @@ def _naming_of_program(program: torch.export.ExportedProgram) -> Naming:
     """Return roles, names and tensors of a program's inputs, independent of their meta."""
     signature = program.graph_signature
     constants = signature.inputs_to_lifted_tensor_constants
-    known: dict[str, Any] = {**program.constants, **program.state_dict}
+    tensors_by_name: dict[str, Any] = {**program.constants, **program.state_dict}
     targets = {**signature.inputs_to_parameters, **signature.inputs_to_buffers, **constants}
     return Naming(
         signature_names(program),
         given=True,
-        tensors={node: known[name] for node, name in targets.items() if name in known},
+        tensors={
+            node: tensors_by_name[name] for node, name in targets.items() if name in tensors_by_name
+        },
         values={
             node: value_of_constant(program.constants.get(name)) for node, name in constants.items()
         },
@@ -71,7 +73,11 @@ def _naming_of_program(program: torch.export.ExportedProgram) -> Naming:
 
 def _level(obj: torch.fx.GraphModule | torch.fx.Graph) -> Level:
     modules = obj.modules() if isinstance(obj, torch.fx.GraphModule) else ()
-    graphs = [each.graph for each in modules if isinstance(each, torch.fx.GraphModule)]
+    graphs = [
+        graph_module.graph
+        for graph_module in modules
+        if isinstance(graph_module, torch.fx.GraphModule)
+    ]
     graphs = graphs or [obj.graph if isinstance(obj, torch.fx.GraphModule) else obj]
     calls = [node for graph in graphs for node in graph.nodes if node.op.startswith("call_")]
     dispatched = [

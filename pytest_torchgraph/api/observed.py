@@ -72,14 +72,14 @@ class Observed:
         Raises:
             CaptureError: if nothing went through torch.compile.
         """
-        found = self._contents.record
-        if found is None:
+        record = self._contents.record
+        if record is None:
             how = f"recorded via {self.via!r}" if self._contents.was_called else "stored in files"
             raise CaptureError(
                 f"{asked} are not {how}: capture via='aot', 'dynamo', 'inductor' or "
                 "'compiled_autograd', or use graph_capture.watch()"
             )
-        return found
+        return record
 
     @property
     def breaks(self) -> tuple[GraphBreak, ...]:
@@ -358,8 +358,8 @@ class Observed:
         from ..graph.cost import by_module
 
         self._need_whole()
-        again = self._recomputed_if_known
-        return by_module(self.program, depth, received=self._received, recomputed=again)
+        recomputed = self._recomputed_if_known
+        return by_module(self.program, depth, received=self._received, recomputed=recomputed)
 
     @cached_property
     def _recomputed_if_known(self) -> tuple[Recomputed, ...]:
@@ -403,12 +403,12 @@ def _record(
     contents: Contents, via: str, graphs: Sequence[Graph], asked: str
 ) -> WatchRecord | None:
     """Return the compiler's record, or `None` if only the graphs can run (export)."""
-    found = contents.record
+    record = contents.record
     exported = via == "export" and contents.was_called
-    if found is None and not exported:
-        of = "" if contents.was_called else " from a file"
+    if record is None and not exported:
+        origin = "" if contents.was_called else " from a file"
         raise CaptureError(
-            f"{asked} are not recorded via {via!r}{of}: use via='dispatch', 'aot', 'dynamo', "
+            f"{asked} are not recorded via {via!r}{origin}: use via='dispatch', 'aot', 'dynamo', "
             "'inductor', 'compiled_autograd' or 'export', or graph_capture.watch()"
         )
     if via == "compiled_autograd" and all(graph.kind == "backward" for graph in graphs):
@@ -416,14 +416,18 @@ def _record(
             f"{asked} of the forward are not recorded, because it ran eagerly: use "
             "CompiledAutograd(forward='aot'), or via='dispatch'"
         )
-    return found
+    return record
 
 
 def _traced(via: str, record: WatchRecord) -> PrintedGraphs | None:
     """Return Dynamo's graphs of a captured backward, traced up to its first graph break."""
     if via != "compiled_autograd":
         return None
-    inner = [each for each in record.compiled if each.id and each.id.autograd is not None]
+    inner = [
+        compilation
+        for compilation in record.compiled
+        if compilation.id and compilation.id.autograd is not None
+    ]
     return PrintedGraphs(replace(record, compiled=tuple(inner)))
 
 

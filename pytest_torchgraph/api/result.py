@@ -133,10 +133,10 @@ class Capture(Assertions, Observed):
                 `CompiledAutograd(forward="eager")`, and via "dispatch", "fx" and "export", which
                 compile nothing.
         """
-        found = self._contents.eager
-        if found is None:
+        eager_graphs = self._contents.eager
+        if eager_graphs is None:
             raise CaptureError(_no_eager_ops(self.via, self._contents.is_watch))
-        return found
+        return eager_graphs
 
     @property
     def eager_ops(self) -> Sequence[EagerOp]:
@@ -211,7 +211,7 @@ class Capture(Assertions, Observed):
         Raises:
             CaptureError: if there are no forward graphs, or several.
         """
-        return self._the_one("forward", self.forwards)
+        return self._require_one("forward", self.forwards)
 
     @property
     def backward(self) -> Graph:
@@ -220,7 +220,7 @@ class Capture(Assertions, Observed):
         Raises:
             CaptureError: if there are no backward graphs, or several.
         """
-        return self._the_one("backward", self.backwards)
+        return self._require_one("backward", self.backwards)
 
     @property
     def joint(self) -> Graph:
@@ -270,13 +270,17 @@ class Capture(Assertions, Observed):
             graphs, runs = contents.communicating, contents.runs
         if runs is None:
             runs = [graph for graph in graphs for _ in range(graph.runs)]
-        known: dict[int, Sequence[Collective]] = {}
+        collectives_by_graph: dict[int, Sequence[Collective]] = {}
         # The order in the generated code, if there is code, overrides the order in the graph.
         for graph in graphs:
-            own = collectives_of((graph,))
+            collectives = collectives_of((graph,))
             schedule = contents.schedule(graph)
-            known[id(graph)] = own if schedule is None else in_schedule(own, schedule)
-        return graphs, tuple(each for graph in runs for each in known[id(graph)])
+            collectives_by_graph[id(graph)] = (
+                collectives if schedule is None else in_schedule(collectives, schedule)
+            )
+        return graphs, tuple(
+            collective for graph in runs for collective in collectives_by_graph[id(graph)]
+        )
 
     @property
     def op_counts(self) -> OpCounts:
@@ -296,10 +300,10 @@ class Capture(Assertions, Observed):
         """
         if not self._contents.at(level):
             self._need_any()
-            known = ", ".join(self._contents.levels)
+            levels = ", ".join(self._contents.levels)
             via = "inductor" if level == "post_grad" else level
             raise CaptureError(
-                f"level {level!r} was not captured; captured: {known}. Use via={via!r}"
+                f"level {level!r} was not captured; captured: {levels}. Use via={via!r}"
             )
         return type(self)(self._read, self.header, level=level, device=self.device)
 
@@ -366,12 +370,12 @@ class Capture(Assertions, Observed):
             CaptureError: if the graph is not from this capture, or has no live module: via
                 `dispatch`, in a watch, from a file, and for eager graphs.
         """
-        if any(own is graph for own in self._contents.eager or ()):
+        if any(eager_graph is graph for eager_graph in self._contents.eager or ()):
             raise CaptureError(
                 f"{graph.name} ran eagerly, op by op, so it has no live torch.fx graph: pass one "
                 "of capture.graphs"
             )
-        if not any(own is graph for own in self.graphs):
+        if not any(captured_graph is graph for captured_graph in self.graphs):
             raise CaptureError(f"{graph!r} is not one of this capture's graphs")
         converted = self._contents.live(graph)
         if converted is None:
@@ -414,7 +418,7 @@ class Capture(Assertions, Observed):
     def _of_kind(self, *kinds: GraphKind) -> tuple[Graph, ...]:
         return tuple(graph for graph in self.graphs if graph.kind in kinds)
 
-    def _the_one(self, word: str, graphs: tuple[Graph, ...]) -> Graph:
+    def _require_one(self, word: str, graphs: tuple[Graph, ...]) -> Graph:
         if len(graphs) == 1:
             return graphs[0]
         self._need_any()
@@ -458,8 +462,8 @@ class Capture(Assertions, Observed):
         """`program` with AOTAutograd's graphs instead of the graphs derived from them."""
         contents = self._contents
         at_aot = any(graph.level in ("post_grad", "compiled_autograd") for graph in contents.graphs)
-        known = at_aot and contents.at("aot")
-        return contents.program_at("aot") if known else self.program
+        has_aot = at_aot and contents.at("aot")
+        return contents.program_at("aot") if has_aot else self.program
 
     @property
     def _comparison(self) -> EagerComparison | None:

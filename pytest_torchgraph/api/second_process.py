@@ -21,7 +21,7 @@ import torch
 
 from .. import torch_private
 from ..errors import CaptureError
-from .warm_start import CallArguments, Half
+from .warm_start import CallArguments, RestartHalf
 
 _CODE = "from pytest_torchgraph.api.second_process import main; main()"
 _IN, _OUT = "calls.pickle", "half.pickle"
@@ -48,7 +48,7 @@ class SecondProcess:
             pickle.dumps((list(sys.path), origins, modes, data))
         )
 
-    def run(self) -> Half:
+    def run(self) -> RestartHalf:
         """Run the calls in a new Python process.
 
         Raises:
@@ -64,7 +64,7 @@ class SecondProcess:
         if ended.returncode:
             last = "\n".join(ended.stderr.strip().splitlines()[-4:])
             raise CaptureError(f"the second process of the restart failed:\n{last}")
-        half: Half = pickle.loads(self._written.joinpath(_OUT).read_bytes())
+        half: RestartHalf = pickle.loads(self._written.joinpath(_OUT).read_bytes())
         return half
 
 
@@ -86,7 +86,7 @@ def main() -> None:
     # Code objects and guard values are not sent back: only the lookups are needed.
     record = replace(half.record, runs=Counter(), counters={}, callables=())
     for compiled in record.compiled:
-        compiled.sights = ()
+        compiled.observations = ()
     half = half._replace(record=record)
     written.joinpath(_OUT).write_bytes(pickle.dumps(half))
 
@@ -211,6 +211,9 @@ def _unpicklable(value: Any, path: str, depth: int = 6) -> Iterator[str]:
             if name not in ("_modules", "__wrapped__")
         ]
     below = [
-        found for where, item in inner if depth for found in _unpicklable(item, where, depth - 1)
+        problem
+        for where, item in inner
+        if depth
+        for problem in _unpicklable(item, where, depth - 1)
     ]
     yield from below or [f"{path} ({type(value).__name__})"]

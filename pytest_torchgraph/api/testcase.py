@@ -98,8 +98,8 @@ class GraphTestCase(unittest.TestCase):
         """As `TestCase.subTest`; message and parameters are part of the names of stored graphs."""
         # Not unittest's own record of subtests: old releases of pytest disable it.
         before = self._torchgraph_parameters
-        own = [msg] if isinstance(msg, str) else []
-        words = [*own, *(f"{name}={value}" for name, value in params.items())]
+        message = [msg] if isinstance(msg, str) else []
+        words = [*message, *(f"{name}={value}" for name, value in params.items())]
         self._torchgraph_parameters = (*before, *words)
         try:
             with super().subTest(**params) if msg is None else super().subTest(msg, **params):

@@ -25,7 +25,7 @@ from ..watching.record import WatchRecord, record_of
 from .watch import arguments_of
 
 
-class Half(NamedTuple):
+class RestartHalf(NamedTuple):
     """One half of a restart.
 
     Attributes:
@@ -45,7 +45,7 @@ class Restart:
         lookups: every lookup of the second start, in order.
     """
 
-    def __init__(self, cold: Half, warm: Half) -> None:
+    def __init__(self, cold: RestartHalf, warm: RestartHalf) -> None:
         self.cold = cold.seconds
         self.warm = warm.seconds
         self.lookups: tuple[CacheLookup, ...] = lookups_of(
@@ -147,7 +147,7 @@ class CallArguments(NamedTuple):
     loss_fn: Callable[[Any], torch.Tensor] | None
     backward: bool | None
 
-    def run(self) -> Half:
+    def run(self) -> RestartHalf:
         """Reset Dynamo, compile the target and execute the calls."""
         args, kwargs = self.arguments[0]
         # torch.compile marks the module itself, so the marks are restored around it.
@@ -157,7 +157,7 @@ class CallArguments(NamedTuple):
     def _invocation(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Invocation:
         return Invocation(target, args, kwargs, self.loss_fn, self.backward)
 
-    def _run(self) -> Half:
+    def _run(self) -> RestartHalf:
         target, options = self.target, self.mechanism
         if not torch_private.is_compiled(target):
             target = torch.compile(
@@ -175,7 +175,7 @@ class CallArguments(NamedTuple):
                 with preserve_state(invocation.named) as saved:
                     Step(invocation, saved).run()
             seconds = time.perf_counter() - begin
-        return Half(seconds, record_of(recorder))
+        return RestartHalf(seconds, record_of(recorder))
 
 
 _WRITTEN = ("_TORCHINDUCTOR_PYOBJECT_TENSOR_DATA_PTR", "TRITON_PTXAS_PATH", "TRITON_LIBDEVICE_PATH")

@@ -52,13 +52,13 @@ class CanonicalNames:
 
     def copy(self) -> CanonicalNames:
         """Return a copy with the same names, for a later graph that may add its own names."""
-        other = CanonicalNames(self.mesh_dimensions)
-        other.symbols.update(self.symbols)
-        other.counts.update(self.counts)
-        other.devices.update({type_: dict(known) for type_, known in self.devices.items()})
-        other.groups.update(self.groups)
-        other.mesh_dimensions, other.members = self.mesh_dimensions, self.members
-        return other
+        duplicate = CanonicalNames(self.mesh_dimensions)
+        duplicate.symbols.update(self.symbols)
+        duplicate.counts.update(self.counts)
+        duplicate.devices.update({type_: dict(numbers) for type_, numbers in self.devices.items()})
+        duplicate.groups.update(self.groups)
+        duplicate.mesh_dimensions, duplicate.members = self.mesh_dimensions, self.members
+        return duplicate
 
     def expression(self, value: Any) -> str:
         """Return an expression over canonical symbols.
@@ -68,8 +68,8 @@ class CanonicalNames:
         """
         node = getattr(value, "node", None)
         text = str(getattr(node, "expr", value))
-        found = {match.group(): match.group(1) for match in _SYMBOL.finditer(text)}
-        for name, prefix in sorted(found.items(), key=lambda item: (len(item[0]), item[0])):
+        symbols = {match.group(): match.group(1) for match in _SYMBOL.finditer(text)}
+        for name, prefix in sorted(symbols.items(), key=lambda item: (len(item[0]), item[0])):
             # Number in sorted order: printers differ in the order of the symbols.
             self._number(name, prefix)
         return canonical(_SYMBOL.sub(lambda match: self.symbols[match.group()], text))
@@ -92,8 +92,8 @@ class CanonicalNames:
         index: int | None = device.index
         if index is None:
             return device.type
-        known = self.devices.setdefault(device.type, {})
-        number = known.setdefault(index, len(known))
+        numbers = self.devices.setdefault(device.type, {})
+        number = numbers.setdefault(index, len(numbers))
         return f"{device.type}:{number}" if number else device.type
 
     def group(self, name: str) -> str:
@@ -104,14 +104,18 @@ class CanonicalNames:
         """
         # torch's own name counts all groups ever made in the process. Number by first use.
         if name not in self.groups:
-            numbered = sum(known not in self.mesh_dimensions for known in self.groups)
+            numbered = sum(group not in self.mesh_dimensions for group in self.groups)
             self.groups[name] = self.mesh_dimensions.get(name, f"g{numbered}")
         return self.groups[name]
 
     def ranks_of_groups(self) -> dict[str, tuple[int, ...]]:
         """Return the ranks of used groups and of mesh dimension groups, for `Graph.groups`."""
-        known = {**self.mesh_dimensions, **self.groups}
-        return {known[name]: ranks for name, ranks in self.members.items() if name in known}
+        canonical_names = {**self.mesh_dimensions, **self.groups}
+        return {
+            canonical_names[name]: ranks
+            for name, ranks in self.members.items()
+            if name in canonical_names
+        }
 
     def result(self, value: Any) -> Result:
         """Return the description of a node's value, `None` for a value of any other type.

@@ -126,16 +126,18 @@ class FoldedConverter(GraphConverter):
         if calls(node, "accumulate_grad"):
             variable = node.args[0]
             return (Effect("mutates", Ref(self.names[variable])),), after  # type: ignore[index]
-        if calls(node, "call_hook") or callee_name(node) in _UNKNOWN:
+        if calls(node, "call_hook") or callee_name(node) in _RUN_UNKNOWN_CODE:
             return (Effect("opaque"),), after
         return effects, after
 
 
-_UNKNOWN = frozenset({"call_cpp_tensor_pre_hooks", "_exec_final_callbacks_stub", "self_invoke"})
+_RUN_UNKNOWN_CODE = frozenset(
+    {"call_cpp_tensor_pre_hooks", "_exec_final_callbacks_stub", "self_invoke"}
+)
 """Functions that run unknown code: C++ hooks, and hooks inside compiled regions."""
 
 
-class Owner:
+class FoldedOwner:
     """Module of a folded graph: the attributes of the captured module, under the folded names.
 
     Attributes:
@@ -185,11 +187,15 @@ def stable_target(target: Any) -> Any:
         return target
     numbered = _NUMBERED.match(name)
     if numbered is not None:
-        return _renamed(target, module, numbered[1])
-    return _renamed(_rest_of(target), module, PROLOGUE) if name.startswith(PROLOGUE) else target
+        return _rename_function(target, module, numbered[1])
+    return (
+        _rename_function(_shorten_prologue(target), module, PROLOGUE)
+        if name.startswith(PROLOGUE)
+        else target
+    )
 
 
-def _renamed(target: Callable[..., Any], module: str, name: str) -> Callable[..., Any]:
+def _rename_function(target: Callable[..., Any], module: str, name: str) -> Callable[..., Any]:
     """Wrap a function under another name."""
 
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -200,7 +206,7 @@ def _renamed(target: Callable[..., Any], module: str, name: str) -> Callable[...
     return run
 
 
-def _rest_of(prologue: Callable[..., Any]) -> Callable[..., Any]:
+def _shorten_prologue(prologue: Callable[..., Any]) -> Callable[..., Any]:
     """Return the prologue of a folded graph, which does not take the values it would pass on."""
     return lambda *lists: prologue([], [], [], list(lists[-1]))
 
@@ -245,15 +251,15 @@ def fold(
         canon: names shared by the graphs of one capture.
         ranks: see `Naming.ranks`.
     """
-    folded = _Fold(module, facts, canon)
+    folded = _GraphFolder(module, facts, canon)
     graph = folded.build()
     naming = Naming(inputs=folded.inputs, ranks=ranks or {})
-    owner = Owner(module, graph, folded.bodies)
+    owner = FoldedOwner(module, graph, folded.bodies)
     converter = FoldedConverter(owner, canon, naming, folded.notes)
     return converter.run("backward", "backward", "compiled_autograd")
 
 
-class _Fold:
+class _GraphFolder:
     """Folding of one graph: all nodes are classified first, then the new graph is built.
 
     Attributes:
@@ -291,7 +297,7 @@ class _Fold:
         self.users: dict[torch.fx.Node, torch.fx.Node] = {}
         for node in self.kept:
             for operand in self._operands(node):
-                self.users.setdefault(self._of(operand), node)
+                self.users.setdefault(self._resolve(operand), node)
         self.symbols: dict[int, Symbol] = {}
 
     # -- classifying nodes ----------------------------------------------------------------------
@@ -303,25 +309,25 @@ class _Fold:
         origin = self._copied_from(node)
         if origin is not None:
             self.copied[node] = origin
-        taken = node.args[0] if node.args else None
+        operand = node.args[0] if node.args else None
         if calls(node, "unwrap_size"):
-            self.elements[node] = self.elements.pop(taken)  # type: ignore[arg-type]
-        elif node.target is not operator.getitem or not isinstance(taken, torch.fx.Node):
+            self.elements[node] = self.elements.pop(operand)  # type: ignore[arg-type]
+        elif node.target is not operator.getitem or not isinstance(operand, torch.fx.Node):
             self.kept.append(node)
-        elif taken.op == "placeholder":
-            self.elements[node] = (taken.name, node.args[1])  # type: ignore[assignment]
-        elif callee_name(taken) == PROLOGUE:
-            self._from_prologue(node, taken, node.args[1])  # type: ignore[arg-type]
+        elif operand.op == "placeholder":
+            self.elements[node] = (operand.name, node.args[1])  # type: ignore[assignment]
+        elif callee_name(operand) == PROLOGUE:
+            self._from_prologue(node, operand, node.args[1])  # type: ignore[arg-type]
         else:
             self.kept.append(node)
 
     def _from_prologue(self, node: torch.fx.Node, prologue: torch.fx.Node, index: int) -> None:
         """Classify a node that selects one result of a prologue."""
-        passed = _handed_on(prologue)
+        passed = _passed_through(prologue)
         if index < len(passed):
             self.alias[node] = passed[index]
             if node in self.copied:
-                self.copied.setdefault(self._of(node), self.copied[node])
+                self.copied.setdefault(self._resolve(node), self.copied[node])
         else:
             self.offsets[node] = len(passed)
             self.kept.append(node)
@@ -329,15 +335,15 @@ class _Fold:
     def _copied_from(self, node: torch.fx.Node) -> Node | None:
         """Return the AOT backward's node that was copied here: its `mm` for `aot0_mm`."""
         match = _COPIED.match(node.name)
-        known = self.facts.backwards.get(int(match[1])) if match else None
-        if match is None or known is None or match[2] not in known.names:
+        backward = self.facts.backwards.get(int(match[1])) if match else None
+        if match is None or backward is None or match[2] not in backward.names:
             return None
-        return known.graph.by_name[known.names[match[2]]]
+        return backward.graph.by_name[backward.names[match[2]]]
 
-    def _of(self, node: torch.fx.Node) -> torch.fx.Node:
+    def _resolve(self, node: torch.fx.Node) -> torch.fx.Node:
         """Return the operand of a value passed through a prologue; other nodes unchanged."""
-        while (other := self.alias.get(node)) is not None:
-            node = other
+        while (operand := self.alias.get(node)) is not None:
+            node = operand
         return node
 
     def _operands(self, node: torch.fx.Node) -> list[torch.fx.Node]:
@@ -352,12 +358,12 @@ class _Fold:
         """Yield each accumulating backward step with (role, name) of its input."""
         for node in self.kept:
             if calls(node, "accumulate_grad"):
-                known = self._known(node.args[0])
+                role_and_name = self._tensor_name(node.args[0])
                 step = step_of(node)
-                if known is not None and step is not None:
-                    yield step, known
+                if role_and_name is not None and step is not None:
+                    yield step, role_and_name
 
-    def _known(self, node: Any) -> tuple[str, str] | None:
+    def _tensor_name(self, node: Any) -> tuple[str, str] | None:
         """Return (role, name) of a known tensor, `None` for any other node."""
         group, index = self.elements.get(node, ("", 0))
         return self.facts.inputs.get(index) if group == "inputs" else None
@@ -366,7 +372,7 @@ class _Fold:
 
     def build(self) -> torch.fx.Graph:
         """Build the folded graph, filling `inputs` and `notes`."""
-        notes = {node: self._note(node) for node in self.kept}
+        notes = {node: self._locate_node(node) for node in self.kept}
         used = [node for node in self.elements if node in self.users]
         self._find_symbols(used)
         graph = torch.fx.Graph()
@@ -376,7 +382,7 @@ class _Fold:
             placeholder.meta[RESULT] = self._input_result(node)
             self.inputs[placeholder.name] = self._input_name(node, notes)
         for node in self.kept:
-            copy = new[node] = self._copy(graph, node, lambda n: new[self._of(n)])
+            copy = new[node] = self._copy(graph, node, lambda n: new[self._resolve(n)])
             self.notes[copy.name] = notes[node]
         return graph
 
@@ -389,8 +395,8 @@ class _Fold:
         """Append a copy of a kept node; `operand` maps old nodes to new ones."""
         args = node.args
         if callee_name(node) == PROLOGUE:
-            *others, grads = args[2:]
-            args = (*(other for other in others if other), grads)
+            *saved_lists, grads = args[2:]
+            args = (*(saved_list for saved_list in saved_lists if saved_list), grads)
         elif node in self.offsets:
             args = (args[0], args[1] - self.offsets[node])  # type: ignore[operator]
         if node.op == "output":
@@ -423,15 +429,15 @@ class _Fold:
             return target
         key = (copy[1], name)
         if key not in self.claimed:
-            taken, number = name, 0
-            while taken in self.bodies:
+            free_name, number = name, 0
+            while free_name in self.bodies:
                 number += 1
-                taken = f"{name}_{number}"
-            self.claimed[key] = taken
-            self.bodies[taken] = target
+                free_name = f"{name}_{number}"
+            self.claimed[key] = free_name
+            self.bodies[free_name] = target
         return self.claimed[key]
 
-    def _note(self, node: torch.fx.Node) -> Note:
+    def _locate_node(self, node: torch.fx.Node) -> Note:
         """Return the known module, parameter and line of a kept node."""
         origin = self.copied.get(node)
         if origin is not None:
@@ -450,9 +456,9 @@ class _Fold:
     def _input_name(self, node: torch.fx.Node, notes: dict[torch.fx.Node, Note]) -> tuple[str, str]:
         """Return (role, name) of an element; an unknown element is named after its first user."""
         group, index = self.elements[node]
-        known = self._known(node)
-        if known is not None:
-            return known
+        role_and_name = self._tensor_name(node)
+        if role_and_name is not None:
+            return role_and_name
         origin = self.copied.get(node)
         if origin is not None and group != "hooks":
             return origin.op, origin.name
@@ -474,8 +480,12 @@ class _Fold:
         group, _ = self.elements[node]
         if group == "sizes":
             return self.symbols.get(self.facts.numbers.get(node.name, -1))
-        known = self._known(node)
-        if self.facts.backwards and known is not None and known[0] in ("parameter", "buffer"):
+        role_and_name = self._tensor_name(node)
+        if (
+            self.facts.backwards
+            and role_and_name is not None
+            and role_and_name[0] in ("parameter", "buffer")
+        ):
             return self.facts.results.get(node.name)  # the compiled forward says: not dynamic
         result = self._result(node)
         return result if group != "packed_data" or isinstance(result, TensorMeta) else None
@@ -489,12 +499,19 @@ class _Fold:
         if origin is not None and origin.result is not None:
             return origin.result
         if callee_name(node) == PROLOGUE and isinstance(result, tuple):
-            result = result[len(_handed_on(node)) :]
+            result = result[len(_passed_through(node)) :]
         if calls(node, "accumulate_grad") or calls(node, "call_hook"):
-            like = node.args[calls(node, "call_hook")]
-            if isinstance(like, torch.fx.Node) and self.facts.results.get(like.name) == result:
-                like = self._of(like)
-                return self._input_result(like) if like in self.elements else self._result(like)
+            gradient = node.args[calls(node, "call_hook")]
+            if (
+                isinstance(gradient, torch.fx.Node)
+                and self.facts.results.get(gradient.name) == result
+            ):
+                gradient = self._resolve(gradient)
+                return (
+                    self._input_result(gradient)
+                    if gradient in self.elements
+                    else self._result(gradient)
+                )
         return self._symbolic(result)
 
     def _find_symbols(self, used: list[torch.fx.Node]) -> None:
@@ -506,14 +523,14 @@ class _Fold:
         sizes = [node for node in used if self.elements[node][0] == "sizes"]
         for node in used if sizes else ():
             if node in self.copied:
-                self._take_symbols(node, self.copied[node].result)
+                self._adopt_symbols(node, self.copied[node].result)
         for node in sizes:
             number = self.facts.numbers.get(node.name, -1)
             if number not in self.symbols:
                 symbol = self.canon.expression(f"s{_SIZE_SYMBOLS + number}")
                 self.symbols[number] = Symbol(symbol)
 
-    def _take_symbols(self, node: torch.fx.Node, result: Result) -> None:
+    def _adopt_symbols(self, node: torch.fx.Node, result: Result) -> None:
         """Map the numbers observed in the run to the symbols of an AOT backward's input.
 
         Args:
@@ -539,8 +556,8 @@ class _Fold:
         return result if shape == result.shape else replace(result, shape=shape, stride=None)
 
 
-def _handed_on(prologue: torch.fx.Node) -> list[Any]:
+def _passed_through(prologue: torch.fx.Node) -> list[Any]:
     """Return the operands that a prologue passes through: sizes, saved values, opaque objects."""
     # Before torch 2.10, there are no opaque objects. The last argument is the gradient.
-    saved, sizes, *others, _ = prologue.args
-    return [item for part in (sizes, saved, *others) for item in part]  # type: ignore[union-attr]
+    saved, sizes, *opaque_lists, _ = prologue.args
+    return [item for part in (sizes, saved, *opaque_lists) for item in part]  # type: ignore[union-attr]

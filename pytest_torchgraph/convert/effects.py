@@ -74,8 +74,8 @@ class Storages(Generic[Name]):
         for name, storage in operands:
             if storage not in self.written:
                 continue
-            writer, when = self.written[storage]
-            if writer not in names and self.defined.get(name, 0) < when:
+            writer, written_at = self.written[storage]
+            if writer not in names and self.defined.get(name, 0) < written_at:
                 writers[writer] = None
         return tuple(writers)
 
@@ -195,25 +195,25 @@ def facts(op: Any) -> SchemaFacts:
 
 def kinds(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[EffectKind]:
     """Return the global effects of a call: all except `mutates`."""
-    known = facts(op)
+    schema_facts = facts(op)
     effects: list[EffectKind] = []
-    if known.random and draws(op, args, kwargs):
+    if schema_facts.random and draws(op, args, kwargs):
         effects.append("random")
-    if known.communicates:
+    if schema_facts.communicates:
         effects.append("communicates")
-    if known.syncs:
+    if schema_facts.syncs:
         effects.append("syncs")
-    if known.checks:
+    if schema_facts.checks:
         effects.append("opaque")
     return effects
 
 
 def written(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
     """Return the arguments that a call writes."""
-    known = facts(op)
-    values = [args[i] for i in known.writes if i < len(args)]
-    values += [kwargs[name] for name in known.writes_named if name in kwargs]
-    hidden = known.hidden
+    schema_facts = facts(op)
+    values = [args[i] for i in schema_facts.writes if i < len(args)]
+    values += [kwargs[name] for name in schema_facts.writes_named if name in kwargs]
+    hidden = schema_facts.hidden
     # Batch norm updates running statistics in training only.
     if hidden and len(args) > hidden[2] and args[hidden[2]]:
         values += [args[i] for i in hidden[:2]]

@@ -34,7 +34,7 @@ from .node_meta import BackwardModules
 from .normalize import value_of_constant
 from .placeholders import DeclaredOrder, is_saved, original_value
 from .process_groups import mark_names
-from .rng_states import Copies
+from .rng_states import RecomputedCopies
 
 _NUMBER = re.compile(r"_\d+$")
 """The number that Dynamo adds to the name of a call."""
@@ -152,7 +152,7 @@ class GraphConverter:
         names: assigned name of each node.
         paths: module path of each node, inputs excluded.
         positions: position of each node, inputs excluded.
-        handed_on: placeholders left out of the graph.
+        unused_meshes: placeholders left out of the graph.
         results: result of each node.
         subgraphs: bodies of higher-order ops, by attribute path.
         returned: see `Converted`.
@@ -175,12 +175,14 @@ class GraphConverter:
         self.subgraphs: dict[str, Graph] = {}
         self._calls: dict[Hashable, dict[str, int]] = {}
         self.returned: list[int] | None = None
-        self.handed_on = {node for node in self.fx.find_nodes(op="placeholder") if _handed_on(node)}
+        self.unused_meshes = {
+            node for node in self.fx.find_nodes(op="placeholder") if _is_unused_mesh(node)
+        }
         self._tracker = EffectTracker(self.names)
         self._order = DeclaredOrder(naming.inputs, naming.ranks, naming.dynamo)
         self._regions = Regions(self.fx, naming.inputs)
         self._backward = BackwardModules(naming.forward) if naming.forward else None
-        self._copies = Copies(naming.forward.fx) if naming.forward else None
+        self._copies = RecomputedCopies(naming.forward.fx) if naming.forward else None
 
     def run(self, name: str, kind: GraphKind, level: Level) -> Converted:
         """Convert the graph. Call once only."""
@@ -223,7 +225,7 @@ class GraphConverter:
         placeholders = [
             node
             for node in self.fx.nodes
-            if node.op == "placeholder" and node not in self.handed_on
+            if node.op == "placeholder" and node not in self.unused_meshes
         ]
         if self.naming.ranks:
             placeholders.sort(key=self._order.of_input)
@@ -234,9 +236,9 @@ class GraphConverter:
                 self.canon.result(value)  # numbers the symbols in the order of the inputs
         roles: list[tuple[torch.fx.Node, str]] = []
         for node in placeholders:
-            role, wanted = self.naming.inputs.get(node.name, ("input", node.name))
-            wanted = "mesh" if torch_private.is_mesh(node_meta.value_of(node)) else wanted
-            self.names[node] = self.namer.claim(wanted)
+            role, name = self.naming.inputs.get(node.name, ("input", node.name))
+            name = "mesh" if torch_private.is_mesh(node_meta.value_of(node)) else name
+            self.names[node] = self.namer.claim(name)
             roles.append((node, role))
         if self.naming.forward is not None:
             self.namer.reserve(self.naming.forward.names.values())
@@ -339,15 +341,16 @@ class GraphConverter:
         producer = node.args[0]
         if not isinstance(producer, torch.fx.Node):
             return False
+        # Printed graphs have no result for nodes that return a tuple.
         if isinstance(producer.target, torch._ops.HigherOrderOperator):
             return True
         return isinstance(self.results.get(producer), tuple)
 
     def module_path(self, node: torch.fx.Node) -> str:
         """Return `Node.module`; for a call of a shared region, the layer being called."""
-        return self._regions.path(node, self.noted_path(node))
+        return self._regions.path(node, self.recorded_path(node))
 
-    def noted_path(self, node: torch.fx.Node) -> str:
+    def recorded_path(self, node: torch.fx.Node) -> str:
         """Return the module recorded by torch for a node, else the module that it runs for."""
         if normalize.sums_gradients(node, self.kind):
             return self.path_of_sum(node)
@@ -377,9 +380,9 @@ class GraphConverter:
         """Return `Node.result`."""
         value = rng_states.value_of(node)
         if self.naming.given:
-            own = self.attribute(node) if node.op == "get_attr" else None
-            own = self.naming.tensors.get(node.name, own)
-            value = own if isinstance(own, torch.Tensor) else value
+            user_tensor = self.attribute(node) if node.op == "get_attr" else None
+            user_tensor = self.naming.tensors.get(node.name, user_tensor)
+            value = user_tensor if isinstance(user_tensor, torch.Tensor) else value
         result = self.unrecorded_result(node) if value is None else self.canon.result(value)
         self.results[node] = result
         return result
@@ -409,11 +412,16 @@ class GraphConverter:
         """Return the line of a Dynamo node with both columns, where only the first is known."""
         if len(source.columns) != 1:
             return source
+        # Two edits of one line are two findings: the columns tell the calls of the line apart.
         call = _NUMBER.sub("", source.call)
-        found = source_lines.expressions(source.code, source.columns[0], call)
+        expressions = source_lines.expressions(source.code, source.columns[0], call)
         calls = self._calls.setdefault((source.file, source.line, source.columns, call), {})
         number = calls.setdefault(source.call, len(calls))
-        return replace(source, columns=found[number % len(found)]) if found else source
+        return (
+            replace(source, columns=expressions[number % len(expressions)])
+            if expressions
+            else source
+        )
 
     def effects(self, node: torch.fx.Node) -> tuple[tuple[Effect, ...], tuple[Ref, ...]]:
         """Return `Node.effects` and `Node.after`."""
@@ -446,13 +454,13 @@ class GraphConverter:
         name = str(node.target)
         if name not in self.subgraphs:
             assert self.owner is not None
-            known = self.naming
+            outer = self.naming
             inner = Naming(
-                modules=known.modules,
+                modules=outer.modules,
                 body=True,
-                plain=known.plain,
-                given=known.given,
-                is_made=known.is_made,
+                plain=outer.plain,
+                given=outer.given,
+                is_made=outer.is_made,
             )
             inner_module: Any = self.owner.get_submodule(name)
             self.subgraphs[name] = convert(
@@ -472,9 +480,9 @@ class GraphConverter:
         saved: list[Ref] = []
         positions = self.output_positions(node)
         if positions is not None:
-            real, kept = positions
-            self.returned = real + kept
-            saved = [Ref(self.names[value[k]]) for k in kept]
+            real, saved_positions = positions
+            self.returned = real + saved_positions
+            saved = [Ref(self.names[value[k]]) for k in saved_positions]
             value = tuple([value[k] for k in real])
         if isinstance(value, tuple | list) and len(value) == 1:
             value = value[0]
@@ -486,6 +494,7 @@ class GraphConverter:
         `None` if AOTAutograd does not describe the outputs, or if a pass has changed them.
         """
         value: Any = node.args[0]
+        # torch loses the descriptions where activation checkpointing keeps random ops.
         descriptions = None if self.naming.body else rng_states.descriptions_of(node)
         if (
             not isinstance(value, tuple | list)
@@ -496,25 +505,25 @@ class GraphConverter:
         real = [
             k
             for k, desc in enumerate(descriptions)
-            if not is_saved(desc) and value[k] not in self.handed_on
+            if not is_saved(desc) and value[k] not in self.unused_meshes
         ]
-        kept = [
+        saved_positions = [
             k
             for k, desc in enumerate(descriptions)
             if is_saved(desc)
             and isinstance(value[k], torch.fx.Node)
-            and value[k] not in self.handed_on
+            and value[k] not in self.unused_meshes
         ]
         if self.naming.ranks:
             order = {value: number for number, value in enumerate(self.names)}
-            kept.sort(key=lambda k: self._order.of_saved(value[k], order))
+            saved_positions.sort(key=lambda k: self._order.of_saved(value[k], order))
             backward = self.kind == "backward"
             places = {k: number for number, k in enumerate(real)}
             real.sort(key=lambda k: self._order.of_output(descriptions[k], places[k], backward))
-        return real, kept
+        return real, saved_positions
 
 
-def _handed_on(node: torch.fx.Node) -> bool:
+def _is_unused_mesh(node: torch.fx.Node) -> bool:
     """Return True if a placeholder is a mesh that no op takes."""
     # torch passes a mesh through forward and backward for each DTensor. If several meshes are
     # equal, it saves an arbitrary one of them.

@@ -101,20 +101,20 @@ def _options(module: torch.nn.Module) -> Iterator[str]:
         value = getattr(module, name, inspect.Parameter.empty)
         if default is True and not isinstance(value, bool):  # bias=True: a parameter, or None
             value = value is not None
-        value = _of_one(value)  # (2, 2) and the default 2 are the same option
+        value = _collapse_expanded(value)  # (2, 2) and the default 2 are the same option
         if isinstance(value, tuple | list):
-            known = all(isinstance(item, _PLAIN) for item in value)
+            is_plain = all(isinstance(item, _PLAIN) for item in value)
         else:
-            known = isinstance(value, _PLAIN)
-        if known and (value != default or type(value) is not type(default)):
+            is_plain = isinstance(value, _PLAIN)
+        if is_plain and (value != default or type(value) is not type(default)):
             yield f"{name}={value!r}"
-    others = {parameter.dtype for parameter in module._parameters.values() if parameter is not None}
-    yield from sorted(str(dtype) for dtype in others - {torch.float32})
+    dtypes = {parameter.dtype for parameter in module._parameters.values() if parameter is not None}
+    yield from sorted(str(dtype) for dtype in dtypes - {torch.float32})
     if not module.training and "training" in _names(kind):
         yield "eval"
 
 
-def _of_one(value: Any) -> Any:
+def _collapse_expanded(value: Any) -> Any:
     """Return the number in `(2, 2)`: classes expand `2` to that."""
     if isinstance(value, tuple) and value and all(item == value[0] for item in value):
         return value[0]
@@ -127,10 +127,12 @@ def _parameters(kind: type) -> Mapping[str, Any]:
     for base in kind.__mro__:
         if "__init__" in vars(base):
             parameters = inspect.signature(base).parameters
-            if not any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
+            if not any(
+                parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()
+            ):
                 return {
-                    name: each.default
-                    for name, each in parameters.items()
+                    name: parameter.default
+                    for name, parameter in parameters.items()
                     if name not in ("device", "dtype")
                 }
     return {}
@@ -205,22 +207,24 @@ def _own_paths(owners: Sequence[Sequence[str]]) -> list[str]:
     """
     # Parts shared by calls (a shared weight, names inside a layer) do not identify the layer.
     paths = []
-    for own in owners:
-        others = [other for other in owners if other is not own]
+    for owner in owners:
+        other_owners = [other_owner for other_owner in owners if other_owner is not owner]
         cut = [
-            _differing(path, [other[k] for other in others if k < len(other)])
-            for k, path in enumerate(own)
+            _shorten_path(
+                path, [other_owner[k] for other_owner in other_owners if k < len(other_owner)]
+            )
+            for k, path in enumerate(owner)
             if path
         ]
         paths.append(common_path(path for path in cut if path))
     return paths
 
 
-def _differing(path: str, others: Sequence[str]) -> str:
-    """Return a path up to its last part that differs from `others`; all of it without others."""
+def _shorten_path(path: str, other_paths: Sequence[str]) -> str:
+    """Return a path up to its last part that differs from `other_paths`; all if there are none."""
     parts = path.split(".")
-    ends = [0 if others else len(parts)]
-    for other in others:
-        pairs = zip(parts, other.split("."), strict=False)
-        ends += [k + 1 for k, (part, its) in enumerate(pairs) if part != its]
+    ends = [0 if other_paths else len(parts)]
+    for other_path in other_paths:
+        pairs = zip(parts, other_path.split("."), strict=False)
+        ends += [k + 1 for k, (part, other_part) in enumerate(pairs) if part != other_part]
     return ".".join(parts[: max(ends)])

@@ -98,8 +98,8 @@ class BackwardModules:
         number = _number(node)
         if number is None or any(key in node.meta for key in _FOUND):
             return ""
-        at = bisect_left(self._numbers, number)
-        return common_path(self._paths[max(at - 1, 0) : at + 1])
+        index = bisect_left(self._numbers, number)
+        return common_path(self._paths[max(index - 1, 0) : index + 1])
 
 
 def _number(node: torch.fx.Node) -> int | None:

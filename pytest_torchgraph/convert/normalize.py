@@ -49,20 +49,20 @@ def arguments(node: torch.fx.Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """
     target = node.target
     if isinstance(target, torch._ops.HigherOrderOperator) and _TRITON.match(target._name):
-        return _of_kernel(dict(node.kwargs))
+        return _kernel_arguments(dict(node.kwargs))
     return _positional(node), dict(node.kwargs)
 
 
-def _of_kernel(kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _kernel_arguments(kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the arguments of a Triton kernel: name, constants, and all others unchanged."""
     name = torch_private.triton_kernel_name(kwargs.get("kernel_idx"))
     if name is None:  # from another process: the census rejects it
         return (), kwargs
     constants = torch_private.triton_constants(kwargs.get("constant_args_idx"))
-    own = {
+    arguments_by_name = {
         name: arg for name, arg in kwargs.items() if name not in ("kernel_idx", "constant_args_idx")
     }
-    return (Atom(f"triton.{name}"),), {"constants": constants, **own}
+    return (Atom(f"triton.{name}"),), {"constants": constants, **arguments_by_name}
 
 
 def _positional(node: torch.fx.Node) -> tuple[Any, ...]:

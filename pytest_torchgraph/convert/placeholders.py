@@ -90,10 +90,10 @@ STACK_VALUE = "___stack"
 def source_to_fqn(source: str) -> str:
     """Return the path of a source: `fc.weight` for `L['self']._modules['fc'].weight`."""
     parts = [a or b or c for a, b, c in _PART.findall(source)]
-    kept = [part for part in parts if part not in _NOISE]
-    if len(kept) > 1 and kept[0] in ("self", "kwargs"):
-        kept = kept[1:]
-    return ".".join(part.strip("_") or part for part in kept) or "input"
+    named_parts = [part for part in parts if part not in _NOISE]
+    if len(named_parts) > 1 and named_parts[0] in ("self", "kwargs"):
+        named_parts = named_parts[1:]
+    return ".".join(part.strip("_") or part for part in named_parts) or "input"
 
 
 def module_fqn(source: str) -> str:
@@ -122,16 +122,16 @@ def dynamo_inputs(
     named: list[tuple[str, str]] = []
     placeholders = [node for node in gm.graph.nodes if node.op == "placeholder"]
     for node, example in zip(placeholders, example_inputs, strict=False):
-        known = tensors.get(id(example)) if isinstance(example, torch.Tensor) else None
-        if known is None:
+        role_and_name = tensors.get(id(example)) if isinstance(example, torch.Tensor) else None
+        if role_and_name is None:
             grapharg = node.meta.get("grapharg")
             name = getattr(getattr(grapharg, "source", None), "name", None)
             name = name() if callable(name) else name  # a method before torch 2.11
             name = source_to_fqn(name) if name else "size"
             if isinstance(example, int | torch.SymInt) and name not in numbers:
                 name = "size"
-            known = ("input", name)
-        named.append(known)
+            role_and_name = ("input", name)
+        named.append(role_and_name)
     return named
 
 

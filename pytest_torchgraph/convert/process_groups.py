@@ -104,13 +104,13 @@ def dimensions_of_meshes(meshes: Iterable[Any]) -> dict[str, str]:
     # The group's own description is not enough: torch describes a group as a dimension's only if
     # it created the group for the mesh. One-dimensional meshes, and meshes flattened to all ranks,
     # use the group of all ranks.
-    found: dict[str, str] = {}
+    dimension_by_group: dict[str, str] = {}
     for mesh in meshes:
         for part in (mesh, *torch_private.flattened(mesh)):
             # In a world of one, all dimensions share a group: name it after the innermost one.
             for name in reversed(part.mesh_dim_names or ()):
-                found.setdefault(str(part.get_group(name).group_name), name)
-    return found
+                dimension_by_group.setdefault(str(part.get_group(name).group_name), name)
+    return dimension_by_group
 
 
 def mesh_dimensions() -> dict[str, str]:
@@ -126,17 +126,19 @@ def mesh_dimensions() -> dict[str, str]:
         for group, name in names().items():
             named.setdefault(group, name)
     described = dict(named)
-    for each in torch_private.process_groups():
-        text = _OF_MESH.fullmatch(getattr(each, "group_desc", ""))
+    for process_group in torch_private.process_groups():
+        text = _OF_MESH.fullmatch(getattr(process_group, "group_desc", ""))
         if text:
-            described.setdefault(str(each.group_name), text[1])
-    found: dict[str, str] = {}
+            described.setdefault(str(process_group.group_name), text[1])
+    dimension_by_group: dict[str, str] = {}
     for group, name in described.items():
-        alike = [other for other, its in named.items() if its == name]
-        alike = alike or [other for other, its in described.items() if its == name]
-        if all(ranks.get(other) == ranks.get(group) for other in alike):
-            found[group] = name
-    return found
+        alike = [other_group for other_group, other_name in named.items() if other_name == name]
+        alike = alike or [
+            other_group for other_group, other_name in described.items() if other_name == name
+        ]
+        if all(ranks.get(other_group) == ranks.get(group) for other_group in alike):
+            dimension_by_group[group] = name
+    return dimension_by_group
 
 
 def members() -> dict[str, tuple[int, ...]]:

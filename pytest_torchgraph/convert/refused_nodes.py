@@ -13,7 +13,7 @@ import torch.fx
 
 from ..graph.model import Source
 from ..ops.qualified import op_name
-from ..torch_private import Refused
+from ..torch_private import RefusedNode
 from . import node_meta
 from .source_lines import frames_in, from_line, from_stack_trace, is_user_file, relative
 
@@ -40,7 +40,7 @@ class RefusedOp(NamedTuple):
 
 
 def described(
-    refused: Iterable[Refused], modules: Mapping[int, str] = MappingProxyType({})
+    refused: Iterable[RefusedNode], modules: Mapping[int, str] = MappingProxyType({})
 ) -> tuple[RefusedOp, ...]:
     """Describe rejected nodes, one entry per source line.
 
@@ -71,7 +71,7 @@ def clean(reason: str) -> str:
 
 def _module(node: torch.fx.Node, modules: Mapping[int, str], calls: int) -> str:
     """Return the module of a node, or of a `with` statement inside `calls` calls of `forward`."""
-    for near in _near(node):
+    for near in _iterate_nearest(node):
         stack = list((near.meta.get("nn_module_stack") or {}).items())
         if stack:
             if near is not node and not 0 < calls <= len(stack):
@@ -88,7 +88,7 @@ def _source(node: torch.fx.Node) -> tuple[Source | None, int]:
     -1 for a context without a `with` statement.
     """
     context = _is_context(node)
-    for near in _near(node):
+    for near in _iterate_nearest(node):
         stack = near.meta.get("stack_trace") or ""
         source = from_stack_trace(stack, node_meta.call_of(near.meta)) if stack else None
         if source is not None:
@@ -101,7 +101,7 @@ def _is_context(node: torch.fx.Node) -> bool:
     return any(part in str(node.target) for part in _WITHOUT_OWN_LINE)
 
 
-def _near(node: torch.fx.Node) -> Iterator[torch.fx.Node]:
+def _iterate_nearest(node: torch.fx.Node) -> Iterator[torch.fx.Node]:
     """Yield a node, the nodes after it, then the nodes before it in reverse order."""
     yield node
     after = node.next

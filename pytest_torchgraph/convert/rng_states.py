@@ -57,8 +57,8 @@ def is_state(node: torch.fx.Node) -> bool:
         return node.name.startswith(_INPUT)
     if node.target is not operator.getitem or node.args[1] != 0:
         return False
-    made_by = node.args[0]
-    return isinstance(made_by, torch.fx.Node) and str(made_by.target) == _KEEPING
+    producer = node.args[0]
+    return isinstance(producer, torch.fx.Node) and str(producer.target) == _KEEPING
 
 
 def restores(node: torch.fx.Node) -> bool:
@@ -69,9 +69,9 @@ def restores(node: torch.fx.Node) -> bool:
 def names_in_backward(forward: torch.fx.Graph, backward: torch.fx.Graph) -> dict[str, str]:
     """Map the names of a backward's random states to the names in its forward."""
     (output,) = forward.find_nodes(op="output")
-    given = [node.name for node in backward.find_nodes(op="placeholder") if is_state(node)]
+    state_inputs = [node.name for node in backward.find_nodes(op="placeholder") if is_state(node)]
     states = [node.name for node in _states_returned(output)]
-    return dict(zip(given, states, strict=False))
+    return dict(zip(state_inputs, states, strict=False))
 
 
 def meta_of(node: torch.fx.Node) -> Mapping[str, Any]:
@@ -101,9 +101,9 @@ def value_of(node: torch.fx.Node) -> Any:
 
 def _states_returned(output: torch.fx.Node) -> Iterator[torch.fx.Node]:
     returned = output.args[0]
-    for each in returned if isinstance(returned, tuple | list) else ():
-        if isinstance(each, torch.fx.Node) and is_state(each):
-            yield each
+    for value in returned if isinstance(returned, tuple | list) else ():
+        if isinstance(value, torch.fx.Node) and is_state(value):
+            yield value
 
 
 def _size(node: torch.fx.Node, value: Any) -> int | None:
@@ -111,7 +111,7 @@ def _size(node: torch.fx.Node, value: Any) -> int | None:
     if isinstance(value, torch.Tensor):
         return torch_private.hint_of(value.shape[0])
     inputs = node.graph.find_nodes(op="placeholder")
-    devices = {getattr(node_meta.value_of(each), "device", None) for each in inputs} - {None}
+    devices = {getattr(node_meta.value_of(operand), "device", None) for operand in inputs} - {None}
     return torch.get_rng_state().numel() if devices == {"cpu"} else None
 
 
@@ -121,7 +121,7 @@ _SUFFIXES = ("_recomputed", "_recompute")
 """Suffixes that the partitioner may append to the name of a copied node."""
 
 
-class Copies:
+class RecomputedCopies:
     """Classifier of backward nodes: copied by the partitioner, or made by autograd.
 
     Args:

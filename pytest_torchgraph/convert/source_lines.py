@@ -73,9 +73,9 @@ def is_torch_module(file: str) -> bool:
     return is_torch_file(file, "nn", "modules")
 
 
-def torch_file(rest: str) -> str:
+def torch_file(path: str) -> str:
     """Return the path of a torch file: `torch_file("nn/modules/dropout.py")`."""
-    return str(Path(_TORCH, rest))
+    return str(Path(_TORCH, path))
 
 
 def relative(file: str) -> str:
@@ -84,10 +84,10 @@ def relative(file: str) -> str:
     Directories are tried in this order: installed packages, the root, the working directory, the
     import path. Separators are `/` on Windows too: baselines are read on other systems.
     """
-    here = (CONTEXT.root, str(Path.cwd()), *sorted(sys.path, key=len)[::-1])
-    for base in (*_SITE, *filter(None, here)):
-        if rest := below(file, base):
-            return rest.replace(os.sep, "/")
+    import_roots = (CONTEXT.root, str(Path.cwd()), *sorted(sys.path, key=len)[::-1])
+    for base in (*_SITE, *filter(None, import_roots)):
+        if relative_path := below(file, base):
+            return relative_path.replace(os.sep, "/")
     return Path(file).name
 
 
@@ -197,9 +197,9 @@ def innermost(error: BaseException) -> str:
     Without user code, use the innermost line in torch.nn; without either, return "".
     """
     frames = traceback.extract_tb(error.__traceback__)[::-1]
-    for ours in (is_user_file, lambda file: is_torch_file(file, "nn")):
+    for is_wanted in (is_user_file, lambda file: is_torch_file(file, "nn")):
         for frame in frames:
-            if ours(frame.filename):
+            if is_wanted(frame.filename):
                 return f"\n  at {relative(frame.filename)}:{frame.lineno}: {frame.line}"
     return ""
 

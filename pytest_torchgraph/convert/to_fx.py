@@ -80,18 +80,20 @@ def to_graph_module(converted: Converted) -> torch.fx.GraphModule:
             captured[converted.names[node.name]] = node
         else:
             new[node] = None  # not part of the captured graph
-    for ours in converted.graph.inputs:
-        node = captured[ours.name]
+    for node_in_graph in converted.graph.inputs:
+        node = captured[node_in_graph.name]
         target = str(node.target)
-        copy = graph.create_node("placeholder", target, node.args, {}, ours.name, node.type)
+        copy = graph.create_node(
+            "placeholder", target, node.args, {}, node_in_graph.name, node.type
+        )
         if not target.startswith("*"):
             copy.target = copy.name
         copy.meta = dict(node.meta)
-        inputs[copy.name] = (ours.op, ours.name)
+        inputs[copy.name] = (node_in_graph.op, node_in_graph.name)
         new[node] = copy
     naming = converted.naming
     nodes = converted.graph.by_name
-    paths = {name: nodes[ours].module for name, ours in converted.names.items()}
+    paths = {name: nodes[node_in_graph].module for name, node_in_graph in converted.names.items()}
     _copy_nodes(graph, converted.fx, new, lambda n: _meta(n, naming, paths.get(n.name, "")))
     output = graph.output_node()
     if converted.returned is not None:
@@ -143,8 +145,8 @@ def _with_path(key: Any, value: Any, naming: Naming) -> tuple[Any, ...]:
     """Return an entry of a module stack with the module's path."""
     if naming.plain:
         return tuple(value)
-    rest = tuple(value[1:]) if isinstance(value, tuple) else ()
-    return stack_path(key, value, naming.modules), *rest
+    class_and_more = tuple(value[1:]) if isinstance(value, tuple) else ()
+    return stack_path(key, value, naming.modules), *class_and_more
 
 
 def _module(graph: torch.fx.Graph, owner: Any, naming: Naming) -> torch.fx.GraphModule:

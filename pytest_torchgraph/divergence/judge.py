@@ -75,17 +75,19 @@ class Judge:
         other: ValuedStep,
         agreeing: Mapping[Key, Key],
         budget: Budget,
-        known: dict[Any, Judgement | None],
+        judged: dict[Any, Judgement | None],
     ) -> None:
         self.eager = eager
         self.other = other
         self.agreeing = agreeing
         self.shared = {eager.first(key) for key in agreeing.values()}
         self._budget = budget
-        self._known = known
-        left = eager.step
+        self._judged_cases = judged
+        eager_step = eager.step
         self._writing = {
-            key for key in left.order if any(e.kind == "mutates" for e in left.node(key).effects)
+            key
+            for key in eager_step.order
+            if any(e.kind == "mutates" for e in eager_step.node(key).effects)
         }
 
     def stops(self, key: Key) -> bool:
@@ -96,7 +98,7 @@ class Judge:
         """Return True for a value of the eager step that agrees."""
         return key not in self._writing and self.eager.first(key) in self.shared
 
-    def of_anchors(self) -> list[Judgement]:
+    def judge_anchors(self) -> list[Judgement]:
         """Judge the pairs that agree up to rounding but not bit by bit."""
         verdicts = []
         for key in self.other.order:
@@ -106,12 +108,12 @@ class Judge:
             self._budget.check()
             if is_same(self.eager.step.value(eager), self.other.value(key)):
                 continue
-            verdict = self._of_anchor(key, eager)
+            verdict = self._judge_anchor(key, eager)
             if verdict is not None:
                 verdicts.append(verdict)
         return verdicts
 
-    def _of_anchor(self, key: Key, eager: Key) -> Judgement | None:
+    def _judge_anchor(self, key: Key, eager: Key) -> Judgement | None:
         """Judge one pair from a common cut of both steps."""
         dropped: set[Key] = set()
         dropped_eager: set[Key] = set()
@@ -125,60 +127,75 @@ class Judge:
 
         for _ in range(4):
             try:
-                own, theirs = region(self.other, key, stops), region(left, eager, stops_eager)
+                other_region, eager_region = (
+                    region(self.other, key, stops),
+                    region(left, eager, stops_eager),
+                )
             except TooLargeError:
                 return None
-            cut = {self.eager.first(self.agreeing[k]) for k in own.edge if k in self.agreeing}
-            cut_eager = {self.eager.first(k) for k in theirs.edge}
+            cut = {
+                self.eager.first(self.agreeing[k]) for k in other_region.edge if k in self.agreeing
+            }
+            cut_eager = {self.eager.first(k) for k in eager_region.edge}
             only = {k for k in cut - cut_eager if not left.is_input(k)}
             only_eager = {k for k in cut_eager - cut if not left.is_input(k) and k in self.shared}
             if not only and not only_eager:
                 break
-            dropped |= {k for k in own.edge if self._first_of(k) in only}
-            dropped_eager |= {k for k in theirs.edge if self.eager.first(k) in only_eager}
-        return self.judged(key, eager, own, theirs, shares_cut=not only and not only_eager)
+            dropped |= {k for k in other_region.edge if self._first_of(k) in only}
+            dropped_eager |= {k for k in eager_region.edge if self.eager.first(k) in only_eager}
+        return self.judged(
+            key, eager, other_region, eager_region, shares_cut=not only and not only_eager
+        )
 
     def _first_of(self, key: Key) -> Key | None:
         eager = self.agreeing.get(key)
         return None if eager is None else self.eager.first(eager)
 
     def judged(
-        self, key: Key, eager: Key, own: Region, theirs: Region, *, shares_cut: bool
+        self, key: Key, eager: Key, other_region: Region, eager_region: Region, *, shares_cut: bool
     ) -> Judgement | None:
         """Compute two values from eager's values at the edges; `None` if that is impossible."""
-        edge = tuple(self.agreeing.get(k) for k in own.edge)
-        case = (key, eager, own, edge, theirs, shares_cut)
-        if case not in self._known:
-            self._known[case] = self._judged(key, eager, own, theirs, shares_cut=shares_cut)
-        return self._known[case]
+        edge = tuple(self.agreeing.get(k) for k in other_region.edge)
+        case = (key, eager, other_region, edge, eager_region, shares_cut)
+        if case not in self._judged_cases:
+            self._judged_cases[case] = self._judged(
+                key, eager, other_region, eager_region, shares_cut=shares_cut
+            )
+        return self._judged_cases[case]
 
     def _judged(
-        self, key: Key, eager: Key, own: Region, theirs: Region, *, shares_cut: bool
+        self, key: Key, eager: Key, other_region: Region, eager_region: Region, *, shares_cut: bool
     ) -> Judgement | None:
         left, other = self.eager.step, self.other
-        given = {
+        other_inputs = {
             k: left.value(self.agreeing[k]) if k in self.agreeing else other.value(k)
-            for k in own.edge
+            for k in other_region.edge
         }
-        given_eager = {k: left.value(k) for k in theirs.edge}
+        eager_inputs = {k: left.value(k) for k in eager_region.edge}
         value = left.value(eager)
         try:
-            local = other.evaluate(key, given, own.nodes, self._budget, double=False)
+            local = other.evaluate(
+                key, other_inputs, other_region.nodes, self._budget, double=False
+            )
         except Exception:
             return None
         if not isinstance(local, torch.Tensor) or local.shape != value.shape:
             return None
         if is_same(local, value):
-            return Judgement(key, eager, "rounding", own, theirs)
+            return Judgement(key, eager, "rounding", other_region, eager_region)
 
         def verdict(
             kind: Kind, size: float, rounding: float = 0.0, ratio: float = 0.0
         ) -> Judgement:
-            return Judgement(key, eager, kind, own, theirs, size, rounding, ratio)
+            return Judgement(key, eager, kind, other_region, eager_region, size, rounding, ratio)
 
         try:
-            exact = left.evaluate(eager, given_eager, theirs.nodes, self._budget, double=True)
-            exact_other = other.evaluate(key, given, own.nodes, self._budget, double=True)
+            exact = left.evaluate(
+                eager, eager_inputs, eager_region.nodes, self._budget, double=True
+            )
+            exact_other = other.evaluate(
+                key, other_inputs, other_region.nodes, self._budget, double=True
+            )
         except Exception:  # an op without float64
             exact = exact_other = None
         draws = self._draws(key, eager)
@@ -192,59 +209,59 @@ class Judge:
             return None
         size = max(scale(exact), 1e-300)
         crossed = [value.dtype]
-        if not shares_cut or len(own.nodes) + len(theirs.nodes) > 2:
-            crossed += list(self._dtypes(own, theirs))
+        if not shares_cut or len(other_region.nodes) + len(eager_region.nodes) > 2:
+            crossed += list(self._dtypes(other_region, eager_region))
         resolution = max(torch.finfo(dtype).eps for dtype in crossed)
-        gap, off = distance(exact, exact_other), distance(value, exact)
-        floor = max(off, resolution * max(scale(value), 1e-300) * 0.5, 1e-300)
-        ratio, least = gap / floor, 1e-9 * size if shares_cut else _NOISE * floor
-        if gap > least and ratio > FORMULA:
+        difference, eager_error = distance(exact, exact_other), distance(value, exact)
+        floor = max(eager_error, resolution * max(scale(value), 1e-300) * 0.5, 1e-300)
+        ratio, least = difference / floor, 1e-9 * size if shares_cut else _NOISE * floor
+        if difference > least and ratio > FORMULA:
             # A cancelling sum magnifies the rounding of its inputs: not a different formula.
-            for step, at, edge, part, result in (
-                (left, eager, given_eager, theirs, exact),
-                (other, key, given, own, exact_other),
+            for step, key_in_step, edge, part, result in (
+                (left, eager, eager_inputs, eager_region, exact),
+                (other, key, other_inputs, other_region, exact_other),
             ):
                 moved = {k: jittered(value) for k, value in edge.items()}
-                again = step.evaluate(at, moved, part.nodes, self._budget, double=True)
-                floor = max(floor, distance(again, result))
+                perturbed = step.evaluate(key_in_step, moved, part.nodes, self._budget, double=True)
+                floor = max(floor, distance(perturbed, result))
             # A gradient that cancels everywhere consists of its operands' rounding errors.
-            edges = [v for v in (*given.values(), *given_eager.values()) if is_dense(v)]
+            edges = [v for v in (*other_inputs.values(), *eager_inputs.values()) if is_dense(v)]
             largest = max((scale(v) for v in edges if v.is_floating_point()), default=0.0)
             floor = max(floor, resolution * largest)
-            ratio = gap / floor
-        if gap > least and ratio > FORMULA:
+            ratio = difference / floor
+        if difference > least and ratio > FORMULA:
             kind: Kind = "formula"
             if draws and ratio > _OTHER_NUMBERS:
                 kind = "random"
-            elif self._same_call(key, eager, own, theirs):
+            elif self._same_call(key, eager, other_region, eager_region):
                 kind = "state"
-            return verdict(kind, gap / size, off / size, ratio)
+            return verdict(kind, difference / size, eager_error / size, ratio)
         if (further := distance(local, exact_other)) > _LESS_EXACT * floor:
-            return verdict("precision", further / size, off / size, further / floor)
-        return verdict("rounding", gap / size, off / size, ratio)
+            return verdict("precision", further / size, eager_error / size, further / floor)
+        return verdict("rounding", difference / size, eager_error / size, ratio)
 
-    def _dtypes(self, own: Region, theirs: Region) -> set[torch.dtype]:
-        values = [self.other.value(k) for k in (*own.nodes, *own.edge)]
-        values += [self.eager.step.value(k) for k in (*theirs.nodes, *theirs.edge)]
+    def _dtypes(self, other_region: Region, eager_region: Region) -> set[torch.dtype]:
+        values = [self.other.value(k) for k in (*other_region.nodes, *other_region.edge)]
+        values += [self.eager.step.value(k) for k in (*eager_region.nodes, *eager_region.edge)]
         return {v.dtype for v in values if isinstance(v, torch.Tensor) and v.dtype in ROUNDED}
 
     def _draws(self, key: Key, eager: Key) -> bool:
-        for step, at in ((self.other, key), (self.eager.step, eager)):
-            node = step.node(at)
-            if step.is_random(at):
+        for step, key_in_step in ((self.other, key), (self.eager.step, eager)):
+            node = step.node(key_in_step)
+            if step.is_random(key_in_step):
                 return True
             if (
                 node.op == "operator.getitem"
                 and node.refs
-                and step.is_random((at[0], node.refs[0]))
+                and step.is_random((key_in_step[0], node.refs[0]))
             ):
                 return True
         return False
 
-    def _same_call(self, key: Key, eager: Key, own: Region, theirs: Region) -> bool:
+    def _same_call(self, key: Key, eager: Key, other_region: Region, eager_region: Region) -> bool:
         """Return True if both are one op with the same constants on the same values."""
         a, b = self.eager.step.node(eager), self.other.node(key)
-        if len(own.nodes) != 1 or len(theirs.nodes) != 1 or a.op != b.op:
+        if len(other_region.nodes) != 1 or len(eager_region.nodes) != 1 or a.op != b.op:
             return False
         operands = self.eager.step.operands(eager), self.other.operands(key)
         if len(operands[0]) != len(operands[1]):
@@ -286,7 +303,7 @@ class Suspects:
         self._paired = paired
         self._budget = budget
         self._eager, self._other = judge.eager.step, judge.other
-        self._returned = dict(_returned(self._eager, self._other))
+        self._pair_returned = dict(_pair_returned(self._eager, self._other))
         self._lost: dict[str, list[Key]] = {}
         for key in self._eager.order:
             if judge.eager.first(key) not in judge.shared and is_dense(self._eager.value(key)):
@@ -301,21 +318,21 @@ class Suspects:
                 continue
             if not is_dense(self._other.value(key)) or self._other.is_drawn(key):
                 continue
-            verdict = self._of(key)
+            verdict = self._judge_suspect(key)
             if verdict is not None:
                 yield verdict
 
-    def _of(self, key: Key) -> Judgement | None:
+    def _judge_suspect(self, key: Key) -> Judgement | None:
         candidates = self._candidates(key)
-        if not candidates or (key not in self._returned and self._is_another_way(key)):
+        if not candidates or (key not in self._pair_returned and self._is_another_way(key)):
             return None
         judge = self._judge
         try:
-            own = region(self._other, key, judge.stops)
+            other_region = region(self._other, key, judge.stops)
         except TooLargeError:
             return None
         first = judge.eager.first
-        cut = {first(judge.agreeing[k]) for k in own.edge if k in judge.agreeing}
+        cut = {first(judge.agreeing[k]) for k in other_region.edge if k in judge.agreeing}
         if not cut:
             return None
         strongest: Judgement | None = None
@@ -323,23 +340,25 @@ class Suspects:
             value = self._eager.value(eager)
             if not is_dense(value) or value.shape != self._other.value(key).shape:
                 continue
-            theirs = self._region_of(eager)
-            if theirs is None:
+            eager_region = self._region_of(eager)
+            if eager_region is None:
                 continue
-            cut_eager = {first(k) for k in theirs.edge}
-            mine = {k for k in cut if not self._eager.is_input(k)}
-            its = {k for k in cut_eager if not self._eager.is_input(k)}
-            moved = mine != its and not (cut_eager <= cut or cut <= cut_eager)
+            cut_eager = {first(k) for k in eager_region.edge}
+            other_cut = {k for k in cut if not self._eager.is_input(k)}
+            eager_cut = {k for k in cut_eager if not self._eager.is_input(k)}
+            moved = other_cut != eager_cut and not (cut_eager <= cut or cut <= cut_eager)
             if moved and not self._may_move(key, eager):
                 continue
-            verdict = judge.judged(key, eager, own, theirs, shares_cut=cut == cut_eager)
+            verdict = judge.judged(
+                key, eager, other_region, eager_region, shares_cut=cut == cut_eager
+            )
             if verdict is None:
                 continue
             if not verdict.is_strong:  # a match: earlier candidates are other values
-                is_returned = strongest and self._returned.get(key) == strongest.eager
+                is_returned = strongest and self._pair_returned.get(key) == strongest.eager
                 return strongest if is_returned else None
             if moved:
-                kind = "operand" if self._same_ops(own, theirs) else verdict.kind
+                kind = "operand" if self._same_ops(other_region, eager_region) else verdict.kind
                 only = (tuple(sorted(cut - cut_eager)), tuple(sorted(cut_eager - cut)))
                 verdict = replace(verdict, kind=kind, operands=only)
             strongest = strongest or verdict
@@ -347,18 +366,18 @@ class Suspects:
 
     def _may_move(self, key: Key, eager: Key) -> bool:
         """Return True if the matcher or the position in the output identifies the two values."""
-        if self._returned.get(key) == eager:
+        if self._pair_returned.get(key) == eager:
             return True
         same_op = self._eager.node(eager).op == self._other.node(key).op
         return self._paired.get(key) == eager and same_op
 
-    def _same_ops(self, own: Region, theirs: Region) -> bool:
-        ops = [self._other.node(k).op for k in own.nodes]
-        return ops == [self._eager.node(k).op for k in theirs.nodes]
+    def _same_ops(self, other_region: Region, eager_region: Region) -> bool:
+        ops = [self._other.node(k).op for k in other_region.nodes]
+        return ops == [self._eager.node(k).op for k in eager_region.nodes]
 
     def _region_of(self, eager: Key) -> Region | None:
         if eager not in self._regions:
-            judge, returned = self._judge, eager in self._returned.values()
+            judge, returned = self._judge, eager in self._pair_returned.values()
             try:
                 self._regions[eager] = region(
                     self._eager,
@@ -373,8 +392,8 @@ class Suspects:
     def _candidates(self, key: Key) -> Sequence[Key]:
         """Return the eager values that may correspond to a value, the likeliest first."""
         candidates: list[Key] = []
-        if key in self._returned:
-            candidates.append(self._returned[key])
+        if key in self._pair_returned:
+            candidates.append(self._pair_returned[key])
         partner = self._paired.get(key)
         if partner is not None and (
             self._judge.eager.first(partner) not in self._judge.shared
@@ -429,8 +448,11 @@ class Suspects:
                 elif (key[0], name) in self._judge.agreeing:
                     agrees = True
                 else:
-                    then = reached.get((key[0], name), (False, False))
-                    agrees, leaves = agrees or then[0], leaves or then[1]
+                    reached_by_operand = reached.get((key[0], name), (False, False))
+                    agrees, leaves = (
+                        agrees or reached_by_operand[0],
+                        leaves or reached_by_operand[1],
+                    )
             reached[key] = agrees, leaves
         return reached
 
@@ -441,13 +463,13 @@ def original_op(node: torch.fx.Node) -> str:
     return "" if original is None else str(original)
 
 
-def _returned(eager: ValuedStep, other: ValuedStep) -> Iterator[tuple[Key, Key]]:
+def _pair_returned(eager: ValuedStep, other: ValuedStep) -> Iterator[tuple[Key, Key]]:
     """Yield the returned values of a step with eager's: they correspond by position."""
     for number, valued in enumerate(other.graphs):
-        for at, left in enumerate(eager.graphs):
-            if eager.kind((at, "")) != other.kind((number, "")):
+        for eager_number, left in enumerate(eager.graphs):
+            if eager.kind((eager_number, "")) != other.kind((number, "")):
                 continue
             pairs = left.graph.outputs, valued.graph.outputs
             if len(pairs[0]) == len(pairs[1]):
                 for old, new in zip(*pairs, strict=True):
-                    yield (number, new.name), (at, old.name)
+                    yield (number, new.name), (eager_number, old.name)

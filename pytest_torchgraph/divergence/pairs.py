@@ -16,7 +16,7 @@ _SPREAD = 30
 """The distance of the sketches of close values, in multiples of the rounding of a value."""
 
 
-def partners(left: ValuedStep, right: ValuedStep) -> dict[Key, Key]:
+def pair_nodes(left: ValuedStep, right: ValuedStep) -> dict[Key, Key]:
     """Return the nodes of `left` by those of `right`, as the matcher of `diff` pairs them."""
     numbers = [{v.graph.name: n for n, v in enumerate(step.graphs)} for step in (left, right)]
     graphs = [[v.graph for v in step.graphs] for step in (left, right)]
@@ -27,10 +27,13 @@ def partners(left: ValuedStep, right: ValuedStep) -> dict[Key, Key]:
             continue
         if before.name not in numbers[0] or after.name not in numbers[1]:
             continue  # the body of a higher-order op
-        at, to = numbers[0][before.name], numbers[1][after.name]
+        left_number, right_number = numbers[0][before.name], numbers[1][after.name]
         for old, new in names.items():
-            if old in left.graphs[at].graph.by_name and new in right.graphs[to].graph.by_name:
-                paired[to, new] = at, old
+            if (
+                old in left.graphs[left_number].graph.by_name
+                and new in right.graphs[right_number].graph.by_name
+            ):
+                paired[right_number, new] = left_number, old
     return paired
 
 
@@ -93,7 +96,7 @@ def _hands_on(step: ValuedStep, key: Key, value: torch.Tensor) -> bool:
     return any(is_dense(v) and v.dtype == value.dtype and is_close(v, value) for v in operands)
 
 
-def anchors(
+def find_anchors(
     eager: PairedValues,
     other: ValuedStep,
     paired: Mapping[Key, Key],
@@ -125,14 +128,18 @@ def anchors(
         if not is_dense(value):
             continue
         if node.kind == "placeholder":
-            same = named.get(key[1])
-            if same is not None and _has_form(left.value(same), value):
-                agreeing[key] = same
+            named_input = named.get(key[1])
+            if named_input is not None and _has_form(left.value(named_input), value):
+                agreeing[key] = named_input
             continue
         partner = paired.get(key)
         if partner is not None:
-            own = left.value(partner)
-            if is_dense(own) and own.dtype == value.dtype and is_close(own, value):
+            eager_value = left.value(partner)
+            if (
+                is_dense(eager_value)
+                and eager_value.dtype == value.dtype
+                and is_close(eager_value, value)
+            ):
                 agreeing[key] = partner
                 continue
         if is_uniform(value) or (partner is not None and _hands_on(other, key, value)):
@@ -186,9 +193,9 @@ def region(
         TooLargeError: if the region has more nodes.
     """
     edge: list[Key] = []
-    nodes, seen, todo = [target], {target}, [*step.operands(target)]
-    while todo:
-        key = todo.pop()
+    nodes, seen, worklist = [target], {target}, [*step.operands(target)]
+    while worklist:
+        key = worklist.pop()
         if key in seen:
             continue
         seen.add(key)
@@ -199,6 +206,6 @@ def region(
         if len(nodes) > most:
             raise TooLargeError
         if step.node(key).kind != "get_attr":
-            todo += step.operands(key)
-    nodes.sort(key=lambda key: step.place.get(key, -1))
+            worklist += step.operands(key)
+    nodes.sort(key=lambda key: step.position_of.get(key, -1))
     return Region(tuple(edge), tuple(nodes))

@@ -26,32 +26,32 @@ from .valued import ValuedGraph, ValuedStep
 from .values import Budget, NotFollowedError, copied_value, is_same
 
 
-def eager_side(again: EagerRun, expected: Any, budget: Budget) -> ValuedStep:
+def eager_side(eager_run: EagerRun, expected: Any, budget: Budget) -> ValuedStep:
     """Run the target eagerly, then its ops one by one, keeping their values.
 
     Args:
-        again: runs the target.
+        eager_run: runs the target.
         expected: the outcome of an eager run, which the ops must reproduce.
         budget: the limits.
 
     Raises:
         NotFollowedError: if the ops cannot run one by one, or produce another outcome.
     """
-    kept: list[tuple[Built, Run]] = []
+    recorded: list[tuple[Built, Run]] = []
 
     def how(step: Run) -> None:
         captured = Dispatch().capture(step, CanonicalNames(), keep_constants=True)
         graphs = captured.graphs() if callable(captured.graphs) else captured.graphs
         assert isinstance(graphs, Built)
-        kept.append((graphs, step))
+        recorded.append((graphs, step))
 
     try:
-        again.run(how)
+        eager_run.run(how)
     except CaptureError as error:
         # Its remedies are for a capture via 'dispatch'.
         reason = " ".join(str(error).split()).partition(". ")[0]
         raise NotFollowedError(f"the eager run cannot be recorded op by op: {reason}") from error
-    (built, step), named = kept[0], again.invocation.named
+    (built, step), named = recorded[0], eager_run.invocation.named
     tensors: dict[str, Any] = dict(built.constants)
     for tensor in named.all_tensors():
         name = named.tensors.get(id(tensor))
@@ -61,7 +61,7 @@ def eager_side(again: EagerRun, expected: Any, budget: Budget) -> ValuedStep:
     # One copy of each input, which the forward and the backward share as they do in the step.
     tensors = {name: copied_value(tensor) for name, tensor in tensors.items()}
     now = RandomState(named.generators)
-    again.random.restore()
+    eager_run.random.restore()
     returned: list[torch.Tensor] = []
     try:
         sides = []
@@ -157,7 +157,7 @@ class CompiledSide:
         NotFollowedError: unless there is one forward and one backward, and each ran once.
     """
 
-    def __init__(self, again: EagerRun, mechanism: Mechanism, budget: Budget):
+    def __init__(self, eager_run: EagerRun, mechanism: Mechanism, budget: Budget):
         sides: list[ValuedGraph] = []
         captured: list[Captured] = []
 
@@ -176,7 +176,7 @@ class CompiledSide:
             captured.append(mechanism.capture(step, CanonicalNames()))
 
         with run_instead(runner):
-            self.outcome: Outcome = again.run(how)
+            self.outcome: Outcome = eager_run.run(how)
         if captured[0].incomparable:
             raise NotFollowedError(captured[0].incomparable)
         kinds = [valued.graph.kind for valued in sides]
@@ -195,6 +195,10 @@ def _of_converted(converted: Converted) -> ValuedGraph:
     module = runnable(copied(converted.owner))
     draw_by_seeds(module)
     by_name = {node.name: node for node in module.graph.nodes}
-    nodes = {ours: by_name[name] for name, ours in converted.names.items() if name in by_name}
+    nodes = {
+        name_in_graph: by_name[name]
+        for name, name_in_graph in converted.names.items()
+        if name in by_name
+    }
     nodes.setdefault("output", module.graph.output_node())
     return ValuedGraph(replace(converted.graph), module, nodes)

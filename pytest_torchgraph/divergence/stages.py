@@ -86,7 +86,7 @@ class Search:
         try:
             config = torch_private.get("inductor_config")
             with config.patch(**_DRAWS_AS_EAGER):
-                return self._followed(stages)
+                return self._follow(stages)
         except NotFollowedError as error:
             # torch.fx's Interpreter appends a traceback to the message of an inner exception.
             return Divergence(self.checked, reason=str(error).partition("\n")[0])
@@ -95,10 +95,10 @@ class Search:
             reason = f"it raised {type(error).__name__}: {text}"
             return Divergence(self.checked, reason=reason)
 
-    def _followed(self, stages: Sequence[tuple[Stage, Mechanism]]) -> Divergence:
-        others = {t.device.type for t in self.again.invocation.named.all_tensors()} - {"cpu"}
-        if others:
-            raise NotFollowedError(f"values on {others.pop()!r} cannot be compared yet")
+    def _follow(self, stages: Sequence[tuple[Stage, Mechanism]]) -> Divergence:
+        other_devices = {t.device.type for t in self.again.invocation.named.all_tensors()} - {"cpu"}
+        if other_devices:
+            raise NotFollowedError(f"values on {other_devices.pop()!r} cannot be compared yet")
         eager = eager_side(self.again, self.expected, self.budget)
         sides: list[ValuedStep | None] = [None] * len(stages)
 
@@ -230,9 +230,11 @@ def _of_verdict(
     after: ValuedStep,
     eager: ValuedStep,
 ) -> Divergence:
-    region = [key for key in verdict.region.nodes if key in after.place]
+    region = [key for key in verdict.region.nodes if key in after.position_of]
     nodes = tuple(after.node(key) for key in region)
-    eager_keys = verdict.eager_region.nodes if before is eager else _traced(verdict, before, eager)
+    eager_keys = (
+        verdict.eager_region.nodes if before is eager else _find_eager_nodes(verdict, before, eager)
+    )
     eager_nodes = tuple(eager.node(key) for key in eager_keys)
     eager_nodes = eager_nodes or tuple(before.node(key) for key in verdict.eager_region.nodes)
     # An op that is missing has its place in the eager run only.
@@ -240,7 +242,7 @@ def _of_verdict(
     places = [*reversed(named[1]), *reversed(named[0]), after.node(verdict.key), *reversed(nodes)]
     one_op = len({(original_op(after.fx(key)), after.fx(key).meta.get("seq_nr")) for key in region})
     small = len(nodes) <= _SURE_NODES or one_op == 1
-    value, own = before.value(verdict.eager), after.value(verdict.key)
+    value, other_value = before.value(verdict.eager), after.value(verdict.key)
     return Divergence(
         stage,
         verdict.kind if verdict.kind != "rounding" else "precision",
@@ -253,7 +255,9 @@ def _of_verdict(
         rounding=verdict.rounding,
         sure=outcome.settled and small and verdict.ratio > _SURE_RATIO,
         inputs=tuple(dict.fromkeys(key[1] for key in verdict.region.edge)),
-        statistics=(described(value), described(own)) if is_dense(own) else ("", ""),
+        statistics=(described(value), described(other_value))
+        if is_dense(other_value)
+        else ("", ""),
         drawn=after.graphs[verdict.key[0]].graph,
     )
 
@@ -262,16 +266,20 @@ def _source(nodes: Sequence[Node]) -> Any:
     return next((node.source for node in nodes if node.source is not None), None)
 
 
-def _traced(verdict: Judgement, before: ValuedStep, eager: ValuedStep) -> tuple[Key, ...]:
+def _find_eager_nodes(verdict: Judgement, before: ValuedStep, eager: ValuedStep) -> tuple[Key, ...]:
     """Return the eager nodes with the values of nodes of a later stage that agrees."""
     keys: dict[Key, None] = {}
     values = PairedValues(eager)
     for key in verdict.eager_region.nodes:
         value, node = before.value(key), before.node(key)
-        same = [k for k in values.candidates(value) if k in eager.place] if is_dense(value) else []
-        if same:
-            other = min(same, key=lambda k: eager.node(k).module != node.module)
-            if eager.node(other).op == "operator.getitem":
-                keys.update(dict.fromkeys(eager.operands(other)))
-            keys[other] = None
-    return tuple(sorted(keys, key=lambda key: eager.place.get(key, -1)))
+        equal_values = (
+            [k for k in values.candidates(value) if k in eager.position_of]
+            if is_dense(value)
+            else []
+        )
+        if equal_values:
+            nearest = min(equal_values, key=lambda k: eager.node(k).module != node.module)
+            if eager.node(nearest).op == "operator.getitem":
+                keys.update(dict.fromkeys(eager.operands(nearest)))
+            keys[nearest] = None
+    return tuple(sorted(keys, key=lambda key: eager.position_of.get(key, -1)))

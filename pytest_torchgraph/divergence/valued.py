@@ -77,9 +77,9 @@ class ValuedGraph:
 
     def again(self) -> ValuedGraph:
         """Return the same graph for another run, starting with the values of this run."""
-        other = copy.copy(self)
-        other.values = dict(self.values)
-        return other
+        duplicate = copy.copy(self)
+        duplicate.values = dict(self.values)
+        return duplicate
 
     def run(self, args: Sequence[Any], budget: Budget, read: Container[str] = ()) -> Any:
         """Run the graph and keep the value of each node.
@@ -112,11 +112,11 @@ class _ValueRecorder(torch.fx.Interpreter):
         if name is not None and n.op != "output":
             if name in self._read and n.op != "placeholder" and isinstance(value, torch.Tensor):
                 valued.live[name] = value
-            kept = copied_value(value)
-            for leaf in kept if isinstance(kept, tuple | list) else (kept,):
+            copied = copied_value(value)
+            for leaf in copied if isinstance(copied, tuple | list) else (copied,):
                 if isinstance(leaf, torch.Tensor):
                     self._budget.keep(leaf.nbytes)
-            valued.values[name] = kept
+            valued.values[name] = copied
         return value
 
 
@@ -129,7 +129,7 @@ class ValuedStep:
     Attributes:
         graphs: see the arguments.
         order: keys of all nodes except inputs and outputs, in execution order.
-        place: maps keys to their position in `order`.
+        position_of: maps keys to their position in `order`.
         changed: after a replay, the keys whose values are not those of the step before.
     """
 
@@ -145,7 +145,7 @@ class ValuedStep:
                     if valued.graph.kind != "backward":
                         self._home.setdefault(node.name, (number, node.name))
                     self.order.append((number, node.name))
-        self.place = {key: position for position, key in enumerate(self.order)}
+        self.position_of = {key: position for position, key in enumerate(self.order)}
 
     def node(self, key: Key) -> Node:
         """Return the node of a key."""
@@ -173,13 +173,13 @@ class ValuedStep:
 
     def operands(self, key: Key) -> tuple[Key, ...]:
         """Return the nodes that a node reads, or must follow because they write to its operands."""
-        known = self._operands.get(key)
-        if known is None:
+        operands = self._operands.get(key)
+        if operands is None:
             node = self.node(key)
             refs = [*iter_refs((node.args, node.kwargs)), *node.after]
-            known = tuple(self.resolve(key[0], ref.name) for ref in refs)
-            self._operands[key] = known
-        return known
+            operands = tuple(self.resolve(key[0], ref.name) for ref in refs)
+            self._operands[key] = operands
+        return operands
 
     @cached_property
     def users(self) -> Mapping[Key, Sequence[Key]]:
@@ -215,7 +215,7 @@ class ValuedStep:
     def evaluate(
         self,
         target: Key,
-        given: Mapping[Key, Any],
+        inputs: Mapping[Key, Any],
         nodes: Sequence[Key],
         budget: Budget,
         *,
@@ -225,12 +225,12 @@ class ValuedStep:
 
         Args:
             target: the node whose value is returned.
-            given: the values at the edge.
+            inputs: the values at the edge.
             nodes: the nodes to run, in order.
             budget: the limits.
             double: compute in float64.
         """
-        values = {key: in_double(value) if double else value for key, value in given.items()}
+        values = {key: in_double(value) if double else value for key, value in inputs.items()}
         mutated = any(e.kind == "mutates" for key in nodes for e in self.node(key).effects)
         if mutated:
             values = copied_value(values)  # a later node of the region must see the write

@@ -72,9 +72,9 @@ def is_same(left: torch.Tensor, right: torch.Tensor) -> bool:
 def distance(left: torch.Tensor, right: torch.Tensor) -> float:
     """Return the largest absolute difference; infinite if only one value is NaN."""
     a, b = left.double(), right.double()
-    same = (a == b) | (a.isnan() & b.isnan())
-    off = torch.where(same, torch.zeros_like(a), (a - b).abs()).nan_to_num(nan=math.inf)
-    return float(off.max()) if off.numel() else 0.0
+    is_equal = (a == b) | (a.isnan() & b.isnan())
+    differences = torch.where(is_equal, torch.zeros_like(a), (a - b).abs()).nan_to_num(nan=math.inf)
+    return float(differences.max()) if differences.numel() else 0.0
 
 
 def scale(value: torch.Tensor) -> float:

@@ -12,7 +12,7 @@ import torch
 
 from ..ops.views import is_view
 from .judge import Judge, Judgement, Suspects
-from .pairs import PairedValues, Region, anchors, partners
+from .pairs import PairedValues, Region, find_anchors, pair_nodes
 from .valued import Key, ValuedStep
 from .values import Budget, is_dense, is_same
 
@@ -52,11 +52,11 @@ def walk(eager: ValuedStep, other: ValuedStep, budget: Budget) -> Walk:
     Raises:
         NotFollowedError: if a limit is reached.
     """
-    paired, values = partners(eager, other), PairedValues(eager)
-    outcome, now = Walk(), other
-    instead: dict[Key, Any] = {}
-    known: dict[Any, Judgement | None] = {}
-    agreeing = anchors(values, now, paired, budget)
+    paired, values = pair_nodes(eager, other), PairedValues(eager)
+    outcome, current_step = Walk(), other
+    replacements: dict[Key, Any] = {}
+    judged: dict[Any, Judgement | None] = {}
+    agreeing = find_anchors(values, current_step, paired, budget)
     outcome.agreeing = agreeing
 
     def corresponding(pairs: Mapping[Key, Key], without: Container[Key]) -> int:
@@ -66,104 +66,114 @@ def walk(eager: ValuedStep, other: ValuedStep, budget: Budget) -> Walk:
         other layers.
         """
         return sum(
-            key not in without and _may_correspond(values, other, paired, key, at)
-            for key, at in pairs.items()
+            key not in without and _may_correspond(values, other, paired, key, eager_key)
+            for key, eager_key in pairs.items()
         )
 
     while len(outcome.accepted) < MOST_FINDINGS:
-        judge, of_anchors = _judged(values, now, agreeing, paired, instead, budget, known)
-        if not instead:
-            outcome.precision = [v for v in of_anchors if v.kind == "precision"]
-        strong: Iterable[Judgement] = (v for v in of_anchors if v.is_strong)
+        judge, judge_anchors = _judge_agreeing(
+            values, current_step, agreeing, paired, replacements, budget, judged
+        )
+        if not replacements:
+            outcome.precision = [v for v in judge_anchors if v.kind == "precision"]
+        strong: Iterable[Judgement] = (v for v in judge_anchors if v.is_strong)
         if not outcome.settled:
             # Lazily: the first that is accepted makes most of those after it agree.
-            suspects = Suspects(judge, paired, budget).judged(instead)
-            strong = heapq.merge(strong, suspects, key=lambda v: other.place.get(v.key, 0))
+            suspects = Suspects(judge, paired, budget).judged(replacements)
+            strong = heapq.merge(strong, suspects, key=lambda v: other.position_of.get(v.key, 0))
         trials = 0
         for trials, verdict in enumerate(itertools.islice(strong, _MOST_TRIALS), 1):  # noqa: B007
-            verdict = _needed(_without_views(verdict, judge), judge)
-            value = _as(eager.value(verdict.eager), now.value(verdict.key))
-            trial = {**instead, verdict.key: value}
-            step = now.replayed(trial, budget)
-            then = anchors(values, step, paired, budget, agreeing)
+            verdict = _strip_shared_nodes(_strip_views(verdict, judge), judge)
+            value = _cast_like(eager.value(verdict.eager), current_step.value(verdict.key))
+            trial = {**replacements, verdict.key: value}
+            # Only what the replaced value reaches runs again. With lazy judging, a 12-layer BERT
+            # ends in a sixth of the time.
+            step = current_step.replayed(trial, budget)
+            trial_agreeing = find_anchors(values, step, paired, budget, agreeing)
             # The replaced values and their views agree trivially, so they count on neither side.
-            trivial = {other for key in trial for other in _views(now, key)}
-            gained = corresponding(then, trivial) - corresponding(agreeing, trivial)
-            if gained > 0 or _is_returned_only(now, verdict.key):
+            trivial = {view for key in trial for view in _views(current_step, key)}
+            gained = corresponding(trial_agreeing, trivial) - corresponding(agreeing, trivial)
+            if gained > 0 or _is_returned_only(current_step, verdict.key):
                 outcome.accepted.append(verdict)
-                instead, now, agreeing = trial, step, then
+                replacements, current_step, agreeing = trial, step, trial_agreeing
                 break
         else:
             outcome.rejected = trials
             break
-        if tangents := _tangents(values, now, instead):
-            instead |= tangents
-            now = now.replayed(instead, budget)
-            agreeing = anchors(values, now, paired, budget, agreeing)
-        outcome.settled = _agrees_at_end(values, now)
+        if tangents := _find_tangents(values, current_step, replacements):
+            replacements |= tangents
+            current_step = current_step.replayed(replacements, budget)
+            agreeing = find_anchors(values, current_step, paired, budget, agreeing)
+        outcome.settled = _agrees_at_end(values, current_step)
     return outcome
 
 
-def _tangents(
-    eager: PairedValues, now: ValuedStep, instead: Mapping[Key, Any]
+def _find_tangents(
+    eager: PairedValues, current_step: ValuedStep, replacements: Mapping[Key, Any]
 ) -> dict[Key, torch.Tensor]:
     """Return eager's values for inputs that the loss computed from a forward that agrees by now.
 
     The loss is no part of a graph, so a replay cannot compute its gradients again.
     """
-    if not _agrees_at_end(eager, now, "forward"):
+    if not _agrees_at_end(eager, current_step, "forward"):
         return {}
     named = {key[1]: eager.step.value(key) for key in eager.step.inputs()}
     return {
         key: value
-        for key in now.inputs()
-        if key not in instead and is_dense(value := named.get(key[1]))
-        if is_dense(own := now.value(key)) and not is_same(own, value)
+        for key in current_step.inputs()
+        if key not in replacements and is_dense(value := named.get(key[1]))
+        if is_dense(current := current_step.value(key)) and not is_same(current, value)
     }
 
 
-def _without_views(verdict: Judgement, judge: Judge) -> Judgement:
+def _strip_views(verdict: Judgement, judge: Judge) -> Judgement:
     """Return the judgement of the value that a view reads, if the view is the same on both sides.
 
     Other views of a wrong value are wrong too: replacing the value itself settles all of them.
     """
-    own, theirs = verdict.region, verdict.eager_region
+    other_region, eager_region = verdict.region, verdict.eager_region
     while True:
         keys = (
             _operand_of_view(judge.other, verdict.key),
             _operand_of_view(judge.eager.step, verdict.eager),
         )
-        if keys[0] is None or keys[1] is None or keys[0] not in own.nodes:
+        if keys[0] is None or keys[1] is None or keys[0] not in other_region.nodes:
             return verdict
         values = judge.other.value(keys[0]), judge.eager.step.value(keys[1])
         if not all(map(is_dense, values)) or values[0].shape != values[1].shape:
             return verdict
         if not judge.is_same_form(verdict.key, verdict.eager):
             return verdict
-        own = Region(own.edge, tuple(k for k in own.nodes if k != verdict.key))
-        theirs = Region(theirs.edge, tuple(k for k in theirs.nodes if k != verdict.eager))
-        verdict = replace(verdict, key=keys[0], eager=keys[1], region=own, eager_region=theirs)
+        other_region = Region(
+            other_region.edge, tuple(k for k in other_region.nodes if k != verdict.key)
+        )
+        eager_region = Region(
+            eager_region.edge, tuple(k for k in eager_region.nodes if k != verdict.eager)
+        )
+        verdict = replace(
+            verdict, key=keys[0], eager=keys[1], region=other_region, eager_region=eager_region
+        )
 
 
-def _needed(verdict: Judgement, judge: Judge) -> Judgement:
+def _strip_shared_nodes(verdict: Judgement, judge: Judge) -> Judgement:
     """Leave out eager nodes that another agreeing value is computed from too.
 
     A dropout's mask that the forward used without a difference is not missing in the backward.
     """
-    eager, theirs = judge.eager.step, set(verdict.eager_region.nodes)
+    eager, missing_nodes = judge.eager.step, set(verdict.eager_region.nodes)
 
     def is_used_elsewhere(key: Key) -> bool:
         return any(
-            user not in theirs and judge.eager.first(user) in judge.shared
+            user not in missing_nodes and judge.eager.first(user) in judge.shared
             for user in eager.users.get(key, ())
         )
 
-    needed, todo = {verdict.eager}, [verdict.eager]
-    while todo:
-        for key in eager.operands(todo.pop()):
-            if key in theirs and key not in needed and not is_used_elsewhere(key):
+    needed, worklist = {verdict.eager}, [verdict.eager]
+    while worklist:
+        for key in eager.operands(worklist.pop()):
+            if key in missing_nodes and key not in needed and not is_used_elsewhere(key):
                 needed.add(key)
-                todo.append(key)
+                worklist.append(key)
     nodes = tuple(key for key in verdict.eager_region.nodes if key in needed)
     return replace(verdict, eager_region=Region(verdict.eager_region.edge, nodes))
 
@@ -173,54 +183,56 @@ def _operand_of_view(step: ValuedStep, key: Key) -> Key | None:
     return operands[0] if is_view(step.node(key).op) and len(operands) == 1 else None
 
 
-def _judged(
+def _judge_agreeing(
     eager: PairedValues,
-    now: ValuedStep,
+    current_step: ValuedStep,
     agreeing: Mapping[Key, Key],
     paired: Mapping[Key, Key],
-    instead: Mapping[Key, Any],
+    replacements: Mapping[Key, Any],
     budget: Budget,
-    known: dict[Any, Judgement | None],
+    judged: dict[Any, Judgement | None],
 ) -> tuple[Judge, list[Judgement]]:
     """Judge the anchors, and discard anchors that are close by chance.
 
     The variance of already normalised values is as close to 1 as its root is. Closeness proposes
     this pair; only the matcher can confirm it.
     """
-    kept = dict(agreeing)
+    anchors_left = dict(agreeing)
     while True:
-        judge = Judge(eager, now, kept, budget, known)
-        verdicts = [verdict for verdict in judge.of_anchors() if verdict.key not in instead]
+        judge = Judge(eager, current_step, anchors_left, budget, judged)
+        verdicts = [verdict for verdict in judge.judge_anchors() if verdict.key not in replacements]
+        # Before values that are close by chance were discarded, two of 23 subjects without a fault
+        # had a finding.
         chance = [v for v in verdicts if v.is_strong and paired.get(v.key) != v.eager]
         if not chance:
             return judge, verdicts
         for verdict in chance:
-            del kept[verdict.key]
+            del anchors_left[verdict.key]
 
 
-def _as(value: torch.Tensor, like: Any) -> torch.Tensor:
-    return value.to(like.dtype) if isinstance(like, torch.Tensor) else value
+def _cast_like(value: torch.Tensor, reference: Any) -> torch.Tensor:
+    return value.to(reference.dtype) if isinstance(reference, torch.Tensor) else value
 
 
 def _may_correspond(
-    eager: PairedValues, other: ValuedStep, paired: Mapping[Key, Key], key: Key, at: Key
+    eager: PairedValues, other: ValuedStep, paired: Mapping[Key, Key], key: Key, eager_key: Key
 ) -> bool:
     """Return True unless the matcher or the modules say that two nodes do not correspond."""
     partner = paired.get(key)
     if partner is not None:
-        return eager.first(partner) == eager.first(at)
-    modules = other.node(key).module, eager.step.node(at).module
+        return eager.first(partner) == eager.first(eager_key)
+    modules = other.node(key).module, eager.step.node(eager_key).module
     return modules[0] == modules[1] or not all(modules)
 
 
 def _views(step: ValuedStep, key: Key) -> set[Key]:
     """Return a node and all views of its value."""
-    views, todo = {key}, [key]
-    while todo:
-        for user in step.users.get(todo.pop(), ()):
+    views, worklist = {key}, [key]
+    while worklist:
+        for user in step.users.get(worklist.pop(), ()):
             if user not in views and is_view(step.node(user).op):
                 views.add(user)
-                todo.append(user)
+                worklist.append(user)
     return views
 
 
@@ -249,4 +261,5 @@ def _agrees_at_end(eager: PairedValues, other: ValuedStep, kind: str = "") -> bo
             compared += 1
             if not eager.candidates(value):
                 return False
+    # A step without a comparable output proves nothing.
     return compared > 0

@@ -34,12 +34,12 @@ from .recording import (
     RecordingMode,
     Replay,
     Section,
-    Unfilled,
+    UnwrittenReads,
     Value,
     collector_paused,
     precompiled_noted,
-    refuse_unfilled,
     refuse_unseen,
+    refuse_unwritten,
     threads_started,
 )
 from .step import NamedTensors, SavedState, Step, output_leaves
@@ -221,24 +221,24 @@ class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]
 
         The schema of a custom op may omit its writes.
         """
-        known = self._writing.get(func)
-        if known is None:
+        may_write = self._writing.get(func)
+        if may_write is None:
             is_mutable = getattr(getattr(func, "_schema", None), "is_mutable", True)
-            known = bool(is_mutable or getattr(func, "namespace", "") not in KNOWN_NAMESPACES)
-            self._writing[func] = known
-        return known
+            may_write = bool(is_mutable or getattr(func, "namespace", "") not in KNOWN_NAMESPACES)
+            self._writing[func] = may_write
+        return may_write
 
     def _line(self) -> Line | None:
         frame: FrameType | None = sys._getframe(2)
-        known = self._user_files
+        user_files = self._user_files
         direct = True
         while frame is not None:
             code = frame.f_code
             file = code.co_filename
-            mine = known.get(file)
-            if mine is None:
-                mine = known[file] = is_user_file(file)
-            if mine:
+            is_user = user_files.get(file)
+            if is_user is None:
+                is_user = user_files[file] = is_user_file(file)
+            if is_user:
                 columns = source_lines.columns(code, frame.f_lasti)
                 return file, frame.f_lineno, code.co_name, direct, columns
             direct = direct and not is_torch_module(file)
@@ -280,15 +280,17 @@ class DispatchReplay(Replay):
         saved = section.outside()
         forward = Section(self, 0, returned, saved, writes=writes, keep_dead=keep_dead)
         graph = forward.graph("forward")
-        section.known = {i: forward.names[i] for i in saved}
+        section.input_names = {i: forward.names[i] for i in saved}
         section.reserved = forward.names.values()
         backward = section.graph("backward")
         # A checkpoint drops its forward's results. A value that only the backward needs is then
         # dead in the forward: only the forward with its dead ops shows that it is computed twice.
         if any(self.drafts[i].by in ("checkpoint", "function") for i in self.of_section.get(1, ())):
             graph = replace(graph, whole=forward.whole(graph))
-        known = {i: name for i, name in forward.names.items() if i not in section.known}
-        section.known.update(known)
+        forward_names = {
+            i: name for i, name in forward.names.items() if i not in section.input_names
+        }
+        section.input_names.update(forward_names)
         return [graph, replace(backward, whole=section.whole(backward))]
 
     def place(self, record: OpRecord) -> tuple[str, Source | None]:
@@ -299,10 +301,10 @@ class DispatchReplay(Replay):
         sequence = record.sequence
         if record.path >= 0 or sequence < 0 or sequence >= LEAF:
             return paths[max(record.path, 0)], None
-        at = bisect_right(self.change_points, sequence) - 1
-        path = paths[self.changes[at][1]] if at >= 0 else ""
-        made = bisect_right(self.sequences, sequence)
-        line = self.forward[made].line if made < len(self.forward) else None
+        change_index = bisect_right(self.change_points, sequence) - 1
+        path = paths[self.changes[change_index][1]] if change_index >= 0 else ""
+        forward_index = bisect_right(self.sequences, sequence)
+        line = self.forward[forward_index].line if forward_index < len(self.forward) else None
         return path, None if line is None else source_lines.from_line(*line)
 
 
@@ -376,11 +378,11 @@ class Dispatch:
         outputs += [recorder.number_of(buffer) for buffer in step.saved.replaced_buffers()]
         grads = [recorder.number_of(leaf.grad) for leaf in step.leaves if leaf.grad is not None]
         refuse_unseen(recorder, threads)
-        unfilled = Unfilled(recorder)
+        unfilled = UnwrittenReads(recorder)
         for record in (*recorder.forward, *recorder.backward):
             unfilled.ran(record)
         unfilled.read([*outputs, *grads])
-        refuse_unfilled(unfilled)
+        refuse_unwritten(unfilled)
         ran_backward, keep_dead = step.ran_backward, self.keep_dead
         if not ran_backward:  # the target may have run a backward of its own
             outputs += grads

@@ -63,7 +63,7 @@ class Export:
                 "via='aot'"
             )
         module = target if isinstance(target, torch.nn.Module) else _Function(target, named)
-        with torch_private.ignore_torch_warnings(), _noting_lines():
+        with torch_private.ignore_torch_warnings(), _lines_recorded():
             try:
                 with _backends_restored():
                     program = torch.export.export(
@@ -75,7 +75,7 @@ class Export:
                     )
             except Exception as error:
                 invocation.raise_what_the_target_raises(error)
-                raise CaptureError(_why(error)) from error
+                raise CaptureError(_explain_failure(error)) from error
             step.run(program.module(), backward=None)
         naming = Naming(
             signature_names(program),
@@ -86,7 +86,7 @@ class Export:
                 if _is_lifted(program, node)
             },
         )
-        found = convert(
+        converted = convert(
             program.graph_module,
             name="forward",
             kind="forward",
@@ -94,8 +94,8 @@ class Export:
             canon=canon,
             naming=naming,
         )
-        graph = with_outputs_of_program(found, program)
-        return Captured([replace(found, graph=graph)])
+        graph = with_outputs_of_program(converted, program)
+        return Captured([replace(converted, graph=graph)])
 
 
 @contextlib.contextmanager
@@ -118,7 +118,7 @@ def _backends_restored() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _noting_lines() -> Iterator[None]:
+def _lines_recorded() -> Iterator[None]:
     """Note the user's line at each node of a non-strict export.
 
     The stacks that torch notes there have only calls of `forward`: an op of a function has the line
@@ -144,24 +144,24 @@ _OF_DEBUGGING = ("For more ", "For extended ", "For C++ ", "If you suspect ", "T
 """Prefixes of the lines in torch's messages about debugging torch."""
 
 
-def _why(error: Exception) -> str:
+def _explain_failure(error: Exception) -> str:
     """Return torch's reason for the failure, and the user's line."""
     lines = [line for line in str(error).splitlines() if line.strip()]
-    told = [line for line in lines if not line.startswith(_OF_DEBUGGING)]
-    reason = "\n".join(told[:8]) or type(error).__name__
-    others = "capture via 'dynamo', 'aot' or 'dispatch'"
+    report = [line for line in lines if not line.startswith(_OF_DEBUGGING)]
+    reason = "\n".join(report[:8]) or type(error).__name__
+    alternative = "capture via 'dynamo', 'aot' or 'dispatch'"
     if setting := _setting_at_fault(error):
         return (
             f"{reason}\ntorch.export raised this in {setting}, where it changes settings of the "
-            f"process: these are at fault, not the target. Set them by one API, or {others}."
+            f"process: these are at fault, not the target. Set them by one API, or {alternative}."
         )
     if "data-dependent" in reason.lower():
         hint = (
             "Exported graphs have no data-dependent control flow: write it with torch.cond, or "
-            f"{others}."
+            f"{alternative}."
         )
     else:
-        hint = f"For code that torch.export does not support, {others}."
+        hint = f"For code that torch.export does not support, {alternative}."
     return f"torch.export cannot export the target: {reason}{source_lines.innermost(error)}\n{hint}"
 
 
@@ -209,19 +209,19 @@ def _is_lifted(program: torch.export.ExportedProgram, name: str) -> bool:
     return bool(users) and all("lift_fresh" in str(user.target) for user in users)
 
 
-def with_outputs_of_program(found: Converted, program: torch.export.ExportedProgram) -> Graph:
+def with_outputs_of_program(converted: Converted, program: torch.export.ExportedProgram) -> Graph:
     """Return the graph of an exported program, with the output described by its signature."""
     (output,) = program.graph.find_nodes(op="output")
     specs = zip(program.graph_signature.output_specs, output.args[0], strict=True)
     values = [
-        NamedValue(found.names[value.name]) if isinstance(value, torch.fx.Node) else value
+        NamedValue(converted.names[value.name]) if isinstance(value, torch.fx.Node) else value
         for spec, value in specs
         if spec.kind is OutputKind.USER_OUTPUT
     ]
     returned = [Ref(value) if isinstance(value, NamedValue) else rounded(value) for value in values]
     structure = pytree.tree_unflatten(values, program.call_spec.out_spec)
     leaves = leaves_of(structure, lambda name: name, NamedValue)
-    return replace(found.graph, output=output_of(leaves, returned, Ref, exact=True))
+    return replace(converted.graph, output=output_of(leaves, returned, Ref, exact=True))
 
 
 def signature_names(program: torch.export.ExportedProgram) -> dict[str, tuple[str, str]]:

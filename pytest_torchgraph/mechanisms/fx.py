@@ -54,17 +54,17 @@ class Fx:
         invocation = step.invocation
         root, method = _root(invocation.target)
         values = _arguments(invocation)
-        made = _MadeTensors()
-        with made:
+        made_tensors = _CreatedTensors()
+        with made_tensors:
             module = self._trace(root, method, values, invocation)
         recorder = _FxRecorder(module, canon)
-        step.run(lambda *args, **kwargs: recorder.run(*_flat(values)))
+        step.run(lambda *args, **kwargs: recorder.run(*_flatten(values)))
         kind: GraphKind = "forward" if step.ran_backward else "inference"
         inputs = _inputs(module.graph, self.concrete_args or {})
         modules = invocation.named.modules
-        naming = Naming(inputs, modules, plain=True, is_made=made.is_made)
-        found = convert(module, name=kind, kind=kind, level="fx", canon=canon, naming=naming)
-        return Captured([found])
+        naming = Naming(inputs, modules, plain=True, is_made=made_tensors.is_made)
+        converted = convert(module, name=kind, kind=kind, level="fx", canon=canon, naming=naming)
+        return Captured([converted])
 
     def _trace(
         self, root: Any, method: str, values: dict[str, Any], invocation: Invocation
@@ -76,23 +76,23 @@ class Fx:
             name: value for name, value in _defaults(root, method).items() if name not in values
         }
         try:
-            with _noting_lines(tracer):
+            with _lines_recorded(tracer):
                 graph = tracer.trace(root, concrete_args={**defaults, **fixed} or None)
         except Exception as error:
             if not _is_about_tracing(error):
                 invocation.raise_what_the_target_raises(error)
-            raise CaptureError(_why(error)) from error
+            raise CaptureError(_explain_failure(error)) from error
         for name in defaults.keys() - fixed.keys():
-            _forget(graph, name)
+            _remove_placeholder(graph, name)
         return torch.fx.GraphModule(tracer.root, graph, type(root).__name__)
 
 
-class _MadeTensors(TorchFunctionMode):
+class _CreatedTensors(TorchFunctionMode):
     """Records the tensors that the traced code creates from numbers only."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._made: dict[int, torch.Tensor] = {}
+        self._created_tensors: dict[int, torch.Tensor] = {}
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -101,19 +101,19 @@ class _MadeTensors(TorchFunctionMode):
         if type(result) is torch.Tensor:
             tensors = [x for x in pytree.tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
             if all(map(self.is_made, tensors)):
-                self._made[id(result)] = result
+                self._created_tensors[id(result)] = result
         return result
 
     def is_made(self, tensor: Any) -> bool:
         """Return True if the tensor was created during the trace."""
-        return self._made.get(id(tensor)) is tensor
+        return self._created_tensors.get(id(tensor)) is tensor
 
 
 @contextlib.contextmanager
-def _noting_lines(tracer: torch.fx.Tracer) -> Iterator[None]:
+def _lines_recorded(tracer: torch.fx.Tracer) -> Iterator[None]:
     """Note the user's line at each node. The tracer's own stack traces take as long as tracing."""
     create = tracer.create_node
-    own = vars(tracer).copy()
+    attributes = vars(tracer).copy()
 
     def create_node(*args: Any, **kwargs: Any) -> torch.fx.Node:
         node = create(*args, **kwargs)
@@ -125,7 +125,9 @@ def _noting_lines(tracer: torch.fx.Tracer) -> Iterator[None]:
         yield
     finally:
         del tracer.create_node
-        vars(tracer).update({name: own[name] for name in ("create_node",) if name in own})
+        vars(tracer).update(
+            {name: attributes[name] for name in ("create_node",) if name in attributes}
+        )
 
 
 class _FxRecorder(torch.fx.Interpreter):
@@ -137,7 +139,7 @@ class _FxRecorder(torch.fx.Interpreter):
 
     def run_node(self, n: torch.fx.Node) -> Any:
         if n.op == "call_module":
-            with _Listening() as listening:  # the module's code or a hook may communicate
+            with _CollectiveDetector() as listening:  # the module's code or a hook may communicate
                 result = super().run_node(n)
             n.meta[COMMUNICATES] = listening.heard
         else:
@@ -146,7 +148,7 @@ class _FxRecorder(torch.fx.Interpreter):
         return result
 
 
-class _Listening(torch_private.TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _CollectiveDetector(torch_private.TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Detects ops that communicate.
 
     Attributes:
@@ -172,7 +174,7 @@ def _arguments(invocation: Invocation) -> dict[str, Any]:
     return dict(signature.bind(*invocation.args, **invocation.kwargs).arguments)
 
 
-def _flat(values: dict[str, Any]) -> list[Any]:
+def _flatten(values: dict[str, Any]) -> list[Any]:
     """Return the values in the order of the placeholders; those of `*args` separately."""
     flat: list[Any] = []
     for name, value in values.items():
@@ -205,17 +207,17 @@ def _inputs(graph: torch.fx.Graph, fixed: dict[str, Any]) -> dict[str, tuple[str
     }
 
 
-def _forget(graph: torch.fx.Graph, name: str) -> None:
+def _remove_placeholder(graph: torch.fx.Graph, name: str) -> None:
     """Remove the placeholder and the assertion of a parameter left at its default."""
     for node in list(graph.find_nodes(op="placeholder")):
         if not re.fullmatch(rf"{re.escape(name)}_\d+", str(node.target)):
             continue
         doomed = [node]
-        for each in doomed:
-            doomed.extend(each.users)
-        if all(each is node or _is_assertion(each) for each in doomed):
-            for each in reversed(list(dict.fromkeys(doomed))):
-                graph.erase_node(each)
+        for node_to_erase in doomed:
+            doomed.extend(node_to_erase.users)
+        if all(node_to_erase is node or _is_assertion(node_to_erase) for node_to_erase in doomed):
+            for node_to_erase in reversed(list(dict.fromkeys(doomed))):
+                graph.erase_node(node_to_erase)
     for node in list(graph.nodes):
         if getattr(node.target, "__name__", "") == "_assert_is_none" and not node.users:
             graph.erase_node(node)
@@ -242,7 +244,7 @@ def _is_about_tracing(error: Exception) -> bool:
     )
 
 
-def _why(error: Exception) -> str:
+def _explain_failure(error: Exception) -> str:
     """Return torch's reason for the failure, and the user's line."""
     words = str(error)
     if "is not installed as a submodule" in words:

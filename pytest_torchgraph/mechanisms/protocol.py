@@ -166,11 +166,11 @@ def _items(value: Any) -> tuple[bool, list[tuple[str, Any]]] | None:
     if isinstance(value, (torch.Tensor, type, enum.Enum, *_CONSTANTS)):
         return None
     if isinstance(value, Mapping):
-        return True, [(_key(key, at), item) for at, (key, item) in enumerate(value.items())]
+        return True, [(_key(key, index), item) for index, (key, item) in enumerate(value.items())]
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return True, list(zip(value._fields, value, strict=True))
     if isinstance(value, list | tuple):
-        return False, [(str(at), item) for at, item in enumerate(value)]
+        return False, [(str(index), item) for index, item in enumerate(value)]
     if dataclasses.is_dataclass(value):
         fields = dataclasses.fields(value)
         return True, [(field.name, getattr(value, field.name, None)) for field in fields]
@@ -256,22 +256,30 @@ def with_output(
         named: the inputs, parameters and buffers by name.
         unbroken: whether there was no graph break: then no number depends on the data.
     """
-    forwards = [at for at, graph in enumerate(graphs) if graph.kind in ("forward", "inference")]
-    noted = [made.position_of for made in converted]
+    forwards = [
+        graph_number
+        for graph_number, graph in enumerate(graphs)
+        if graph.kind in ("forward", "inference")
+    ]
+    noted = [graph_conversion.position_of for graph_conversion in converted]
     if not forwards or noted[forwards[-1]] is None:
         return tuple(graphs)
     last = forwards[-1]
     graph = graphs[last]
-    returned = {at: _by_position(converted[at]) for at in forwards}
-    inputs = {name: at for at, (name, _) in enumerate(named.inputs)}
+    returned = {graph_number: _by_position(converted[graph_number]) for graph_number in forwards}
+    inputs = {name: graph_number for graph_number, (name, _) in enumerate(named.inputs)}
 
     def value_of(tensor: torch.Tensor) -> Arg:
-        for at in reversed(forwards):
-            position_of = noted[at]
+        for graph_number in reversed(forwards):
+            position_of = noted[graph_number]
             position = None if position_of is None else position_of(tensor)
-            name = None if position is None else returned[at].get(position)
+            name = None if position is None else returned[graph_number].get(position)
             if name is not None:
-                return Ref(name) if at == last else Atom(f"{graphs[at].name}#{position}")
+                return (
+                    Ref(name)
+                    if graph_number == last
+                    else Atom(f"{graphs[graph_number].name}#{position}")
+                )
         role, name = named.tensors.get(id(tensor), ("", ""))
         if not role:
             return UNKNOWN_TENSOR
@@ -282,8 +290,8 @@ def with_output(
 
     exact = unbroken and numbers_are_exact(graphs)
     in_order = [Ref(name) for _, name in sorted(returned[last].items())]
-    found = output_of(leaves_of(output, lambda t: t), in_order, value_of, exact=exact)
-    graph = dataclasses.replace(graph, output=found)
+    output_node = output_of(leaves_of(output, lambda t: t), in_order, value_of, exact=exact)
+    graph = dataclasses.replace(graph, output=output_node)
     # The savers must refer to the new forward.
     return with_savers((*graphs[:last], graph, *graphs[last + 1 :]))
 
@@ -298,8 +306,8 @@ def _by_position(converted: Converted) -> dict[int, str]:
     if converted.graph.level != "dynamo":
         places = [output_index(description) for description in descriptions_of(output) or ()]
     names = {
-        place: converted.names.get(getattr(value, "name", ""))
-        for place, value in zip(places, values, strict=False)
-        if place is not None
+        position: converted.names.get(getattr(value, "name", ""))
+        for position, value in zip(places, values, strict=False)
+        if position is not None
     }
-    return {place: name for place, name in names.items() if name is not None}
+    return {position: name for position, name in names.items() if name is not None}

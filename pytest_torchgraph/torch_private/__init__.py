@@ -41,8 +41,8 @@ from .autograd import (
     triton_kernels,
 )
 from .compile_cache import (
-    LookedUp,
-    Refused,
+    GraphLookup,
+    RefusedNode,
     cache_settings,
     caches_switched_off,
     clear_memory_caches,
@@ -144,10 +144,10 @@ __all__ = [
     "NAMES",
     "CacheMiss",
     "ConfigChanges",
+    "GraphLookup",
     "LeafGuard",
-    "LookedUp",
     "PrivateName",
-    "Refused",
+    "RefusedNode",
     "StoragePins",
     "TorchDispatchMode",
     "accumulating_leaves",

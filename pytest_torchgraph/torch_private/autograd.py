@@ -20,16 +20,16 @@ def accumulating_leaves(roots: list[torch.Tensor]) -> list[torch.Tensor]:
     AccumulateGrad node, or a root without `grad_fn`.
     """
     leaves = [root for root in roots if root.grad_fn is None and root.requires_grad]
-    todo: list[Any] = [root.grad_fn for root in roots if root.grad_fn is not None]
-    visited = set(todo)
-    while todo:
-        node = todo.pop()
+    worklist: list[Any] = [root.grad_fn for root in roots if root.grad_fn is not None]
+    visited = set(worklist)
+    while worklist:
+        node = worklist.pop()
         if type(node).__name__ == "AccumulateGrad" and node.variable is not None:
             leaves.append(node.variable)
         for following, _ in node.next_functions:
             if following is not None and following not in visited:
                 visited.add(following)
-                todo.append(following)
+                worklist.append(following)
     return leaves
 
 

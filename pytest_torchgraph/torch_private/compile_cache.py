@@ -28,7 +28,7 @@ _CONFIGS = ("inductor_config", "functorch_config")
 _CHECKPOINT_META = "_checkpoint_context_fn"
 
 
-class Refused(NamedTuple):
+class RefusedNode(NamedTuple):
     """A node that makes its graph uncacheable.
 
     Attributes:
@@ -40,7 +40,7 @@ class Refused(NamedTuple):
     reason: str
 
 
-class LookedUp(NamedTuple):
+class GraphLookup(NamedTuple):
     """The graph that a cache is looking up.
 
     Attributes:
@@ -52,26 +52,26 @@ class LookedUp(NamedTuple):
     backward: bool
 
 
-def graph_looked_up() -> LookedUp:
+def graph_looked_up() -> GraphLookup:
     """Return the graph of the lookup that torch is reporting, found in torch's own frames."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         name, module = frame.f_code.co_name, str(frame.f_globals.get("__name__", ""))
         if name == "try_load" and module.endswith("autograd_cache"):
             gm = local_of(frame, "mod")
-            return LookedUp(_graph_module(gm), False)
+            return GraphLookup(_graph_module(gm), False)
         if name == "load" and module.startswith("torch._functorch"):
             # An entry of AOTAutograd's cache loads the code of its forward and of its backward.
             entry = local_of(frame, "self")
             if hasattr(entry, "_is_backward"):
-                return LookedUp(None, bool(entry._is_backward()))
+                return GraphLookup(None, bool(entry._is_backward()))
         if module == "torch._inductor.compile_fx" and "graph_kwargs" in frame.f_code.co_varnames:
             options = local_of(frame, "graph_kwargs")
             if isinstance(options, dict) and "is_backward" in options:
                 gm = _graph_module(local_of(frame, "gm"))
-                return LookedUp(gm, bool(options["is_backward"]))
+                return GraphLookup(gm, bool(options["is_backward"]))
         frame = frame.f_back
-    return LookedUp(None, False)
+    return GraphLookup(None, False)
 
 
 def _graph_module(module: Any) -> torch.fx.GraphModule | None:
@@ -79,33 +79,33 @@ def _graph_module(module: Any) -> torch.fx.GraphModule | None:
     return module if isinstance(module, torch.fx.GraphModule) else None
 
 
-def refused_nodes(gm: torch.fx.GraphModule) -> list[Refused]:
+def refused_nodes(gm: torch.fx.GraphModule) -> list[RefusedNode]:
     """Return every node that AOTAutograd's cache refuses; torch itself names only the first."""
     check, bypass = get("check_node_safe"), get("aot_cache_bypass")
-    refused: list[Refused] = []
+    refused: list[RefusedNode] = []
     for node in gm.graph.nodes:
         try:
             check(node)
         except bypass as error:
-            refused.append(Refused(node, str(error)))
+            refused.append(RefusedNode(node, str(error)))
     return refused
 
 
-def nodes_behind(gm: torch.fx.GraphModule, reason: str) -> list[Refused]:
+def nodes_behind(gm: torch.fx.GraphModule, reason: str) -> list[RefusedNode]:
     """Return the nodes that a bypass reason of either cache refers to, else a node-less entry."""
     if reason.startswith(("Unsupported call_", "Unsupported node")):
-        return refused_nodes(gm) or [Refused(None, reason)]
+        return refused_nodes(gm) or [RefusedNode(None, reason)]
     if _CHECKPOINT in reason:
-        found = [node for node in _calls(gm) if _context_fn_of(gm, node, hashed=False)]
+        nodes = [node for node in _calls(gm) if _context_fn_of(gm, node, hashed=False)]
     elif "HigherOrderOperator" in reason or "HOP" in reason or "higher order" in reason:
-        found = [node for node in _calls(gm) if _uncacheable_body(node)]
+        nodes = [node for node in _calls(gm) if _uncacheable_body(node)]
     elif "pickl" in reason:
         # A `cache_hash` does not spare a checkpoint's `context_fn` from being pickled.
-        found = [node for node in _calls(gm) if _context_fn_of(gm, node, hashed=True)]
-        found = found or [node for node in gm.graph.nodes if node.op == "get_attr"]
+        nodes = [node for node in _calls(gm) if _context_fn_of(gm, node, hashed=True)]
+        nodes = nodes or [node for node in gm.graph.nodes if node.op == "get_attr"]
     else:
-        found = []
-    return [Refused(node, reason) for node in found[:1]] or [Refused(None, reason)]
+        nodes = []
+    return [RefusedNode(node, reason) for node in nodes[:1]] or [RefusedNode(None, reason)]
 
 
 def _calls(gm: torch.fx.GraphModule) -> Iterator[torch.fx.Node]:
@@ -131,7 +131,7 @@ def _context_fn_of(gm: torch.fx.GraphModule, node: torch.fx.Node, *, hashed: boo
     return False
 
 
-def why_uncacheable(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> list[Refused]:
+def why_uncacheable(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> list[RefusedNode]:
     """Return the nodes that make a Dynamo graph uncacheable for AOTAutograd; empty if none do.
 
     Args:
@@ -206,11 +206,11 @@ def cache_settings() -> Callable[[dict[str, Any]], contextlib.AbstractContextMan
     @contextlib.contextmanager
     def again(options: dict[str, Any]) -> Iterator[None]:
         with contextlib.ExitStack() as stack:
-            for config, wanted, more in zip(configs, before, (options, {}), strict=True):
+            for config, settings, more in zip(configs, before, (options, {}), strict=True):
                 now = config.get_config_copy()
                 changes = {
                     name: value
-                    for name, value in {**wanted, **more}.items()
+                    for name, value in {**settings, **more}.items()
                     if name not in now or now[name] != value
                 }
                 stack.enter_context(config.patch(changes))

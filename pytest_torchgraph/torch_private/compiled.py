@@ -61,9 +61,9 @@ def origin_of(code: CodeType) -> tuple[str, CodeType | None]:
 def aot_autograd_functions() -> list[Any]:
     """Return AOTAutograd's `torch.autograd.Function` classes, one per pair of graphs."""
     return [
-        each
-        for each in torch.autograd.Function.__subclasses__()
-        if each.__name__ == "CompiledFunction" and hasattr(each, "_aot_id")
+        function
+        for function in torch.autograd.Function.__subclasses__()
+        if function.__name__ == "CompiledFunction" and hasattr(function, "_aot_id")
     ]
 
 
@@ -72,21 +72,21 @@ def autograd_functions_behind(call: Any) -> list[Any]:
 
     The search follows closures, partial objects and the globals of generated code.
     """
-    wanted = set(aot_autograd_functions())
-    if not wanted:
+    targets = set(aot_autograd_functions())
+    if not targets:
         return []
     functions: list[Any] = []
-    todo, visited = [call], {id(call)}
-    while todo and len(visited) < _MAX_VISITED:
-        value = todo.pop()
+    worklist, visited = [call], {id(call)}
+    while worklist and len(visited) < _MAX_VISITED:
+        value = worklist.pop()
         if isinstance(value, type):
-            if value in wanted:
+            if value in targets:
                 functions.append(value)
             continue
         for referent in _referents(value):
             if id(referent) not in visited:
                 visited.add(id(referent))
-                todo.append(referent)
+                worklist.append(referent)
     return functions
 
 

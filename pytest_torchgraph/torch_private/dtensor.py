@@ -20,7 +20,7 @@ _STANDING = {"dtensor_local": "DTensor", "pending_result": "AsyncCollectiveTenso
 
 def stands_for_others(types: Iterable[type]) -> bool:
     """Return True if an argument type has its own dispatch that runs other ops instead."""
-    return any(_inner(each) is not None for each in types)
+    return any(_inner(kind) is not None for kind in types)
 
 
 def local(tensor: torch.Tensor) -> torch.Tensor:
@@ -36,8 +36,8 @@ def _inner(kind: type) -> str | None:
         return None
     for name, class_name in _STANDING.items():
         module, _, attribute = NAMES[name].path.partition(":")
-        known = getattr(sys.modules.get(module), class_name, None)
-        if known is not None and issubclass(kind, known):
+        subclass = getattr(sys.modules.get(module), class_name, None)
+        if subclass is not None and issubclass(kind, subclass):
             return attribute.rpartition(".")[2]
     return None
 
@@ -51,20 +51,20 @@ def is_mesh(value: Any) -> bool:
 
 def meshes_of(tensors: Iterable[torch.Tensor]) -> list[Any]:
     """Return the distinct meshes of the `DTensor`s among the tensors."""
-    known: Any = getattr(sys.modules.get("torch.distributed.tensor"), "DTensor", None)
-    if known is None:
+    dtensor: Any = getattr(sys.modules.get("torch.distributed.tensor"), "DTensor", None)
+    if dtensor is None:
         return []
-    meshes = [each.device_mesh for each in tensors if isinstance(each, known)]
+    meshes = [tensor.device_mesh for tensor in tensors if isinstance(tensor, dtensor)]
     return list({id(mesh): mesh for mesh in meshes}.values())
 
 
 def flattened(mesh: Any) -> list[Any]:
     """Return the one-dimensional meshes that were flattened from dimensions of a mesh."""
     root = getattr(mesh, "_get_root_mesh", lambda: mesh)()
-    known = getattr(root, "_flatten_mapping", None)
-    if known is None:
-        known = _shared_by_equal_meshes("root_to_flatten_mapping").get(mesh, {})
-    return list(known.values())
+    meshes_by_name = getattr(root, "_flatten_mapping", None)
+    if meshes_by_name is None:
+        meshes_by_name = _shared_by_equal_meshes("root_to_flatten_mapping").get(mesh, {})
+    return list(meshes_by_name.values())
 
 
 def _shared_by_equal_meshes(name: str) -> dict[Any, Any]:

@@ -46,7 +46,7 @@ def fresh_dynamo() -> Iterator[None]:
         # on torch's functions and modules stay until the process ends, and each holds the fake
         # tensors of its compilation: about 250 kB for a small model. After a reset they have
         # nothing left to invalidate.
-        for finalizer in [each for each in registry if each not in before]:
+        for finalizer in [registered for registered in registry if registered not in before]:
             alive = finalizer.peek()
             bound = getattr(alive[1], "func", None) if alive else None
             if type(getattr(bound, "__self__", None)).__name__ == "CheckFunctionManager":

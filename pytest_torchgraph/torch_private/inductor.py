@@ -56,7 +56,7 @@ def _nodes(scheduled: Any) -> list[Any]:
     if not isinstance(scheduled, list):
         exact = getattr(scheduled, "origin_node", None)
         return [exact] if exact is not None else list(getattr(scheduled, "origins", ()))
-    buffers = [getattr(each, "node", None) for each in scheduled]
+    buffers = [getattr(scheduler_node, "node", None) for scheduler_node in scheduled]
     return [node for buffer in buffers for node in getattr(buffer, "origins", ())]
 
 
@@ -95,15 +95,15 @@ def _vector_instructions_assumed() -> Iterator[None]:
     assumption is dropped afterwards, because a compiler that lacks an instruction must be asked
     before it is used.
     """
-    known = get("vector_instructions")
-    if known.cache_info().currsize:
+    detected = get("vector_instructions")
+    if detected.cache_info().currsize:
         yield
         return
     try:
         with replaced("check_vector_instructions", _known_by_the_compiler):
             yield
     finally:
-        known.cache_clear()
+        detected.cache_clear()
         for kind in _with_subclasses(get("vector_instruction_set")):
             for value in vars(kind).values():
                 if hasattr(value, "cache_clear"):
@@ -116,8 +116,8 @@ def _known_by_the_compiler(_instructions: Any, _code: str) -> bool:
 
 def _with_subclasses(kind: type[Any]) -> Iterator[type[Any]]:
     yield kind
-    for each in kind.__subclasses__():
-        yield from _with_subclasses(each)
+    for subclass in kind.__subclasses__():
+        yield from _with_subclasses(subclass)
 
 
 def _never_compiled(_args: Any) -> Any:

@@ -85,7 +85,7 @@ def leave_alone(*packages: str) -> None:
         packages: full names, such as `pytest_torchgraph.watching`. Subpackages are included;
             packages that only share the prefix, such as `pytest_torchgraph.watching_more`, are not.
     """
-    for name in [each for each in sys.modules if each.startswith(_OURS)]:
+    for name in [module_name for module_name in sys.modules if module_name.startswith(_OURS)]:
         if name not in _left_alone and _is_in(name, __package__, *packages):
             _left_alone.add(name)
             for value in vars(sys.modules[name]).values():
@@ -113,8 +113,8 @@ def _skip_code_of(value: Any) -> None:
     if isinstance(value, FunctionType) and _is_in(value.__module__, _OURS):
         _skip_code(inspect.unwrap(value).__code__)
     elif isinstance(value, type) and _is_in(value.__module__, _OURS):
-        for each in vars(value).values():
-            function = getattr(each, "fget", getattr(each, "__func__", each))
+        for member in vars(value).values():
+            function = getattr(member, "fget", getattr(member, "__func__", member))
             if isinstance(function, FunctionType):
                 _skip_code(inspect.unwrap(function).__code__)
 
@@ -258,8 +258,8 @@ def on_compiled_autograd_capture(captured: Callable[[int, Any], Any]) -> Iterato
     original = get("end_capture")
 
     def observed(self: Any, *args: Any, **kwargs: Any) -> Any:
-        call, *rest = original(self, *args, **kwargs)
-        return (captured(self.id, call), *rest)
+        call, *other_results = original(self, *args, **kwargs)
+        return (captured(self.id, call), *other_results)
 
     with replaced("end_capture", observed):
         yield

@@ -428,8 +428,8 @@ def get(name: str) -> Any:
     Raises:
         TorchGraphError: if this torch lacks it; the message names the feature that needs it.
     """
-    known = NAMES[name]
-    module, _, attributes = known.path.partition(":")
+    private_name = NAMES[name]
+    module, _, attributes = private_name.path.partition(":")
     try:
         value: Any = sys.modules.get(module)
         if value is None:
@@ -440,9 +440,9 @@ def get(name: str) -> Any:
             value = getattr(value, attribute)
     except (ImportError, AttributeError):
         raise TorchGraphError(
-            f"torch {torch.__version__} has no {known.path.replace(':', '.')} (available since "
-            f"{known.since}), which pytest-torchgraph needs for {known.purpose}: this feature is "
-            "unavailable with this release of torch"
+            f"torch {torch.__version__} has no {private_name.path.replace(':', '.')} (available "
+            f"since {private_name.since}), which pytest-torchgraph needs for "
+            f"{private_name.purpose}: this feature is unavailable with this release of torch"
         ) from None
     return value
 

@@ -150,10 +150,10 @@ def logs_restored() -> Iterator[None]:
 
 def _loggers() -> list[logging.Logger]:
     """Return the logger `torch` and its descendants."""
-    known = logging.root.manager.loggerDict
+    loggers = logging.root.manager.loggerDict
     return [
         logger
-        for name, logger in list(known.items())
+        for name, logger in list(loggers.items())
         if name.partition(".")[0] == "torch" and isinstance(logger, logging.Logger)
     ]
 
@@ -246,14 +246,14 @@ _MODULES = tuple(NAMES[name].path.replace(":", ".") for name in CONFIGS)
 _MUTABLE = (list, dict, set)
 
 
-class _Gone:
+class _MissingEntry:
     """Value of a deleted entry: torch raises AttributeError when it is read."""
 
     def __repr__(self) -> str:
         return "gone"
 
 
-GONE = _Gone()
+GONE = _MissingEntry()
 
 
 class ConfigChanges:
@@ -275,8 +275,8 @@ class ConfigChanges:
             changes.update(entries.take())
         for name in _MODULES if len(self._modules) < len(_MODULES) else ():
             module: Any = sys.modules.get(name)
-            known = any(entries.module == name for entries in self._modules)
-            if not known and hasattr(module, "_config"):
+            is_taken = any(entries.module == name for entries in self._modules)
+            if not is_taken and hasattr(module, "_config"):
                 self._modules.append(_Entries(name, module._config))
         return changes
 
@@ -286,13 +286,13 @@ class _Entries:
 
     def __init__(self, module: str, config: dict[str, Any]) -> None:
         self.module = module
-        found = {
+        entries = {
             name: entry
             for name, entry in config.items()
             if hasattr(entry, "user_override") and entry.alias is None
         }
-        self._names = list(found)
-        self._entries = list(found.values())
+        self._names = list(entries)
+        self._entries = list(entries.values())
         self._assigned = self._look()
         self._hidden = self._hide()
         self._values = list(map(_value, self._entries))

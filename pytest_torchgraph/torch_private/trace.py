@@ -57,7 +57,7 @@ def structured_trace(
         yield
     finally:
         logger.removeHandler(handler)
-        if not any(isinstance(each, _TraceHandler) for each in logger.handlers):
+        if not any(isinstance(installed, _TraceHandler) for installed in logger.handlers):
             logger.handlers = list(logger.handlers)
             if vars(logger).get("isEnabledFor") is _always:
                 del vars(logger)["isEnabledFor"]
@@ -107,8 +107,8 @@ class _TraceHandlers(list[logging.Handler]):
         if name == "artifact":
             name = caller.f_locals["metadata_fn"]().get("name")
         return any(
-            not isinstance(each, _TraceHandler) or each.names is None or name in each.names
-            for each in self
+            not isinstance(handler, _TraceHandler) or handler.names is None or name in handler.names
+            for handler in self
         )
 
 
@@ -138,7 +138,7 @@ class CacheMiss(NamedTuple):
 
     def entry(self, compile_id: str) -> Any:
         """Return the earlier compilation with this id, such as `0/1`; `None` if there is none."""
-        return next((each for each in self.entries if str(each.compile_id) == compile_id), None)
+        return next((entry for entry in self.entries if str(entry.compile_id) == compile_id), None)
 
 
 def cache_miss() -> CacheMiss | None:
@@ -202,23 +202,23 @@ def leaf_guards(entry: Any) -> Iterator[LeafGuard]:
         entry: one of `CacheMiss.entries`.
     """
     root = getattr(getattr(entry, "guard_manager", None), "root", None)
-    todo = [] if root is None else [root]
-    while todo:
-        manager = todo.pop()
+    managers = [] if root is None else [root]
+    while managers:
+        manager = managers.pop()
         source = getattr(manager, "get_source", str)()
         for guard in manager.get_leaf_guards():
             yield LeafGuard(source, type(guard).__name__, tuple(guard.verbose_code_parts()))
         pairs: dict[int, Any] = getattr(manager, "get_key_value_managers", dict)()
-        inner = [each for pair in pairs.values() for each in pair if each is not None]
-        todo += [*inner, *manager.get_child_managers()][::-1]
+        inner = [child for pair in pairs.values() for child in pair if child is not None]
+        managers += [*inner, *manager.get_child_managers()][::-1]
 
 
-def shape_of(tensor: torch.Tensor, which: str) -> tuple[Any, ...]:
+def shape_of(tensor: torch.Tensor, kind: str) -> tuple[Any, ...]:
     """Return the sizes or strides of a tensor, bypassing torch function modes.
 
     Args:
         tensor: a tensor of one of torch's own types.
-        which: `size` or `stride`.
+        kind: `size` or `stride`.
     """
     with torch._C.DisableTorchFunction():
-        return tuple(tensor.shape if which == "size" else tensor.stride())
+        return tuple(tensor.shape if kind == "size" else tensor.stride())

@@ -98,23 +98,27 @@ class BreakReport(NamedTuple):
 def breaks_of(compiled: Iterable[Compilation]) -> tuple[GraphBreak, ...]:
     """Return the graph breaks of compilations, one per file, line and kind."""
     breaks: dict[tuple[str, int, str], GraphBreak] = {}
-    for each in (graph_break for one in compiled for graph_break in _breaks_of_one(one)):
-        key = (each.path, each.line, each.kind.removeprefix(SKIPPED))
-        known = breaks.get(key)
-        if known is None:
-            breaks[key] = each
+    for current in (
+        graph_break
+        for compilation in compiled
+        for graph_break in _breaks_of_compilation(compilation)
+    ):
+        key = (current.path, current.line, current.kind.removeprefix(SKIPPED))
+        earlier = breaks.get(key)
+        if earlier is None:
+            breaks[key] = current
             continue
         breaks[key] = replace(
-            known,
-            kind=max(known.kind, each.kind, key=lambda kind: kind.startswith(SKIPPED)),
-            module=known.module or each.module,
-            occurrences=known.occurrences + 1,
+            earlier,
+            kind=max(earlier.kind, current.kind, key=lambda kind: kind.startswith(SKIPPED)),
+            module=earlier.module or current.module,
+            occurrences=earlier.occurrences + 1,
         )
     return tuple(breaks.values())
 
 
-def _breaks_of_one(compiled: Compilation) -> list[GraphBreak]:
-    reports = [_report(event) for event in compiled.breaks if not event.hand_over]
+def _breaks_of_compilation(compiled: Compilation) -> list[GraphBreak]:
+    reports = [_read_event(event) for event in compiled.breaks if not event.hand_over]
     if compiled.failure and not compiled.limit_hit:
         last = read_report(compiled.reason)
         if compiled.breaks and not compiled.breaks[-1].hand_over:
@@ -136,21 +140,24 @@ def cause_of(stack: Sequence[Source], breaks: Sequence[GraphBreak]) -> GraphBrea
         breaks: all graph breaks.
     """
     for frame in stack:
-        for each in breaks:
+        for graph_break in breaks:
             # A graph break at the running line.
-            if (each.file, each.line) == (frame.file, frame.line):
-                return each
+            if (graph_break.file, graph_break.line) == (frame.file, frame.line):
+                return graph_break
     for frame in stack:
-        for each in breaks:
+        for graph_break in breaks:
             # A skipped frame: its function, or the rest of it, runs eagerly.
-            inside = each.file == frame.file and each.function == frame.function
-            if inside and each.kind.startswith(SKIPPED):
-                return each
+            inside = graph_break.file == frame.file and graph_break.function == frame.function
+            if inside and graph_break.kind.startswith(SKIPPED):
+                return graph_break
     for frame in stack:
-        for each in breaks:
+        for graph_break in breaks:
             # A graph break in the running function or in one of its callees.
-            if any((of.file, of.function) == (frame.file, frame.function) for of in each.stack):
-                return each
+            if any(
+                (callee.file, callee.function) == (frame.file, frame.function)
+                for callee in graph_break.stack
+            ):
+                return graph_break
     return None
 
 
@@ -163,25 +170,25 @@ def function_at(file: str, line: int) -> str:
     name = ""
     for node in ast.walk(tree):  # outermost first, so the innermost function wins
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
+            first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
             if first <= line <= (node.end_lineno or line):
                 name = node.name
     return name
 
 
-def _report(event: GraphBreakEvent) -> BreakReport:
-    report = read_report(event.report)._replace(module=_module(event.module))
+def _read_event(event: GraphBreakEvent) -> BreakReport:
+    report = read_report(event.report)._replace(module=_module_path(event.module))
     if not event.stack or (report.of_compiler and report.frames):
         return report
-    return report._replace(frames=_without_resumed(event.stack))
+    return report._replace(frames=_merge_resumed(event.stack))
 
 
-def _module(source: str) -> str:
+def _module_path(source: str) -> str:
     """Return the module path for Dynamo's source, "" for a value on the stack."""
     return "" if STACK_VALUE in source else module_fqn(source)
 
 
-def _without_resumed(stack: Iterable[_Frame]) -> list[_Frame]:
+def _merge_resumed(stack: Iterable[_Frame]) -> list[_Frame]:
     """Merge each resume function (the code after a graph break) into the frame that it resumes."""
     frames: list[_Frame] = []
     for file, line, function, code in stack:
@@ -194,14 +201,15 @@ def _without_resumed(stack: Iterable[_Frame]) -> list[_Frame]:
 
 def _graph_break(report: BreakReport, compiled: Compilation) -> GraphBreak:
     frames = report.frames or [(compiled.file, compiled.line, compiled.function, "")]
-    users = _users(frames)
+    users = _user_frames(frames)
     file, line, function, code = (users or frames)[-1]
     code = code or linecache.getline(file, line).strip()
     hint = report.hint
     if users and frames[-1] is not users[-1] and is_torch_file(frames[-1][0]):
-        own = report.kind.startswith(_ASKED_FOR)  # torch asked for it; its hint ignores that
-        place = "{}:{} in {}".format(*_of_torch(frames[-1]))
-        hint = "\n".join(filter(None, [f"{IN_TORCH}{place}", "" if own else hint]))
+        # torch's own code called `graph_break()`; the hint addresses a user who called it.
+        was_requested = report.kind.startswith(_ASKED_FOR)
+        torch_place = "{}:{} in {}".format(*_torch_location(frames[-1]))
+        hint = "\n".join(filter(None, [f"{IN_TORCH}{torch_place}", "" if was_requested else hint]))
     if code.startswith("assert") and _is_rewritten(file):
         hint = "\n".join(filter(None, [_REWRITTEN, hint]))
     return GraphBreak(
@@ -219,12 +227,12 @@ def _graph_break(report: BreakReport, compiled: Compilation) -> GraphBreak:
     )
 
 
-def _of_torch(frame: _Frame) -> tuple[str, int, str]:
+def _torch_location(frame: _Frame) -> tuple[str, int, str]:
     """Return a frame of torch's, with its file relative to torch."""
     return relative(frame[0]).removeprefix("torch/"), frame[1], original_name(frame[2])
 
 
-def _users(frames: list[_Frame]) -> list[_Frame]:
+def _user_frames(frames: list[_Frame]) -> list[_Frame]:
     """Return the user's frames, starting at the test if pytest called one."""
     modules = [sys.modules.get(name) for name in _RUNNERS]
     homes = [str(Path(module.__file__).parent) for module in modules if module and module.__file__]
@@ -250,18 +258,18 @@ def read_report(text: str) -> BreakReport:
     frames = frames_in(_UNINDENTED.split(stack, maxsplit=1)[0])
     if header is not None and not frames:
         frames = [(header[1], int(header[2]), "", "")]
-    first, *others = (_LINK.sub("", part).strip() for part in body.split(_NEXT_REPORT))
+    first, *nested_reports = (_LINK.sub("", part).strip() for part in body.split(_NEXT_REPORT))
     for preamble in _PREAMBLES:
         first = preamble.sub("", first, count=1)
-    kind, reason, hint, context = _sections(first)
+    kind, reason, hint, context = _split_sections(first)
     if kind == _OF_COMPILER:
-        frames = _without_resumed(frames_in(first))
-    for other in others:
-        reason = f"{reason} ({_sections(other)[0]})"
+        frames = _merge_resumed(frames_in(first))
+    for nested_report in nested_reports:
+        reason = f"{reason} ({_split_sections(nested_report)[0]})"
     return BreakReport(kind, reason, hint, skipped, frames, context=context)
 
 
-def _sections(text: str) -> tuple[str, str, str, str]:
+def _split_sections(text: str) -> tuple[str, str, str, str]:
     """Return kind, explanation, hints and context of one report."""
     head, *names_and_contents = _SECTION.split(text)
     sections: dict[str, list[str]] = {}
@@ -274,13 +282,13 @@ def _sections(text: str) -> tuple[str, str, str, str]:
     context = "; ".join(filter(None, sections.get("Developer debug context", [])))
     hints = [hint for hint in sections.get("Hint", []) if hint not in _NO_HINT]
     if kind == _OF_COMPILER:  # the context only repeats the reason
-        context, reason = "", _COMPILER_FAILED.sub(_compiler_failed, reason)
+        context, reason = "", _COMPILER_FAILED.sub(_describe_failure, reason)
     if context:
         reason = f"{reason} [{context}]"
     return kind, reason.strip(), "\n".join(hints), context
 
 
-def _compiler_failed(match: re.Match[str]) -> str:
+def _describe_failure(match: re.Match[str]) -> str:
     return f"{match['name']} failed on the graph that ends here: {match['error']}"
 
 

@@ -37,8 +37,8 @@ class CacheLookup:
     source: Source | None = None
 
     def __str__(self) -> str:
-        at = f"  {self.source}: {self.source.code}" if self.source is not None else ""
-        return f"{self.graph}, {self.cache}: {self.state}: {self.reason}{at}".rstrip(": ")
+        location = f"  {self.source}: {self.source.code}" if self.source is not None else ""
+        return f"{self.graph}, {self.cache}: {self.state}: {self.reason}{location}".rstrip(": ")
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ _HINTS = (
 )
 
 
-def bypass_of(graph: str, refused: RefusedOp) -> CacheBypass:
+def describe_bypass(graph: str, refused: RefusedOp) -> CacheBypass:
     """Return the bypass caused by a refused op."""
     text = f"{refused.op} {refused.reason}"
     hint = next((hint for parts, hint in _HINTS if any(part in text for part in parts)), "")
@@ -126,15 +126,15 @@ def bypass_of(graph: str, refused: RefusedOp) -> CacheBypass:
 def bypasses_of(compiled: Iterable[Compilation]) -> tuple[CacheBypass, ...]:
     """Return the reasons why AOTAutograd's cache can never serve these compilations."""
     return tuple(
-        bypass_of(_name(event), refused)
+        describe_bypass(_graph_name(event), refused)
         for compilation in compiled
         if not compilation.failure
-        for event in (*compilation.lookups, *_never_asked(compilation))
-        for refused in _refused(compilation, event)
+        for event in (*compilation.lookups, *_skipped_lookups(compilation))
+        for refused in _refused_ops(compilation, event)
     )
 
 
-def _refused(compilation: Compilation, event: CacheEvent) -> tuple[RefusedOp, ...]:
+def _refused_ops(compilation: Compilation, event: CacheEvent) -> tuple[RefusedOp, ...]:
     if event.state == "unsaved":
         return (RefusedOp("", NO_OP, "", source_of(compilation)),)
     if event.cache != "aot" or event.state != "bypass":
@@ -143,7 +143,7 @@ def _refused(compilation: Compilation, event: CacheEvent) -> tuple[RefusedOp, ..
     return tuple(op if op.source else op._replace(source=function) for op in event.refused)
 
 
-def _never_asked(compilation: Compilation) -> Iterator[CacheEvent]:
+def _skipped_lookups(compilation: Compilation) -> Iterator[CacheEvent]:
     """Yield a bypass for inductor's code if torch never asked AOTAutograd's cache."""
     asked = any(event.cache == "aot" for event in compilation.lookups)
     if compilation.cache_off and not asked and compilation.lowered:
@@ -159,7 +159,7 @@ def source_of(compilation: Compilation) -> Source | None:
     return from_line(compilation.file, compilation.line, compilation.function)
 
 
-def _name(event: CacheEvent) -> str:
+def _graph_name(event: CacheEvent) -> str:
     return f"{event.id} {BACKWARD}" if event.backward else str(event.id)
 
 
@@ -173,15 +173,20 @@ def lookups_of(
         before: the compilations of the cold half, which explain misses of the warm half.
     """
     cold = list(before)
-    saved = {event.key for one in cold for event in one.lookups if event.key}
-    unsaved = [event for one in cold for event in one.lookups if event.state == "unsaved"]
+    saved = {event.key for compiled_cold in cold for event in compiled_cold.lookups if event.key}
+    unsaved = [
+        event
+        for compiled_cold in cold
+        for event in compiled_cold.lookups
+        if event.state == "unsaved"
+    ]
     lookups: list[CacheLookup] = []
     for compilation in compiled:
         function = source_of(compilation)
-        for event in (*compilation.lookups, *_never_asked(compilation)):
+        for event in (*compilation.lookups, *_skipped_lookups(compilation)):
             if event.state == "unsaved":
                 continue
-            name = _name(event)
+            name = _graph_name(event)
             if event.state == "bypass":
                 lookups += [
                     CacheLookup(name, event.cache, "bypass", op.reason, op.source or function)
@@ -190,44 +195,55 @@ def lookups_of(
                 continue
             reason = ""
             if event.state == "miss":
-                reason = _why_missed(event, cold, saved, unsaved)
+                reason = _explain_miss(event, cold, saved, unsaved)
             lookups.append(CacheLookup(name, event.cache, event.state, reason, function))
     return tuple(lookups)
 
 
-def _why_missed(
+def _explain_miss(
     event: CacheEvent, cold: list[Compilation], saved: set[str], unsaved: list[CacheEvent]
 ) -> str:
     if not cold:
         return "nothing is in the cache yet"
-    for other in unsaved:
-        if other.id == event.id and event.cache == "aot":
-            graph = "backward" if other.backward else "forward"
+    for cold_event in unsaved:
+        if cold_event.id == event.id and event.cache == "aot":
+            graph = "backward" if cold_event.backward else "forward"
             return f"{NO_OP}: the {graph} has none"
     if event.key in saved:
         ran_backward = any(
-            other.backward for one in cold for other in one.lookups if other.id == event.id
+            cold_event.backward
+            for compilation in cold
+            for cold_event in compilation.lookups
+            if cold_event.id == event.id
         )
         if event.cache == "aot" and not ran_backward:
             return (
                 "it was not saved, because its backward did not run, or its entry cannot be pickled"
             )
         return "it was not saved, although the key is the same"
-    for one in cold:
-        for other in one.lookups:
-            if (other.id, other.cache, other.backward) == (event.id, event.cache, event.backward):
-                return f"the key differs{_difference(other, event)}"
+    for compilation in cold:
+        for cold_event in compilation.lookups:
+            if (cold_event.id, cold_event.cache, cold_event.backward) == (
+                event.id,
+                event.cache,
+                event.backward,
+            ):
+                return f"the key differs{_describe_key_difference(cold_event, event)}"
     return "the first run did not compile this graph"
 
 
-def _difference(before: CacheEvent, now: CacheEvent) -> str:
+def _describe_key_difference(before: CacheEvent, now: CacheEvent) -> str:
     """Name the parts of the key that differ."""
-    known = set(map(_hashed, before.components))
-    changed = [name for part, name in map(_hashed, now.components) if (part, name) not in known]
+    parts_before = set(map(_split_component, before.components))
+    changed = [
+        name
+        for part, name in map(_split_component, now.components)
+        if (part, name) not in parts_before
+    ]
     return f" in {', '.join(dict.fromkeys(filter(None, changed)))}" if changed else ""
 
 
-def _hashed(component: str) -> tuple[str, str]:
+def _split_component(component: str) -> tuple[str, str]:
     """Return hash and name of a part of a key; its text has addresses."""
     part, _, text = component.partition("] ")
     return part, text.partition(":")[0]

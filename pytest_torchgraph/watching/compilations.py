@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ..convert.source_lines import original_name
-from .guards import Sight
+from .guards import GuardObservation
 from .observe import (
     ONLY_TRACED,
     CacheEvent,
@@ -38,7 +38,7 @@ class Compilation:
         code: code that inductor generated, one entry per graph.
         breaks: graph breaks of all attempts.
         failed_guards: guards whose failure made this a recompilation.
-        sights: what was seen of each failed guard.
+        observations: what was seen of each failed guard.
         cache_misses: reasons why no captured backward in compiled autograd's cache fitted.
         failure, reason: the exception that ended the compilation; "" if it succeeded.
         failed_at: file and line that raised the exception, if known.
@@ -62,7 +62,7 @@ class Compilation:
     code: list[CodeGenerated] = field(default_factory=list)
     breaks: list[GraphBreakEvent] = field(default_factory=list)
     failed_guards: tuple[str, ...] = ()
-    sights: tuple[Sight, ...] = ()
+    observations: tuple[GuardObservation, ...] = ()
     cache_misses: tuple[str, ...] = ()
     failure: str = ""
     reason: str = ""
@@ -100,11 +100,11 @@ class Compilation:
     @property
     def files(self) -> frozenset[str]:
         """Files of the frame and of the functions that were traced into its graph."""
-        return frozenset({self.file}).union(*(each.files for each in self.printed))
+        return frozenset({self.file}).union(*(graph.files for graph in self.printed))
 
     def texts(self, stage: str) -> list[str]:
         """Return the printed graphs of a stage, see `GraphPrinted.stage`."""
-        return [each.text for each in self.printed if each.stage == stage]
+        return [graph.text for graph in self.printed if graph.stage == stage]
 
 
 def compilations(events: Iterable[Event]) -> list[Compilation]:
@@ -116,7 +116,7 @@ def compilations(events: Iterable[Event]) -> list[Compilation]:
         if current is None or _begins(event, current):
             current = latest[event.id] = Compilation(event.id)
             result.append(current)
-        _add(current, event)
+        _add_event(current, event)
     return result
 
 
@@ -133,7 +133,7 @@ def _begins(event: Event, current: Compilation) -> bool:
     return False
 
 
-def _add(current: Compilation, event: Event) -> None:
+def _add_event(current: Compilation, event: Event) -> None:
     match event:
         case CompilationStarted():
             current.started = True
@@ -142,15 +142,17 @@ def _add(current: Compilation, event: Event) -> None:
             current.function, current.line = original_name(event.function), event.line
         case GraphPrinted():
             if not current.finished:
-                same = [each for each in current.printed if each.attempt == event.attempt]
-                current.printed = same
+                same_attempt = [
+                    graph for graph in current.printed if graph.attempt == event.attempt
+                ]
+                current.printed = same_attempt
             current.printed.append(event)
         case CodeGenerated():
             current.code.append(event)
         case GraphBreakEvent():
             current.breaks.append(event)
         case GuardsFailed():
-            current.failed_guards, current.sights = event.reasons, event.sights
+            current.failed_guards, current.observations = event.reasons, event.observations
         case CacheMissEvent():
             current.cache_misses = event.reasons
         case CompilationFinished():

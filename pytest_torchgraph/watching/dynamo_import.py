@@ -43,7 +43,7 @@ class DynamoFinder(MetaPathFinder):
 
     def __init__(self, imported: Callable[[], object]) -> None:
         self._imported = imported
-        self._asking = False
+        self._is_searching = False
         sys.meta_path.insert(0, self)
 
     def remove(self) -> None:
@@ -59,29 +59,29 @@ class DynamoFinder(MetaPathFinder):
         The finder stays installed, because a caller may ask for the spec only to check that the
         module exists.
         """
-        if fullname != DYNAMO or self._asking:
+        if fullname != DYNAMO or self._is_searching:
             return None
-        self._asking = True
+        self._is_searching = True
         try:
             spec = importlib.util.find_spec(fullname)
         finally:
-            self._asking = False
+            self._is_searching = False
         if spec is not None and spec.loader is not None:
-            spec.loader = _Told(spec.loader, self._done)
+            spec.loader = _NotifyingLoader(spec.loader, self._notify)
         return spec
 
-    def _done(self) -> None:
+    def _notify(self) -> None:
         if self in sys.meta_path:
             self.remove()
             self._imported()
 
 
-class _Told(Loader):
+class _NotifyingLoader(Loader):
     """A loader that calls a function after executing its module."""
 
     def __init__(self, loader: Loader, done: Callable[[], None]) -> None:
         self._loader = loader
-        self._done = done
+        self._notify = done
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
         """Delegate to the wrapped loader."""
@@ -93,4 +93,4 @@ class _Told(Loader):
         assert spec is not None
         module.__loader__ = spec.loader = self._loader
         self._loader.exec_module(module)
-        self._done()
+        self._notify()

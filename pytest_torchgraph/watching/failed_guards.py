@@ -10,7 +10,14 @@ from ..convert.placeholders import STACK_VALUE
 from ..convert.source_lines import is_user_file, original_name, relative
 from ..graph.events import StackFrame
 from ..graph.model import Source
-from .guards import IN_TORCH, GuardLine, Sight, masked, readable, sizes_in
+from .guards import (
+    IN_TORCH,
+    GuardLine,
+    GuardObservation,
+    mask_run_details,
+    simplify_guard,
+    sizes_in,
+)
 
 _SIZE = re.compile(r"size of dim (\d+)")
 _FLOAT = re.compile(r"-?(?:\d+\.\d*(?:e[-+]?\d+)?|\d+e[-+]?\d+|inf|nan)")
@@ -62,83 +69,87 @@ class FailedGuard:
 
 
 def failed_guard(
-    sight: Sight, others: Collection[Sight] = (), graphs: Sequence[str] = ()
+    observation: GuardObservation,
+    others: Collection[GuardObservation] = (),
+    graphs: Sequence[str] = (),
 ) -> FailedGuard:
     """Describe a failed guard.
 
     Args:
-        sight: what was seen of the guard.
+        observation: what was seen of the guard.
         others: what was seen of the guards of the other earlier compilations.
         graphs: the graphs of the new compilation, as Dynamo prints them.
     """
-    text, check = sight.text, sight.check
+    text, check = observation.text, observation.check
     lines = text.stack or text.lines
-    own = [line for line in lines if is_user_file(line.file)]
-    hints = [each for each in text.hints if not each.startswith(("type ", "(unknown source "))]
+    user_lines = [line for line in lines if is_user_file(line.file)]
+    hints = [hint for hint in text.hints if not hint.startswith(("type ", "(unknown source "))]
     return FailedGuard(
         text.compile_id,
-        sight.words,
-        masked(sight.guard or text.check),
+        observation.words,
+        mask_run_details(observation.guard or text.check),
         check.was,
-        check.now or sight.now,
-        _source(own[-1]) if own else None,
-        tuple(map(_frame, lines)),
-        "\n".join([*hints, *_advice(sight, others, graphs)]),
+        check.now or observation.now,
+        _to_source(user_lines[-1]) if user_lines else None,
+        tuple(map(_to_stack_frame, lines)),
+        "\n".join([*hints, *_list_remedies(observation, others, graphs)]),
     )
 
 
-def _advice(sight: Sight, others: Collection[Sight], graphs: Sequence[str]) -> Iterator[str]:
+def _list_remedies(
+    observation: GuardObservation, others: Collection[GuardObservation], graphs: Sequence[str]
+) -> Iterator[str]:
     """Yield remedies for a specialized value for which torch gives no hint."""
-    subject = sight.check.subject
+    subject = observation.check.subject
     if subject.startswith(STACK_VALUE):
         yield (
             f"{subject} is a value from before a graph break: remove the break; "
             "assert_no_graph_breaks() shows its line"
         )
         return
-    if _STATE.search(sight.text.check):
+    if _STATE.search(observation.text.check):
         yield (
             "an optimizer creates its state in its first step, so the second step recompiles: "
             "warm up with two steps"
         )
         return
-    if _is_float_that_may_be_a_tensor(sight):
+    if _is_float_that_may_be_a_tensor(observation):
         yield (
-            f"keep {sight.words.partition(': was ')[0]} as a tensor (torch.tensor(...), or a "
+            f"keep {observation.words.partition(': was ')[0]} as a tensor (torch.tensor(...), or a "
             "buffer of the module): torch.compile guards on the value of a float, but not of a "
             "tensor; an `if` on the tensor would break the graph"
         )
         return
-    was_symbol = any(_FROM_2_ON.fullmatch(readable(each.text.check)) for each in others)
-    if (_is_symbol(sight, graphs) and not was_symbol) or (
-        not others and _is_int_of_an_argument(sight)
+    was_symbol = any(_FROM_2_ON.fullmatch(simplify_guard(other.text.check)) for other in others)
+    if (_is_symbol(observation, graphs) and not was_symbol) or (
+        not others and _is_int_of_an_argument(observation)
     ):
         yield (
             "torch.compile makes an int symbolic at its second value, unless the code depends on "
             "the value: warm up with two values, or compile with dynamic=True"
         )
         return
-    if _FROM_2_ON.fullmatch(readable(sight.text.check)):
+    if _FROM_2_ON.fullmatch(simplify_guard(observation.text.check)):
         yield "graphs for ints from 2 on do not serve 0 and 1: warm up with these values"
         return
-    values = {sight.check.was, sight.check.now or sight.now}
-    if sight.check.reads == "value" and values == {"True", "False"}:
+    values = {observation.check.was, observation.check.now or observation.now}
+    if observation.check.reads == "value" and values == {"True", "False"}:
         yield "each value of a bool compiles separately: warm up with both"
         return
-    if _is_fixed(sight):
+    if _is_fixed(observation):
         yield (
             "the compiler specialized this size, so mark_dynamic and dynamic=True do not help: "
             "pad to few sizes, and warm up with each"
         )
         return
-    is_tensor = sight.text.check.startswith("tensor '")
+    is_tensor = observation.text.check.startswith("tensor '")
     named = not subject.startswith("___")  # "___": a value passed to a resumed frame
-    if is_tensor and named and "stride of dim " in sight.check.words:
+    if is_tensor and named and "stride of dim " in observation.check.words:
         # torch compares sizes before strides, so the sizes were equal.
         yield f"call {subject}.contiguous() before each call: then equal sizes have equal strides"
         return
-    size = _SIZE.search(sight.check.words) if is_tensor else None
-    if size is not None and named and not sight.is_static:
+    size = _SIZE.search(observation.check.words) if is_tensor else None
+    if size is not None and named and not observation.is_static:
         if not values.isdisjoint(("0", "1")):
             yield (
                 "sizes 0 and 1 always compile separately: pad them, or call "
@@ -153,7 +164,10 @@ def _advice(sight: Sight, others: Collection[Sight], graphs: Sequence[str]) -> I
             )
             return
         fixed = (
-            each for other in others if _is_fixed(other) for each in sizes_in(other.text.check)
+            fixed_size
+            for other in others
+            if _is_fixed(other)
+            for fixed_size in sizes_in(other.text.check)
         )
         if (subject, "size", int(size[1])) in fixed:
             return
@@ -166,15 +180,15 @@ def _advice(sight: Sight, others: Collection[Sight], graphs: Sequence[str]) -> I
 def _is_number(subject: str, dim: int, graphs: Sequence[str]) -> bool:
     """Return True if a size of an input is a number, not a symbol, in Dynamo's printed graphs."""
     inputs = re.finditer(_INPUT.format(_input_name(subject)), "\n".join(graphs))
-    sizes = [each[1].split(", ") for each in inputs]
-    return any(dim < len(each) and each[dim].isdecimal() for each in sizes)
+    sizes = [match[1].split(", ") for match in inputs]
+    return any(dim < len(input_sizes) and input_sizes[dim].isdecimal() for input_sizes in sizes)
 
 
-def _is_symbol(sight: Sight, graphs: Sequence[str]) -> bool:
+def _is_symbol(observation: GuardObservation, graphs: Sequence[str]) -> bool:
     """Return True if an int, for example in a dict, is a symbol in Dynamo's printed graphs."""
-    if sight.check.reads != "value" or _INT.fullmatch(sight.check.was) is None:
+    if observation.check.reads != "value" or _INT.fullmatch(observation.check.was) is None:
         return False
-    symbol = re.compile(_SYMBOL.format(_input_name(sight.check.subject)))
+    symbol = re.compile(_SYMBOL.format(_input_name(observation.check.subject)))
     return any(map(symbol.search, graphs))
 
 
@@ -183,71 +197,72 @@ def _input_name(subject: str) -> str:
     return re.sub(r"\W+", "_", f"L['{subject}").strip("_")
 
 
-def _is_fixed(sight: Sight) -> bool:
+def _is_fixed(observation: GuardObservation) -> bool:
     """Return True if only a lowering of torch's, not the user's code, fixed a dynamic size."""
-    lines = sight.text.stack or sight.text.lines
+    lines = observation.text.stack or observation.text.lines
     return (
-        sight.check.reads == "sizes"
-        and _FIXED.search(sight.text.check) is not None
+        observation.check.reads == "sizes"
+        and _FIXED.search(observation.text.check) is not None
         and not any(is_user_file(line.file) for line in lines)
     )
 
 
-def _is_int_of_an_argument(sight: Sight) -> bool:
+def _is_int_of_an_argument(observation: GuardObservation) -> bool:
     """Return True if an int argument of a call changed."""
-    values = (sight.check.was, sight.check.now or sight.now)
+    values = (observation.check.was, observation.check.now or observation.now)
     return (
-        sight.check.reads == "value"
-        and sight.words.startswith("argument ")
-        and not sight.is_static
+        observation.check.reads == "value"
+        and observation.words.startswith("argument ")
+        and not observation.is_static
         and all(map(_INT.fullmatch, values))
     )
 
 
-def _is_float_that_may_be_a_tensor(sight: Sight) -> bool:
+def _is_float_that_may_be_a_tensor(observation: GuardObservation) -> bool:
     """Return True if a float that the user's code or an optimizer uses changed."""
-    check = sight.check
-    values = (check.was, check.now or sight.now)
+    check = observation.check
+    values = (check.was, check.now or observation.now)
     if check.reads != "value" or not all(map(_FLOAT.fullmatch, values)):
         return False
     if check.subject.startswith("___"):  # a value passed to a resumed frame
         return False
-    lines = sight.text.stack[-1:] or sight.text.lines
+    lines = observation.text.stack[-1:] or observation.text.lines
     return "param_groups" in check.subject or any(is_user_file(line.file) for line in lines)
 
 
-def _source(line: GuardLine) -> Source:
+def _to_source(line: GuardLine) -> Source:
     return Source(relative(line.file), line.line, line.code, original_name(line.function))
 
 
-def _frame(line: GuardLine) -> StackFrame:
+def _to_stack_frame(line: GuardLine) -> StackFrame:
     return StackFrame(relative(line.file), line.line, original_name(line.function), line.code)
 
 
 def reasons(guards: Sequence[FailedGuard]) -> str:
     """Summarize the changes in one line."""
-    return "; ".join(dict.fromkeys(map(_words_of, _alike(guards)))) or "no guard is named"
+    groups = _group_alike(guards)
+    return "; ".join(dict.fromkeys(map(_describe_group, groups))) or "no guard is named"
 
 
 def details(guards: Sequence[FailedGuard]) -> Iterator[str]:
     """Yield the lines with the origin of each guard and its remedies, without repetition."""
     lines = {
-        f"guard of {', '.join(each.compile_id for each in group)}: {readable(group[0].guard)}": None
-        for group in _alike(guards)
+        f"guard of {', '.join(g.compile_id for g in group)}: {simplify_guard(group[0].guard)}": None
+        for group in _group_alike(guards)
         if group[0].guard and not group[0].guard.startswith(_CACHE_MISS)
     }
     for guard in guards:
-        place = _place_in_stack(guard)
+        user_index = _find_user_frame(guard)
         if guard.stack:
-            lines[f"made at {guard.stack[place]}"] = None
-            lines.update({f"through {frame}": None for frame in guard.stack[place + 1 :]})
-            lines.update({f"from {frame}": None for frame in guard.stack[:place][::-1]})
+            lines[f"made at {guard.stack[user_index]}"] = None
+            lines.update({f"through {frame}": None for frame in guard.stack[user_index + 1 :]})
+            lines.update({f"from {frame}": None for frame in guard.stack[:user_index][::-1]})
     hints = [line for guard in guards for line in guard.hint.splitlines()]
     lines.update({line if line.startswith(IN_TORCH) else f"hint: {line}": None for line in hints})
     return (f"    {line}" for line in lines)
 
 
-def _place_in_stack(guard: FailedGuard) -> int:
+def _find_user_frame(guard: FailedGuard) -> int:
     """Return the index of the user's line in the stack, else of the last frame."""
     source = guard.source
     for number, frame in enumerate(guard.stack):
@@ -256,19 +271,19 @@ def _place_in_stack(guard: FailedGuard) -> int:
     return len(guard.stack) - 1
 
 
-def _alike(guards: Sequence[FailedGuard]) -> list[list[FailedGuard]]:
+def _group_alike(guards: Sequence[FailedGuard]) -> list[list[FailedGuard]]:
     """Group guards that differ only in the old value, if there are many."""
     groups: dict[tuple[str, str], list[FailedGuard]] = {}
-    for each in guards:
-        words = each.words.replace(each.was, "", 1) if each.was else each.words
-        groups.setdefault((words, each.was and each.now), []).append(each)
+    for guard in guards:
+        words = guard.words.replace(guard.was, "", 1) if guard.was else guard.words
+        groups.setdefault((words, guard.was and guard.now), []).append(guard)
     return [
         part
         for group in groups.values()
-        for part in ([group] if len(group) > _FEW else [[each] for each in group])
+        for part in ([group] if len(group) > _FEW else [[guard] for guard in group])
     ]
 
 
-def _words_of(group: list[FailedGuard]) -> str:
-    earlier = ", ".join(each.was for each in group[1:])
+def _describe_group(group: list[FailedGuard]) -> str:
+    earlier = ", ".join(guard.was for guard in group[1:])
     return group[0].words + (f" (was {earlier} in earlier compilations)" if earlier else "")

@@ -71,7 +71,7 @@ class PrintedGraphs:
     @cached_property
     def graphs(self) -> tuple[Graph, ...]:
         """Graphs of each compilation: AOTAutograd's if there are any, else Dynamo's."""
-        return numbered(graph for each in self._compilations for graph in each.own)
+        return numbered(graph for compilation in self._compilations for graph in compilation.own)
 
     def at(self, level: Level) -> tuple[Graph, ...]:
         """Return the graphs of one level, empty if no compilation reached it."""
@@ -79,7 +79,9 @@ class PrintedGraphs:
             return self._post_grad
         if level not in self._at:
             self._at[level] = numbered(
-                graph for each in self._compilations for graph in each.levels.get(level, ())
+                graph
+                for compilation in self._compilations
+                for graph in compilation.levels.get(level, ())
             )
         return self._at[level]
 
@@ -92,7 +94,9 @@ class PrintedGraphs:
     def joints(self) -> tuple[Graph, ...]:
         """Joint graphs of AOTAutograd, before partitioning."""
         return numbered(
-            graph for each in self._compilations for graph in each.joints(self._later_names)
+            graph
+            for compilation in self._compilations
+            for graph in compilation.joints(self._later_names)
         )
 
     @cached_property
@@ -103,14 +107,16 @@ class PrintedGraphs:
             UnreadableCodeError: if inductor compiled some code and another backend the rest, whose
                 kernels are unknown.
         """
-        generated = [(each, code) for each in self.record.compiled for code in each.code]
+        generated = [
+            (compilation, code) for compilation in self.record.compiled for code in compilation.code
+        ]
         if not generated:
             return None
-        for each, graphs in zip(self.record.compiled, self._compilations, strict=True):
-            if not each.code and not each.is_capture and any(calls(graphs.own)):
+        for compilation, graphs in zip(self.record.compiled, self._compilations, strict=True):
+            if not compilation.code and not compilation.is_capture and any(calls(graphs.own)):
                 raise UnreadableCodeError(
-                    f"{each.function} ({relative(each.file)}:{each.line}) was compiled with "
-                    "another backend than inductor: select the other functions by "
+                    f"{compilation.function} ({relative(compilation.file)}:{compilation.line}) was "
+                    "compiled with another backend than inductor: select the other functions by "
                     "only(function=...)"
                 )
         return tuple(
@@ -135,9 +141,9 @@ class PrintedGraphs:
     @cached_property
     def _communicating(self) -> tuple[tuple[Graph, ...], dict[int, Sequence[ScheduledCall]]]:
         lowered = {
-            each.id.autograd
-            for each in self.record.compiled
-            if each.code and each.id is not None and not each.is_capture
+            compilation.id.autograd
+            for compilation in self.record.compiled
+            if compilation.code and compilation.id is not None and not compilation.is_capture
         }
         pairs: list[tuple[Graph, Sequence[ScheduledCall] | None]] = []
         for compiled, graphs in zip(self.record.compiled, self._compilations, strict=True):
@@ -145,14 +151,18 @@ class PrintedGraphs:
             if compiled.is_capture and compiled.id and compiled.id.autograd in lowered:
                 continue
             pairs += graphs.scheduled(self._later_names)
-        found = numbered(graph for graph, _ in pairs)
-        schedules = zip(map(id, found), (calls for _, calls in pairs), strict=True)
-        return found, {at: calls for at, calls in schedules if calls is not None}
+        graphs_in_order = numbered(graph for graph, _ in pairs)
+        schedules = zip(map(id, graphs_in_order), (calls for _, calls in pairs), strict=True)
+        return graphs_in_order, {
+            graph_id: calls for graph_id, calls in schedules if calls is not None
+        }
 
     @cached_property
     def _post_grad(self) -> tuple[Graph, ...]:
         return numbered(
-            graph for each in self._compilations for graph, _ in each.post_grad(self._later_names)
+            graph
+            for compilation in self._compilations
+            for graph, _ in compilation.post_grad(self._later_names)
         )
 
     @cached_property
@@ -182,25 +192,25 @@ class _CompilationGraphs:
         self.own: list[Graph] = []
         self.levels: dict[Level, list[Graph]] = {}
         self._printed: _PrintedCompilation | None = None
-        self._code = [each.code for each in compiled.code]
+        self._code = [generated.code for generated in compiled.code]
         self._lowered = len(compiled.texts("post_grad"))
         if compiled.failure:
             return
         if compiled.is_capture:
             if ran := record.runs_of(compiled):
-                captured = [_counted(graph, ran) for graph in _captured(compiled, names)]
+                captured = [_with_runs(graph, ran) for graph in _convert_captured(compiled, names)]
                 self.own = self.levels["compiled_autograd"] = captured
             return
         ran, ran_backward = record.runs_of(compiled), record.runs_of(compiled, BACKWARD)
         self._backward_ran = ran_backward > 0
         self._printed = printed = _PrintedCompilation(compiled, names)
-        made: dict[Level, list[Graph]] = {
+        graphs_by_level: dict[Level, list[Graph]] = {
             "dynamo": printed.dynamo(),
             "aot": printed.aot(backward=self._backward_ran),
         }
         self.levels = {
-            level: [_counted(g, ran_backward if g.kind == "backward" else ran) for g in graphs]
-            for level, graphs in made.items()
+            level: [_with_runs(g, ran_backward if g.kind == "backward" else ran) for g in graphs]
+            for level, graphs in graphs_by_level.items()
         }
         if compiled.id is None or compiled.id.autograd is None:
             self.own = self.levels["aot"] or self.levels["dynamo"]
@@ -239,11 +249,11 @@ class _CompilationGraphs:
             return ()
 
 
-def _counted(graph: Graph, runs: int) -> Graph:
+def _with_runs(graph: Graph, runs: int) -> Graph:
     return replace(graph, runs=runs, counted=True)
 
 
-def _captured(compiled: Compilation, names: CanonicalNames) -> list[Graph]:
+def _convert_captured(compiled: Compilation, names: CanonicalNames) -> list[Graph]:
     return [
         fold(read_printed(text), RunFacts(), PrintedNames(names)).graph
         for text in compiled.texts("compiled_autograd")
@@ -265,11 +275,11 @@ class _PrintedCompilation:
         self.compiled = compiled
         self.canon = canon
         self.dynamo_printed = [read_printed(text) for text in compiled.texts("dynamo")]
-        self.names = [pair for each in self.dynamo_printed for pair in dynamo_names(each)]
+        self.names = [pair for graph in self.dynamo_printed for pair in dynamo_names(graph)]
         self.ranks = ranks_of(
             pair
-            for each in self.dynamo_printed
-            for node, pair in zip(each.placeholders, dynamo_names(each), strict=True)
+            for graph in self.dynamo_printed
+            for node, pair in zip(graph.placeholders, dynamo_names(graph), strict=True)
             if not is_size(node)  # sizes are not declared, so they come last
         )
         self.aot_printed: list[Printed] = []
@@ -279,8 +289,8 @@ class _PrintedCompilation:
     def dynamo(self) -> list[Graph]:
         """Convert the graphs that Dynamo traced."""
         return [
-            self.convert(each, "dynamo", "forward", self.inputs(each), self.canon)
-            for each in self.dynamo_printed
+            self.convert(graph, "dynamo", "forward", self.inputs(graph), self.canon)
+            for graph in self.dynamo_printed
         ]
 
     def inputs(self, printed: Printed) -> dict[str, tuple[str, str]]:
@@ -318,7 +328,7 @@ class _PrintedCompilation:
             printed = read_printed(text)
             kind: GraphKind = "inference"
             for earlier in self.aot_printed:  # a post-grad graph keeps the input names
-                if _inputs(earlier) == _inputs(printed):
+                if _input_names(earlier) == _input_names(printed):
                     describe_like(printed, earlier)
             if self.compiled.texts("forward"):
                 kind = "backward" if _is_backward(printed) else "forward"
@@ -371,18 +381,18 @@ def ranks_of(names: Iterable[tuple[str, str]]) -> dict[str, int]:
     def key(pair: tuple[str, str]) -> tuple[Any, ...]:
         role, name = pair
         owner, _, leaf = name.rpartition(".")
-        return _ROLES.get(role, 0), natural(owner), _LEAVES.get(leaf, 2), natural(leaf)
+        return _ROLES.get(role, 0), natural_key(owner), _LEAVES.get(leaf, 2), natural_key(leaf)
 
     return {name: number for number, (_, name) in enumerate(sorted(set(names), key=key))}
 
 
-def natural(name: str) -> list[tuple[int, str]]:
+def natural_key(name: str) -> list[tuple[int, str]]:
     """Return a sort key that orders numbers by value: `blocks.2` before `blocks.10`."""
     parts = re.split(r"(\d+)", name)
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
 
 
-def _inputs(printed: Printed) -> list[str]:
+def _input_names(printed: Printed) -> list[str]:
     return [str(node.name) for node in printed.placeholders]
 
 

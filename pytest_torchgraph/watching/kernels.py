@@ -100,27 +100,29 @@ def kernels_of(code: str, graph: str, origins: Iterable[Origin] = ()) -> list[Ke
     Raises:
         UnreadableCodeError: if the code has another format, such as the C++ wrapper's.
     """
-    packets = _packets()
+    packets = _read_packets()
     launched = read_output_code(code)
     found_places = places(launched, origins)
     kernels = []
-    for each, found in zip(launched, found_places, strict=True):
-        if isinstance(each, LibraryCall):
-            ops: tuple[str, ...] = (".".join(each.op.split(".")[:2]),)
+    for launch, launch_origins in zip(launched, found_places, strict=True):
+        if isinstance(launch, LibraryCall):
+            ops: tuple[str, ...] = (".".join(launch.op.split(".")[:2]),)
             kind = EXTERN
         else:
-            ops, kind = fused_ops(each.name, packets), each.language
+            ops, kind = read_fused_ops(launch.name, packets), launch.language
         kernels.append(
             Kernel(
-                each.name,
+                launch.name,
                 graph,
-                each.device,
+                launch.device,
                 ops,
-                each.launches,
-                each.source,
+                launch.launches,
+                launch.source,
                 kind,
-                tuple(dict.fromkeys(module for origin in found for module in origin.modules)),
-                tuple(dict.fromkeys(line for origin in found for line in origin.lines)),
+                tuple(
+                    dict.fromkeys(module for origin in launch_origins for module in origin.modules)
+                ),
+                tuple(dict.fromkeys(line for origin in launch_origins for line in origin.lines)),
             )
         )
     return kernels
@@ -133,22 +135,24 @@ def places(
     by_name: dict[str, list[Origin]] = {}
     for origin in origins:
         by_name.setdefault(origin.name, []).append(origin)
-    calls = Counter(each.name for each in launched if isinstance(each, LibraryCall))
+    calls = Counter(launch.name for launch in launched if isinstance(launch, LibraryCall))
     in_order = {
         name: iter(by_name[name])
         for name, count in calls.items()
         if len(by_name.get(name, ())) == count
     }
-    found: list[list[Origin]] = []
-    for each in launched:
-        if not isinstance(each, LibraryCall):
-            found.append(by_name.get(each.name, []))
+    origins_by_launch: list[list[Origin]] = []
+    for launch in launched:
+        if not isinstance(launch, LibraryCall):
+            origins_by_launch.append(by_name.get(launch.name, []))
         else:
-            found.append([next(in_order[each.name])] if each.name in in_order else [])
-    return found
+            origins_by_launch.append(
+                [next(in_order[launch.name])] if launch.name in in_order else []
+            )
+    return origins_by_launch
 
 
-def placed_by_op(kernel: Kernel, graph: Graph) -> Kernel:
+def place_by_op(kernel: Kernel, graph: Graph) -> Kernel:
     """Fill in the module and line of a library call if only one node of the graph matches.
 
     Args:
@@ -157,12 +161,12 @@ def placed_by_op(kernel: Kernel, graph: Graph) -> Kernel:
     """
     if not kernel.is_extern or kernel.modules or kernel.lines:
         return kernel
-    wanted = {op.removesuffix("_") for op in kernel.ops}
+    kernel_ops = {op.removesuffix("_") for op in kernel.ops}
     places = {
         (node.module, node.source)
-        for each in graph.walk()
-        for node in each.nodes
-        if ".".join(node.op.split(".")[:2]).removesuffix("_") in wanted
+        for subgraph in graph.walk()
+        for node in subgraph.nodes
+        if ".".join(node.op.split(".")[:2]).removesuffix("_") in kernel_ops
     }
     if len(places) != 1:
         return kernel
@@ -172,13 +176,13 @@ def placed_by_op(kernel: Kernel, graph: Graph) -> Kernel:
     )
 
 
-def fused_ops(name: str, known: frozenset[str]) -> tuple[str, ...]:
+def read_fused_ops(name: str, packets: frozenset[str]) -> tuple[str, ...]:
     """Return the aten packets in a kernel name such as `cpp_fused_add_native_layer_norm_0`.
 
     Args:
         name: the kernel name.
-        known: the names of all packets. Packet names may contain underscores, so the longest match
-            is taken.
+        packets: the names of all packets. They may contain underscores, so the longest match is
+            taken.
     """
     _, _, words = _NUMBER.sub("", name).partition("fused_")
     parts = words.split("_") if words else []
@@ -187,7 +191,7 @@ def fused_ops(name: str, known: frozenset[str]) -> tuple[str, ...]:
     while start < len(parts):
         for stop in range(len(parts), start, -1):
             word = "_".join(parts[start:stop])
-            if word in known:
+            if word in packets:
                 ops.append(f"aten.{word}")
                 start = stop
                 break
@@ -196,7 +200,7 @@ def fused_ops(name: str, known: frozenset[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(ops))
 
 
-def _packets() -> frozenset[str]:
+def _read_packets() -> frozenset[str]:
     return frozenset(
         name.partition("::")[2].partition(".")[0]
         for name in torch_private.registered_ops()
@@ -242,8 +246,10 @@ def schedule_of(
     """
     reader = follow(code)
     nodes = {
-        id(each): next((origin.collective for origin in found), "")
-        for each, found in zip(reader.launched, places(reader.launched, origins), strict=True)
+        id(launch): next((origin.collective for origin in launch_origins), "")
+        for launch, launch_origins in zip(
+            reader.launched, places(reader.launched, origins), strict=True
+        )
     }
     launched: list[tuple[str, bool]] = []  # (name, True if it computes)
     runs: list[_Run] = []
@@ -252,13 +258,13 @@ def schedule_of(
     for node, launch in reader.executed:
         if isinstance(node, ast.Assign):
             # A variable that is assigned a pending result, or a view of it, is pending too.
-            run = values[node.value] if node.value in values else _held(node.value, pending)
-            for name in _names(*node.targets):
+            run = values[node.value] if node.value in values else _pending_run(node.value, pending)
+            for name in _variables(*node.targets):
                 pending.pop(name, None)
                 if run is not None:
                     pending[name] = run
         elif dotted(node.func, reader.scope.aliases).removeprefix(_OPS) in WAITS:
-            run = _held(node, pending)
+            run = _pending_run(node, pending)
             if run is not None and run.wait is None:
                 run.wait = len(launched)
         elif launch is not None:
@@ -271,7 +277,7 @@ def schedule_of(
                 runs.append(run)
                 # These collectives write into their arguments, which are then pending.
                 if launch.op.split(".")[1].endswith(("_", "_out")):
-                    pending.update((name, run) for name in _written(node))
+                    pending.update((name, run) for name in _written_variables(node))
             launched.append((launch.name, not sends))
     by_call: dict[int, list[ScheduledCall]] = {}
     for run in runs:
@@ -286,28 +292,30 @@ def schedule_of(
             )
         )
     # A collective in a shared body has several runs: report the run that overlaps least.
-    return [min(each, key=lambda call: len(call.overlap)) for each in by_call.values()]
+    return [
+        min(collective_runs, key=lambda call: len(call.overlap))
+        for collective_runs in by_call.values()
+    ]
 
 
-def _names(*nodes: ast.expr) -> Iterator[str]:
-    """Yield the variables in expressions."""
+def _variables(*nodes: ast.expr) -> Iterator[str]:
     for node in nodes:
-        yield from (each.id for each in ast.walk(node) if isinstance(each, ast.Name))
+        yield from (name_node.id for name_node in ast.walk(node) if isinstance(name_node, ast.Name))
 
 
-def _held(value: ast.expr, pending: Mapping[str, _Run]) -> _Run | None:
+def _pending_run(value: ast.expr, pending: Mapping[str, _Run]) -> _Run | None:
     """Return the run whose result the value is, or is a view or part of."""
-    return next((pending[name] for name in _names(value) if name in pending), None)
+    return next((pending[name] for name in _variables(value) if name in pending), None)
 
 
-def _written(call: ast.Call) -> Iterator[str]:
+def _written_variables(call: ast.Call) -> Iterator[str]:
     """Return the variables that a collective writes into: its `out`, else its first argument."""
-    out = [each.value for each in call.keywords if each.arg == "out"]
-    return _names(*(out or call.args[:1]))
+    out = [keyword.value for keyword in call.keywords if keyword.arg == "out"]
+    return _variables(*(out or call.args[:1]))
 
 
 def _last_text(call: ast.Call) -> str:
     """Return the last string argument. In a collective this is torch's process group name."""
-    given = [*call.args, *(each.value for each in call.keywords)]
-    texts = [each.value for each in given if isinstance(each, ast.Constant)]
+    arguments = [*call.args, *(keyword.value for keyword in call.keywords)]
+    texts = [argument.value for argument in arguments if isinstance(argument, ast.Constant)]
     return next((text for text in reversed(texts) if isinstance(text, str)), "")

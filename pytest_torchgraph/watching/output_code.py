@@ -81,8 +81,10 @@ def read_output_code(code: str) -> list[Definition | LibraryCall]:
         UnreadableCodeError: if the code has another format, such as the C++ wrapper's.
     """
     reader = follow(code)
-    rest = [each for each in reader.scope.definitions.values() if not each.launches]
-    return [*reader.launched, *rest]
+    never_launched = [
+        definition for definition in reader.scope.definitions.values() if not definition.launches
+    ]
+    return [*reader.launched, *never_launched]
 
 
 def follow(code: str) -> Reader:
@@ -106,7 +108,7 @@ def follow(code: str) -> Reader:
             "inductor generated the kernel calls in C++ (option cpp_wrapper), which is not "
             "parsed: disable cpp_wrapper for this check"
         )
-    definitions = {each.name: each for each in _definitions(tree)}
+    definitions = {definition.name: definition for definition in _definitions(tree)}
     reader = Reader(Scope(tree, definitions), functions)
     reader.visit(functions["call"])
     return reader
@@ -136,12 +138,12 @@ class Scope:
                 device = _device_of_allocation(node.value)
                 if device:
                     self.devices[node.targets[0].id] = device
-        found = set(self.devices.values())
-        self._only_device = found.pop() if len(found) == 1 else ""
+        device_types = set(self.devices.values())
+        self._only_device = device_types.pop() if len(device_types) == 1 else ""
 
     def device_of(self, call: ast.Call) -> str:
         """Return the device type of the tensors of a call."""
-        out = [each.value for each in call.keywords if each.arg == "out"]
+        out = [keyword.value for keyword in call.keywords if keyword.arg == "out"]
         if isinstance(call.func, ast.Attribute) and call.func.attr in _CALL_METHODS:
             out.append(call.func.value)
         for node in (*out, *call.args):
@@ -223,8 +225,8 @@ def _executed(function: ast.FunctionDef) -> list[ast.Call | ast.Assign]:
             return node.lineno, node.col_offset
         return node.end_lineno or node.lineno, node.end_col_offset or 0
 
-    found = [node for node in ast.walk(function) if isinstance(node, ast.Call | ast.Assign)]
-    return sorted(found, key=key)
+    nodes = [node for node in ast.walk(function) if isinstance(node, ast.Call | ast.Assign)]
+    return sorted(nodes, key=key)
 
 
 def _partition(call: ast.Call) -> str:
@@ -248,31 +250,35 @@ def dotted(node: ast.expr, aliases: Mapping[str, str]) -> str:
 
 def _definitions(tree: ast.Module) -> Iterator[Definition]:
     """Yield each `name = async_compile...(...)`, without the alternatives of another kernel."""
-    found: dict[str, tuple[str, ast.Call]] = {}
+    compile_calls: dict[str, tuple[str, ast.Call]] = {}
     for statement in tree.body:
         if not (isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Call)):
             continue
         compiler, _, method = dotted(statement.value.func, {}).partition(".")
         target = statement.targets[0]
         if compiler == _COMPILER and method and isinstance(target, ast.Name):
-            found[target.id] = method, statement.value
+            compile_calls[target.id] = method, statement.value
     alternatives: dict[str, str] = {}
-    for name, (method, call) in found.items():
+    for name, (method, call) in compile_calls.items():
         if method in _ALTERNATIVES:
             names = [node.id for node in ast.walk(call) if isinstance(node, ast.Name)]
-            alternatives.update((each, name) for each in names if each in found)
-    for name, (method, call) in found.items():
+            alternatives.update((kernel, name) for kernel in names if kernel in compile_calls)
+    for name, (method, call) in compile_calls.items():
         if name in alternatives:
             continue
         if method in _ALTERNATIVES:
             # Only one alternative runs, so the group counts as one kernel, described by its first.
-            method, call = next(found[each] for each, of in alternatives.items() if of == name)
+            method, call = next(
+                compile_calls[kernel]
+                for kernel, dispatcher in alternatives.items()
+                if dispatcher == name
+            )
         language = method.partition("_")[0]
         yield Definition(name, language, _compiled_for(call, language), _longest_text(call))
 
 
 def _longest_text(call: ast.Call) -> str:
-    texts = [each.value for each in call.args if isinstance(each, ast.Constant)]
+    texts = [argument.value for argument in call.args if isinstance(argument, ast.Constant)]
     return max((text for text in texts if isinstance(text, str)), key=len, default="")
 
 
@@ -290,8 +296,12 @@ def _device_of_allocation(value: ast.expr) -> str:
     for keyword in value.keywords:
         if keyword.arg == "device" and isinstance(keyword.value, ast.Constant):
             return str(keyword.value.value).partition(":")[0]
-    prefix, _, rest = value.func.id.partition("empty_strided_")
-    return rest.partition("_")[0] if rest and not prefix and rest != "p2p" else ""
+    prefix, _, device_and_size = value.func.id.partition("empty_strided_")
+    return (
+        device_and_size.partition("_")[0]
+        if device_and_size and not prefix and device_and_size != "p2p"
+        else ""
+    )
 
 
 def _assigned(tree: ast.Module) -> set[str]:
@@ -343,7 +353,11 @@ def skips_of(
         compiled: the compilations.
         counters: Dynamo's counters, by group.
     """
-    skips = [_skip(text, str(each.id or "")) for each in compiled for text in each.cudagraphs]
+    skips = [
+        _skip(text, str(compilation.id or ""))
+        for compilation in compiled
+        for text in compilation.cudagraphs
+    ]
     counted = counters.get("inductor", {}).get("cudagraph_skips", 0)
     unexplained = CudagraphSkip(NO_REASON, "", 0, "", "")
     return (*skips, *[unexplained] * (counted - len(skips)))

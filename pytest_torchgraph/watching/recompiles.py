@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from ..convert.source_lines import is_torch_file, relative
 from .compilations import Compilation
 from .failed_guards import FailedGuard, details, failed_guard, reasons
-from .guards import sight_of
+from .guards import observe_guard
 
 FIRST_DYNAMIC = "; the size is dynamic from "
 """Suffix of a recompile reason for a size that became dynamic."""
@@ -58,8 +58,8 @@ class Recompile:
     hint: str = ""
 
     def __str__(self) -> str:
-        place = f" ({self.file}:{self.line})" if self.file else ""
-        lines = [f"{self.compile_id} {self.function}{place}: {reasons(self.failed_guards)}"]
+        location = f" ({self.file}:{self.line})" if self.file else ""
+        lines = [f"{self.compile_id} {self.function}{location}: {reasons(self.failed_guards)}"]
         lines += details(self.failed_guards)
         lines += [f"    hint: {line}" for line in self.hint.splitlines()]
         lines += ["    recompile limit reached: it runs eagerly from then on"] * self.limit_hit
@@ -68,14 +68,18 @@ class Recompile:
 
 def recompiles_of(compiled: Sequence[Compilation]) -> tuple[Recompile, ...]:
     """Return the recompilations among compilations, in order."""
-    again = _compiled_after_reset(compiled)
+    after_reset = _compiled_after_reset(compiled)
     recompiles = []
-    for number, each in enumerate(compiled):
-        if each.is_recompilation:
+    for number, compilation in enumerate(compiled):
+        if compilation.is_recompilation:
             earlier = compiled[:number]
-            recompiles.append(_recapture(each) if each.is_capture else _recompile(each, earlier))
-        elif number in again:
-            recompiles.append(_after_reset(each))
+            recompiles.append(
+                _describe_recapture(compilation)
+                if compilation.is_capture
+                else _describe_recompile(compilation, earlier)
+            )
+        elif number in after_reset:
+            recompiles.append(_recompile_after_reset(compilation))
     return tuple(recompiles)
 
 
@@ -83,25 +87,31 @@ def _compiled_after_reset(compiled: Sequence[Compilation]) -> set[int]:
     """Return the indexes of compilations that repeat work done before a reset of Dynamo."""
     resets, highest = 0, -1
     first: dict[tuple[object, ...], int] = {}
-    found = set()
-    for number, each in enumerate(compiled):
-        if each.id is None or each.id.frame is None or each.id.compile:
+    numbers = set()
+    for number, compilation in enumerate(compiled):
+        if compilation.id is None or compilation.id.frame is None or compilation.id.compile:
             continue
         # Dynamo numbers code in the order of first compilation and restarts at 0 after a reset, so
         # a number that is not higher than an earlier number marks a reset.
-        resets += each.id.frame <= highest
-        highest = each.id.frame
-        if each.failure or not each.ops:
+        resets += compilation.id.frame <= highest
+        highest = compilation.id.frame
+        if compilation.failure or not compilation.ops:
             continue
         # Resets by this package, for example in a capture, are not due to the user's code. With
         # `own_resets` in the key they do not count.
-        key = (each.code_hash, each.file, each.line, each.function, each.own_resets)
+        key = (
+            compilation.code_hash,
+            compilation.file,
+            compilation.line,
+            compilation.function,
+            compilation.own_resets,
+        )
         if first.setdefault(key, resets) < resets:
-            found.add(number)
-    return found
+            numbers.add(number)
+    return numbers
 
 
-def _after_reset(compiled: Compilation) -> Recompile:
+def _recompile_after_reset(compiled: Compilation) -> Recompile:
     words = "torch._dynamo.reset() cleared the earlier compilations"
     path = compiled.file
     return Recompile(
@@ -116,54 +126,59 @@ def _after_reset(compiled: Compilation) -> Recompile:
     )
 
 
-def _recapture(compiled: Compilation) -> Recompile:
+def _describe_recapture(compiled: Compilation) -> Recompile:
     # torch repeats the reasons of earlier captures.
-    own = [miss for miss in compiled.cache_misses if miss.startswith(f"{compiled.id}:")]
-    guards = tuple(map(_missed, own or compiled.cache_misses))
-    words = tuple(each.words for each in guards)
+    own_misses = [miss for miss in compiled.cache_misses if miss.startswith(f"{compiled.id}:")]
+    guards = tuple(map(_describe_cache_miss, own_misses or compiled.cache_misses))
+    words = tuple(guard.words for guard in guards)
     id_ = str(compiled.id)
     return Recompile("backward", "", 0, words, id_, limit_hit=False, failed_guards=guards)
 
 
-def _missed(miss: str) -> FailedGuard:
+def _describe_cache_miss(miss: str) -> FailedGuard:
     match = _ID.match(miss)
     text = (match[2] if match else miss).strip()
-    return FailedGuard(match[1] if match else "", miss_in_words(text), text)
+    return FailedGuard(match[1] if match else "", describe_miss(text), text)
 
 
-def _recompile(compiled: Compilation, earlier: Sequence[Compilation]) -> Recompile:
+def _describe_recompile(compiled: Compilation, earlier: Sequence[Compilation]) -> Recompile:
     """Describe a frame that Dynamo compiled again, or refused to."""
     assert compiled.id is not None
     same_frame = [
-        each
-        for each in earlier
-        if each.id is not None
-        and (each.id.autograd, each.id.frame) == (compiled.id.autograd, compiled.id.frame)
+        compilation
+        for compilation in earlier
+        if compilation.id is not None
+        and (compilation.id.autograd, compilation.id.frame)
+        == (compiled.id.autograd, compiled.id.frame)
     ]
-    known = next((each for each in [compiled, *same_frame] if each.file), compiled)
+    located = next((candidate for candidate in [compiled, *same_frame] if candidate.file), compiled)
     first_dynamic = _is_dynamic(compiled) and not any(map(_is_dynamic, same_frame))
     since = f"{FIRST_DYNAMIC}{compiled.id} on" if first_dynamic else ""
     in_backward = compiled.id.autograd is not None
     graphs = compiled.texts("dynamo")
-    sights = compiled.sights or tuple(sight_of(each, None) for each in compiled.failed_guards)
+    observations = compiled.observations or tuple(
+        observe_guard(reason, None) for reason in compiled.failed_guards
+    )
     guards = tuple(
-        replace(each, words=each.words + (since if " of dim " in each.words else ""))
-        for each in (
-            failed_guard(sight, [*sights[:number], *sights[number + 1 :]], graphs)
-            for number, sight in enumerate(sights)
+        replace(guard, words=guard.words + (since if " of dim " in guard.words else ""))
+        for guard in (
+            failed_guard(observation, [*observations[:number], *observations[number + 1 :]], graphs)
+            for number, observation in enumerate(observations)
         )
     )
     # torch wraps callables without Python code of their own, such as torch.nn modules.
-    wrapped = bool(known.callable_name) and any(is_torch_file(known.file, *p) for p in _WRAPPERS)
-    nowhere = in_backward or wrapped or not known.file
+    wrapped = bool(located.callable_name) and any(
+        is_torch_file(located.file, *p) for p in _WRAPPERS
+    )
+    nowhere = in_backward or wrapped or not located.file
     return Recompile(
-        "backward" if in_backward else known.callable_name if wrapped else known.function,
-        "" if nowhere else relative(known.file),
-        0 if nowhere else known.line,
-        tuple(each.words for each in guards),
+        "backward" if in_backward else located.callable_name if wrapped else located.function,
+        "" if nowhere else relative(located.file),
+        0 if nowhere else located.line,
+        tuple(guard.words for guard in guards),
         str(compiled.id),
         compiled.limit_hit,
-        "" if in_backward else known.file,
+        "" if in_backward else located.file,
         guards,
         "\n".join(_HINT.findall(compiled.reason)) if compiled.limit_hit else "",
     )
@@ -173,7 +188,7 @@ def _is_dynamic(compiled: Compilation) -> bool:
     return any(_SYMBOLIC.search(text) for text in compiled.texts("dynamo"))
 
 
-def miss_in_words(miss: str) -> str:
+def describe_miss(miss: str) -> str:
     """Describe a cache miss of compiled autograd in plain words.
 
     Args:

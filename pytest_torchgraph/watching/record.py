@@ -60,11 +60,11 @@ class EagerCall:
     calls: int
 
     def __str__(self) -> str:
-        known = self.file and not self.file.startswith("<")
-        place = f" ({self.file}:{self.line})" if known else ""
+        has_file = self.file and not self.file.startswith("<")
+        location = f" ({self.file}:{self.line})" if has_file else ""
         times = f"{self.count} of {self.calls} calls" if self.calls > 1 else "its call"
         how = "unseen" if self.reason == PRECOMPILED else "eagerly"
-        return f"{self.function}{place}: {times} ran {how}: {self.reason}"
+        return f"{self.function}{location}: {times} ran {how}: {self.reason}"
 
 
 def eager_calls_of(
@@ -77,40 +77,44 @@ def eager_calls_of(
         recompiles: the recompilations. Code can reach a recompile limit outside any call, for
             example in a captured backward. Only the recompilations show this, and it has no cause.
     """
-    limits = {(each.path, each.line): each for each in recompiles if each.limit_hit}
-    told = set()
+    limits = {
+        (recompile.path, recompile.line): recompile
+        for recompile in recompiles
+        if recompile.limit_hit
+    }
+    reported = set()
     for callee in callables:
         file = relative(callee.file) if callee.file else ""
         for cause, count in callee.uncompiled.items():
             limit = limits.get((cause.file, cause.line)) if cause.kind == "limit" else None
             if limit is not None:
-                told.add((cause.file, cause.line))
-                cause = cause._replace(reason=_limit_in_words(limit))
-            reason, calls = _in_words(cause, callee), callee.entries
+                reported.add((cause.file, cause.line))
+                cause = cause._replace(reason=_describe_limit(limit))
+            reason, calls = _describe_cause(cause, callee), callee.entries
             yield EagerCall(callee.name, file, callee.line, cause.kind, reason, count, calls), cause
     for key, limit in limits.items():
-        if key not in told:
-            words = _limit_in_words(limit)
+        if key not in reported:
+            words = _describe_limit(limit)
             yield EagerCall(limit.function, limit.file, limit.line, "limit", words, 1, 1), None
 
 
-def _limit_in_words(recompile: Recompile) -> str:
+def _describe_limit(recompile: Recompile) -> str:
     return (
         f"recompile limit reached, so it ran eagerly from then on (compile {recompile.compile_id}: "
         f"{next(iter(recompile.reasons), 'no guard is named')})"
     )
 
 
-def _in_words(cause: EagerCause, callee: CompiledCallable) -> str:
+def _describe_cause(cause: EagerCause, callee: CompiledCallable) -> str:
     """Describe a cause, naming its frame unless that is the callable's own."""
     if _IN_TORCH in cause.reason and not is_user_file(cause.file):
         return (
             f"{cause.reason}: Dynamo does not compile a module of torch by itself; compile a "
             "module or function of yours that calls it"
         )
-    other = cause.function and (cause.file, cause.line) != (callee.file, callee.line)
-    other = other and not cause.file.startswith("<")
-    where = f" ({cause.function} at {relative(cause.file)}:{cause.line})" if other else ""
+    is_other_frame = cause.function and (cause.file, cause.line) != (callee.file, callee.line)
+    is_other_frame = is_other_frame and not cause.file.startswith("<")
+    where = f" ({cause.function} at {relative(cause.file)}:{cause.line})" if is_other_frame else ""
     return f"{cause.reason}{where}"
 
 
@@ -146,8 +150,8 @@ class WatchRecord:
     @property
     def state(self) -> tuple[Any, ...]:
         """Return a value that changes whenever the watch records something new."""
-        entries = tuple((each.entries, each.uncompiled.total()) for each in self.callables)
-        return len(self.compiled), tuple(map(_progress, self.compiled)), dict(self.runs), entries
+        entries = tuple((callee.entries, callee.uncompiled.total()) for callee in self.callables)
+        return len(self.compiled), tuple(map(_progress_of, self.compiled)), dict(self.runs), entries
 
     @cached_property
     def breaks(self) -> tuple[GraphBreak, ...]:
@@ -178,7 +182,7 @@ class WatchRecord:
     def executions(self) -> dict[str, int]:
         """Run count per compiled graph, keyed by compile id (backward graphs: `"0/0 backward"`)."""
         total: Counter[str] = Counter()
-        for run, count in sorted(self.runs.items(), key=_by_id):
+        for run, count in sorted(self.runs.items(), key=_sort_key):
             total[str(run)] += count
         return dict(+total)
 
@@ -192,9 +196,9 @@ class WatchRecord:
             compiled: the compilation.
             part: as `CountedGraph.part`.
         """
-        place = (compiled.file, compiled.line)
+        location = (compiled.file, compiled.line)
         runs = self._runs_by_name.get((str(compiled.id or ""), part), ())
-        return sum(n for run, n in runs if not run.file or (run.file, run.line) == place)
+        return sum(n for run, n in runs if not run.file or (run.file, run.line) == location)
 
     @cached_property
     def _runs_by_name(self) -> dict[tuple[str, str], list[tuple[CountedGraph, int]]]:
@@ -218,8 +222,8 @@ class WatchRecord:
     @property
     def ran_earlier(self) -> list[str]:
         """Return the compile ids of graphs that ran in the watch but were compiled before it."""
-        here = {str(each.id) for each in self.compiled}
-        return [run.id for run, count in self.runs.items() if count and run.id not in here]
+        compiled_ids = {str(compilation.id) for compilation in self.compiled}
+        return [run.id for run, count in self.runs.items() if count and run.id not in compiled_ids]
 
     def only(self, within: Any, function: str | None) -> WatchRecord:
         """Restrict the record to some code.
@@ -236,17 +240,17 @@ class WatchRecord:
             )
             return named and is_within(file, within)
 
-        def has(each: Compilation | CountedGraph) -> bool:
-            names = [name for callee in self.callables for name in callee.names_of(each)]
-            return matches(each.file, each.function, *names)
+        def has(item: Compilation | CountedGraph) -> bool:
+            names = [name for callee in self.callables for name in callee.names_of(item)]
+            return matches(item.file, item.function, *names)
 
-        kept = tuple(each for each in self.compiled if has(each))
-        ids = {str(each.id) for each in kept}
+        kept_compilations = tuple(compilation for compilation in self.compiled if has(compilation))
+        ids = {str(compilation.id) for compilation in kept_compilations}
         words = [f"within={within!r}"] * (within is not None)
         words += [f"function={function!r}"] * (function is not None)
         return replace(
             self,
-            compiled=kept,
+            compiled=kept_compilations,
             runs=Counter(
                 {
                     run: n
@@ -254,17 +258,19 @@ class WatchRecord:
                     if run.id in ids or (run.function and has(run))
                 }
             ),
-            callables=tuple(each for each in self.callables if matches(each.file, *each.names)),
+            callables=tuple(
+                callee for callee in self.callables if matches(callee.file, *callee.names)
+            ),
             part=", ".join([*([self.part] if self.part else []), *words]),
-            compiled_in_all=self.compiled_in_all or tuple(map(_place, self.compiled)),
+            compiled_in_all=self.compiled_in_all or tuple(map(_format_place, self.compiled)),
         )
 
 
-def _place(compiled: Compilation) -> str:
+def _format_place(compiled: Compilation) -> str:
     return f"{compiled.function or '?'} ({relative(compiled.file)}:{compiled.line})"
 
 
-def _progress(compiled: Compilation) -> tuple[int, int, bool]:
+def _progress_of(compiled: Compilation) -> tuple[int, int, bool]:
     return len(compiled.printed), len(compiled.breaks), compiled.finished
 
 
@@ -291,6 +297,6 @@ def record_of(recorder: EventRecorder) -> WatchRecord:
     )
 
 
-def _by_id(item: tuple[CountedGraph, int]) -> tuple[Any, ...]:
+def _sort_key(item: tuple[CountedGraph, int]) -> tuple[Any, ...]:
     run = item[0]
     return ([(part.lstrip("!").zfill(8)) for part in run.id.split("/")], run.part)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pytest_torchgraph import Capture, CaptureError, Graph, diff, load
-from pytest_torchgraph.api.contents import Contents, Eager
+from pytest_torchgraph.api.contents import Contents, EagerPart
 from pytest_torchgraph.graph import Header
 
 
@@ -35,7 +35,7 @@ def captured(*program: Graph) -> Capture:
 def of_a_step(graphs: Sequence[Graph], *islands: tuple[int, Graph], **levels: Any) -> Capture:
     """A capture whose islands are behind the graphs of these numbers."""
     contents = Contents(
-        lambda: (tuple(graphs), None), build_eager=lambda: Eager(islands, []), by_level=levels
+        lambda: (tuple(graphs), None), build_eager=lambda: EagerPart(islands, []), by_level=levels
     )
     return Capture(contents, Header("aot", "2.13.0"))
 

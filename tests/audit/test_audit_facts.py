@@ -204,7 +204,7 @@ def test_an_error_of_ours_is_told_and_reaches_no_test(monkeypatch: pytest.Monkey
         raise ValueError("unreadable")
 
     torch._dynamo.reset()
-    monkeypatch.setattr(HUB, "_take", fail)
+    monkeypatch.setattr(HUB, "_handle_record", fail)
     suite = SuiteWatch()
     suite.begin()
     torch.compile(lambda x: x.sin(), backend="eager")(torch.ones(3))

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from pytest_torchgraph import Capture, CaptureError, Graph, Inductor, capture, torch_private
 from pytest_torchgraph.convert import convert_printed, read_printed
-from pytest_torchgraph.watching.kernels import fused_ops
+from pytest_torchgraph.watching.kernels import read_fused_ops
 
 
 @pytest.fixture(scope="module")
@@ -195,7 +195,7 @@ def test_other_mechanisms_have_no_kernels() -> None:
 def test_fused_ops_are_read_off_the_name() -> None:
     known = frozenset({"add", "relu", "native_layer_norm", "native_layer_norm_backward"})
     name = "triton_per_fused_add_native_layer_norm_native_layer_norm_backward_relu_12"
-    assert fused_ops(name, known) == (
+    assert read_fused_ops(name, known) == (
         "aten.add",
         "aten.native_layer_norm",
         "aten.native_layer_norm_backward",

@@ -33,7 +33,7 @@ from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_conte
 
 import pytest_torchgraph as tg
 from pytest_torchgraph.api.second_process import SecondProcess
-from pytest_torchgraph.api.warm_start import Half
+from pytest_torchgraph.api.warm_start import RestartHalf
 from pytest_torchgraph.isolation import variables_restored
 
 RELEASE = tuple(map(int, torch.__version__.split(".")[:2]))
@@ -111,7 +111,7 @@ def _server() -> subprocess.Popen[str]:
     return server
 
 
-def _run_forked(self: SecondProcess) -> Half:
+def _run_forked(self: SecondProcess) -> RestartHalf:
     """Run the calls in a fork of a process that has imported torch, and compiled nothing."""
     server = _server()
     assert server.stdin is not None
@@ -119,7 +119,7 @@ def _run_forked(self: SecondProcess) -> Half:
     print(json.dumps([dict(os.environ), str(self._written)]), file=server.stdin, flush=True)
     if int(server.stdout.readline()):
         raise RuntimeError("the second process failed: its error is in the output")
-    half: Half = pickle.loads((self._written / "half.pickle").read_bytes())
+    half: RestartHalf = pickle.loads((self._written / "half.pickle").read_bytes())
     return half
 
 

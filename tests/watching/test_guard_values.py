@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from pytest_torchgraph import FailedGuard, watch
-from pytest_torchgraph.watching.guards.look import backend_in_words, shown
+from pytest_torchgraph.watching.guards.look import backend_in_words, describe_value
 from pytest_torchgraph.watching.guards.read import UNKNOWN, GuardLine, length, parse, read
 
 
@@ -158,12 +158,12 @@ def test_a_length_is_that_of_the_container() -> None:
     ids=lambda each: type(each).__name__,
 )
 def test_a_value_is_shown_in_a_few_characters(value: Any, text: str) -> None:
-    assert shown(value) == text
+    assert describe_value(value) == text
 
 
 def test_a_function_is_shown_with_its_line() -> None:
     line = inner.__code__.co_firstlineno
-    assert shown(inner) == f"inner (tests/watching/test_guard_values.py:{line})"
+    assert describe_value(inner) == f"inner (tests/watching/test_guard_values.py:{line})"
 
 
 def test_a_backend_that_is_an_object_has_no_address() -> None:

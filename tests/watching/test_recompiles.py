@@ -19,7 +19,7 @@ from watching.recompile_cases import Net
 from pytest_torchgraph import Capture, CaptureError, capture, watch
 from pytest_torchgraph.watching.failed_guards import details, failed_guard
 from pytest_torchgraph.watching.guards.checks import check_of
-from pytest_torchgraph.watching.guards.look import sight_of
+from pytest_torchgraph.watching.guards.look import observe_guard
 
 FILE = str(Path(recompile_cases.__file__).relative_to(Path.cwd()))
 Call = Callable[[Any], Any]
@@ -397,7 +397,7 @@ def test_a_stride_says_what_helps() -> None:
 
 def test_a_line_of_torchs_is_no_hint() -> None:
     text = "0/0: s0 == 4  # (_dynamo/output_graph.py:12 in remove)"
-    guard = failed_guard(sight_of(text, None))
+    guard = failed_guard(observe_guard(text, None))
     assert "    in torch: _dynamo/output_graph.py:12 in remove" in list(details([guard]))
 
 
@@ -415,9 +415,10 @@ def test_what_is_not_known_is_said_without_numbers_of_this_process() -> None:
         "0/1: ___check_type_id(x, 93980907862656), type=<class 'list'>",
         "0/1: ___something_new(x, 140222076674848)",
     ):
-        assert not re.search(r"\d{7}", sight_of(guard, None).words)
+        assert not re.search(r"\d{7}", observe_guard(guard, None).words)
     assert (
-        sight_of("0/1: ___something_new(x)", None).words == "no longer holds: ___something_new(x)"
+        observe_guard("0/1: ___something_new(x)", None).words
+        == "no longer holds: ___something_new(x)"
     )
 
 

@@ -79,20 +79,20 @@ def identifier(name: str) -> Any:
         function = _search(candidate)
         if function is not _MISSING:
             return function
-    return _unresolved(name)
+    return _make_unresolved(name)
 
 
 def class_named(path: str) -> Any:
     """Return the class or function at a dotted path in any loaded module, or `None`."""
-    module, _, rest = path.rpartition(".")
+    module, _, class_path = path.rpartition(".")
     while module:
         if module in sys.modules:
             value: Any = sys.modules[module]
-            for part in rest.split("."):
+            for part in class_path.split("."):
                 value = inspect.getattr_static(value, part, None)
             return value
         module, _, part = module.rpartition(".")
-        rest = f"{part}.{rest}"
+        class_path = f"{part}.{class_path}"
     return getattr(builtins, path, None)
 
 
@@ -106,18 +106,18 @@ def _without_number(name: str) -> Iterator[str]:
 
 def _search(name: str) -> Any:
     """Return the loaded function with an identifier, or `_MISSING`."""
-    for module, rest in _splits(name):
-        for candidate in _inside(sys.modules[module], rest, _MAX_OWNERS):
+    for module, attribute in _split_name(name):
+        for candidate in _find_members(sys.modules[module], attribute, _MAX_OWNERS):
             if callable(candidate) and _is_named(candidate, name):
                 return candidate
     return _MISSING
 
 
-def _splits(name: str) -> Iterator[tuple[str, str]]:
+def _split_name(name: str) -> Iterator[tuple[str, str]]:
     """Yield (loaded module, rest of the identifier) splits, the longest module name first."""
-    known = _mangled_modules(len(sys.modules))
+    mangled_modules = _mangled_modules(len(sys.modules))
     for end in range(len(name) - 1, 0, -1):
-        modules = known.get(name[:end], ()) if name[end] == "_" else ()
+        modules = mangled_modules.get(name[:end], ()) if name[end] == "_" else ()
         for module in modules:
             if module in sys.modules:
                 yield module, name[end + 1 :]
@@ -132,8 +132,8 @@ def _mangled_modules(_count: int) -> dict[str, list[str]]:
     return modules
 
 
-def _inside(owner: Any, rest: str, depth: int) -> Iterator[Any]:
-    """Yield the objects inside `owner` that `rest` may denote, including nested attributes.
+def _find_members(owner: Any, mangled: str, depth: int) -> Iterator[Any]:
+    """Yield the objects inside `owner` that `mangled` may denote, including nested attributes.
 
     Args:
         depth: maximum number of attributes before the last one.
@@ -141,28 +141,28 @@ def _inside(owner: Any, rest: str, depth: int) -> Iterator[Any]:
     # A static method is printed without its class: search the module's classes as well.
     classes: list[Any] = []
     if isinstance(owner, types.ModuleType):
-        own = list(vars(owner).values())
-        classes = [c for c in own if isinstance(c, type) and c.__module__ == owner.__name__]
-    for place in [owner, *classes]:
-        found = inspect.getattr_static(place, rest, _MISSING)
-        if found is not _MISSING:
-            yield found.__func__ if isinstance(found, staticmethod | classmethod) else found
-    for end in [i for i, letter in enumerate(rest) if letter == "_"] if depth else ():
-        inner = inspect.getattr_static(owner, rest[:end], _MISSING)
+        members = list(vars(owner).values())
+        classes = [c for c in members if isinstance(c, type) and c.__module__ == owner.__name__]
+    for scope in [owner, *classes]:
+        member = inspect.getattr_static(scope, mangled, _MISSING)
+        if member is not _MISSING:
+            yield member.__func__ if isinstance(member, staticmethod | classmethod) else member
+    for end in [i for i, letter in enumerate(mangled) if letter == "_"] if depth else ():
+        inner = inspect.getattr_static(owner, mangled[:end], _MISSING)
         if inner is not _MISSING and not isinstance(inner, types.ModuleType):
-            yield from _inside(inner, rest[end + 1 :], depth - 1)
+            yield from _find_members(inner, mangled[end + 1 :], depth - 1)
 
 
 def _is_named(function: Any, name: str) -> bool:
     """Return True if fx prints the function as this identifier."""
     module = getattr(function, "__module__", None)
-    own = getattr(function, "__name__", None)
-    return _ILLEGAL.sub("_", f"{module}.{own}") == name
+    function_name = getattr(function, "__name__", None)
+    return _ILLEGAL.sub("_", f"{module}.{function_name}") == name
 
 
-def _unresolved(name: str) -> Unresolved:
+def _make_unresolved(name: str) -> Unresolved:
     """Return the local function of an identifier: a loaded module, then the function's name."""
-    for module, rest in _splits(name):
-        if rest.isidentifier():
-            return Unresolved(module, rest)
+    for module, attribute in _split_name(name):
+        if attribute.isidentifier():
+            return Unresolved(module, attribute)
     raise LookupError(name)

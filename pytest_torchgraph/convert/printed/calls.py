@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from . import callables
-from .values import Values, dotted
+from .values import ValueReader, dotted
 
 Call: TypeAlias = tuple[str, Any, tuple[Any, ...], dict[str, Any]]
 """`op`, `target`, `args` and `kwargs` of an fx node."""
@@ -61,7 +61,7 @@ INPLACE: dict[type[ast.AST], Callable[..., Any]] = {
 _NUMBER = re.compile(r"_\d+\Z")
 
 
-class Calls:
+class CallReader:
     """Reader of the calls in one printed module.
 
     Attributes:
@@ -69,7 +69,7 @@ class Calls:
         functions: functions seen so far, by printed name.
     """
 
-    def __init__(self, values: Values):
+    def __init__(self, values: ValueReader):
         self.values = values
         self.functions: dict[str, Any] = {}
 

@@ -74,7 +74,7 @@ class Printed:
         module: Printed | None = self
         for part in target.split("."):
             modules: dict[str, Printed] = {} if module is None else module.modules
-            module = modules.get(part) or _numbered_like(part, modules)
+            module = modules.get(part) or _find_numbered_sibling(part, modules)
         return module
 
     @property
@@ -101,19 +101,18 @@ def read_printed(text: str) -> Printed:
         raise printed.error("values are nested too deeply", 1) from None
 
 
-def _numbered_like(name: str, modules: dict[str, Printed]) -> Printed | None:
+def _find_numbered_sibling(name: str, modules: dict[str, Printed]) -> Printed | None:
     """Return the only module whose name shares the longest prefix with `name`, then digits."""
     by_common: dict[int, list[Printed]] = {}
-    for other, module in modules.items():
-        common = _common(name, other)
-        if common and (name[common:] + other[common:]).isdigit():
+    for module_name, module in modules.items():
+        common = _common_prefix_length(name, module_name)
+        if common and (name[common:] + module_name[common:]).isdigit():
             by_common.setdefault(common, []).append(module)
     nearest = by_common[max(by_common)] if by_common else []
     return nearest[0] if len(nearest) == 1 else None
 
 
-def _common(a: str, b: str) -> int:
-    """Return the length of the common prefix of two names."""
+def _common_prefix_length(a: str, b: str) -> int:
     return next(
         (i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b))
     )
@@ -197,8 +196,8 @@ def dynamo_names(printed: Printed, sources: Iterable[str] = ()) -> list[tuple[st
         sources: sources (`L['x']._modules['fc']`) known from elsewhere. An identifier does not
             show where the dots of its source were.
     """
-    known = {mangled(source): source for source in sources}
-    return [_dynamo_name(node, known) for node in printed.placeholders]
+    source_by_mangled = {mangled(source): source for source in sources}
+    return [_dynamo_name(node, source_by_mangled) for node in printed.placeholders]
 
 
 def mangled(source: str) -> str:
@@ -211,8 +210,8 @@ def is_size(node: Any) -> bool:
     return isinstance(node.meta.get(RESULT), PrintedSymbol)
 
 
-def _dynamo_name(node: Any, known: Mapping[str, str]) -> tuple[str, str]:
-    """Return (role, name) of one input; `known` maps identifiers to sources."""
+def _dynamo_name(node: Any, source_by_mangled: Mapping[str, str]) -> tuple[str, str]:
+    """Return (role, name) of one input; `source_by_mangled` maps identifiers to sources."""
     if is_size(node):
         return "input", "size"
     name = str(node.target)
@@ -221,8 +220,8 @@ def _dynamo_name(node: Any, known: Mapping[str, str]) -> tuple[str, str]:
         role = "parameter"
     elif "_buffers_" in name:
         role = "buffer"
-    if name in known:
-        return role, source_to_fqn(known[name])
+    if name in source_by_mangled:
+        return role, source_to_fqn(source_by_mangled[name])
     match = _ROOT.match(name)
     if match is None:
         return role, node.name
@@ -231,8 +230,8 @@ def _dynamo_name(node: Any, known: Mapping[str, str]) -> tuple[str, str]:
     if len(path) > 1:
         path = path[1:]  # the frame's variable that holds the module
     else:
-        first, _, rest = path[0].partition("_")
-        path = [rest if first in _ROOTS and rest else path[0]]
+        first, _, base = path[0].partition("_")
+        path = [base if first in _ROOTS and base else path[0]]
     return role, ".".join(part for part in path if part) or node.name
 
 
@@ -264,14 +263,14 @@ def describe_by_joint(printed: Printed, joint: Printed) -> None:
     """
     outputs = joint.output.meta.get("desc") or ()
     real = list(
-        itertools.takewhile(lambda each: each is not None and not is_gradient(each), outputs)
+        itertools.takewhile(lambda desc: desc is not None and not is_gradient(desc), outputs)
     )
-    found = described(printed.output, real) if real else None
-    if found is not None:
-        printed.output.meta["desc"] = found
+    description = described(printed.output, real) if real else None
+    if description is not None:
+        printed.output.meta["desc"] = description
 
 
-def describe_like(printed: Printed, other: Printed) -> None:
+def describe_like(printed: Printed, earlier: Printed) -> None:
     """Copy the descriptions of inputs and outputs (`desc`) from another stage of the same graph.
 
     Inductor prints post-grad graphs without descriptions. The original AOTAutograd graph has the
@@ -279,13 +278,13 @@ def describe_like(printed: Printed, other: Printed) -> None:
 
     Args:
         printed: the graph without descriptions; modified.
-        other: the graph with descriptions.
+        earlier: the graph with descriptions.
     """
-    known = {node.name: node.meta.get("desc") for node in other.placeholders}
+    desc_by_name = {node.name: node.meta.get("desc") for node in earlier.placeholders}
     for node in printed.placeholders:
-        if "desc" not in node.meta and known.get(node.name) is not None:
-            node.meta["desc"] = known[node.name]
-    described = other.output.meta.get("desc")
+        if "desc" not in node.meta and desc_by_name.get(node.name) is not None:
+            node.meta["desc"] = desc_by_name[node.name]
+    described = earlier.output.meta.get("desc")
     values = printed.output.args[0]
     if described is None or "desc" in printed.output.meta:
         return

@@ -17,9 +17,9 @@ from typing import Any, NoReturn
 import torch.fx
 
 from ..node_meta import RESULT, SCOPE
-from .calls import INPLACE, Calls
+from .calls import INPLACE, CallReader
 from .syntax import PrintedText
-from .values import Values, dotted, read_result
+from .values import ValueReader, dotted, read_result
 
 _TREE_FLATTEN = "fx_pytree.tree_flatten_spec"
 _TREE_UNFLATTEN = "pytree.tree_unflatten"
@@ -42,8 +42,8 @@ class ForwardReader:
         self.text = text
         self.graph = torch.fx.Graph()
         self.nodes: dict[str, torch.fx.Node] = {}
-        self.values = Values(text, self.nodes)
-        self.calls = Calls(self.values)
+        self.values = ValueReader(text, self.nodes)
+        self.calls = CallReader(self.values)
         self.inputs: dict[str, torch.fx.Node] = {}
         self.declared: dict[str, ast.AnnAssign] = {}
         self.pending: tuple[Callable[..., Any], tuple[Any, ...], str, ast.stmt] | None = None
@@ -268,13 +268,15 @@ class ForwardReader:
         for node in reversed(self.graph.nodes):
             if node.meta.get(RESULT) is not None:
                 continue
-            taken: dict[int, Any] = {}
+            result_by_index: dict[int, Any] = {}
             for user in node.users:
                 index = user.args[1] if user.target is operator.getitem else None
                 if type(index) is int and index >= 0 and user.args[0] is node:
-                    taken[index] = user.meta.get(RESULT)
-            if taken:
-                node.meta[RESULT] = tuple([taken.get(i) for i in range(max(taken) + 1)])
+                    result_by_index[index] = user.meta.get(RESULT)
+            if result_by_index:
+                node.meta[RESULT] = tuple(
+                    [result_by_index.get(i) for i in range(max(result_by_index) + 1)]
+                )
 
 
 def is_annotated(graph: torch.fx.Graph) -> bool:

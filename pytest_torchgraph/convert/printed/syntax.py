@@ -97,7 +97,7 @@ class PrintedText:
             raise self.error(f"not Python: {error.msg}", error.lineno or 1) from None
         except (ValueError, RecursionError, MemoryError) as error:
             raise self.error(f"not Python: {error}", 1) from None
-        classes = [each for each in module.body if isinstance(each, ast.ClassDef)]
+        classes = [statement for statement in module.body if isinstance(statement, ast.ClassDef)]
         if len(classes) != 1 or len(module.body) != 1:
             raise self.error("expected one printed module ('class ...(torch.nn.Module):')", 1)
         return self._class(classes[0])
@@ -107,14 +107,16 @@ class PrintedText:
         if not number.isdecimal() or int(number) >= len(self._names):
             raise self.error("expected 'class ...(torch.nn.Module):'", definition.lineno)
         body = definition.body
-        functions = [each for each in body if isinstance(each, ast.FunctionDef)]
-        inner = [each for each in body if isinstance(each, ast.ClassDef)]
+        functions = [statement for statement in body if isinstance(statement, ast.FunctionDef)]
+        inner = [statement for statement in body if isinstance(statement, ast.ClassDef)]
         if len(functions) != 1 or len(functions) + len(inner) != len(body):
             raise self.error(
                 "a printed module has one 'def forward' and modules", definition.lineno
             )
         name = self._names[int(number)]
-        return PrintedClass(name, functions[0], [self._class(each) for each in inner])
+        return PrintedClass(
+            name, functions[0], [self._class(nested_class) for nested_class in inner]
+        )
 
     # -- comments --------------------------------------------------------------------------------
 

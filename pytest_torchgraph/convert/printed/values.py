@@ -79,10 +79,12 @@ def read_result(annotation: str) -> PrintedResult:
     if dtype is None:
         raise ValueError(f"{short!r} is not a dtype")
     try:
-        place = None if device is None else str(torch.device(device))
+        device_name = None if device is None else str(torch.device(device))
     except RuntimeError:
         raise ValueError(f"{device!r} is not a device") from None
-    return PrintedTensor(dtype, _sizes(shape), None if stride is None else _sizes(stride), place)
+    return PrintedTensor(
+        dtype, _sizes(shape), None if stride is None else _sizes(stride), device_name
+    )
 
 
 def _sizes(text: str) -> tuple[str, ...]:
@@ -162,7 +164,7 @@ _TYPE = re.compile(r"<(?:class|enum) '([\w.]+)'>\Z")
 _MEMBER = re.compile(r"<(\w+)\.(\w+): .*>\Z", re.DOTALL)
 
 
-class Values:
+class ValueReader:
     """Reader of the arguments in one printed module.
 
     Attributes:
@@ -248,9 +250,9 @@ class Values:
         except LookupError:
             pass
         owner, _, member = path.rpartition(".")
-        for found in _enums(enum.Enum):
-            if found.__name__ == owner.rpartition(".")[2] and member in found.__members__:
-                return found[member]
+        for enum_class in _enums(enum.Enum):
+            if enum_class.__name__ == owner.rpartition(".")[2] and member in enum_class.__members__:
+                return enum_class[member]
         self.fail(node, f"{path} does not exist in this process")
 
     def _call(self, node: ast.Call) -> Any:
@@ -298,16 +300,16 @@ class Values:
         """Return the constant of a repr that is not valid Python: `<class 'torch.Tensor'>`."""
         typed = _TYPE.match(text)
         if typed:
-            found = callables.class_named(typed[1])
-            return found if callable(found) else PrintedObject(typed[1])
+            printed_class = callables.class_named(typed[1])
+            return printed_class if callable(printed_class) else PrintedObject(typed[1])
         instance = _OBJECT.match(text)
         if instance:
             return PrintedObject(instance[1])
         member = _MEMBER.match(text)
         if member:
-            for found in _enums(enum.Enum):
-                if found.__name__ == member[1] and member[2] in found.__members__:
-                    return found[member[2]]
+            for printed_class in _enums(enum.Enum):
+                if printed_class.__name__ == member[1] and member[2] in printed_class.__members__:
+                    return printed_class[member[2]]
         self.fail(node, f"unsupported argument: {text}")
 
     # -- numbers and symbols ---------------------------------------------------------------------

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ...doors import front_door
 
 if TYPE_CHECKING:
-    from .capture import Made as Made
+    from .capture import CompiledGraph as CompiledGraph
     from .capture import recorded_islands as recorded_islands
     from .capture import run_instead as run_instead
     from .capture import run_recorded as run_recorded
@@ -17,7 +17,7 @@ else:
     __getattr__ = front_door(
         __name__,
         {
-            "capture": "Made recorded_islands run_instead run_recorded",
+            "capture": "CompiledGraph recorded_islands run_instead run_recorded",
             "island_recorder": "IslandRecorder",
             "islands": "Islands",
         },

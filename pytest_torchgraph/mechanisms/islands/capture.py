@@ -17,11 +17,11 @@ from ...errors import CaptureError
 from ...graph.module_paths import numbered
 from ...syncs.detect import on_method_call
 from ..recording import (
-    Unfilled,
+    UnwrittenReads,
     Value,
     precompiled_noted,
-    refuse_unfilled,
     refuse_unseen,
+    refuse_unwritten,
     threads_started,
 )
 from ..step import Step, output_leaves
@@ -48,7 +48,7 @@ def run_instead(
 
 
 @dataclass
-class Made:
+class CompiledGraph:
     """A compiled graph and its run count."""
 
     converted: Converted
@@ -81,6 +81,7 @@ class Made:
         )  # graphs at lower levels neither write nor need a backward
 
         def run(args: list[Any]) -> Any:
+            # After the step, for example in a backward that the caller runs.
             if not recorder.is_recording:
                 return compiled(args)
             self.runs += 1
@@ -148,28 +149,33 @@ def run_recorded(
         if type(tensor) in (torch.Tensor, torch.nn.Parameter):
             recorder.number_of(tensor)
     for op, line in recorder.hidden:  # first, since `refuse_unseen` would report its results
-        raise CaptureError(_hidden(op, line))
+        raise CaptureError(_describe_hidden_body(op, line))
     refuse_unseen(recorder, threads)
-    refuse_unfilled(_unfilled(step, recorder))
+    refuse_unwritten(_find_unwritten(step, recorder))
 
 
-def _unfilled(step: Step, recorder: IslandRecorder) -> Unfilled:
+def _find_unwritten(step: Step, recorder: IslandRecorder) -> UnwrittenReads:
     """Return the search for tensors that the step reads but never wrote."""
-    unfilled = Unfilled(recorder)
+    unwritten_reads = UnwrittenReads(recorder)
     for event in recorder.events:
         if isinstance(event, EagerRecord):
-            unfilled.ran(event)
+            unwritten_reads.ran(event)
         else:
             values = [value for value in event.inputs if type(value) is Value]
             # If a graph with a backward writes to an input, AOTAutograd copies the new value in.
-            unfilled.wrote([v for v in values if v in event.written or recorder.is_rewritten(v)])
-            unfilled.read(values)
-    unfilled.read(recorder.number_of(tensor) for tensor in output_leaves(step.output))
-    return unfilled
+            unwritten_reads.wrote(
+                [v for v in values if v in event.written or recorder.is_rewritten(v)]
+            )
+            unwritten_reads.read(values)
+    unwritten_reads.read(recorder.number_of(tensor) for tensor in output_leaves(step.output))
+    return unwritten_reads
 
 
 def recorded_islands(
-    step: Step, recorder: IslandRecorder, canon: CanonicalNames, made: Sequence[Made]
+    step: Step,
+    recorder: IslandRecorder,
+    canon: CanonicalNames,
+    compiled_graphs: Sequence[CompiledGraph],
 ) -> Callable[[], Islands]:
     """Return a function that builds the islands of a step; it takes about as long as recording.
 
@@ -177,23 +183,23 @@ def recorded_islands(
         step: the step, which has just run.
         recorder: its recorder.
         canon: canonical names of symbols and devices.
-        made: the graphs that count, in order.
+        compiled_graphs: the graphs that count, in order.
     """
-    graphs = numbered(each.converted.graph for each in made)
+    graphs = numbered(compiled_graph.converted.graph for compiled_graph in compiled_graphs)
     compiled = {
-        id(each): (number, graph, each.converted)
-        for number, (each, graph) in enumerate(zip(made, graphs, strict=True))
+        id(compiled_graph): (number, graph, compiled_graph.converted)
+        for number, (compiled_graph, graph) in enumerate(zip(compiled_graphs, graphs, strict=True))
     }
     results = [*output_leaves(step.output), *step.saved.replaced_buffers()]
     results += [leaf.grad for leaf in step.leaves if leaf.grad is not None]
-    values = [recorder.number_of(each) for each in results]
+    values = [recorder.number_of(tensor) for tensor in results]
     return functools.partial(islands_of, recorder, canon, compiled, values)
 
 
-def _hidden(op: str, line: source_lines.Line | None) -> str:
-    place = "" if line is None else f" at {source_lines.described(line)}"
+def _describe_hidden_body(op: str, line: source_lines.Line | None) -> str:
+    location = "" if line is None else f" at {source_lines.described(line)}"
     return (
-        f"{op} ran eagerly{place}, where the ops of its body are not recorded, so the graphs would "
-        "be incomplete. In compiled code its body is a subgraph: remove the graph break around it "
-        "(Aot(fullgraph=True) raises there)"
+        f"{op} ran eagerly{location}, where the ops of its body are not recorded, so the graphs "
+        "would be incomplete. In compiled code its body is a subgraph: remove the graph break "
+        "around it (Aot(fullgraph=True) raises there)"
     )

@@ -32,7 +32,7 @@ class Frames:
         self._engine = torch_private.get("engine_run_backward").__code__
         self._function: CodeType = torch.autograd.function.BackwardCFunction.apply.__code__
 
-    def where(
+    def locate(
         self, number_of_module: Callable[[torch.nn.Module], int], *, aot: bool = False
     ) -> tuple[int | None, Line | None, bool]:
         """Return the running module's path, the user's line, and True for AOTAutograd's own op.
@@ -82,15 +82,15 @@ class Frames:
         The formula of an autograd.Function may be user code.
         """
         frame: FrameType | None = sys._getframe(2)
-        of_user = False
+        ran_user_code = False
         while frame is not None and frame.f_code is not self._engine:
             if frame.f_code is self._function:
                 return True
             if frame.f_code is _STEP:
                 break
-            of_user = of_user or is_user_file(frame.f_code.co_filename)
+            ran_user_code = ran_user_code or is_user_file(frame.f_code.co_filename)
             frame = frame.f_back
-        return not of_user
+        return not ran_user_code
 
     def _kind(self, file: str) -> int:
         """Return the owner of a file's code."""

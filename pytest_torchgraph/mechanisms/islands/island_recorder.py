@@ -57,12 +57,12 @@ class CompiledRun:
     """One run of a compiled graph.
 
     Attributes:
-        made: the compiled graph, as the mechanism identifies it.
+        compiled_graph: the compiled graph, as the mechanism identifies it.
         inputs, outputs: the arguments and results, with tensors replaced by `Value`.
         written: the inputs that the graph writes to.
         rewritten: new values of the written inputs, by position, if no later op shows them.
         backward: whether the autograd engine was running.
-        formulas: whether autograd ran the backward of `made` op by op, outside any graph.
+        formulas: whether autograd ran the backward of the graph op by op, outside any graph.
         sequence: in a backward, the sequence number of the autograd node that ran the graph,
             otherwise -1.
         begin: the sequence number of the first autograd node created during the run.
@@ -72,10 +72,10 @@ class CompiledRun:
     __slots__ = (
         "backward",
         "begin",
+        "compiled_graph",
         "formulas",
         "inputs",
         "line",
-        "made",
         "outputs",
         "path",
         "rewritten",
@@ -85,13 +85,13 @@ class CompiledRun:
 
     def __init__(
         self,
-        made: Any,
+        compiled_graph: Any,
         inputs: Iterable[Any],
         backward: bool,
         sequence: int,
         written: Sequence[Any] = (),
     ):
-        self.made = made
+        self.compiled_graph = compiled_graph
         self.inputs = list(inputs)
         self.outputs: list[Any] = []
         self.backward = backward
@@ -152,6 +152,8 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
     @contextmanager
     def aside(self) -> Iterator[None]:
         """Record nothing inside, while a compiled graph runs or is being compiled."""
+        # Removing the mode is not enough: on the first run of a graph AOTAutograd's own mode is on
+        # top of it.
         self._aside += 1
         try:
             with torch_private.aside(self):
@@ -166,7 +168,7 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
 
     def run(
         self,
-        made: Any,
+        compiled_graph: Any,
         call: Callable[[list[Any]], Any],
         args: list[Any],
         written: Sequence[int] = (),
@@ -177,7 +179,7 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         """Run a compiled graph, in the boxed calling convention.
 
         Args:
-            made: the value for `CompiledRun.made`.
+            compiled_graph: the value for `CompiledRun.compiled_graph`.
             call: the compiled graph.
             args: its arguments.
             written: positions of the arguments that the graph writes to.
@@ -189,8 +191,10 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         sequence = self.sequence_of(node)
         backward = backward or self._backward or node is not None
         inputs = self.encode_all(args)
-        event = CompiledRun(made, inputs, backward, sequence, [inputs[i] for i in written])
-        path, line, _ = self._frames.where(self.number_of_module, aot=True)
+        event = CompiledRun(
+            compiled_graph, inputs, backward, sequence, [inputs[i] for i in written]
+        )
+        path, line, _ = self._frames.locate(self.number_of_module, aot=True)
         event.path, event.line = (
             path or 0,
             line or (None if backward else self._frames.outer_line()),
@@ -207,8 +211,10 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
             output = call(args)
         if op_by_op:
             event.rewritten = {i: self._rewrite(args[i], self.meet(args[i], True)) for i in written}
-        many = isinstance(output, tuple | list)
-        event.outputs = [self.encode(each, True) for each in (output if many else (output,))]
+        returns_several = isinstance(output, tuple | list)
+        event.outputs = [
+            self.encode(result, True) for result in (output if returns_several else (output,))
+        ]
         self.marks.append((self._sequence(), len(self.events) - 1))
         return output
 
@@ -232,8 +238,10 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
             return self._run_formula(number, sequence, func, args, kwargs)
         facts = self._facts.get(func)
         if facts is None:
+            # An eager `torch.cond` or flex_attention reaches the mode as one op, and its body is
+            # lost.
             if not isinstance(func, torch._ops.OpOverload):
-                self.hidden.append((op_name(func), self._frames.where(self.number_of_module)[1]))
+                self.hidden.append((op_name(func), self._frames.locate(self.number_of_module)[1]))
                 return func(*args, **kwargs)
             facts = self._facts[func] = OpFacts(func)
         if not facts.recorded:
@@ -242,13 +250,13 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
             # Inference mode skips the dispatch key that decomposes composite ops.
             with self:
                 return func.decompose(*args, **kwargs)
-        path, line, by_aot = self._frames.where(self.number_of_module)
+        path, line, by_aot = self._frames.locate(self.number_of_module)
         if by_aot and facts.hands_over:
             return self._pass_on(func, args, kwargs)
         in_module = path is not None
         if sequence >= LEAF:
             if line is None and not in_module and facts.takes:
-                return self._taken(func, args, kwargs)
+                return self._pass_gradient(func, args, kwargs)
             path = path if in_module else self.number_of_owner(node)
         if func is LIFT:
             self.lifted(args[0])
@@ -272,8 +280,8 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
             record.passes_on = not at_graph and facts.is_gradient
         events = self.events
         before = events[-1] if events else None
-        goes_on = type(before) is EagerRecord and before.backward is backward
-        record.stack = () if goes_on else self._frames.stack()
+        continues_island = type(before) is EagerRecord and before.backward is backward
+        record.stack = () if continues_island else self._frames.stack()
         events.append(record)
         after = self._sequence()
         if (not self.marks or after > self.marks[-1][0]) and not self.is_packing():
@@ -287,8 +295,8 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         """
         if not 0 <= sequence < LEAF:
             return None
-        at = bisect_right(self.marks, sequence, key=itemgetter(0))
-        return self.marks[at][1] if at < len(self.marks) else None
+        index = bisect_right(self.marks, sequence, key=itemgetter(0))
+        return self.marks[index][1] if index < len(self.marks) else None
 
     def _run_of(self, sequence: int) -> int:
         """Return the index of the op-by-op compiled run that made a node, or -1."""
@@ -311,24 +319,28 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         event = self.events[-1]
         run = self.events[number]
         assert type(run) is CompiledRun
-        if not (type(event) is CompiledRun and event.formulas and event.made is run.made):
-            event = CompiledRun(run.made, [], True, sequence)
+        if not (
+            type(event) is CompiledRun
+            and event.formulas
+            and event.compiled_graph is run.compiled_graph
+        ):
+            event = CompiledRun(run.compiled_graph, [], True, sequence)
             event.formulas = True
             self.events.append(event)
-        known = {v for t in tensors_in((args, kwargs)) if (v := self.known(t)) is not None}
-        event.inputs += sorted(known - self._by_formulas)
+        operands = {v for t in tensors_in((args, kwargs)) if (v := self.find_value(t)) is not None}
+        event.inputs += sorted(operands - self._by_formulas)
         output = func(*args, **kwargs)
         for tensor in tensors_in(effects.written(func, args, kwargs)):
-            if self.known(tensor) in known - self._by_formulas:
+            if self.find_value(tensor) in operands - self._by_formulas:
                 self._rewrite(tensor, self.meet(tensor, True))
-        given = [self.encode(tensor, True) for tensor in tensors_in(output)]
-        event.outputs += given
-        self._by_formulas.update(given)
+        results = [self.encode(tensor, True) for tensor in tensors_in(output)]
+        event.outputs += results
+        self._by_formulas.update(results)
         # A checkpoint that runs the forward again creates new autograd nodes here.
         self.marks.append((self._sequence(), number))
         return output
 
-    def _taken(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _pass_gradient(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run an op by which AccumulateGrad takes over a gradient: the value stays the same."""
         output = func(*args, **kwargs)
         source = args[1] if func is torch.ops.aten.copy_.default else args[0]
@@ -353,12 +365,12 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
                 self.writes.wrote(args[0])
             return output
         source = args[0] if args else None
-        for each in output if isinstance(output, tuple | list) else (output,):
-            if isinstance(each, torch.Tensor):
-                self._same(each, source)
+        for result in output if isinstance(output, tuple | list) else (output,):
+            if isinstance(result, torch.Tensor):
+                self._link_result(result, source)
         return output
 
-    def _same(self, tensor: torch.Tensor, source: Any) -> torch.Tensor:
+    def _link_result(self, tensor: torch.Tensor, source: Any) -> torch.Tensor:
         """Give a tensor the value of `source` if it is a copy; otherwise note it as a view."""
         if not isinstance(source, torch.Tensor):
             self.introduce(tensor, "constant", "constant")
@@ -383,8 +395,8 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         """Give everything in a tensor's storage a new value from now on."""
         storage, place = self._place(tensor)
         self._rewritten[storage] = (len(self.values), value)
-        for known in [each for each in self._places if each[0] == storage]:
-            del self._places[known]
+        for old_place in [old for old in self._places if old[0] == storage]:
+            del self._places[old_place]
         self._tensors[id(tensor)] = (weakref.ref(tensor), value)
         self._places[place] = self._first_on[storage] = value
         return value
@@ -397,16 +409,16 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
 
     def encode(self, value: Any, output: bool = False) -> Any:
         """Encode as in `RecordingMode`; memory that a graph has written holds a new value."""
-        found = super().encode(value, output)
-        if self._rewritten and type(found) is Value:
-            when, now = self._rewritten.get(self.storage_of[found], (0, found))
-            if found < when and found != now:
+        encoded = super().encode(value, output)
+        if self._rewritten and type(encoded) is Value:
+            written_at, written_value = self._rewritten.get(self.storage_of[encoded], (0, encoded))
+            if encoded < written_at and encoded != written_value:
                 del self._tensors[id(value)]
-                found = self.meet(value, output)
-                if found >= when and not output:
-                    self.origin.pop(found, None)
-                    self.views[found] = now
-        return found
+                encoded = self.meet(value, output)
+                if encoded >= written_at and not output:
+                    self.origin.pop(encoded, None)
+                    self.views[encoded] = written_value
+        return encoded
 
     def encode_all(self, values: Iterable[Any], output: bool = False) -> tuple[Any, ...]:
         """Return `encode` of each value."""
@@ -423,19 +435,28 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         if type(tensor) is torch.Tensor or not is_traceable_wrapper_subclass(whole):
             return super().meet(tensor, output)
         inner = [getattr(whole, name) for name in whole.__tensor_flatten__()[0]]
-        inner = [each for each in inner if isinstance(each, torch.Tensor)]
-        made = next((at for each in inner if (at := self._known(each)) is not None), None)
-        behind_graph = not output and made is not None and id(tensor) not in self.named.tensors
-        value = super().meet(tensor, output or behind_graph)
-        if behind_graph and made is not None:
-            self.views[value] = made
-        for each in inner:
-            if self._known(each) is None:
-                self.views[super().meet(each, True)] = value
+        inner = [part for part in inner if isinstance(part, torch.Tensor)]
+        graph_value = next(
+            (
+                value_of_part
+                for part in inner
+                if (value_of_part := self._find_at_place(part)) is not None
+            ),
+            None,
+        )
+        is_graph_output = (
+            not output and graph_value is not None and id(tensor) not in self.named.tensors
+        )
+        value = super().meet(tensor, output or is_graph_output)
+        if is_graph_output and graph_value is not None:
+            self.views[value] = graph_value
+        for part in inner:
+            if self._find_at_place(part) is None:
+                self.views[super().meet(part, True)] = value
         return value
 
-    def _known(self, tensor: torch.Tensor) -> Value | None:
-        value = self.known(tensor)
+    def _find_at_place(self, tensor: torch.Tensor) -> Value | None:
+        value = self.find_value(tensor)
         return self._places.get(self._place(tensor)[1]) if value is None else value
 
 

@@ -82,15 +82,15 @@ def islands_of(
     Args:
         recorder: the recorder of the step.
         canon: canonical names of symbols and devices, shared by all graphs of the capture.
-        compiled: for each `CompiledRun.made`, by `id`: its number, its graph under its final name,
-            and the conversion of the graph.
+        compiled: for each `CompiledRun.compiled_graph`, by `id`: its number, its graph under its
+            final name, and the conversion of the graph.
         results: the values that the step returns: outputs, gradients, buffers.
     """
     runs = [event for event in recorder.events if isinstance(event, CompiledRun)]
     # The usual case, which pays for no replay: nothing ran eagerly, and no value went from one
     # compiled forward to another.
     if len(runs) == len(recorder.events) and sum(not run.backward for run in runs) < 2:
-        order = [(False, compiled[id(run.made)][0]) for run in runs if not run.formulas]
+        order = [(False, compiled[id(run.compiled_graph)][0]) for run in runs if not run.formulas]
         return Islands(order=order)
     # A graph under construction has no garbage, and each collection in between visits the half
     # million objects of torch.
@@ -148,17 +148,17 @@ class _IslandReplay(Replay):
             # Its sequence number is younger than the run's, so the nearest mark at or before it
             # decides.
             marks = reversed(self.recorder.marks)
-            number = next((n for at, n in marks if at <= event.sequence and n >= 0), None)
+            number = next((n for mark, n in marks if mark <= event.sequence and n >= 0), None)
         if number is None:
             return "", None
-        found = self.recorder.events[number]
-        if found is event:
+        forward_event = self.recorder.events[number]
+        if forward_event is event:
             return "", None
-        if isinstance(found, EagerRecord):
-            return self.place(found)
-        if found.backward:
-            return self._place_of_forward(found)
-        return self.recorder.paths[found.path], source_of(found.line)
+        if isinstance(forward_event, EagerRecord):
+            return self.place(forward_event)
+        if forward_event.backward:
+            return self._place_of_forward(forward_event)
+        return self.recorder.paths[forward_event.path], source_of(forward_event.line)
 
     def draft_of(self, value: Value) -> int:
         """Return the draft that currently holds a value.
@@ -266,49 +266,50 @@ class _Builder:
             (self.saved if self.backward_sections.get(draft.section) else self.needed).update(used)
         for number, section in self.replay.used_as_view:
             (self.saved if self.backward_sections.get(section) else self.needed).add(number)
-        made: dict[int, list[int]] = {}
+        used_outside: dict[int, list[int]] = {}
         for i in sorted(self.needed | self.saved):
             if drafts[i].kind != "placeholder":
-                made.setdefault(drafts[i].section, []).append(i)
-        found: dict[tuple[GraphKind, Graph], int] = {}
+                used_outside.setdefault(drafts[i].section, []).append(i)
+        number_of_graph: dict[tuple[GraphKind, Graph], int] = {}
         islands: list[Island] = []
         runs: list[int] = []
         ops: list[EagerOp] = []
         began: list[int] = []
-        known: dict[int, EagerOp] = {}
+        op_of_record: dict[int, EagerOp] = {}
         numbers: list[int] = []
-        for at, part in enumerate(self.parts):
-            graph, section_of = self._graph(part, made.get(part.section, []))
+        for part_number, part in enumerate(self.parts):
+            graph, section_of = self._build_graph(part, used_outside.get(part.section, []))
             # A break in a loop gives an island per iteration. Equal ones are one graph that ran n
             # times.
-            number = found.setdefault((graph.kind, graph), len(islands))
+            number = number_of_graph.setdefault((graph.kind, graph), len(islands))
             if number == len(islands):
                 graph = replace(graph, name=f"eager_{number}", eager=True)
-                islands.append(Island(graph, part.behind, at))
+                islands.append(Island(graph, part.behind, part_number))
                 runs.append(0)
             runs[number] += 1
             numbers.append(number)
             first = islands[number].graph
-            self._name(part, graph, first, section_of)
-            ops += self._ops(part, first.name, known)
-            began += [at] * len(part.records)
+            self._name_values(part, graph, first, section_of)
+            ops += self._list_ops(part, first.name, op_of_record)
+            began += [part_number] * len(part.records)
         counted = [
             replace(island, graph=replace(island.graph, runs=count))
             for island, count in zip(islands, runs, strict=True)
         ]
-        stacks = [self._stack(part) for part in self.parts]
-        order = [(eager, numbers[at] if eager else at) for eager, at in self.order]
-        return Islands(counted, ops, began, stacks, self._received(), order)
+        stacks = [self._find_stack(part) for part in self.parts]
+        order = [
+            (eager, numbers[position] if eager else position) for eager, position in self.order
+        ]
+        return Islands(counted, ops, began, stacks, self._find_received(), order)
 
-    def _received(self) -> dict[str, dict[str, str]]:
-        """Build `Islands.received`."""
-        found: dict[str, dict[str, str]] = {}
+    def _find_received(self) -> dict[str, dict[str, str]]:
+        received: dict[str, dict[str, str]] = {}
         for (graph, name), i in self.taken.items():
             draft = self.replay.drafts[i]
             source = draft.wanted if draft.op == _RUN else self.named.get(i)
             if source:
-                found.setdefault(graph, {})[name] = source
-        return found
+                received.setdefault(graph, {})[name] = source
+        return received
 
     def _make_drafts(self) -> None:
         """Replay all events, with one section per island and per compiled run."""
@@ -321,7 +322,7 @@ class _Builder:
                 part, section = None, section + 1
                 replay.section = section
                 self.backward_sections[section] = event.backward
-                number = self._run(event)
+                number = self._add_run(event)
                 if not event.formulas:
                     behind = number
                     self.order.append((False, number))
@@ -344,28 +345,28 @@ class _Builder:
             replay.drafted[id(event)] = len(replay.drafts) - 1
         replay.section = section + 1
 
-    def _run(self, event: CompiledRun) -> int:
+    def _add_run(self, event: CompiledRun) -> int:
         """Note the inputs and outputs of a compiled run, and return the graph's number."""
-        position, graph, converted = self.compiled[id(event.made)]
-        taken, given = _input_names(converted), _output_names(converted)
+        position, graph, converted = self.compiled[id(event.compiled_graph)]
+        input_names, output_names = _input_names(converted), _output_names(converted)
         if event.formulas:
-            taken, given = [""] * len(event.inputs), [GRADIENT] * len(event.outputs)
-        for name, value in zip(taken, event.inputs, strict=False):
+            input_names, output_names = [""] * len(event.inputs), [GRADIENT] * len(event.outputs)
+        for name, value in zip(input_names, event.inputs, strict=False):
             if type(value) is Value:
                 # A value that only a backward reads was saved for it; one that a forward reads is
                 # an output.
                 used = self.saved if event.backward else self.needed
                 number = self.replay.draft_of(value)
-                of = self.replay.view_of.get(number, number)
-                used.add(of)
+                base = self.replay.view_of.get(number, number)
+                used.add(base)
                 if not event.backward:
-                    self.taken.setdefault((graph.name, name), of)
-        left = [(taken[i], value) for i, value in event.rewritten.items()]
-        for name, value in [*left, *zip(given, event.outputs, strict=False)]:
+                    self.taken.setdefault((graph.name, name), base)
+        rewritten = [(input_names[i], value) for i, value in event.rewritten.items()]
+        for name, value in [*rewritten, *zip(output_names, event.outputs, strict=False)]:
             if type(value) is Value and value not in self.replay.current:
-                wanted = f"{graph.name}:{name}"
+                name_in_graph = f"{graph.name}:{name}"
                 result = self.replay.meta(value)
-                draft = Draft("placeholder", _RUN, result=result, wanted=wanted)
+                draft = Draft("placeholder", _RUN, result=result, wanted=name_in_graph)
                 self.replay.define(value, self.replay.push(draft))
         for value in event.rewritten.values():
             # The graph wrote into its input: later readers of that memory read what the graph
@@ -374,53 +375,55 @@ class _Builder:
             self.replay.storages.owner[storage] = self.replay.current[value]
         return position
 
-    def _graph(self, part: _Part, made: Sequence[int]) -> tuple[Graph, Section]:
+    def _build_graph(self, part: _Part, used_outside: Sequence[int]) -> tuple[Graph, Section]:
         """Build the graph of one island, under its own names.
 
         Args:
-            made: the drafts of the island that are used outside it.
+            used_outside: the drafts of the island that are used outside it.
         """
-        returned = [i for i in made if part.backward or i in self.needed]
-        saved = [i for i in made if not part.backward and i not in self.needed]
+        returned = [i for i in used_outside if part.backward or i in self.needed]
+        saved = [i for i in used_outside if not part.backward and i not in self.needed]
         section = _IslandSection(self.replay, part, returned, saved, self.backward_sections)
         for i in section.live:
-            of = self.replay.view_of.get(i, i)
-            if of in self.named:
-                section.known[i] = self.named[of]
+            base = self.replay.view_of.get(i, i)
+            if base in self.named:
+                section.input_names[i] = self.named[base]
         graph = section.graph("backward" if part.backward else self.forward_kind)
         return graph, section
 
-    def _name(self, part: _Part, graph: Graph, first: Graph, section: Section) -> None:
+    def _name_values(self, part: _Part, graph: Graph, first: Graph, section: Section) -> None:
         """Note the names by which later islands refer to this island's values.
 
         An island that repeats an earlier one uses the names of its first run.
         """
-        same = [node.op for node in graph.nodes] == [node.op for node in first.nodes]
+        has_same_ops = [node.op for node in graph.nodes] == [node.op for node in first.nodes]
         names = {}
-        if same:
+        if has_same_ops:
             pairs = zip(graph.nodes, first.nodes, strict=True)
-            names = {own.name: other.name for own, other in pairs}
+            names = {repeated.name: first_node.name for repeated, first_node in pairs}
         for i, name in section.names.items():
             draft = self.replay.drafts[i]
             if draft.section == part.section and draft.kind != "placeholder":
                 self.named[i] = f"{first.name}:{names.get(name, name)}"
 
-    def _stack(self, part: _Part) -> tuple[Source, ...]:
+    def _find_stack(self, part: _Part) -> tuple[Source, ...]:
         """Return the user's lines in which an island began."""
         record = part.records[0]
         lines = record.stack
         # The engine runs a backward without a frame of the user's: the line is that of its forward.
         if not lines and (forward := self.replay.forward_record(record)) is not None:
-            own = () if forward.line is None else (forward.line,)
-            lines = (*own, *self.part_of[id(forward)].records[0].stack)
-        return tuple(found for line in lines if (found := source_of(line)) is not None)
+            own_line = () if forward.line is None else (forward.line,)
+            lines = (*own_line, *self.part_of[id(forward)].records[0].stack)
+        return tuple(source for line in lines if (source := source_of(line)) is not None)
 
-    def _ops(self, part: _Part, graph: str, known: dict[int, EagerOp]) -> Iterator[EagerOp]:
+    def _list_ops(
+        self, part: _Part, graph: str, op_of_record: dict[int, EagerOp]
+    ) -> Iterator[EagerOp]:
         """Yield the ops that ran in one island.
 
         Args:
             graph: the name of the island's graph.
-            known: the ops so far, by the `id` of their records.
+            op_of_record: the ops so far, by the `id` of their records.
         """
         replay = self.replay
         for record in part.records:
@@ -428,13 +431,13 @@ class _Builder:
             by_engine, follows = record.by_engine, None
             if record.backward and record.line is None and record.path <= 0:
                 forward = replay.forward_record(record)
-                follows = None if forward is None else known.get(id(forward))
+                follows = None if forward is None else op_of_record.get(id(forward))
                 # An op that AOTAutograd's wrapper runs to hand a gradient over is not the user's.
                 of_aot = record.passes_on and replay.recorder.event_of(record.sequence) == -1
                 by_engine = by_engine or of_aot
-            found = EagerOp(draft.op, graph, draft.path, draft.source, by_engine, follows)
-            known[id(record)] = found
-            yield found
+            eager_op = EagerOp(draft.op, graph, draft.path, draft.source, by_engine, follows)
+            op_of_record[id(record)] = eager_op
+            yield eager_op
 
 
 def _input_names(converted: Converted) -> list[str]:

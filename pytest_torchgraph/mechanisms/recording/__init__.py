@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from .replay import Draft as Draft
     from .replay import Replay as Replay
     from .section import Section as Section
-    from .section import Unfilled as Unfilled
-    from .section import refuse_unfilled as refuse_unfilled
+    from .section import UnwrittenReads as UnwrittenReads
+    from .section import refuse_unwritten as refuse_unwritten
     from .unseen import precompiled_noted as precompiled_noted
     from .unseen import refuse_unseen as refuse_unseen
     from .unseen import tensors_in as tensors_in
@@ -29,7 +29,7 @@ else:
         {
             "mode": "HANDS_OVER LEAF LIFT OpRecord RecordingMode Value collector_paused",
             "replay": "Draft Replay",
-            "section": "Section Unfilled refuse_unfilled",
+            "section": "Section UnwrittenReads refuse_unwritten",
             "unseen": "precompiled_noted refuse_unseen tensors_in threads_started",
         },
     )

@@ -18,30 +18,31 @@ _MOST = 4096
 """Maximum number of elements in a constant that is examined: a larger one is not a written list."""
 
 
-def tensors_inside(constant: torch.Tensor, known: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+def tensors_inside(constant: torch.Tensor, alive: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """Return the tensors in the list that a constant was made from, in order.
 
     Args:
         constant: the constant. Empty result if it was made from plain numbers or an array.
-        known: the tensors that are alive.
+        alive: the tensors that are alive.
     """
     if constant.dim() == 0 or not 0 < constant.numel() <= _MOST or constant.is_meta:
         return []
-    scalars = [tensor for tensor in known if tensor.numel() == 1 and not tensor.is_meta]
+    scalars = [tensor for tensor in alive if tensor.numel() == 1 and not tensor.is_meta]
     if not scalars:
         return []
     numbers = [read(element) for element in constant.flatten().unbind()]
     # gc.get_referrers takes as long as a garbage collection, so compare the values first.
     inner: list[Any] = [t for t in scalars if any(_is_near(read(t), number) for number in numbers)]
-    ours = {id(known), id(scalars), id(inner)}
+    own_lists = {id(alive), id(scalars), id(inner)}
+    # Lists nest as deep as the constant has dims: each pass goes one list outwards.
     for _ in constant.shape:
         owners = gc.get_referrers(*inner) if inner else []
-        inner = [o for o in owners if isinstance(o, list | tuple) and id(o) not in ours]
-        ours |= {id(owners), id(inner)}
+        inner = [o for o in owners if isinstance(o, list | tuple) and id(o) not in own_lists]
+        own_lists |= {id(owners), id(inner)}
         for owner in inner:
             elements = [*_leaves(owner)]
             if len(elements) == len(numbers) and _is_made_of(elements, numbers):
-                return [each for each in elements if isinstance(each, torch.Tensor)]
+                return [leaf for leaf in elements if isinstance(leaf, torch.Tensor)]
     return []
 
 

@@ -97,10 +97,10 @@ HANDS_OVER = ("numpy", "__array__", "__dlpack__")
 """Methods that pass a tensor to another library, whose computations no dispatch mode sees."""
 
 Age: TypeAlias = Literal["before", "meanwhile", "unknown", "outside"]
-"""The time of a tensor's creation; see `Stranger`."""
+"""The time of a tensor's creation; see `UnknownInput`."""
 
 
-class Stranger(NamedTuple):
+class UnknownInput(NamedTuple):
     """An argument tensor with no recorded producer.
 
     Attributes:
@@ -130,7 +130,7 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         kept: copies of constant tensors from when they were first met, or `None` to keep no copies.
         views: for each value that shares a storage but has no recorded producer, the value that it
             shares the storage with.
-        strangers: argument tensors with no recorded producer.
+        unknown_inputs: argument tensors with no recorded producer.
         writes: the tracked writes to tensors, once a thread was started.
         handed_over: the calls of `HANDS_OVER` methods, with the target's lines.
         precompiled: the target's lines that called precompiled code.
@@ -148,7 +148,7 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         self.constants: dict[int, tuple[Any, ...]] = {}
         self.kept: dict[int, torch.Tensor] | None = None
         self.views: dict[int, int] = {}
-        self.strangers: list[Stranger] = []
+        self.unknown_inputs: list[UnknownInput] = []
         self.writes: UnseenWrites | None = None
         self.handed_over: list[tuple[str, Line | None]] = []
         self.precompiled: list[Line | None] = []
@@ -187,9 +187,11 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
 
     def number_of_owner(self, node: Any) -> int:
         """Return the path number of the module that owns an AccumulateGrad node's parameter."""
-        known = self.named.tensors.get(id(getattr(node, "variable", None)))
-        owned = known is not None and known[0] == "parameter"
-        return self.number_of_path(known[1].rpartition(".")[0] if known and owned else "")
+        role_and_name = self.named.tensors.get(id(getattr(node, "variable", None)))
+        is_parameter = role_and_name is not None and role_and_name[0] == "parameter"
+        return self.number_of_path(
+            role_and_name[1].rpartition(".")[0] if role_and_name and is_parameter else ""
+        )
 
     # -- ops -------------------------------------------------------------------------------------
 
@@ -235,6 +237,7 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         The op that saves the tensor has already created its autograd node. Packing has no gradient
         itself.
         """
+        # torch calls the hooks of saved tensors with grad mode off.
         if torch.is_grad_enabled():
             return False
         hooks = self._saved_tensor_hooks()
@@ -246,10 +249,10 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
 
     def is_composite(self, func: Any) -> bool:
         """Return True for an op that is decomposed everywhere except in inference mode."""
-        known = self._composite.get(func)
-        if known is None:
-            known = self._composite[func] = torch_private.is_composite(func.name())
-        return known
+        composite = self._composite.get(func)
+        if composite is None:
+            composite = self._composite[func] = torch_private.is_composite(func.name())
+        return composite
 
     # -- tensors ---------------------------------------------------------------------------------
 
@@ -257,9 +260,9 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         """Encode an argument or output: tensors as `Value`, sequences as tuples."""
         if type(value) in _PLAIN:
             return value
-        known = self._tensors.get(id(value))
-        if known is not None and known[0]() is value:
-            return known[1]
+        entry = self._tensors.get(id(value))
+        if entry is not None and entry[0]() is value:
+            return entry[1]
         if isinstance(value, torch.Tensor):
             return self.meet(value, output)
         if isinstance(value, list | tuple):
@@ -274,9 +277,9 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
             if type(value) in _PLAIN:
                 encoded.append(value)
                 continue
-            known = tensors.get(id(value))
-            if known is not None and known[0]() is value:
-                encoded.append(known[1])
+            entry = tensors.get(id(value))
+            if entry is not None and entry[0]() is value:
+                encoded.append(entry[1])
             else:
                 encoded.append(self.encode(value, output))
         return tuple(encoded)
@@ -286,21 +289,22 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         storage, place = self._place(tensor)
         if not output:
             # The same place in a known storage: another Python handle of a known tensor.
-            again = self._places.get(place)
-            if again is not None:
-                self._tensors[id(tensor)] = (weakref.ref(tensor), again)
-                return again
-        known, base = self.named.tensors.get(id(tensor)), self._first_on.get(storage)
-        if not output and known is None and base is None:
+            met_value = self._places.get(place)
+            if met_value is not None:
+                self._tensors[id(tensor)] = (weakref.ref(tensor), met_value)
+                return met_value
+        role_and_name, base = self.named.tensors.get(id(tensor)), self._first_on.get(storage)
+        if not output and role_and_name is None and base is None:
+            # A view of a named tensor that was made before the step has no recorded op.
             base = self._meet_owner(storage)
         value = Value(len(self.values))
         if not output:
-            if known is None and base is not None:
+            if role_and_name is None and base is not None:
                 self.views[value] = base
             else:
-                self.origin[value] = known or ("constant", "constant")
-                if known is None:
-                    self.strangers.append(Stranger(self._age(tensor), line_of_target()))
+                self.origin[value] = role_and_name or ("constant", "constant")
+                if role_and_name is None:
+                    self.unknown_inputs.append(UnknownInput(self._age(tensor), line_of_target()))
                     self._keep(value, tensor)
         self.values.append(value)
         if len(place) == _STRIDED_PLACE:
@@ -321,9 +325,10 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
     def _meet_owner(self, storage: int) -> Value | None:
         """Return the value of the named tensor that owns a storage, or `None`."""
         if self._owners is None:
-            locals_ = [torch_private.local(each) for each in self.named.all_tensors()]
-            known = [each for each in locals_ if id(each) in self.named.tensors]
-            self._owners = {self._place(each)[0]: each for each in reversed(known)}
+            locals_ = [torch_private.local(tensor) for tensor in self.named.all_tensors()]
+            named_locals = [tensor for tensor in locals_ if id(tensor) in self.named.tensors]
+            # Reversed: of tensors that share a storage, the one that was declared first owns it.
+            self._owners = {self._place(tensor)[0]: tensor for tensor in reversed(named_locals)}
         owner = self._owners.get(storage)
         return None if owner is None else self.meet(owner, False)
 
@@ -349,19 +354,21 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         ordinary constant.
         """
         try:
+            # Memory that torch allocated can be resized, numpy's cannot.
             if tensor.untyped_storage().resizable():
                 return False
         except (NotImplementedError, RuntimeError):
             return False
-        kept = [vars(module) for _, module in self.named.all_modules]
+        scopes = [vars(module) for _, module in self.named.all_modules]
         frame: FrameType | None = sys._getframe(1)
         while frame is not None and frame.f_code is not _STEP:
-            kept.append(frame.f_globals)
+            scopes.append(frame.f_globals)
             for name in frame.f_code.co_freevars:
+                # Only closure variables: a local of the target holds its result, foreign or not.
                 if torch_private.local_of(frame, name) is tensor:
                     return False
             frame = frame.f_back
-        return not any(value is tensor for scope in kept for value in scope.values())
+        return not any(value is tensor for scope in scopes for value in scope.values())
 
     def hand_over(self, method: str) -> None:
         """Note a method call that may pass a tensor to another library."""
@@ -375,7 +382,7 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         read again here, as by `.item()`.
         """
         if self.handed_over:
-            self.strangers.append(Stranger("outside", line_of_target()))
+            self.unknown_inputs.append(UnknownInput("outside", line_of_target()))
         if not torch_private.is_fake(tensor):
             for element in tensors_inside(tensor, self.alive()):
                 with self:
@@ -385,8 +392,8 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
     def introduce(self, tensor: torch.Tensor, role: str, name: str) -> None:
         """Declare the role and name of a tensor before it appears as an argument."""
         tensor = torch_private.local(tensor)
-        known = self._tensors.get(id(tensor))
-        if known is None or known[0]() is not tensor:
+        entry = self._tensors.get(id(tensor))
+        if entry is None or entry[0]() is not tensor:
             value = self.meet(tensor, True)
             self.origin[value] = (role, name)
             if role == "constant":
@@ -399,7 +406,7 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
     def introduce_constant(self, tensor: torch.Tensor) -> None:
         """Declare a tensor as a constant that the target has just made from Python values."""
         self.introduce(tensor, "constant", "constant")
-        value = self.known(tensor)
+        value = self.find_value(tensor)
         if value is not None and self.origin.get(value) == ("constant", "constant"):
             self.constants[value] = value_of_constant(tensor)
 
@@ -407,20 +414,21 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         """Return the value of a tensor, for example of an output or a gradient."""
         return self.encode(torch_private.local(tensor))  # type: ignore[no-any-return]
 
-    def known(self, tensor: torch.Tensor) -> Value | None:
+    def find_value(self, tensor: torch.Tensor) -> Value | None:
         """Return the value of a tensor, or `None` if the tensor was not met."""
-        known = self._tensors.get(id(tensor))
-        return known[1] if known is not None and known[0]() is tensor else None
+        entry = self._tensors.get(id(tensor))
+        return entry[1] if entry is not None and entry[0]() is tensor else None
 
     def alive(self) -> list[torch.Tensor]:
         """Return the met tensors that are still alive."""
-        met = [each() for each, _ in list(self._tensors.values())]
-        return [tensor for tensor in met if tensor is not None]
+        tensors = [reference() for reference, _ in list(self._tensors.values())]
+        return [tensor for tensor in tensors if tensor is not None]
 
     def _place(self, tensor: torch.Tensor) -> tuple[int, tuple[Any, ...]]:
         """Return the number of a tensor's storage, and the tensor's place in the storage."""
         try:
             storage = tensor.untyped_storage()
+            # The storage object, not the data pointer: a fake tensor has no data.
             address = storage._cdata
         except (NotImplementedError, RuntimeError):
             number = -1 - len(self.values)
@@ -437,12 +445,12 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
 def line_of_target() -> Line | None:
     """Return the innermost line of the user's code inside the running step."""
     frame: FrameType | None = sys._getframe(1)
-    found = None
+    innermost = None
     while frame is not None and frame.f_code is not _STEP:
-        if found is None and is_user_file(frame.f_code.co_filename):
-            found = line_of(frame)
+        if innermost is None and is_user_file(frame.f_code.co_filename):
+            innermost = line_of(frame)
         frame = frame.f_back
-    return None if frame is None else found
+    return None if frame is None else innermost
 
 
 @contextlib.contextmanager

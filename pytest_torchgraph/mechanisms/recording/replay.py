@@ -76,7 +76,7 @@ class Replay:
         self.scalars: dict[float, int] = {}
         self.scalar_operands: list[int] = []
         self.numbers_read: set[Any] = set()
-        self.made_projections: dict[tuple[int, tuple[int, ...]], int] = {}
+        self.projections: dict[tuple[int, tuple[int, ...]], int] = {}
         self.ranks = recorder.named.ranks()
         self.facts: dict[int, effects.SchemaFacts] = {}
         self.kept: dict[int, Any] = {}
@@ -91,6 +91,8 @@ class Replay:
     def push(self, draft: Draft) -> int:
         """Number a draft; a projection is placed right after its producer."""
         if draft.projects is not None:
+            # A projection is created at its first use, which may be in a later graph; it belongs to
+            # its op.
             producer = self.drafts[draft.projects[0]]
             draft.section, draft.place = producer.section, (*producer.place, draft.projects[1])
         else:
@@ -108,10 +110,14 @@ class Replay:
         meta = self.recorder.meta[value]
         if base is not None:
             number = self.draft_of(self.recorder.values[base])
+            # The op that made the view did not run in the step; shape, strides and offset describe
+            # it.
             args = (Operand(number), meta[1], meta[2], meta[-1])
             draft = Draft("call_function", "aten.as_strided.default", args, operands=[number])
         else:
             role, name = self.recorder.origin.get(value, ("constant", "constant"))
+            # A constant that holds a number read from a tensor depends on the data: no value is
+            # compared.
             constant = () if self._is_read(value) else self.recorder.constants.get(value, ())
             draft = Draft("placeholder", role, constant, wanted=name)
         draft.result = self.meta(value)
@@ -125,11 +131,11 @@ class Replay:
         """Return True if a constant holds a number that was read from a tensor earlier."""
         if not self.numbers_read:
             return False
-        todo = [*self.recorder.constants.get(value, ())]
-        while todo:
-            item = todo.pop()
+        items = [*self.recorder.constants.get(value, ())]
+        while items:
+            item = items.pop()
             if isinstance(item, tuple):
-                todo += item
+                items += item
             elif item in self.numbers_read:
                 return True
         return False
@@ -149,10 +155,10 @@ class Replay:
         draft = self.drafts[producer]
         for depth, index in enumerate(path):
             key = (producer, path[: depth + 1])
-            if key not in self.made_projections:
+            if key not in self.projections:
                 result = self.drafts[number].result
                 inner = result[index] if isinstance(result, tuple) and index < len(result) else None
-                self.made_projections[key] = self.push(
+                self.projections[key] = self.push(
                     Draft(
                         "call_function",
                         "operator.getitem",
@@ -164,9 +170,9 @@ class Replay:
                         projects=(number, index),
                     )
                 )
-                made = self.made_projections[key]
-                self.storages.defined[made] = self.storages.defined.get(number, 0)
-            number = self.made_projections[key]
+                projection = self.projections[key]
+                self.storages.defined[projection] = self.storages.defined.get(number, 0)
+            number = self.projections[key]
         self.current[value] = number
         del self.parts[value]
         return number
@@ -174,26 +180,26 @@ class Replay:
     def meta(self, value: Value) -> TensorMeta:
         """Return dtype, shape, strides, device and layout of a value."""
         recorded = self.recorder.meta[value][:-1]
-        known = self.metas.get(recorded)
-        if known is None:
+        meta = self.metas.get(recorded)
+        if meta is None:
             dtype, shape, stride, device, layout = recorded
             size = self.canon.size
-            known = self.metas[recorded] = TensorMeta(
+            meta = self.metas[recorded] = TensorMeta(
                 str(dtype)[6:],
                 tuple([size(n) for n in shape]),
                 None if stride is None else tuple([size(n) for n in stride]),
                 self.canon.device(device),
                 str(layout)[6:],
             )
-        return known
+        return meta
 
     def add(self, record: OpRecord) -> None:
         """Add the draft of one recorded op."""
         storage_of = self.recorder.storage_of
         values: list[Value] = []
-        known = self.facts.get(id(record.op)) or self.facts_of(record.op)
+        facts = self.facts.get(id(record.op)) or self.facts_of(record.op)
         positional, named = record.args, record.kwargs
-        if known.takes_group:
+        if facts.takes_group:
             positional, named = mark_names(record.op, positional, named)
         args = tuple([self.link(arg, values) for arg in positional])
         kwargs = {key: self.link(arg, values) for key, arg in named.items()} if named else {}
@@ -206,13 +212,14 @@ class Replay:
                 for number in self.storages.after(operands)
                 if self.drafts[number].section == self.section
             )
-        if known.name == _MARKS_PENDING:
+        # It returns its argument: the result is another name of the same value.
+        if facts.name == _MARKS_PENDING:
             self.current[record.output] = numbers[0]
             return
         path, source = self.place(record)
         draft = Draft(
             "call_method" if isinstance(record.op, str) else "call_function",
-            known.name or op_name(record.op),
+            facts.name or op_name(record.op),
             args,
             kwargs,
             self.result(record.output),
@@ -222,23 +229,25 @@ class Replay:
             operands=numbers,
             by=record.by,
         )
+        # A float that was read from a tensor is an operand too; without this edge the read would be
+        # dead.
         if self.scalar_operands:
             numbers += self.scalar_operands
             self.scalar_operands = []
         number = self.push(draft)
-        if known.pure:
+        if facts.pure:
             self.results(record.output, number)
             return
-        found: list[tuple[EffectKind, int]] = []
+        op_effects: list[tuple[EffectKind, int]] = []
         for written in effects.written(record.op, record.args, record.kwargs):
             for value in _values(written):
                 storage = storage_of[value]
                 owner = self.storages.owner.get(storage)
                 self.storages.write(number, storage)
-                found.append(("mutates", number if owner is None else owner))
+                op_effects.append(("mutates", number if owner is None else owner))
         self.results(record.output, number)
-        found += [(kind, -1) for kind in effects.kinds(record.op, record.args, record.kwargs)]
-        draft.effects = tuple(dict.fromkeys(found))
+        op_effects += [(kind, -1) for kind in effects.kinds(record.op, record.args, record.kwargs)]
+        draft.effects = tuple(dict.fromkeys(op_effects))
 
     def writes_after(self) -> dict[int, tuple[int, ...]]:
         """Return, for each draft, the last writes to its memory since it was made.
@@ -260,8 +269,8 @@ class Replay:
 
     def facts_of(self, op: Any) -> effects.SchemaFacts:
         """Return the facts of an op, and cache them by the op's id: hashing an op takes longer."""
-        known = self.facts[id(op)] = effects.facts(op)
-        return known
+        facts = self.facts[id(op)] = effects.facts(op)
+        return facts
 
     def link(self, value: Any, values: list[Value]) -> Any:
         """Return an argument with tensors as operands, and append the tensors to `values`."""
@@ -276,6 +285,8 @@ class Replay:
             return tuple([self.link(item, values) for item in value])
         if kind is int or kind is bool or value is None:
             return value
+        # A float has no identity: `.item()` and a use of its result are connected by the value
+        # alone.
         if kind is float and value in self.scalars:
             self.scalar_operands.append(self.scalars[value])
             return Operand(self.scalars[value])
@@ -297,6 +308,7 @@ class Replay:
                 self.parts[output] = (number, path)
         elif type(output) in (bool, int, float):
             self.numbers_read.add(rounded(output))
+            # Whole floats are too common as constants of their own, such as 0.0 and 2.0.
             if type(output) is float and not output.is_integer():
                 self.scalars[output] = number  # an argument with this value refers to the read
         elif type(output) is tuple:

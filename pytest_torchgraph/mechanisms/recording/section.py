@@ -35,7 +35,7 @@ class Section:
         keep_dead: whether ops with unused results are live.
 
     Attributes:
-        known: preset names of inputs.
+        input_names: preset names of inputs.
         reserved: names that no op may get.
         names, refs: the names of all drafts and references to them, once a graph was built.
     """
@@ -64,7 +64,7 @@ class Section:
                 if self.drafts[number].section == section
             )
         )
-        self.known: dict[int, str] = {}
+        self.input_names: dict[int, str] = {}
         self.reserved: Iterable[str] = ()
         self.names: dict[int, str] = {}
         self.refs: dict[int, Ref] = {}
@@ -72,24 +72,25 @@ class Section:
 
     def find_live(self, keep_dead: bool) -> set[int]:
         """Return the drafts needed by the results or by a lasting effect, or all drafts."""
-        todo = [*self.returned, *self.saved, *self.after]
+        worklist = [*self.returned, *self.saved, *self.after]
         for i in self.replay.of_section.get(self.section, ()):
             draft = self.drafts[i]
             if keep_dead or (draft.effects and any(map(self.lasts, draft.effects))):
-                todo.append(i)
+                worklist.append(i)
         live: set[int] = set()
-        while todo:
-            i = todo.pop()
+        while worklist:
+            i = worklist.pop()
             if i in live:
                 continue
             live.add(i)
             draft = self.drafts[i]
             if draft.section == self.section:
-                todo += draft.operands
-                todo += draft.after
+                worklist += draft.operands
+                worklist += draft.after
+                # The effect refers to the owner of the memory, so the owner is live too.
                 for kind, owner in draft.effects:
                     if kind == "mutates":
-                        todo.append(owner)
+                        worklist.append(owner)
         return live
 
     def lasts(self, effect: tuple[EffectKind, int]) -> bool:
@@ -117,11 +118,14 @@ class Section:
         numbers = self.in_order(self.live)
         inputs = [i for i in numbers if self._is_input(i)]
         ranks = {"saved": 1, "tangent": 2}
+        # As in a backward of AOTAutograd: saved values first, then the incoming gradients.
         inputs.sort(key=lambda i: ranks.get(self.role(i), 0 if kind != "backward" else 1))
         namer = NodeNamer()
         nodes = []
         for i in inputs:
-            nodes.append(self.input(i, namer.claim(self.known.get(i) or self.drafts[i].wanted)))
+            nodes.append(
+                self.input(i, namer.claim(self.input_names.get(i) or self.drafts[i].wanted))
+            )
         namer.reserve(self.reserved)
         skip = set(inputs)
         for i in numbers:
@@ -137,21 +141,22 @@ class Section:
 
     def whole(self, graph: Graph) -> Graph | None:
         """Build `Graph.whole` for the graph of this section."""
-        own = self.replay.of_section.get(self.section, ())
-        left_out = [self.drafts[i] for i in own if i not in self.live]
-        if all(each.kind == "placeholder" or is_view(each.op) for each in left_out):
+        section_drafts = self.replay.of_section.get(self.section, ())
+        left_out = [self.drafts[i] for i in section_drafts if i not in self.live]
+        # Dead views compute nothing, so they are no reason to build a second graph.
+        if all(draft.kind == "placeholder" or is_view(draft.op) for draft in left_out):
             return None
-        every = self.in_order(self.find_live(True))
+        all_drafts = self.in_order(self.find_live(True))
         namer = NodeNamer()
         namer.reserve((*graph.by_name, *self.reserved))
         inputs: list[Node] = []
         computed: list[Node] = []
-        for i in every:
+        for i in all_drafts:
             if i in self.live:
                 node = graph.by_name[self.names[i]]
             else:
                 if self._is_input(i):  # named as in the forward, if it has a name there
-                    name = self.known.get(i) or namer.claim(self.drafts[i].wanted)
+                    name = self.input_names.get(i) or namer.claim(self.drafts[i].wanted)
                     node = self.input(i, name)
                 else:
                     node = self.node(i, namer)
@@ -187,9 +192,9 @@ class Section:
         else:
             name = namer.node(draft.path, draft.op)
         self.call(i, name)
-        found: tuple[Effect, ...] = ()
+        node_effects: tuple[Effect, ...] = ()
         if draft.effects:
-            found = tuple(
+            node_effects = tuple(
                 Effect(kind, self.refs[owner] if kind == "mutates" else None)
                 for kind, owner in draft.effects
             )
@@ -204,7 +209,7 @@ class Section:
             draft.path,
             draft.source,
             "",
-            found,
+            node_effects,
             tuple([self.refs[number] for number in draft.after]),
             by=draft.by,
         )
@@ -224,7 +229,7 @@ class Section:
         return value
 
 
-_MAKES = (
+_ALLOCATES = (
     "empty",
     "empty_like",
     "empty_strided",
@@ -238,20 +243,20 @@ _READS_NO_VALUE = frozenset(
     resize_ resize_as_ set_ zeros_like
     """.split()
 )
-"""Ops that use only the form of an argument, not its values. `_MAKES` and views are separate."""
+"""Ops that use only the form of an argument, not its values; besides `_ALLOCATES` and views."""
 
 
-class Unfilled:
+class UnwrittenReads:
     """Finds the first read of an unwritten tensor, given the ops in program order.
 
     Attributes:
-        found: the op that made the first tensor that is read unwritten, or `None`.
+        first_unwritten: the op that made the first tensor that is read unwritten, or `None`.
     """
 
     def __init__(self, recorder: RecordingMode):
-        self.found: OpRecord | None = None
+        self.first_unwritten: OpRecord | None = None
         self._recorder = recorder
-        self._made: dict[int, OpRecord] = {}
+        self._unwritten: dict[int, OpRecord] = {}
         self._kinds: dict[int, str] = {}
 
     def ran(self, record: OpRecord) -> None:
@@ -262,7 +267,8 @@ class Unfilled:
             kind = self._kinds[id(op)] = _kind(op)
         if kind == "makes":
             self._make(record)
-        elif self._made and kind != "form":
+        elif self._unwritten and kind != "form":
+            # Writes before reads: the tensor that an op fills is among its arguments too.
             arguments = [*_values((record.args, record.kwargs))]
             written = effects.written(op, record.args, record.kwargs)
             self.wrote(arguments if kind == "custom" else _values(written))
@@ -274,44 +280,46 @@ class Unfilled:
         storage = self._recorder.storage_of[record.output]
         # DTensor asks for the shapes of an op by running it on fake tensors, which nothing fills.
         if storage not in self._recorder.without_memory:
-            self._made[storage] = record
+            self._unwritten[storage] = record
 
     def wrote(self, values: Iterable[Value]) -> None:
         """Note a recorded write to these tensors."""
         for value in values:
-            self._made.pop(self._recorder.storage_of[value], None)
+            self._unwritten.pop(self._recorder.storage_of[value], None)
 
     def read(self, values: Iterable[Value]) -> None:
         """Note a recorded read of these tensors."""
-        for value in values if self._made else ():
-            made = self._made.get(self._recorder.storage_of[value])
-            self.found = self.found or made
+        for value in values if self._unwritten else ():
+            producer = self._unwritten.get(self._recorder.storage_of[value])
+            self.first_unwritten = self.first_unwritten or producer
 
 
-def refuse_unfilled(unfilled: Unfilled) -> None:
+def refuse_unwritten(unwritten_reads: UnwrittenReads) -> None:
     """Raise if the step reads a tensor that no recorded op has written to.
 
     Raises:
         CaptureError: with the line where the tensor was made.
     """
-    made = unfilled.found
-    if made is None:
+    producer = unwritten_reads.first_unwritten
+    if producer is None:
         return
-    at = "" if made.line is None else f" at {source_lines.described(made.line)}"
+    location = "" if producer.line is None else f" at {source_lines.described(producer.line)}"
     raise CaptureError(
-        f"something ran unrecorded, so the graphs would be incomplete: the tensor of {made.op}{at} "
-        "is read, but no recorded op wrote to it. If a Triton or C++ kernel wrote to it, make it "
-        "an op with torch.library.custom_op. If the values do not matter, use torch.zeros"
+        "something ran unrecorded, so the graphs would be incomplete: the tensor of "
+        f"{producer.op}{location} is read, but no recorded op wrote to it. If a Triton or C++ "
+        "kernel wrote to it, make it an op with torch.library.custom_op. If the values do not "
+        "matter, use torch.zeros"
     )
 
 
 def _kind(op: Any) -> str:
     """Classify an op by its use of a tensor with unwritten memory."""
+    # A method or a higher-order op has no schema: it counts as a read.
     if not isinstance(op, torch._ops.OpOverload):
         return "reads"
     if op.namespace not in ("aten", "prims"):
         return "custom"  # its schema may omit writes; the op itself is in the graph
-    if op._opname in _MAKES:
+    if op._opname in _ALLOCATES:
         return "makes"
     is_form = op.is_view or op._opname in _READS_NO_VALUE or op._opname in ("detach", "alias")
     return "form" if is_form else "reads"

@@ -41,17 +41,17 @@ class Write(NamedTuple):
     line: Line | None
 
 
-class _Known(NamedTuple):
+class _TrackedTensor(NamedTuple):
     """The state of a tensor when it was last checked.
 
     Attributes:
         tensor: a weak reference to the tensor.
-        counted: autograd's version counter.
+        autograd_version: autograd's version counter.
         own: number of recorded writes to the tensor's storage.
     """
 
     tensor: Callable[[], torch.Tensor | None]
-    counted: int
+    autograd_version: int
     own: int
 
 
@@ -63,17 +63,19 @@ class UnseenWrites:
     inference mode.
 
     Attributes:
-        found: writes by code that was not recorded.
+        unseen: writes by code that was not recorded.
     """
 
     def __init__(self, recorder: RecordingMode):
-        self.found: list[Write] = []
+        self.unseen: list[Write] = []
         self.is_following = False
         self._recorder = recorder
-        self._known: dict[int, _Known] = {}
+        self._tracked: dict[int, _TrackedTensor] = {}
         self._own: Counter[int] = Counter()
         for tensor in [*recorder.named.all_tensors(), *recorder.alive()]:
-            self._known.setdefault(id(tensor), _Known(weakref.ref(tensor), _count(tensor), 0))
+            self._tracked.setdefault(
+                id(tensor), _TrackedTensor(weakref.ref(tensor), _count(tensor), 0)
+            )
 
     def follow(
         self, op: Any, run: Callable[..., _R], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -86,7 +88,7 @@ class UnseenWrites:
         finally:
             self.is_following = False
         self.wrote(*effects.written(op, args, kwargs))
-        self._gave(output, args, kwargs)
+        self._track_results(output, args, kwargs)
         return output
 
     def wrote(self, *values: Any) -> None:
@@ -104,43 +106,50 @@ class UnseenWrites:
         }.items():
             self._own[storage] += count
 
-    def _gave(self, output: Any, *arguments: Any) -> None:
+    def _track_results(self, output: Any, *arguments: Any) -> None:
         """Track the results of an op.
 
         A view shares the version counter of its base only once the op has returned.
         """
-        bases = {self._storage(each): self._known.get(id(each)) for each in tensors_in(arguments)}
+        bases = {
+            self._storage(argument): self._tracked.get(id(argument))
+            for argument in tensors_in(arguments)
+        }
         for tensor in tensors_in(output):
-            known = self._known.get(id(tensor))
-            if known is None or known.tensor() is not tensor:
+            tracked = self._tracked.get(id(tensor))
+            if tracked is None or tracked.tensor() is not tensor:
                 storage = self._storage(tensor)
-                base = bases.get(storage) or _Known(_gone, 0, self._own[storage])
-                self._known[id(tensor)] = base._replace(tensor=weakref.ref(tensor))
+                base = bases.get(storage) or _TrackedTensor(_no_tensor, 0, self._own[storage])
+                self._tracked[id(tensor)] = base._replace(tensor=weakref.ref(tensor))
 
     def look_at(self, *values: Any) -> None:
         """Find unrecorded writes to these tensors since the last check."""
         for tensor in tensors_in(values):
-            count, own = _count(tensor), self._own[self._storage(tensor)]
-            known = self._known.get(id(tensor))
-            if known is not None and known.tensor() is tensor:
-                if count <= known.counted + own - known.own:
+            count, recorded_writes = _count(tensor), self._own[self._storage(tensor)]
+            tracked = self._tracked.get(id(tensor))
+            if tracked is not None and tracked.tensor() is tensor:
+                # Only a higher count is a finding: in inference mode the counter stands still,
+                # while recorded writes are counted.
+                if count <= tracked.autograd_version + recorded_writes - tracked.own:
                     continue
                 role, name = self._recorder.named.tensors.get(id(tensor), ("", ""))
-                self.found.append(Write(role, name, line_of_target()))
-            self._known[id(tensor)] = _Known(weakref.ref(tensor), count, own)
+                self.unseen.append(Write(role, name, line_of_target()))
+            self._tracked[id(tensor)] = _TrackedTensor(weakref.ref(tensor), count, recorded_writes)
 
     def look_at_all(self) -> None:
         """Find unrecorded writes to all tracked tensors that are alive."""
-        alive = [tensor for known in self._known.values() if (tensor := known.tensor()) is not None]
+        alive = [
+            tensor for tracked in self._tracked.values() if (tensor := tracked.tensor()) is not None
+        ]
         self.look_at(alive)
 
     def _storage(self, tensor: torch.Tensor) -> int:
         """Return the number of a tensor's storage, -1 if the recorder has not met the tensor."""
-        value = self._recorder.known(tensor)
+        value = self._recorder.find_value(tensor)
         return -1 if value is None else self._recorder.storage_of[value]
 
 
-def _gone() -> None:
+def _no_tensor() -> None:
     """A reference without a tensor."""
 
 
@@ -189,6 +198,7 @@ def threads_started(
 
     def begins(frame: FrameType, event: Any, argument: Any) -> None:
         thread = threading.current_thread()
+        # Python calls the profile hook in the new thread before its `run`, so no write is missed.
         if not ignored() and not _module_of(thread).startswith(_COMPUTE_NOTHING):
             names.append(thread.name)
             if recorder.writes is None:
@@ -234,56 +244,57 @@ def refuse_unseen(recorder: RecordingMode, threads: list[str]) -> None:
     started = ", ".join(dict.fromkeys(threads))
     if recorder.writes is not None:
         recorder.writes.look_at_all()
-        for write in recorder.writes.found:
-            what = (
+        for write in recorder.writes.unseen:
+            subject = (
                 f"{write.role} {write.name}" if write.role else "a tensor that the target computed"
             )
-            at = "" if write.line is None else f" before {source_lines.described(write.line)}"
+            location = "" if write.line is None else f" before {source_lines.described(write.line)}"
             raise CaptureError(
                 "something ran unrecorded, so the graphs would be incomplete: no recorded op "
-                f"wrote to {what}, but it changed{at}, possibly in a thread started during the "
-                f"capture ({started}). Write to it in the thread that calls the target"
+                f"wrote to {subject}, but it changed{location}, possibly in a thread started "
+                f"during the capture ({started}). Write to it in the thread that calls the target"
             )
     for line in recorder.precompiled:
-        at = "" if line is None else f" at {source_lines.described(line)}"
+        location = "" if line is None else f" at {source_lines.described(line)}"
         raise CaptureError(
             "something ran unrecorded, so the graphs would be incomplete: code of "
-            f"torch.compiler.precompile ran{at}. Capture the original function"
+            f"torch.compiler.precompile ran{location}. Capture the original function"
         )
-    for stranger in recorder.strangers:
-        if stranger.age == "outside":
+    for unknown_input in recorder.unknown_inputs:
+        if unknown_input.age == "outside":
             method, line = recorder.handed_over[0]
-            at = "" if line is None else f" at {source_lines.described(line)}"
+            location = "" if line is None else f" at {source_lines.described(line)}"
             raise CaptureError(
                 "something ran unrecorded, so the graphs would be incomplete: "
-                f"{_place(stranger.line)} may contain results of another library, which got a "
-                f"tensor by .{method}(){at}. Compute them with torch, or before the capture and "
-                "pass them as an argument"
+                f"{_describe_tensor(unknown_input.line)} may contain results of another library, "
+                f"which got a tensor by .{method}(){location}. Compute them with torch, or before "
+                "the capture and pass them as an argument"
             )
-        if stranger.age == "before" or (stranger.age == "unknown" and not threads):
+        if unknown_input.age == "before" or (unknown_input.age == "unknown" and not threads):
             continue
-        why = (
+        reason = (
             f"A thread started during the capture ({started}) may have computed it"
             if threads
             else "The op that computed it ran before the capture, or in an older thread"
         )
         raise CaptureError(
-            f"something ran unrecorded, so the graphs would be incomplete: {_place(stranger.line)} "
-            "is not a parameter, buffer or argument of the target, and not the result of a "
-            f"recorded op. {why}. Compute it inside the target, in the thread that calls it, or "
-            "pass it as an argument"
+            "something ran unrecorded, so the graphs would be incomplete: "
+            f"{_describe_tensor(unknown_input.line)} is not a parameter, buffer or argument of the "
+            f"target, and not the result of a recorded op. {reason}. Compute it inside the target, "
+            "in the thread that calls it, or pass it as an argument"
         )
 
 
 def _module_of(thread: threading.Thread) -> str:
     """Return the name of the module whose code a thread runs."""
     runs: Any = thread
+    # A subclass overrides `run`, so the module of the class says whose code runs.
     if type(thread) in (threading.Thread, threading.Timer):
         runs = getattr(thread, "_target", None) or getattr(thread, "function", None)
     return str(getattr(runs, "__module__", ""))
 
 
-def _place(line: source_lines.Line | None) -> str:
+def _describe_tensor(line: source_lines.Line | None) -> str:
     if line is None:
         return "a tensor that the target returns or keeps"
     return f"a tensor first used at {source_lines.described(line)}"

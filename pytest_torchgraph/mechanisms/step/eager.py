@@ -58,9 +58,11 @@ class Outcome:
 
     def finished(self, saved: SavedState) -> Outcome:
         """Complete the outcome once the step's state is restored, and drop the copies."""
-        left = saved.left()
+        final_values = saved.left()
         saved.release()
-        state = {label: left.get(id(tensor), tensor) for label, tensor in self.state.items()}
+        state = {
+            label: final_values.get(id(tensor), tensor) for label, tensor in self.state.items()
+        }
         return replace(self, state=state)
 
 
@@ -77,19 +79,19 @@ def outcome_of(step: Step) -> Outcome:
         names.update((id(parameter), name) for name, parameter in named.all_parameters)
     # A tensor that shares memory with a buffer or an argument is about to be overwritten.
     shared = {storage_of(tensor) for tensor in step.saved.restored()} - {0}
-    own = {id(tensor) for tensor in step.saved.restored()}
+    restored_ids = {id(tensor) for tensor in step.saved.restored()}
 
-    def kept(tensor: torch.Tensor) -> torch.Tensor:
+    def detached(tensor: torch.Tensor) -> torch.Tensor:
         tensor = tensor.detach()
         return tensor.clone() if storage_of(tensor) in shared else tensor
 
     outputs: dict[str, torch.Tensor] = {}
-    others: dict[str, Any] = {}
+    other_leaves: dict[str, Any] = {}
     containers: dict[str, type] = {}
     requiring = set()
     for path, leaf in _leaves(step.output, "output"):
         if isinstance(leaf, torch.Tensor):
-            outputs[path] = kept(leaf)
+            outputs[path] = detached(leaf)
             if leaf.requires_grad:
                 requiring.add(path)
         elif isinstance(leaf, _Container):
@@ -97,17 +99,22 @@ def outcome_of(step: Step) -> Outcome:
         elif (array := _as_tensor(leaf)) is not None:
             outputs[path], containers[path] = array, type(leaf)
         else:
-            others[path] = leaf
+            other_leaves[path] = leaf
     grads = {
         names[id(leaf)]: leaf.grad.detach()
         for leaf in with_grad
         if leaf.grad is not None and id(leaf) in names
     }
-    state = {label: tensor if id(tensor) in own else kept(tensor) for label, tensor in _state(step)}
-    return Outcome(outputs, others, containers, frozenset(requiring), grads, state, _numpy_state())
+    state = {
+        label: tensor if id(tensor) in restored_ids else detached(tensor)
+        for label, tensor in _labelled_state(step)
+    }
+    return Outcome(
+        outputs, other_leaves, containers, frozenset(requiring), grads, state, _numpy_state()
+    )
 
 
-def _state(step: Step) -> Iterator[tuple[str, torch.Tensor]]:
+def _labelled_state(step: Step) -> Iterator[tuple[str, torch.Tensor]]:
     """Yield buffers and tensor arguments, each with its label."""
     named = step.invocation.named
     for path, module in named.all_modules:
@@ -129,6 +136,7 @@ def _leaves(value: Any, path: str, depth: int = 0) -> Iterator[tuple[str, Any]]:
     if children is None:
         held = held_by(value) if depth <= DEPTH and not _is_value(value) else {}
         if not held:
+            # A copy, because another run of the target may change the object and return it again.
             yield path, copy.copy(value) if isinstance(value, set | bytearray) else value
             return
         children = [(f"{path}[{key!r}]", item) for key, item in held.items()]
@@ -147,9 +155,9 @@ def _children(value: Any, path: str) -> list[tuple[str, Any]] | None:
     if type(value) in (list, tuple, immutable_list):
         return [(f"{path}[{number}]", item) for number, item in enumerate(value)]
     try:
-        items, _ = pytree.tree_flatten_with_path(value, is_leaf=lambda each: each is not value)
+        items, _ = pytree.tree_flatten_with_path(value, is_leaf=lambda node: node is not value)
     except ValueError:  # a class registered without the names of its items
-        leaves, _ = pytree.tree_flatten(value, is_leaf=lambda each: each is not value)
+        leaves, _ = pytree.tree_flatten(value, is_leaf=lambda node: node is not value)
         return [(f"{path}[{number}]", item) for number, item in enumerate(leaves)]
     if len(items) == 1 and not items[0][0]:
         return None
@@ -179,8 +187,8 @@ def _numpy_state() -> Any:
     numpy = sys.modules.get("numpy.random")
     if numpy is None:
         return None
-    _, key, *rest = numpy.get_state()
-    return key.tobytes(), *rest
+    _, key, *position = numpy.get_state()
+    return key.tobytes(), *position
 
 
 class EagerRun:
@@ -212,8 +220,9 @@ class EagerRun:
                     f"{name} changed after the capture, so an eager run would start from a "
                     "different state: call assert_matches_eager() directly after graph_capture()"
                 )
-        with preserve_state(self.invocation.named) as saved, self.modes.again():
+        with preserve_state(self.invocation.named) as saved, self.modes.reenter():
             step = Step(self.invocation, saved)
+            # Dropout has to draw the same numbers as in the capture.
             self.random.restore()
             how(step)
             outcome = outcome_of(step)
@@ -252,7 +261,7 @@ class _Modes:
         self.autocast = autocast()
 
     @contextlib.contextmanager
-    def again(self) -> Iterator[None]:
+    def reenter(self) -> Iterator[None]:
         with contextlib.ExitStack() as stack:
             stack.enter_context(torch.inference_mode(self.inference))
             stack.enter_context(torch.set_grad_enabled(self.grad))
@@ -263,8 +272,8 @@ class _Modes:
             yield
 
 
-_LESS = (torch.float32, torch.float16, torch.bfloat16)
-_TO_LESS = (torch.Tensor.float, torch.Tensor.half, torch.Tensor.bfloat16)
+_LOWER_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+_LOWERING_METHODS = (torch.Tensor.float, torch.Tensor.half, torch.Tensor.bfloat16)
 
 
 def in_float64(step: Step) -> None:
@@ -291,21 +300,21 @@ class _InFloat64(TorchFunctionMode):
     ) -> Any:
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
-        if name in ("__get__", "__set__") or (name.endswith("_") and _is_less(args[:1])):
+        if name in ("__get__", "__set__") or (name.endswith("_") and _has_lower_dtype(args[:1])):
             return func(*args, **kwargs)
-        if func in _TO_LESS:
+        if func in _LOWERING_METHODS:
             func = torch.Tensor.double
-        args, kwargs = pytree.tree_map(_cast, (tuple(args), kwargs))
+        args, kwargs = pytree.tree_map(_cast_to_float64, (tuple(args), kwargs))
         return func(*args, **kwargs)
 
 
-def _is_less(values: Sequence[Any]) -> bool:
-    return any(isinstance(each, torch.Tensor) and each.dtype in _LESS for each in values)
+def _has_lower_dtype(values: Sequence[Any]) -> bool:
+    return any(isinstance(value, torch.Tensor) and value.dtype in _LOWER_DTYPES for value in values)
 
 
-def _cast(value: Any) -> Any:
-    if isinstance(value, torch.Tensor) and value.dtype in _LESS:
+def _cast_to_float64(value: Any) -> Any:
+    if isinstance(value, torch.Tensor) and value.dtype in _LOWER_DTYPES:
         return value.double()
-    if isinstance(value, torch.dtype) and value in _LESS:
+    if isinstance(value, torch.dtype) and value in _LOWER_DTYPES:
         return torch.float64
     return value

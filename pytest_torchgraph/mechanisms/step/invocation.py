@@ -56,11 +56,11 @@ class Invocation:
 
     def with_backward(self, backward: bool) -> Invocation:
         """Return the same call with another `backward`."""
-        other = replace(self, backward=backward)
-        vars(other)["named"] = self.named  # shared: building it walks over all modules
-        return other
+        invocation = replace(self, backward=backward)
+        vars(invocation)["named"] = self.named  # shared: building it walks over all modules
+        return invocation
 
-    def raise_what_the_target_raises(self, found: Exception) -> None:
+    def raise_what_the_target_raises(self, tracer_error: Exception) -> None:
         """Call the target eagerly, to see if a tracer's error is the target's own.
 
         Raises:
@@ -70,8 +70,8 @@ class Invocation:
         try:
             self.call()
         except Exception as own:
-            if type(own) is type(found) and str(own) == str(found):
-                raise found from None
+            if type(own) is type(tracer_error) and str(own) == str(tracer_error):
+                raise tracer_error from None
             raise own from None
 
 
@@ -96,14 +96,16 @@ def to_device(invocation: Invocation, device: torch.device) -> Invocation:
         if not isinstance(value, torch.Tensor):
             return value
         if id(value) not in copies:
+            # Also on the same device: the step may write to its arguments.
             moved = value.detach().to(device, copy=True)
             copies[id(value)] = moved.requires_grad_() if value.requires_grad else moved
         return copies[id(value)]
 
     def module(value: torch.nn.Module) -> torch.nn.Module:
         moved = copy.deepcopy(value).to(device)
-        for each in (torch.nn.Module.parameters, torch.nn.Module.buffers):
-            pairs = zip(each(value), each(moved), strict=True)
+        for tensors_of in (torch.nn.Module.parameters, torch.nn.Module.buffers):
+            # A parameter that is passed as an argument too is one tensor on the device as well.
+            pairs = zip(tensors_of(value), tensors_of(moved), strict=True)
             copies.update((id(original), copied) for original, copied in pairs)
         return moved
 
@@ -166,24 +168,26 @@ def with_fake_tensors(invocation: Invocation, device: torch.device | None) -> It
         invocation: the call.
         device: the device of the fake tensors; `None` for the device of the real tensors.
     """
+    # Tensors in closures and globals stay real.
     mode = torch_private.get("fake_tensor_mode")(allow_non_fake_inputs=True)
     fake_tensor = torch_private.get("fake_tensor")
-    made: dict[int, torch.Tensor] = {}
+    fakes: dict[int, torch.Tensor] = {}
 
     def fake(tensor: torch.Tensor) -> torch.Tensor:
-        if id(tensor) not in made:
+        if id(tensor) not in fakes:
             where = device or tensor.device
             if where.type == "meta":
                 where = torch.device("cpu")
             with torch.no_grad():
+                # By way of meta no data is copied, so the model may be larger than the memory.
                 meta = tensor.detach().to("meta")
                 value = fake_tensor(mode, meta, where)
             if isinstance(tensor, torch.nn.Parameter):
                 value = torch.nn.Parameter(value, tensor.requires_grad)
             elif tensor.requires_grad:
                 value.requires_grad_()
-            made[id(tensor)] = value
-        return made[id(tensor)]
+            fakes[id(tensor)] = value
+        return fakes[id(tensor)]
 
     slots = [
         (table, name, tensor)

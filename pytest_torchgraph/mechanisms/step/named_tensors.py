@@ -33,12 +33,12 @@ class NamedTensors:
     """
 
     def __init__(self, target: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]):
-        reached = _Reached()
-        self.modules_by_prefix = list(_modules(reached, target, args, kwargs))
-        self.older = {id(tensor): weakref.ref(tensor) for tensor in reached.computed}
+        module_search = _ModuleSearch()
+        self.modules_by_prefix = list(_modules(module_search, target, args, kwargs))
+        self.older = {id(tensor): weakref.ref(tensor) for tensor in module_search.computed}
         self.modules: dict[int, str] = {}
         self.tensors: dict[int, tuple[str, str]] = {}
-        leaves = list(_inputs(target, args, kwargs))
+        leaves = list(_list_inputs(target, args, kwargs))
         self.inputs: list[tuple[str, torch.Tensor]] = [
             (name, leaf) for name, leaf in leaves if isinstance(leaf, torch.Tensor)
         ]
@@ -61,26 +61,30 @@ class NamedTensors:
                     if parameter is not None:
                         named = f"{path}.{name}" if path else name
                         parameters.setdefault(id(parameter), (named, parameter))
-                        self._name(parameter, "parameter", named)
+                        self._name_tensor(parameter, "parameter", named)
+            # A second loop: all parameters of a root precede its buffers, and this order is that of
+            # inputs.
             for path, module in walked:
                 for name, buffer in module._buffers.items():
                     if buffer is not None:
                         named = f"{path}.{name}" if path else name
                         buffers.setdefault(id(buffer), buffer)
-                        self._name(buffer, "buffer", named)
+                        self._name_tensor(buffer, "buffer", named)
         for name, tensor in self.inputs:
-            self._name(tensor, "input", name)
+            # Last: a parameter that is passed as an argument too keeps the name of the parameter.
+            self._name_tensor(tensor, "input", name)
         for number, (path, _) in modules.items():
             self.modules.setdefault(number, path)
         self.all_modules = list(modules.values())
         self.all_parameters = list(parameters.values())
         self.all_buffers = list(buffers.values())
 
-    def _name(self, tensor: torch.Tensor, role: str, name: str) -> None:
+    def _name_tensor(self, tensor: torch.Tensor, role: str, name: str) -> None:
         """Name a tensor and, for a distributed tensor, its local tensor."""
         self.tensors.setdefault(id(tensor), (role, name))
         inner = torch_private.local(tensor)
         if inner is not tensor:
+            # The ops of a DTensor are recorded on its local tensor.
             self.tensors.setdefault(id(inner), (role, name))
 
     def classes(self) -> dict[str, str]:
@@ -101,18 +105,18 @@ class NamedTensors:
     def all_tensors(self) -> list[torch.Tensor]:
         """Return every parameter, buffer and argument, each once."""
         tensors = [*(p for _, p in self.all_parameters), *self.all_buffers]
-        found = {id(tensor): tensor for tensor in tensors}
+        tensors_by_id = {id(tensor): tensor for tensor in tensors}
         for _, tensor in self.inputs:
-            found.setdefault(id(tensor), tensor)
-        return list(found.values())
+            tensors_by_id.setdefault(id(tensor), tensor)
+        return list(tensors_by_id.values())
 
     def leaves(self) -> list[torch.Tensor]:
         """Return the tensors that a backward can give a gradient: parameters, then arguments."""
-        found: dict[int, torch.Tensor] = {id(p): p for _, p in self.all_parameters}
+        leaves_by_id: dict[int, torch.Tensor] = {id(p): p for _, p in self.all_parameters}
         for _, tensor in self.inputs:
             if tensor.is_leaf and tensor.requires_grad:
-                found.setdefault(id(tensor), tensor)
-        return list(found.values())
+                leaves_by_id.setdefault(id(tensor), tensor)
+        return list(leaves_by_id.values())
 
     def ranks(self) -> dict[str, int]:
         """Return the order of a graph's inputs, by name: tensors, then sizes, then numbers."""
@@ -146,24 +150,27 @@ MAX_DEPTH = 4
 
 
 def _modules(
-    reached: _Reached, target: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    module_search: _ModuleSearch,
+    target: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
 ) -> list[tuple[str, torch.nn.Module]]:
     """Return the outermost modules that the target can reach.
 
     These are the target itself, the module that it is bound to, and modules in its closure or among
     its arguments.
     """
-    reached.look("", target)
+    module_search.look("", target)
     for name, value in [*((str(i), arg) for i, arg in enumerate(args)), *kwargs.items()]:
         if not isinstance(value, torch.Tensor):
-            reached.look(name, value, 1)
-    outer = reached.outermost()
+            module_search.look(name, value, 1)
+    outer = module_search.outermost()
     if isinstance(target, torch.nn.Module):
         return [("", target), *(pair for pair in outer if pair[1] is not target)]
     return [("", outer[0][1])] if len(outer) == 1 else outer
 
 
-class _Reached:
+class _ModuleSearch:
     """The modules found while searching values, by the names that lead to them.
 
     Attributes:
@@ -171,35 +178,36 @@ class _Reached:
     """
 
     def __init__(self) -> None:
-        self._found: dict[int, tuple[str, torch.nn.Module]] = {}
+        self._modules_by_id: dict[int, tuple[str, torch.nn.Module]] = {}
         self.computed: list[torch.Tensor] = []
 
     def look(self, name: str, value: Any, depth: int = 0) -> None:
         """Search a value, no deeper than `MAX_DEPTH`."""
+        # For example a hidden state of an earlier call: its producer is no op that the step hid.
         if isinstance(value, torch.Tensor) and value.grad_fn is not None:
             self.computed.append(value)
         if depth > MAX_DEPTH or isinstance(value, type | torch.Tensor):
             return
         if isinstance(value, torch.nn.Module):
-            self._found.setdefault(id(value), (name, value))
+            self._modules_by_id.setdefault(id(value), (name, value))
         elif inspect.ismethod(value):
             self.look("self", value.__self__, depth)
             self.look(name, value.__func__, depth)
         elif isinstance(value, functools.partial):
             self.look(name, value.func, depth)
-        for key, item in _members(name, value):
+        for key, item in _list_members(name, value):
             self.look(key, item, depth + 1)
 
     def outermost(self) -> list[tuple[str, torch.nn.Module]]:
         """Return the modules that are not inside another found module."""
-        found = list(self._found.values())
-        if len(found) == 1:
-            return found
-        inner = {id(c) for _, module in found for c in module.modules() if c is not module}
-        return [(name, module) for name, module in found if id(module) not in inner]
+        named_modules = list(self._modules_by_id.values())
+        if len(named_modules) == 1:
+            return named_modules
+        inner = {id(c) for _, module in named_modules for c in module.modules() if c is not module}
+        return [(name, module) for name, module in named_modules if id(module) not in inner]
 
 
-def _members(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+def _list_members(name: str, value: Any) -> Iterator[tuple[str, Any]]:
     """Yield the values one level deeper that may be or contain modules."""
     if isinstance(value, torch.nn.Module):
         for child in value.modules():  # a plain list or dict hides its modules from torch
@@ -211,7 +219,7 @@ def _members(name: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield from ((str(index), item) for index, item in enumerate(value.args))
         yield from value.keywords.items()
     elif inspect.isfunction(value):
-        yield from _reachable(value)
+        yield from _list_reachable(value)
     elif isinstance(value, list | tuple):
         yield from ((f"{name}.{index}", item) for index, item in enumerate(value))
     elif isinstance(value, dict):
@@ -222,7 +230,7 @@ def _members(name: str, value: Any) -> Iterator[tuple[str, Any]]:
                 yield key, item
 
 
-def _reachable(function: Any) -> Iterator[tuple[str, Any]]:
+def _list_reachable(function: Any) -> Iterator[tuple[str, Any]]:
     """Yield the values that a function uses by name: closure, defaults, modules among globals."""
     code = function.__code__
     for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
@@ -240,7 +248,7 @@ def _reachable(function: Any) -> Iterator[tuple[str, Any]]:
     yield from zip(declared[::-1], defaults[::-1], strict=False)
 
 
-def _inputs(
+def _list_inputs(
     target: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Iterator[tuple[str, Any]]:
     """Yield the argument leaves, named by parameter and position: `x`, `batch.ids`, `xs.0`."""
@@ -254,14 +262,15 @@ def _inputs(
                 names.update(value)
             else:
                 names[name] = value
+    # A built-in has no signature. A wrong call fails later, with the target's own error.
     except (TypeError, ValueError):
         names = {**{f"args.{i}": arg for i, arg in enumerate(args)}, **kwargs}
     for name, value in names.items():
         for path, leaf in pytree.tree_flatten_with_path(value)[0]:
-            yield ".".join([name, *(_key(key) for key in path)]), leaf
+            yield ".".join([name, *(_key_to_str(key) for key in path)]), leaf
 
 
-def _key(key: Any) -> str:
+def _key_to_str(key: Any) -> str:
     for attribute in ("key", "idx", "name"):
         if hasattr(key, attribute):
             return str(getattr(key, attribute))

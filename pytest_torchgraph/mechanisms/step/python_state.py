@@ -30,7 +30,7 @@ _DEEP, _LONG = 3, 200
 """Maximum depth for containers and objects, and maximum number of items in a container."""
 _FUNCTIONS = 200
 """Maximum number of user functions searched for globals and closures."""
-_GONE: Any = type("Gone", (), {"__repr__": lambda _: "not there"})()
+_MISSING_VALUE: Any = type("Gone", (), {"__repr__": lambda _: "not there"})()
 """A missing value."""
 
 
@@ -64,7 +64,7 @@ class StateChange(NamedTuple):
 
     def put(self, value: Any) -> None:
         """Store another value in its place."""
-        if value is _GONE:
+        if value is _MISSING_VALUE:
             self.owner.pop(self.key, None)
         elif isinstance(self.owner, CellType):
             self.owner.cell_contents = value
@@ -74,7 +74,7 @@ class StateChange(NamedTuple):
             self.owner[self.key] = value
 
 
-class _Kept(NamedTuple):
+class _OwnerValues(NamedTuple):
     """The values of one owner, at one moment."""
 
     owner: Any
@@ -93,7 +93,7 @@ class PythonState:
     """
 
     def __init__(self, named: NamedTensors, target: Callable[..., Any] | None = None):
-        self._kept: list[_Kept] = []
+        self._saved_values: list[_OwnerValues] = []
         self._owners: set[int] = set()
         self._globals: dict[int, set[str]] = {}
         for path, module in named.all_modules:
@@ -101,26 +101,28 @@ class PythonState:
             values = {k: v for k, v in vars(module).items() if k not in _OF_TORCH}
             prefix = f"{path}." if path else ""
             if _SCALARS.issuperset(map(type, values.values())):
-                self._kept.append(_Kept(vars(module), prefix, values, {}))
+                self._saved_values.append(_OwnerValues(vars(module), prefix, values, {}))
             else:
                 self._keep(vars(module), prefix, values)
         if target is not None:
-            self._look_beyond(target, named)
+            self._keep_reachable(target, named)
 
     def changes(self) -> list[StateChange]:
         """Return the values that changed."""
-        found = []
-        for owner, prefix, values, versions in self._kept:
+        state_changes = []
+        for owner, prefix, values, versions in self._saved_values:
             for key, was in values.items():
                 now = _read(owner, key)
                 if now is was and type(was) in _SCALARS:
                     continue
                 if _mark(was, version=versions.get(key)) != _mark(now):
-                    found.append(_change(f"{prefix}{key}", was, now, owner, key))
+                    state_changes.append(_change(f"{prefix}{key}", was, now, owner, key))
             if isinstance(owner, dict) and "_parameters" in owner:
                 for key in owner.keys() - values.keys() - _OF_TORCH:
-                    found.append(_change(f"{prefix}{key}", _GONE, owner[key], owner, key))
-        return found
+                    state_changes.append(
+                        _change(f"{prefix}{key}", _MISSING_VALUE, owner[key], owner, key)
+                    )
+        return state_changes
 
     def _keep(self, owner: Any, prefix: str, values: dict[str, Any], depth: int = 0) -> None:
         """Store the values of an owner, and those of the objects among them."""
@@ -134,42 +136,44 @@ class PythonState:
             if isinstance(value, torch.Tensor):
                 versions[key] = _version(value)
             elif isinstance(value, _CONTAINERS) or _is_generator(value):
-                values[key] = _copied(value)
+                values[key] = _copy_containers(value)
             elif depth < _DEEP and _is_plain_object(value):
                 self._keep(vars(value), f"{prefix}{key}.", dict(vars(value)), depth + 1)
-        self._kept.append(_Kept(owner, prefix, values, versions))
+        self._saved_values.append(_OwnerValues(owner, prefix, values, versions))
 
-    def _look_beyond(self, target: Callable[..., Any], named: NamedTensors) -> None:
+    def _keep_reachable(self, target: Callable[..., Any], named: NamedTensors) -> None:
         """Store the values that the target's functions reach by name."""
         for holder in (getattr(target, "__self__", None), target):
             if not isinstance(holder, torch.nn.Module | type) and hasattr(holder, "__dict__"):
                 name = f"{holder.__name__}." if inspect.isfunction(holder) else ""
                 self._keep(vars(holder), name, dict(vars(holder)))
-        todo: list[Any] = [callable_of(target), vars(type(target)).get("__call__")]
+        to_search: list[Any] = [callable_of(target), vars(type(target)).get("__call__")]
         classes: dict[type, None] = {}
         for _, module in named.all_modules:
-            todo.append(type(module).forward)
+            to_search.append(type(module).forward)
             classes.update(dict.fromkeys(type(module).__mro__))
         seen: set[int] = set()
-        while todo and len(seen) < _FUNCTIONS:
-            function = inspect.unwrap(_function_of(todo.pop(0)))
+        while to_search and len(seen) < _FUNCTIONS:
+            # With `functools.wraps`, the globals and cells that matter are those of the wrapped
+            # function.
+            function = inspect.unwrap(_function_of(to_search.pop(0)))
             code = getattr(function, "__code__", None)
             if code is None or id(function) in seen or not is_user_file(code.co_filename):
                 continue
             seen.add(id(function))
             if vars(function):
                 self._keep(vars(function), f"{function.__name__}.", dict(vars(function)))
-            for value in self._of_function(function):
+            for value in self._keep_function_values(function):
                 if isinstance(value, type):
                     classes[value] = None
                 else:
-                    todo.append(value)
+                    to_search.append(value)
         for cls in classes:
             if _is_of_user(cls):
-                own = {k: v for k, v in vars(cls).items() if k[:2] != "__" and _is_data(v)}
-                self._keep(cls, f"{cls.__name__}.", own)
+                class_data = {k: v for k, v in vars(cls).items() if k[:2] != "__" and _is_data(v)}
+                self._keep(cls, f"{cls.__name__}.", class_data)
 
-    def _of_function(self, function: Any) -> Iterator[Any]:
+    def _keep_function_values(self, function: Any) -> Iterator[Any]:
         """Store the cells and globals that a function reads; yield their values."""
         code, values = function.__code__, function.__globals__
         for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=False):
@@ -177,12 +181,13 @@ class PythonState:
             if _is_data(value) or _is_plain_object(value):
                 self._keep(cell, "", {name: value})
             yield value
-        known = self._globals.setdefault(id(values), set())
+        searched_names = self._globals.setdefault(id(values), set())
         for name in _names_in(code):
-            if name in values and name not in known:
-                known.add(name)
+            if name in values and name not in searched_names:
+                searched_names.add(name)
                 value = values[name]
                 if _is_data(value) or _is_plain_object(value):
+                    # `_keep` takes an owner once, but these globals come name by name.
                     self._owners.discard(id(values))
                     self._keep(values, "", {name: value})
                 yield value
@@ -191,12 +196,13 @@ class PythonState:
 def _change(name: str, was: Any, now: Any, owner: Any, key: str) -> StateChange:
     """Describe a change; for a dict, of the first key with a changed value."""
     before = was
+    # `reprlib` shortens a dict, which could hide the entry that changed.
     while isinstance(was, dict) and isinstance(now, dict) and was.keys() == now.keys():
         inner = next((k for k in was if _mark(was[k]) != _mark(now[k])), None)
         if inner is None:
             break
         name, was, now = f"{name}[{inner!r}]", was[inner], now[inner]
-    return StateChange(name, _shown(was), _shown(now, was), owner, key, before)
+    return StateChange(name, _describe_value(was), _describe_value(now, was), owner, key, before)
 
 
 def _read(owner: Any, key: str) -> Any:
@@ -205,9 +211,9 @@ def _read(owner: Any, key: str) -> Any:
         try:
             return owner.cell_contents
         except ValueError:
-            return _GONE
+            return _MISSING_VALUE
     values = vars(owner) if isinstance(owner, type) else owner
-    return values.get(key, _GONE)
+    return values.get(key, _MISSING_VALUE)
 
 
 def _function_of(value: Any) -> Any:
@@ -286,26 +292,26 @@ def _state_of(generator: Any) -> str:
     )
 
 
-def _copied(value: Any, depth: int = 0) -> Any:
+def _copy_containers(value: Any, depth: int = 0) -> Any:
     """Copy containers and random generators, and share other values."""
     if _is_generator(value):
         return copy.copy(value) if isinstance(value, itertools.count) else copy.deepcopy(value)
     if depth >= _DEEP or not isinstance(value, list | dict | set | deque) or len(value) > _LONG:
         return value
-    made: Any = copy.copy(value)
+    copied: Any = copy.copy(value)
     if isinstance(value, dict):
         for key, item in value.items():
-            made[key] = _copied(item, depth + 1)
+            copied[key] = _copy_containers(item, depth + 1)
     elif isinstance(value, list | deque):
         for number, item in enumerate(value):
-            made[number] = _copied(item, depth + 1)
-    return made
+            copied[number] = _copy_containers(item, depth + 1)
+    return copied
 
 
-def _shown(value: Any, other: Any = None) -> str:
+def _describe_value(value: Any, replaced: Any = None) -> str:
     if isinstance(value, torch.Tensor):
-        name = "another tensor" if isinstance(other, torch.Tensor) else "a tensor"
+        name = "another tensor" if isinstance(replaced, torch.Tensor) else "a tensor"
         return f"{name} of shape {tuple(value.shape)}"
     if _is_generator(value) and not isinstance(value, itertools.count):
-        return f"{'another state of ' if _is_generator(other) else ''}a {type(value).__name__}"
+        return f"{'another state of ' if _is_generator(replaced) else ''}a {type(value).__name__}"
     return reprlib.repr(value)

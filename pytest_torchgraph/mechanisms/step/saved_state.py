@@ -42,12 +42,13 @@ class SteppedOptimizers:
     """
 
     def __init__(self, parameters: set[int]):
-        self._known = parameters
-        self._saved: dict[int, _SavedOptimizer] = {}
+        self._saved_ids = parameters
+        self._copy_state: dict[int, _SavedOptimizer] = {}
 
     @contextlib.contextmanager
     def noted(self) -> Iterator[None]:
         """Save each optimizer that steps inside."""
+        # A global hook, because the target may create the optimizer inside the step.
         handle = register_optimizer_step_pre_hook(_before_step)
         _open.append(self)
         try:
@@ -58,33 +59,33 @@ class SteppedOptimizers:
 
     def note(self, optimizer: Optimizer) -> None:
         """Save an optimizer before its first step."""
-        if id(optimizer) not in self._saved:
+        if id(optimizer) not in self._copy_state:
             # Copies are not ops of the target, and torch.export's modes would make fake copies.
             with torch_private.get("without_modes")():
-                self._saved[id(optimizer)] = _SavedOptimizer(optimizer, self._known)
+                self._copy_state[id(optimizer)] = _SavedOptimizer(optimizer, self._saved_ids)
 
     def changed_parameters(self) -> list[str]:
         """Return the names of changed parameters that belong to no module of the target."""
         return [
             f"parameter {number} of {type(saved.optimizer).__name__}"
-            for saved in self._saved.values()
+            for saved in self._copy_state.values()
             for number, parameter in saved.parameters
             if parameter.looks_changed()
         ]
 
     def restore(self) -> None:
         """Restore each optimizer."""
-        for saved in self._saved.values():
+        for saved in self._copy_state.values():
             saved.restore()
 
 
 class _SavedOptimizer:
     """One optimizer: its state, groups and attributes, and parameters saved nowhere else."""
 
-    def __init__(self, optimizer: Optimizer, known: set[int]):
+    def __init__(self, optimizer: Optimizer, saved_ids: set[int]):
         self.optimizer = optimizer
-        self.groups = [(group, _saved(group)) for group in optimizer.param_groups]
-        self.state = {key: (value, _saved(value)) for key, value in optimizer.state.items()}
+        self.groups = [(group, _copy_state(group)) for group in optimizer.param_groups]
+        self.state = {key: (value, _copy_state(value)) for key, value in optimizer.state.items()}
         self.attributes = {
             name: value
             for name, value in vars(optimizer).items()
@@ -92,14 +93,17 @@ class _SavedOptimizer:
         }
         parameters = (p for group in optimizer.param_groups for p in group["params"])
         self.parameters = [
-            (number, SavedTensor(p)) for number, p in enumerate(parameters) if id(p) not in known
+            (number, SavedTensor(p))
+            for number, p in enumerate(parameters)
+            if id(p) not in saved_ids
         ]
 
     def restore(self) -> None:
         optimizer = self.optimizer
-        optimizer.param_groups[:] = [_restored(*group) for group in self.groups]
+        optimizer.param_groups[:] = [_restore_state(*group) for group in self.groups]
+        # The same dict is refilled: the user's code may hold it.
         optimizer.state.clear()
-        optimizer.state.update({key: _restored(*saved) for key, saved in self.state.items()})
+        optimizer.state.update({key: _restore_state(*saved) for key, saved in self.state.items()})
         for name in vars(optimizer).keys() - self.attributes.keys() - {"state", "param_groups"}:
             delattr(optimizer, name)
         vars(optimizer).update(self.attributes)
@@ -107,32 +111,32 @@ class _SavedOptimizer:
             parameter.restore()
 
 
-def _saved(values: Any) -> Any:
+def _copy_state(values: Any) -> Any:
     """Copy the state of a parameter or a group: tensors with their values, lists and dicts."""
     if isinstance(values, torch.nn.Parameter):
         return values
     if isinstance(values, torch.Tensor):
         return SavedTensor(values)
     if isinstance(values, dict):
-        return {key: _saved(value) for key, value in values.items()}
+        return {key: _copy_state(value) for key, value in values.items()}
     if isinstance(values, list):
-        return [_saved(value) for value in values]
+        return [_copy_state(value) for value in values]
     return copy.copy(values)
 
 
-def _restored(now: Any, saved: Any) -> Any:
-    """Restore a value copied by `_saved`, in the same object if it is mutable."""
+def _restore_state(now: Any, saved: Any) -> Any:
+    """Restore a value copied by `_copy_state`, in the same object if it is mutable."""
     if isinstance(saved, SavedTensor):
         saved.restore()
         return saved.tensor
     if isinstance(saved, dict):
-        values = {key: _restored(now.get(key), value) for key, value in saved.items()}
+        values = {key: _restore_state(now.get(key), value) for key, value in saved.items()}
         now = now if isinstance(now, dict) else {}
         now.clear()
         now.update(values)
         return now
     if isinstance(saved, list):
-        return [_restored(None, value) for value in saved]
+        return [_restore_state(None, value) for value in saved]
     return saved
 
 
@@ -171,7 +175,7 @@ class DeviceGenerators:
 
     def __init__(self) -> None:
         modules: list[Any] = [getattr(torch, type_, None) for type_ in _types()]
-        self.states = [(module, _states(module)) for module in modules if _in_use(module)]
+        self.states = [(module, _read_states(module)) for module in modules if _in_use(module)]
 
     def restore(self) -> None:
         """Restore the generators."""
@@ -193,7 +197,7 @@ def _in_use(module: Any) -> bool:
     return bool(module.is_available()) and not (forked is not None and forked())
 
 
-def _states(module: Any) -> list[torch.Tensor]:
+def _read_states(module: Any) -> list[torch.Tensor]:
     return [module.get_rng_state(index) for index in range(module.device_count())]
 
 
@@ -245,10 +249,11 @@ class SavedState:
         self.lazy = [(name, p) for name, p in named.all_parameters if is_lazy(p)]
         self.unwritten: dict[int, list[SavedTensor]] = {}
         self.parameters = [
-            (name, self._later(p) if sees_writes and p.nbytes > LARGE else SavedTensor(p))
+            (name, self._save_lazily(p) if sees_writes and p.nbytes > LARGE else SavedTensor(p))
             for name, p in parameters
         ]
-        self.arguments = [SavedTensor(tensor) for tensor in _inputs(named)]
+        self.arguments = [SavedTensor(tensor) for tensor in _list_inputs(named)]
+        # A target may assign another tensor to a buffer instead of writing to it.
         self.slots = [(module, dict(module._buffers)) for _, module in named.all_modules]
         self.parameter_slots = [
             (module, dict(module._parameters))
@@ -256,7 +261,7 @@ class SavedState:
             if module._parameters
         ]
         self.buffers = [SavedTensor(buffer) for buffer in named.all_buffers if not is_lazy(buffer)]
-        self.marks = [(tensor, _marks(tensor)) for tensor in named.all_tensors()]
+        self.marks = [(tensor, _list_marks(tensor)) for tensor in named.all_tensors()]
         self.uncompiled = [
             module for _, module in named.all_modules if _COMPILED not in vars(module)
         ]
@@ -267,9 +272,10 @@ class SavedState:
         for leaf in named.leaves():
             self.set_aside(leaf)
 
-    def _later(self, parameter: torch.Tensor) -> SavedTensor:
+    def _save_lazily(self, parameter: torch.Tensor) -> SavedTensor:
         """Save a parameter without a copy, until something may write to its memory."""
         storage = storage_of(parameter)
+        # Without a storage id `before_write` could not find it, so it is copied now.
         saved = SavedTensor(parameter, copied=storage == 0)
         self.unwritten.setdefault(storage, []).append(saved)
         return saved
@@ -285,8 +291,8 @@ class SavedState:
 
     def copy_all(self) -> None:
         """Copy the uncopied parameters, because later writes may be unseen."""
-        for some in self.unwritten.values():
-            for saved in some:
+        for tensors in self.unwritten.values():
+            for saved in tensors:
                 saved.copy()
         self.unwritten.clear()
 
@@ -295,6 +301,7 @@ class SavedState:
         if id(leaf) not in self.grads:
             grad = leaf.grad
             self.grads[id(leaf)] = (leaf, grad, None if grad is None else SavedTensor(grad))
+            # Autograd would add to the old gradient, with an op of its own.
             leaf.grad = None
 
     def replaced_buffers(self) -> list[torch.Tensor]:
@@ -339,7 +346,9 @@ class SavedState:
                 saved.restore()
         self.optimizers.restore()
         for tensor, marks in self.marks:
-            for name in _marks(tensor):
+            # The marks are attributes of the tensor. Left there, they decide about its sizes in the
+            # next compilation.
+            for name in _list_marks(tensor):
                 if name not in marks:
                     delattr(tensor, name)
         for module in self.uncompiled:
@@ -354,23 +363,23 @@ class SavedState:
 
     def stays(self) -> str:
         """Describe the changes that `restore` did not undo, "" if there are none."""
-        said = []
+        sentences = []
         changes = self.python.changes()
         if changes:
             shown = listed(map(str, changes))
-            said.append(f"Python values that the target changed were not restored: {shown}")
+            sentences.append(f"Python values that the target changed were not restored: {shown}")
         lost = [name for name, saved in self.parameters if saved.is_lost]
         if lost:
-            said.append(
+            sentences.append(
                 "Not restored, because they were written without an op, for example by numpy: "
                 f"{', '.join(lost[:5])}"
             )
-        return ". ".join(said)
+        return ". ".join(sentences)
 
     def left(self) -> dict[int, torch.Tensor]:
         """Return the final values of changed buffers and arguments, by id."""
         saved = (*self.buffers, *self.arguments)
-        return {id(each.tensor): each.left for each in saved if each.left is not None}
+        return {id(tensor.tensor): tensor.left for tensor in saved if tensor.left is not None}
 
     def release(self) -> None:
         """Drop the copies: a capture keeps its step, and the step keeps this object."""
@@ -430,17 +439,17 @@ def _notes(error: BaseException) -> list[str]:
     return list(getattr(error, "__notes__", ()))
 
 
-def _marks(tensor: torch.Tensor) -> list[str]:
+def _list_marks(tensor: torch.Tensor) -> list[str]:
     """Return Dynamo's attributes on a tensor, which mark sizes as dynamic."""
     return [name for name in vars(tensor) if name.startswith("_dynamo")]
 
 
-def _inputs(named: NamedTensors) -> list[torch.Tensor]:
-    found: dict[int, torch.Tensor] = {}
+def _list_inputs(named: NamedTensors) -> list[torch.Tensor]:
+    inputs: dict[int, torch.Tensor] = {}
     for _, tensor in named.inputs:
         if not isinstance(tensor, torch.nn.Parameter):
-            found.setdefault(id(tensor), tensor)
-    return list(found.values())
+            inputs.setdefault(id(tensor), tensor)
+    return list(inputs.values())
 
 
 class RandomState:

@@ -84,30 +84,33 @@ class Step:
                 if `loss_fn` does not return a scalar tensor; if an earlier backward went through
                 the graph of the output, or this one would have to go through a compiled backward.
         """
-        wanted = self.invocation.backward
+        requested = self.invocation.backward
         with forward(), _double_backward_explained():
             self.output = self.invocation.call(call)
         tensors = output_leaves(self.output)
+        # Gradients are set aside before the call: a gradient now is from a backward of the target's
+        # own.
         own_backward = any(leaf.grad is not None for leaf in self.leaves)
         if not tensors and not own_backward:
             raise CaptureError(
                 f"the target returned no tensor, but {_describe(self.output)}: return the result "
                 "of the computation."
             )
-        if backward is None or wanted is False or (wanted is None and own_backward):
+        if backward is None or requested is False or (requested is None and own_backward):
             return
         roots, cotangents = self.start(tensors)
         if not roots:
-            if wanted:
+            if requested:
                 raise CaptureError(
                     "backward=True, but the result of loss_fn does not depend on the output: "
                     "compute the loss from the output"
                 )
             return
         self._set_aside_leaves(roots)
-        place = {id(tensor): number for number, tensor in enumerate(tensors)}
+        output_numbers = {id(tensor): position for position, tensor in enumerate(tensors)}
         self.cotangents = [
-            (place.get(id(root), 0), grad) for root, grad in zip(roots, cotangents, strict=True)
+            (output_numbers.get(id(root), 0), grad)
+            for root, grad in zip(roots, cotangents, strict=True)
         ]
         try:
             with backward(), _double_backward_explained():
@@ -131,10 +134,10 @@ class Step:
 
     def _set_aside_leaves(self, roots: list[torch.Tensor]) -> None:
         """Find every leaf that will receive a gradient, including leaves in closures."""
-        known = {id(leaf) for leaf in self.leaves}
+        leaf_ids = {id(leaf) for leaf in self.leaves}
         for leaf in torch_private.accumulating_leaves(roots):
-            if id(leaf) not in known:
-                known.add(id(leaf))
+            if id(leaf) not in leaf_ids:
+                leaf_ids.add(id(leaf))
                 self.leaves.append(leaf)
                 self.saved.set_aside(leaf)
 
@@ -150,9 +153,9 @@ class Step:
             return [], []
         if self.invocation.loss_fn is not None:
             return self._gradients_of_loss(unique)
-        own = _own_loss(self.output)
-        if own is not None:
-            return [own], [torch.ones_like(own)]
+        own_loss = _own_loss(self.output)
+        if own_loss is not None:
+            return [own_loss], [torch.ones_like(own_loss)]
         leaves = {id(leaf) for leaf in pytree.tree_leaves(self.output)}
         # Tensors inside an object unknown to pytree, for example a cache, are state, not outputs.
         starts = [tensor for tensor in unique if id(tensor) in leaves] or unique
@@ -181,6 +184,8 @@ class Step:
         if not loss.requires_grad:
             raise CaptureError("the result of loss_fn does not require grad")
         copies = [cut[id(tensor)] for tensor in tensors]
+        # Without the cut, one output may be computed from another, and this backward would free the
+        # graph between them.
         grads = torch.autograd.grad(loss, copies, allow_unused=True, retain_graph=opaque)
         pairs = [pair for pair in zip(tensors, grads, strict=True) if pair[1] is not None]
         return [tensor for tensor, _ in pairs], [grad for _, grad in pairs]
@@ -215,6 +220,7 @@ class Step:
 
 def _cotangent(tensor: torch.Tensor) -> torch.Tensor:
     """Return a fixed, non-uniform gradient: a plain sum has zero gradients after normalisation."""
+    # `linspace` and `reshape` make strided tensors only.
     if tensor.is_nested or tensor.layout is not torch.strided:
         return torch.ones_like(tensor)
 

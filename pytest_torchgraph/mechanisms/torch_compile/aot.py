@@ -17,7 +17,7 @@ from ... import torch_private
 from ...convert.canonical_names import CanonicalNames
 from ...graph.model import Graph, GraphKind
 from ...ops.names import Level
-from ..islands import IslandRecorder, Made, recorded_islands
+from ..islands import CompiledGraph, IslandRecorder, recorded_islands
 from ..protocol import Captured
 from ..step import NamedTensors, Step
 from .cacheable import CacheQuestions
@@ -59,9 +59,9 @@ class Aot:
 
     def capture(self, step: Step, canon: CanonicalNames) -> Captured:
         """Compile the target with the recording backend and run the step."""
-        off = switched_off()
-        if off:
-            return Captured([], why_none=off)
+        setting = switched_off()
+        if setting:
+            return Captured([], why_none=setting)
         named = step.invocation.named
         islands = IslandRecorder(named)
         recorder = _AotRecorder(self, named, canon, islands)
@@ -73,11 +73,11 @@ class Aot:
             dynamic=self.dynamic,
             fullgraph=self.fullgraph,
         )
-        ran = [made for made in recorder.made if made.ran]
-        found = recorded_islands(step, islands, canon, ran)
-        graphs = [made.counted for made in ran]
+        ran = [compiled_graph for compiled_graph in recorder.compiled_graphs if compiled_graph.ran]
+        recorded = recorded_islands(step, islands, canon, ran)
+        graphs = [compiled_graph.counted for compiled_graph in ran]
         bypasses = recorder.questions.answers
-        return Captured(graphs, why_none, recorder.joints, islands=found, bypasses=bypasses)
+        return Captured(graphs, why_none, recorder.joints, islands=recorded, bypasses=bypasses)
 
 
 class _AotRecorder:
@@ -90,7 +90,7 @@ class _AotRecorder:
         self.islands = islands
         self.named = named
         self.canon = canon
-        self.made: list[Made] = []
+        self.compiled_graphs: list[CompiledGraph] = []
         self.joints: list[Graph] = []
         self.questions = CacheQuestions(named.modules)
 
@@ -118,9 +118,9 @@ class _AotRecorder:
         def compile(gm: torch.fx.GraphModule, _inputs: list[Any]) -> Callable[..., Any]:
             with self.islands.aside():
                 self.questions.without_op(gm)
-                made = Made(frame.lowered(gm, kind, "aot"))
-            self.made.append(made)
-            return made.recorded(torch_private.boxed(gm.forward), self.islands)
+                compiled_graph = CompiledGraph(frame.lowered(gm, kind, "aot"))
+            self.compiled_graphs.append(compiled_graph)
+            return compiled_graph.recorded(torch_private.boxed(gm.forward), self.islands)
 
         return compile
 

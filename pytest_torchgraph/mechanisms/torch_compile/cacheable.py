@@ -12,7 +12,7 @@ import torch.fx
 from ... import torch_private
 from ...convert.graph_modules import copied
 from ...convert.refused_nodes import RefusedOp, described
-from ...watching.cache_lookups import NO_OP, SWITCHED_OFF, CacheBypass, bypass_of
+from ...watching.cache_lookups import NO_OP, SWITCHED_OFF, CacheBypass, describe_bypass
 
 _TRIVIAL = 4
 """Maximum number of distinct functions in a graph that is traced: a larger graph has an op in its
@@ -75,32 +75,40 @@ class CacheQuestions:
     def answers(self) -> tuple[CacheBypass, ...]:
         """Ask AOTAutograd's cache about each graph."""
         with self._settings(self._options):
-            off = self._off or torch_private.caches_switched_off()
+            setting = self._off or torch_private.caches_switched_off()
             refused = [
                 (number, op)
-                for number, kept in enumerate(self._kept)
-                for op in ([RefusedOp("", SWITCHED_OFF + off)] if off else self._ask(number, kept))
+                for number, kept_graph in enumerate(self._kept)
+                for op in (
+                    [RefusedOp("", SWITCHED_OFF + setting)]
+                    if setting
+                    else self._ask(number, kept_graph)
+                )
             ]
         count = len(self._kept)
         names = ["forward" if count == 1 else f"forward_{number}" for number in range(count)]
-        return tuple(bypass_of(names[number], op) for number, op in refused)
+        return tuple(describe_bypass(names[number], op) for number, op in refused)
 
-    def _ask(self, number: int, kept: _KeptGraph) -> Iterator[RefusedOp]:
-        refused = described(torch_private.why_uncacheable(kept.gm, kept.inputs), self._modules)
+    def _ask(self, number: int, kept_graph: _KeptGraph) -> Iterator[RefusedOp]:
+        refused = described(
+            torch_private.why_uncacheable(kept_graph.gm, kept_graph.inputs), self._modules
+        )
         yield from refused
-        if not refused and (number in self._empty or (not self._sees_aot and _trivial(kept))):
-            yield RefusedOp("", NO_OP, *_place(kept.gm, self._modules))
+        if not refused and (
+            number in self._empty or (not self._sees_aot and _has_empty_part(kept_graph))
+        ):
+            yield RefusedOp("", NO_OP, *_locate_last_op(kept_graph.gm, self._modules))
 
 
 def _has_op(gm: torch.fx.GraphModule) -> bool:
     return any(node.op.startswith("call_") for node in gm.graph.nodes)
 
 
-def _place(gm: torch.fx.GraphModule, modules: Mapping[int, str]) -> tuple[Any, ...]:
+def _locate_last_op(gm: torch.fx.GraphModule, modules: Mapping[int, str]) -> tuple[Any, ...]:
     """Return module and line of a graph's last op."""
     for node in reversed(gm.graph.nodes):
         if node.op.startswith("call_"):
-            (op,) = described([torch_private.Refused(node, "")], modules)
+            (op,) = described([torch_private.RefusedNode(node, "")], modules)
             return op.module, op.source
     return ()
 
@@ -109,9 +117,9 @@ class _SplitSeen(Exception):
     """Raised to stop AOTAutograd once it has split forward and backward."""
 
 
-def _trivial(kept: _KeptGraph) -> bool:
+def _has_empty_part(kept_graph: _KeptGraph) -> bool:
     """Return True if AOTAutograd makes a forward or backward without any op."""
-    calls = {node.target for node in kept.gm.graph.nodes if node.op.startswith("call_")}
+    calls = {node.target for node in kept_graph.gm.graph.nodes if node.op.startswith("call_")}
     if len(calls) > _TRIVIAL:
         return False
     empty: list[bool] = []
@@ -128,8 +136,8 @@ def _trivial(kept: _KeptGraph) -> bool:
     compilers = {"fw_compiler": compiled, "inference_compiler": compiled, "partition_fn": split}
     with (
         contextlib.suppress(_SplitSeen),
-        torch.set_grad_enabled(kept.trains),
+        torch.set_grad_enabled(kept_graph.trains),
         torch_private.get("functorch_config").patch(enable_autograd_cache=False),
     ):
-        torch_private.aot_autograd(**compilers)(copied(kept.gm), kept.inputs)
+        torch_private.aot_autograd(**compilers)(copied(kept_graph.gm), kept_graph.inputs)
     return any(empty)

@@ -14,7 +14,7 @@ from ...convert.canonical_names import CanonicalNames
 from ...convert.graph_modules import runnable
 from ...graph.model import GraphKind
 from ...ops.names import Level
-from ..islands import IslandRecorder, Made, recorded_islands
+from ..islands import CompiledGraph, IslandRecorder, recorded_islands
 from ..protocol import Captured
 from ..step import Step
 from .cacheable import CacheQuestions
@@ -42,28 +42,28 @@ class Dynamo:
 
     def capture(self, step: Step, canon: CanonicalNames) -> Captured:
         """Compile the target with a backend that records the graphs and runs them unchanged."""
-        off = switched_off()
-        if off:
-            return Captured([], why_none=off)
+        setting = switched_off()
+        if setting:
+            return Captured([], why_none=setting)
         islands = IslandRecorder(step.invocation.named)
-        made: list[Made] = []
+        compiled_graphs: list[CompiledGraph] = []
         questions = CacheQuestions(step.invocation.named.modules, sees_aot=False)
 
         def backend(gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
             with islands.aside():
                 questions.keep(gm, example_inputs)
                 frame = Frame(gm, example_inputs, step.invocation.named, canon)
-                made.append(Made(frame.dynamo(gm, _kind(example_inputs))))
+                compiled_graphs.append(CompiledGraph(frame.dynamo(gm, _kind(example_inputs))))
                 call = torch_private.boxed(runnable(gm).forward)
-            run = made[-1].recorded(call, islands)
+            run = compiled_graphs[-1].recorded(call, islands)
             return frame.noting(lambda *args: run([*args]))
 
         why_none = run_compiled(
             step, islands, backend, "graph_capture", dynamic=self.dynamic, fullgraph=self.fullgraph
         )
-        found = recorded_islands(step, islands, canon, made)
-        graphs = [each.counted for each in made]
-        return Captured(graphs, why_none, islands=found, bypasses=questions.answers)
+        recorded = recorded_islands(step, islands, canon, compiled_graphs)
+        graphs = [compiled_graph.counted for compiled_graph in compiled_graphs]
+        return Captured(graphs, why_none, islands=recorded, bypasses=questions.answers)
 
 
 def _kind(example_inputs: list[Any]) -> GraphKind:

@@ -23,9 +23,9 @@ from ...graph.model import Graph, GraphKind, Source
 from ...ops.collectives import packet_of
 from ...ops.names import Level
 from ...ops.qualified import op_name
-from ...watching.kernels import Kernel, Origin, kernels_of, placed_by_op, schedule_of
+from ...watching.kernels import Kernel, Origin, kernels_of, place_by_op, schedule_of
 from ...watching.output_code import UnreadableCodeError
-from ..islands import IslandRecorder, Made, recorded_islands
+from ..islands import CompiledGraph, IslandRecorder, recorded_islands
 from ..protocol import Captured
 from ..step import NamedTensors, Step
 from .cacheable import CacheQuestions
@@ -62,9 +62,9 @@ class Inductor:
 
     def capture(self, step: Step, canon: CanonicalNames) -> Captured:
         """Compile the target with inductor, recording its graphs and code, and run the step."""
-        off = switched_off()
-        if off:
-            return Captured([], why_none=off)
+        setting = switched_off()
+        if setting:
+            return Captured([], why_none=setting)
         islands = IslandRecorder(step.invocation.named)
         recorder = _InductorRecorder(self, step.invocation.named, canon, islands)
         with recorder.watching():
@@ -77,19 +77,21 @@ class Inductor:
                 dynamic=self.dynamic,
                 fullgraph=self.fullgraph,
             )
-        found = recorded_islands(step, islands, canon, recorder.made)
+        recorded = recorded_islands(step, islands, canon, recorder.compiled_graphs)
         return Captured(
-            [made.counted for made in recorder.made],
+            [compiled_graph.counted for compiled_graph in recorder.compiled_graphs],
             why_none,
             kernels=functools.partial(
-                _kernels, recorder.written, [made.converted.graph for made in recorder.made]
+                _kernels,
+                recorder.written,
+                [compiled_graph.converted.graph for compiled_graph in recorder.compiled_graphs],
             ),
             schedules=functools.partial(
-                _schedules, recorder.written, len(recorder.made), dict(canon.groups)
+                _schedules, recorder.written, len(recorder.compiled_graphs), dict(canon.groups)
             ),
             bypasses=recorder.questions.answers,
             levels={"aot": recorder.at_aot()},
-            islands=found,
+            islands=recorded,
             comparable=self._drawing_as_eager() if recorder.draws() else None,
             incomparable=recorder.not_run(),
         )
@@ -134,14 +136,14 @@ class _InductorRecorder:
         self.islands = islands
         self.named = named
         self.canon = canon
-        self.made: list[Made] = []
+        self.compiled_graphs: list[CompiledGraph] = []
         self.written: list[_Written] = []
         self.runs: list[PostGradRun] = []
         self.lowered: torch.fx.Graph | None = None
         self.calls: list[tuple[str, list[torch.fx.Node]]] = []
         self.questions = CacheQuestions(named.modules, options.patches())
         self.current: tuple[Frame, GraphKind] | None = None
-        self.before: list[tuple[Made, Frame, GraphKind, torch.fx.GraphModule]] = []
+        self.before: list[tuple[CompiledGraph, Frame, GraphKind, torch.fx.GraphModule]] = []
 
     def __call__(self, gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
         frame = Frame(gm, example_inputs, self.named, self.canon)
@@ -149,7 +151,7 @@ class _InductorRecorder:
 
         def compile_inner(gm: torch.fx.GraphModule, inputs: Any, *args: Any, **kwargs: Any) -> Any:
             self.questions.without_op(gm)
-            before, known = self.current, len(self.made)
+            before, count = self.current, len(self.compiled_graphs)
             unchanged, kind = copied(gm), _kind(kwargs)
             (output,) = unchanged.graph.find_nodes(op="output")
             output.meta["desc"] = rng_states.descriptions_of(output)  # only available now
@@ -159,14 +161,14 @@ class _InductorRecorder:
                     compiled = inner(gm, inputs, *args, **kwargs)
             finally:
                 self.current = before
-            if len(self.made) == known:
+            if len(self.compiled_graphs) == count:
                 return compiled
-            made = self.made[known]
-            self.before.append((made, frame, kind, unchanged))
+            compiled_graph = self.compiled_graphs[count]
+            self.before.append((compiled_graph, frame, kind, unchanged))
             if not self.options.codegen:
-                compiled = PostGradRun(made.converted, unchanged)
+                compiled = PostGradRun(compiled_graph.converted, unchanged)
                 self.runs.append(compiled)
-            return made.recorded(compiled, self.islands)
+            return compiled_graph.recorded(compiled, self.islands)
 
         patches = {**self.options.patches(), **NO_GRAPH_CACHE}
         with self.islands.aside():
@@ -191,7 +193,9 @@ class _InductorRecorder:
                 self.current = compiled
             if compiled is not None:
                 frame, kind = compiled
-                self.made.append(Made(frame.lowered(copied(gm), kind, "post_grad")))
+                self.compiled_graphs.append(
+                    CompiledGraph(frame.lowered(copied(gm), kind, "post_grad"))
+                )
                 self.lowered, self.calls = gm.graph, []
 
         with (
@@ -212,18 +216,18 @@ class _InductorRecorder:
 
     def at_aot(self) -> list[Converted]:
         """Return AOTAutograd's graphs, before inductor's passes."""
-        found = []
-        for made, frame, kind, module in self.before:
-            before = Made(frame.lowered(module, kind, "aot"), made.runs)
-            found.append(before.counted)
-        return found
+        converted_graphs = []
+        for compiled_graph, frame, kind, module in self.before:
+            before = CompiledGraph(frame.lowered(module, kind, "aot"), compiled_graph.runs)
+            converted_graphs.append(before.counted)
+        return converted_graphs
 
     def draws(self) -> bool:
         """Return True if a graph draws random numbers from inductor's own generator."""
         ops = {
             node.op
-            for made in self.made
-            for graph in made.converted.graph.walk()
+            for compiled_graph in self.compiled_graphs
+            for graph in compiled_graph.converted.graph.walk()
             for node in graph.nodes
         }
         return any(op.startswith("prims.inductor_seed") for op in ops)
@@ -235,10 +239,10 @@ class _InductorRecorder:
 
     def at_code(self, code: str) -> None:
         """Store the code of the graph being compiled, and the computation of each call in it."""
-        if self.made:
-            last = self.made[-1].converted
+        if self.compiled_graphs:
+            last = self.compiled_graphs[-1].converted
             origins = origins_of(self.calls, self.lowered, last, self.named.modules)
-            self.written.append(_Written(len(self.made) - 1, code, origins))
+            self.written.append(_Written(len(self.compiled_graphs) - 1, code, origins))
             self.lowered, self.calls = None, []
 
     def at_kernel_call(self, name: str, nodes: list[torch.fx.Node]) -> None:
@@ -266,16 +270,16 @@ def _kernels(written: Sequence[_Written], graphs: Sequence[Graph]) -> list[Kerne
     Raises:
         UnreadableCodeError: if the launches of a graph's code are unknown.
     """
-    without = len(graphs) - len({each.graph for each in written})
+    without = len(graphs) - len({code.graph for code in written})
     if without:
         raise UnreadableCodeError(
             f"inductor reported no Python code for {without} of {len(graphs)} graphs: remove "
             "options that generate other code (fx_wrapper)"
         )
     return [
-        placed_by_op(kernel, graphs[each.graph])
-        for each in written
-        for kernel in kernels_of(each.code, str(each.graph), each.origins)
+        place_by_op(kernel, graphs[code.graph])
+        for code in written
+        for kernel in kernels_of(code.code, str(code.graph), code.origins)
     ]
 
 
@@ -289,11 +293,11 @@ def _schedules(
         graphs: the number of graphs.
         groups: names of process groups, by torch's names.
     """
-    found: list[Sequence[ScheduledCall]] = [()] * graphs
-    for each in written:
+    schedules: list[Sequence[ScheduledCall]] = [()] * graphs
+    for code in written:
         with contextlib.suppress(UnreadableCodeError):
-            found[each.graph] = schedule_of(each.code, each.origins, groups)
-    return found
+            schedules[code.graph] = schedule_of(code.code, code.origins, groups)
+    return schedules
 
 
 def _kind(kwargs: dict[str, Any]) -> GraphKind:
@@ -334,14 +338,14 @@ class PostGradRun:
 
 def _graph_modules(module: torch.fx.GraphModule) -> Iterator[torch.fx.GraphModule]:
     """Yield the module and the bodies of its higher-order ops."""
-    for each in module.modules():
-        if isinstance(each, torch.fx.GraphModule):
-            yield each
+    for child in module.modules():
+        if isinstance(child, torch.fx.GraphModule):
+            yield child
 
 
 def _lowered(module: torch.fx.GraphModule) -> Iterator[str]:
-    for each in _graph_modules(module):
-        for node in each.graph.nodes:
+    for graph_module in _graph_modules(module):
+        for node in graph_module.graph.nodes:
             if node.op == "call_function" and hasattr(node.target, _LOWERING):
                 yield str(getattr(node.target, "__name__", node.target))
 
@@ -358,12 +362,12 @@ def _draw_by_seed(module: torch.fx.GraphModule) -> None:
         torch.ops.prims.inductor_random.default: _random,
         torch.ops.prims.inductor_randint.default: _randint,
     }
-    found = False
+    changed = False
     for node in module.graph.nodes:
         if node.op == "call_function" and node.target in drawing:
             node.target = drawing[node.target]
-            found = True
-    if found:
+            changed = True
+    if changed:
         module.recompile()
 
 
@@ -397,22 +401,32 @@ def origins_of(
         converted: the post-grad graph, converted.
         modules: paths of known modules by `id`.
     """
-    own = {node.name: node for node in converted.graph.nodes}
+    node_by_name = {node.name: node for node in converted.graph.nodes}
     order = {name: number for number, name in enumerate(converted.names)}
-    found = []
+    origins = []
     for name, computed in calls:
         nodes = [node for node in computed if name == f"torch.ops.{node.target}"] or computed
         paths: list[str] = []
         lines: list[Source] = []
         for node in sorted(nodes, key=lambda node: order.get(node.name, len(order))):
-            known = own.get(converted.names.get(node.name, "")) if node.graph is graph else None
-            path, line = _place(node, modules) if known is None else (known.module, known.source)
+            graph_node = (
+                node_by_name.get(converted.names.get(node.name, ""))
+                if node.graph is graph
+                else None
+            )
+            path, line = (
+                _place(node, modules)
+                if graph_node is None
+                else (graph_node.module, graph_node.source)
+            )
             paths += [path] if path else []
             lines += [] if line is None else [line]
         ran = _called(computed, name)
-        collective = own.get(converted.names.get(ran.name, "")) if ran is not None else None
+        collective = (
+            node_by_name.get(converted.names.get(ran.name, "")) if ran is not None else None
+        )
         sends = collective is not None and ran is not None and ran.graph is graph
-        found.append(
+        origins.append(
             Origin(
                 name,
                 tuple(dict.fromkeys(paths)),
@@ -420,7 +434,7 @@ def origins_of(
                 collective.name if sends and collective and communicates(collective) else "",
             )
         )
-    return found
+    return origins
 
 
 def _called(computed: Sequence[torch.fx.Node], name: str) -> torch.fx.Node | None:
@@ -429,8 +443,8 @@ def _called(computed: Sequence[torch.fx.Node], name: str) -> torch.fx.Node | Non
     For a collective torch records the wait, or a view of the wait's result: they share a buffer.
     """
     packet = packet_of(name.removeprefix("torch.ops."))
-    for each in computed:
-        node: Any = each
+    for computed_node in computed:
+        node: Any = computed_node
         while isinstance(node, torch.fx.Node) and packet_of(op_name(node.target)) != packet:
             node = node.args[0] if node.op == "call_function" and node.args else None
         if isinstance(node, torch.fx.Node):

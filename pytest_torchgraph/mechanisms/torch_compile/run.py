@@ -67,15 +67,17 @@ class Frame:
 
     def position_of(self, tensor: torch.Tensor) -> int | None:
         """Return the position of a tensor among the results of Dynamo's graph, otherwise `None`."""
-        known = self._returned.get(id(tensor))
-        return known[1] if known is not None and known[0]() is tensor else None
+        entry = self._returned.get(id(tensor))
+        return entry[1] if entry is not None and entry[0]() is tensor else None
 
     def dynamo(self, gm: torch.fx.GraphModule, kind: GraphKind) -> Converted:
         """Convert Dynamo's own graph."""
         inputs = dict(zip(self._placeholders, self.inputs, strict=False))
         naming = Naming(inputs, self._named.modules, ranks=self._named.ranks())
-        found = convert(gm, name=kind, kind=kind, level="dynamo", canon=self._canon, naming=naming)
-        return replace(found, position_of=self.position_of)
+        converted = convert(
+            gm, name=kind, kind=kind, level="dynamo", canon=self._canon, naming=naming
+        )
+        return replace(converted, position_of=self.position_of)
 
     def lowered(self, gm: torch.fx.GraphModule, kind: GraphKind, level: Level) -> Converted:
         """Convert a graph of AOTAutograd or of a later stage.
@@ -96,10 +98,10 @@ class Frame:
             dynamo=self.inputs,
             forward=forward,
         )
-        found = convert(gm, name=kind, kind=kind, level=level, canon=self._canon, naming=naming)
+        converted = convert(gm, name=kind, kind=kind, level=level, canon=self._canon, naming=naming)
         if kind in ("forward", "inference"):
-            found = self._forward = replace(found, position_of=self.position_of)
-        return found
+            converted = self._forward = replace(converted, position_of=self.position_of)
+        return converted
 
 
 _COMPILERS = ("_dynamo", "_functorch", "_inductor", "_subclasses", "fx")
@@ -203,8 +205,8 @@ class Broke(NamedTuple):
     def describe_in_torch(self) -> str:
         """Return the error message of a break in torch's own code: what happened, where and why."""
         file, line, function, _ = self.stack[-1]
-        caller, at, _ = self.place
-        called = f", called at {_line(caller, at)}" if is_user_file(caller) else ""
+        caller, line_number, _ = self.place
+        called = f", called at {_line(caller, line_number)}" if is_user_file(caller) else ""
         advice = ""
         if function == _IS_CAUSAL:
             advice = (
@@ -261,7 +263,9 @@ class Reports:
 
     def at_break(self, frames: Iterable[Any], module: str) -> None:
         """Store the stack of the break that Dynamo is about to report."""
-        self._stack = [(each.filename or "", each.lineno or 0, each.name, "") for each in frames]
+        self._stack = [
+            (frame.filename or "", frame.lineno or 0, frame.name, "") for frame in frames
+        ]
 
     def record(self, metadata: dict[str, Any], payload: str) -> None:
         """Store the break or failure in a trace record."""
@@ -284,8 +288,8 @@ class Reports:
         if report.of_compiler:  # the stack belongs to the program around the target
             stack = []
         frames = stack or report.frames or [("", 0, "", "")]
-        ours = [number for number, frame in enumerate(frames) if is_own_file(frame[0])]
-        of_target = frames[ours[-1] + 1 :] if ours else frames
+        own_frames = [number for number, frame in enumerate(frames) if is_own_file(frame[0])]
+        of_target = frames[own_frames[-1] + 1 :] if own_frames else frames
         self.broke.append(Broke(of_target or frames, why(report)))
         self._is_new = True
 
@@ -359,10 +363,10 @@ def run_compiled(
     Raises:
         CaptureError: if code ran that cannot be recorded, with its place.
     """
-    found = Reports()
+    reports = Reports()
 
     def emit(metadata: dict[str, Any], payload: str) -> None:
-        found.record(metadata, payload)
+        reports.record(metadata, payload)
         if trace is not None:
             trace(metadata, payload)
 
@@ -371,11 +375,11 @@ def run_compiled(
         torch_private.fresh_dynamo(),
         torch_private.one_backend(),
         torch_private.ignore_torch_warnings(),
-        torch_private.on_break_stack(found.at_break),
+        torch_private.on_break_stack(reports.at_break),
         torch_private.structured_trace(emit, _RECORDS),
     ):
         run_recorded(step, islands, compiled, around)
-    return _why_none(found.broke)
+    return _why_none(reports.broke)
 
 
 def _why_none(broke: list[Broke]) -> str:

@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING
 from ...doors import front_door
 
 if TYPE_CHECKING:
-    from .checks import masked as masked
-    from .checks import readable as readable
+    from .checks import mask_run_details as mask_run_details
+    from .checks import simplify_guard as simplify_guard
     from .checks import sizes_in as sizes_in
-    from .look import Sight as Sight
-    from .look import sight_of as sight_of
+    from .look import GuardObservation as GuardObservation
+    from .look import observe_guard as observe_guard
     from .read import IN_TORCH as IN_TORCH
     from .read import GuardLine as GuardLine
 else:
     __getattr__ = front_door(
         __name__,
         {
-            "checks": "masked readable sizes_in",
-            "look": "Sight sight_of",
+            "checks": "mask_run_details simplify_guard sizes_in",
+            "look": "GuardObservation observe_guard",
             "read": "GuardLine IN_TORCH",
         },
     )

@@ -83,10 +83,10 @@ def check_of(text: str) -> Check:
     # From its second value on, Dynamo passes a float argument as a tensor, and its guard reads the
     # tensor back. The user has a float.
     text = _UNSPECIALIZED.sub(r"\1", text)
-    return _first(text, _CHECKS) or _other(text)
+    return _match_first(text, _CHECKS) or _fallback_check(text)
 
 
-def _first(text: str, table: Iterable[tuple[str, _Make]]) -> Check | None:
+def _match_first(text: str, table: Iterable[tuple[str, _Make]]) -> Check | None:
     for pattern, make in table:
         match = re.match(pattern, text, re.DOTALL)
         if match:
@@ -95,8 +95,10 @@ def _first(text: str, table: Iterable[tuple[str, _Make]]) -> Check | None:
 
 
 def _tensor(match: re.Match[str]) -> Check:
-    found = _first(match[2], _OF_TENSORS) or Check(match[2])
-    return replace(found, words=f"{thing(match[1])}: {found.words}", subject=match[1])
+    tensor_check = _match_first(match[2], _OF_TENSORS) or Check(match[2])
+    return replace(
+        tensor_check, words=f"{describe_source(match[1])}: {tensor_check.words}", subject=match[1]
+    )
 
 
 def _dispatch_keys(match: re.Match[str]) -> Check:
@@ -131,7 +133,7 @@ _OF_TENSORS: tuple[tuple[str, _Make], ...] = (
 
 
 def _type(match: re.Match[str]) -> Check:
-    name = thing(match[1])
+    name = describe_source(match[1])
     was = _class_name(match[2] or "")
     return Check(
         f"{name}: the type is another" + (": was {was}, is {now}" if was else ": is {now}"),
@@ -145,13 +147,13 @@ def _type(match: re.Match[str]) -> Check:
 def _identity(match: re.Match[str]) -> Check:
     # A guard on a function reads its `__code__`, so that a redefined function fails the guard too.
     name, source = match[1], match[1].removesuffix(".__code__")
-    what = "object" if source == name else "function"
+    noun = "object" if source == name else "function"
     was = _class_name(_ADDRESS.sub("", match[2] or "").strip("<>"))
     if "<class" in (match[2] or ""):
         was = "" if was == "code" else f"a {was}"
     elif code := _CODE.match(was):
         was = f"{code[1]} ({relative(code[2])}:{code[3]})"
-    words = f"{thing(source)}: is another {what}"
+    words = f"{describe_source(source)}: is another {noun}"
     return Check(
         words + (": was {was}, is {now}" if was else ": is {now}"),
         name,
@@ -168,37 +170,37 @@ def _class_name(text: str) -> str:
 
 def _state(match: re.Match[str]) -> Check:
     names = match[1].split()
-    said = " and ".join(_state_in_words(name) for name in names)
+    parts_changed = " and ".join(_describe_state(name) for name in names)
     return Check(
-        f"the state of the process: {said} changed: {{now}}",
+        f"the state of the process: {parts_changed} changed: {{now}}",
         " ".join(names),
         reads="state",
-        unknown=f"the state of the process: {said} changed",
+        unknown=f"the state of the process: {parts_changed} changed",
     )
 
 
-def _state_in_words(name: str) -> str:
+def _describe_state(name: str) -> str:
     autocast = _AUTOCAST.fullmatch(name)
     return f"autocast on {autocast[1]}" if autocast else _STATES.get(name, name)
 
 
 def _length(match: re.Match[str]) -> Check:
     return Check(
-        f"{thing(match[1])}: length was {{was}}, is {{now}}",
+        f"{describe_source(match[1])}: length was {{was}}, is {{now}}",
         match[1],
         match[2],
         reads="length",
-        unknown=f"{thing(match[1])}: length was {{was}}, is another",
+        unknown=f"{describe_source(match[1])}: length was {{was}}, is another",
     )
 
 
 def _filled(match: re.Match[str]) -> Check:
     return Check(
-        f"{thing(match[1])}: was empty, has {{now}} items",
+        f"{describe_source(match[1])}: was empty, has {{now}} items",
         match[1],
         "0",
         reads="length",
-        unknown=f"{thing(match[1])}: was empty, is not any more",
+        unknown=f"{describe_source(match[1])}: was empty, is not any more",
     )
 
 
@@ -209,17 +211,18 @@ def _marked(match: re.Match[str]) -> Check:
 def marked(source: str) -> Check:
     """Return the check that no dimension of a tensor is marked."""
     return Check(
-        f"{thing(source)}: {{now}}, and was not",
+        f"{describe_source(source)}: {{now}}, and was not",
         source,
         reads="marks",
         unknown=(
-            f"{thing(source)}: is marked (torch._dynamo.mark_dynamic or similar), was not marked"
+            f"{describe_source(source)}: is marked (torch._dynamo.mark_dynamic or similar), was "
+            "not marked"
         ),
     )
 
 
 def _keyed(match: re.Match[str]) -> Check:
-    name = f"key {match[2]} of {thing(match[1])}"
+    name = f"key {match[2]} of {describe_source(match[1])}"
     return Check(
         f"{name}: was {{was}}, is {{now}}",
         f"list(dict.keys({match[1]}))[{match[2]}]",
@@ -243,7 +246,7 @@ def _equality(match: re.Match[str]) -> Check:
 
 
 def _value(source: str, was: str) -> Check:
-    name = thing(source)
+    name = describe_source(source)
     return Check(
         f"{name}: was {{was}}, is {{now}}",
         source,
@@ -260,7 +263,9 @@ _CHECKS: tuple[tuple[str, _Make], ...] = (
     (
         r"expected type of '(.+?)' to be (?:a tensor type, '|<class '.+?'>,) but found "
         r"<class '(.+?)'>",
-        lambda m: Check(f"{thing(m[1])}: was a Tensor, is a {{now}}", m[1], "a Tensor", m[2]),
+        lambda m: Check(
+            f"{describe_source(m[1])}: was a Tensor, is a {{now}}", m[1], "a Tensor", m[2]
+        ),
     ),
     (r"___check_obj_id\((.+?), \d+\)(?:, type=(.+))?", _identity),
     (r"GLOBAL_STATE changed: (.+)", _state),
@@ -300,34 +305,36 @@ _CHECKS: tuple[tuple[str, _Make], ...] = (
     (r"([\w.\[\]']+) is (None|True|False)\Z", _equality),
     (
         r"([\w.\[\]']+) is ([\w.\[\]']+)\Z",
-        lambda m: Check(f"{thing(m[1])} and {thing(m[2])}: were the same object, are two"),
+        lambda m: Check(
+            f"{describe_source(m[1])} and {describe_source(m[2])}: were the same object, are two"
+        ),
     ),
-    # Guards on sizes may be any expression of several tensors: `_other` words those.
+    # Guards on sizes may be any expression of several tensors: `_fallback_check` words those.
     (r"(?!.*\.(?:size|stride)\(\))(.+?) == (.+)\Z", _equality),
 )
 """Prefixes of failed guards."""
 
 
-def _other(text: str) -> Check:
+def _fallback_check(text: str) -> Check:
     if _SIZE.search(text):
-        said = _SIZE.sub(lambda size: size_in_words(size[1], size[2], int(size[3])), text)
-        said = f"no longer holds: {said}"
-        return Check(f"{said} ({{now}})", text, reads="sizes", unknown=said)
-    return Check(f"no longer holds: {masked(text)}" if text else "no guard is named")
+        description = _SIZE.sub(lambda size: size_in_words(size[1], size[2], int(size[3])), text)
+        description = f"no longer holds: {description}"
+        return Check(f"{description} ({{now}})", text, reads="sizes", unknown=description)
+    return Check(f"no longer holds: {mask_run_details(text)}" if text else "no guard is named")
 
 
 def sizes_in(text: str) -> list[tuple[str, str, int]]:
     """Return the sizes and strides in the text of a guard as (tensor source, kind, dimension)."""
-    found = [(each[1], each[2], int(each[3])) for each in _SIZE.finditer(text)]
-    return list(dict.fromkeys(found))
+    sizes = [(size[1], size[2], int(size[3])) for size in _SIZE.finditer(text)]
+    return list(dict.fromkeys(sizes))
 
 
-def size_in_words(source: str, which: str, dim: int) -> str:
+def size_in_words(source: str, kind: str, dim: int) -> str:
     """Describe a size or stride, such as `size of dim 0 of argument x`."""
-    return f"{which} of dim {dim} of {thing(source)}"
+    return f"{kind} of dim {dim} of {describe_source(source)}"
 
 
-def thing(name: str) -> str:
+def describe_source(name: str) -> str:
     """Describe the source of a guard: an argument, a global, or a part of either."""
     name = name.strip()
     if name.isidentifier():
@@ -336,24 +343,27 @@ def thing(name: str) -> str:
         # Dynamo reaches a module of Python through a global that it made itself.
         imported = _IMPORTED.match(name)
         if imported is None:
-            own = _GLOBAL.match(name)
-            rest = name[own.end() :] if own else ""
-            parts = [own[1] if own else name, *([source_to_fqn(rest)] if rest else [])]
+            global_name = _GLOBAL.match(name)
+            path = name[global_name.end() :] if global_name else ""
+            parts = [
+                global_name[1] if global_name else name,
+                *([source_to_fqn(path)] if path else []),
+            ]
             return f"global {'.'.join(parts)}"
         return f"{imported[1].replace('_dot_', '.')}{name[imported.end() :]}"
     return source_to_fqn(name) if _MODULE.search(name) else name
 
 
-def masked(text: str) -> str:
+def mask_run_details(text: str) -> str:
     """Mask the parts of a guard's text that differ elsewhere: ids, addresses, machine paths."""
     # The text ends in stored baselines and in messages that are compared between runs.
     text = re.sub(r'file "(.+?)"', lambda file: f'file "{relative(file[1])}"', text)
     return _NUMBER.sub("...", _ADDRESS.sub("", text))
 
 
-def readable(check: str) -> str:
+def simplify_guard(check: str) -> str:
     """Return a guard's text in readable form, without torch's names for its own helpers."""
-    text = masked(check)
+    text = mask_run_details(check)
     for pattern, words in _READABLE:
         text = re.sub(pattern, words, text)
     return text

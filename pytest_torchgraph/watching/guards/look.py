@@ -19,7 +19,7 @@ import torch
 from ... import torch_private
 from ...convert.source_lines import is_torch_file, relative, torch_file
 from ...words import counted
-from .checks import BACKEND, Check, check_of, marked, size_in_words, sizes_in, thing
+from .checks import BACKEND, Check, check_of, describe_source, marked, size_in_words, sizes_in
 from .read import (
     UNKNOWN,
     GuardLine,
@@ -49,7 +49,7 @@ _CELL = re.compile(r"(.+)\.__closure__\[(\d+)\]\.cell_contents")
 """Source of a closure variable."""
 
 
-class Sight(NamedTuple):
+class GuardObservation(NamedTuple):
     """Observations about a failed guard; plain text, no object of the user's.
 
     Attributes:
@@ -72,7 +72,7 @@ class Sight(NamedTuple):
         return self.check.in_words(self.now)
 
 
-def sight_of(reason: str, miss: torch_private.CacheMiss | None) -> Sight:
+def observe_guard(reason: str, miss: torch_private.CacheMiss | None) -> GuardObservation:
     """Observe all details of a failed guard.
 
     Args:
@@ -82,36 +82,40 @@ def sight_of(reason: str, miss: torch_private.CacheMiss | None) -> Sight:
     text = parse(reason)
     if miss is not None:
         with contextlib.suppress(Exception):  # a torch release may store its guards differently
-            return _look_at(text, miss)
-    return Sight(text, check_of(text.check))
+            return _observe_in_entry(text, miss)
+    return GuardObservation(text, check_of(text.check))
 
 
-def _look_at(text: GuardText, miss: torch_private.CacheMiss) -> Sight:
+def _observe_in_entry(text: GuardText, miss: torch_private.CacheMiss) -> GuardObservation:
     entry = miss.entry(text.compile_id)
     if not text.check:  # torch before 2.11 reports another backend by an empty check
         text = text._replace(check=BACKEND)
     if text.check.startswith(BACKEND):
-        return _look_at_backends(text, entry, miss)
+        return _observe_backends(text, entry, miss)
     check = check_of(text.check)
     if check.reads == "marks" and not check.subject:
-        check = _which_is_marked(check, torch_private.leaf_guards(entry), miss)
+        # torch says that a tensor is marked, and not which one.
+        check = _name_marked_tensor(check, torch_private.leaf_guards(entry), miss)
+    # torch's reason for a tensor names no line; the guard of the earlier compilation does.
     guards = () if text.lines else torch_private.leaf_guards(entry)
-    own, is_exact = _own_guard(text, check, guards)
-    if own is not None:
-        text = text._replace(lines=own.lines, hints=(*text.hints, *own.hints))
-    text = text._replace(lines=tuple(_found(line, text, miss) for line in text.lines))
-    written = _as_written(check.subject, miss)
+    own_guard, is_exact = _find_guard(text, check, guards)
+    if own_guard is not None:
+        text = text._replace(lines=own_guard.lines, hints=(*text.hints, *own_guard.hints))
+    text = text._replace(lines=tuple(_complete_path(line, text, miss) for line in text.lines))
+    written = _read_closure_name(check.subject, miss)
     if written:  # torch 2.13 has a hint that only repeats this
-        check = _renamed(check, written)
+        check = _rename_subject(check, written)
         text = text._replace(hints=tuple(h for h in text.hints if not h.startswith('guard on "')))
     for name in miss.free:
         words = check.words.replace(f"argument {name}:", f"variable {name} of the closure:")
         check = replace(check, words=words)
-    guard = own.check if own is not None and is_exact else ""
-    return Sight(text, check, _now(check, entry, miss), guard, _is_static(check, miss))
+    guard = own_guard.check if own_guard is not None and is_exact else ""
+    return GuardObservation(
+        text, check, _describe_new_value(check, entry, miss), guard, _is_static(check, miss)
+    )
 
 
-def _as_written(source: str, miss: torch_private.CacheMiss) -> str:
+def _read_closure_name(source: str, miss: torch_private.CacheMiss) -> str:
     """Return a closure source as written in the code, for example `model.scale`; "" for others."""
     cell = _CELL.match(source)
     if cell is None:
@@ -122,9 +126,9 @@ def _as_written(source: str, miss: torch_private.CacheMiss) -> str:
     return names[number] + source[cell.end() :] if number < len(names) else ""
 
 
-def _renamed(check: Check, written: str) -> Check:
+def _rename_subject(check: Check, written: str) -> Check:
     """Replace the source in a check's words by the expression in the code."""
-    before, after = thing(check.subject), thing(written)
+    before, after = describe_source(check.subject), describe_source(written)
     if written.isidentifier():
         after = f"variable {written} of a closure"
     return replace(
@@ -140,7 +144,7 @@ def _is_static(check: Check, miss: torch_private.CacheMiss) -> bool:
     return "_dynamo_static_indices" in marks or attribute(miss.backend, "dynamic") is False
 
 
-def _own_guard(
+def _find_guard(
     text: GuardText, check: Check, guards: Iterable[torch_private.LeafGuard]
 ) -> tuple[GuardText | None, bool]:
     """Find the guard for a reason without a line.
@@ -153,194 +157,204 @@ def _own_guard(
     if not subject:
         return None, False
     is_tensor = text.check.startswith(("tensor '", "expected type of '"))
-    known = inside = None
+    same_value = part_of_value = None
     for guard in guards:
         source = without_scope(guard.source)
         if source == subject:
-            own = parse(without_scope(guard.texts[0]))
+            parsed = parse(without_scope(guard.texts[0]))
             if guard.kind == "TENSOR_MATCH" and is_tensor:
-                return own, True
+                return parsed, True
             # Another guard of the same value: its line is where the value was first used.
-            known = known or (own if own.lines else None)
-        elif inside is None and source.startswith((f"{subject}[", f"list(dict.keys({subject}))")):
-            own = parse(without_scope(guard.texts[0]))
-            inside = own if own.lines else None
-    return known or inside, False
+            same_value = same_value or (parsed if parsed.lines else None)
+        elif part_of_value is None and source.startswith(
+            (f"{subject}[", f"list(dict.keys({subject}))")
+        ):
+            parsed = parse(without_scope(guard.texts[0]))
+            part_of_value = parsed if parsed.lines else None
+    return same_value or part_of_value, False
 
 
-def _which_is_marked(
+def _name_marked_tensor(
     check: Check, guards: Iterable[torch_private.LeafGuard], miss: torch_private.CacheMiss
 ) -> Check:
     """Add the marked tensor to the check, because torch does not name it."""
     for guard in guards:
         source = without_scope(guard.source)
-        if guard.kind == "DIMENSION_DYNAMIC_MARKING_GUARD" and any(_marks(source, miss)):
+        if guard.kind == "DIMENSION_DYNAMIC_MARKING_GUARD" and any(_describe_marks(source, miss)):
             return marked(source)
     return check
 
 
-def _now(check: Check, entry: Any, miss: torch_private.CacheMiss) -> str:
+def _describe_new_value(check: Check, entry: Any, miss: torch_private.CacheMiss) -> str:
     """Describe the current value of a guard's subject; "" if it cannot be read."""
     if check.now or not check.reads:
         return ""
     if check.reads == "state":
         names = check.subject.split()
-        states = ((name, _state(name, entry)) for name in names)
+        states = ((name, _describe_state(name, entry)) for name in names)
         return "; ".join(f"{name} {now}" if names[1:] else now for name, now in states if now)
     if check.reads == "modes":
-        return ", ".join(_modes()) or "none"
+        return ", ".join(_list_active_modes()) or "none"
     if check.reads == "marks":
-        return "; ".join(_marks(check.subject, miss))
+        return "; ".join(_describe_marks(check.subject, miss))
     if check.reads == "sizes":
-        return ", ".join(_sizes(check.subject, miss))
+        return ", ".join(_describe_sizes(check.subject, miss))
     value = read(check.subject, miss.locals, miss.globals)
     if value is UNKNOWN:
         return ""
     match check.reads:
         case "length":
-            return shown(length(value))
+            return describe_value(length(value))
         case "type":
-            return type_name(type(value))
+            return describe_type(type(value))
         case "keys":
             keys = list(dict.keys(value)) if isinstance(value, dict) else []
-            return ", ".join(map(shown, keys[:5])) or "none"
-    return shown(value)
+            return ", ".join(map(describe_value, keys[:5])) or "none"
+    return describe_value(value)
 
 
-def _sizes(text: str, miss: torch_private.CacheMiss) -> Iterator[str]:
-    for source, which, dim in sizes_in(text):
+def _describe_sizes(text: str, miss: torch_private.CacheMiss) -> Iterator[str]:
+    for source, kind, dim in sizes_in(text):
         tensor = read(source, miss.locals, miss.globals)
-        sizes = _shape(tensor, which)
+        sizes = _read_shape(tensor, kind)
         if dim < len(sizes):
-            yield f"{size_in_words(source, which, dim)} is {sizes[dim]}"
+            yield f"{size_in_words(source, kind, dim)} is {sizes[dim]}"
 
 
-def _shape(tensor: Any, which: str) -> tuple[Any, ...]:
+def _read_shape(tensor: Any, kind: str) -> tuple[Any, ...]:
     """Return the sizes or strides of a tensor of torch's own types, empty for other types."""
-    own = type(tensor) in (torch.Tensor, torch.nn.Parameter)
-    return torch_private.shape_of(tensor, which) if own else ()
+    is_plain = type(tensor) in (torch.Tensor, torch.nn.Parameter)
+    return torch_private.shape_of(tensor, kind) if is_plain else ()
 
 
-def _marks(source: str, miss: torch_private.CacheMiss) -> Iterator[str]:
-    """Describe the marks of a tensor."""
-    own = own_attributes(read(source, miss.locals, miss.globals))
+def _describe_marks(source: str, miss: torch_private.CacheMiss) -> Iterator[str]:
+    # `mark_dynamic` and its relatives store the dims as attributes of the tensor itself.
+    attributes = own_attributes(read(source, miss.locals, miss.globals))
     for name, function in _MARKS.items():
-        dims = own.get(name)
+        dims = attributes.get(name)
         if isinstance(dims, set) and dims:
             yield f"dim {', '.join(map(str, sorted(dims)))} is marked by {function}"
 
 
-def _state(name: str, entry: Any) -> str:
+def _describe_state(name: str, entry: Any) -> str:
     """Describe the current and the earlier value of a part of the process state."""
     if name == "grad_mode":
+        # The guard failed because the mode changed, and there are only two.
         return f"was {not torch.is_grad_enabled()}, is {torch.is_grad_enabled()}"
     if name == "default_dtype":
-        was = _DTYPES.get(_state_then(entry).get(name, -1))
+        was = _DTYPES.get(_read_old_state(entry).get(name, -1))
         return f"{f'was {was}, ' * (was is not None)}is {torch.get_default_dtype()}"
     if name == "num_threads":
-        was = _state_then(entry).get(name)
+        was = _read_old_state(entry).get(name)
         return f"{f'was {was}, ' * (was is not None)}is {torch.get_num_threads()}"
     if name == "deterministic_algorithms":
         now = torch.are_deterministic_algorithms_enabled()
         return f"was {not now}, is {now}"
     if name == "autocast":  # torch before 2.11
-        on = ", ".join(each for each in _AUTOCAST if torch.is_autocast_enabled(each))
-        return f"is True on {on}" if on else "is False"
+        enabled_devices = ", ".join(
+            device for device in _AUTOCAST if torch.is_autocast_enabled(device)
+        )
+        return f"is True on {enabled_devices}" if enabled_devices else "is False"
     if name.startswith("autocast(") and name.endswith(")_enabled"):
         now = torch.is_autocast_enabled(name[len("autocast(") : -len(")_enabled")])
         return f"was {not now}, is {now}"
     return ""
 
 
-def _state_then(entry: Any) -> dict[str, Any]:
+def _read_old_state(entry: Any) -> dict[str, Any]:
     """Return the process state that a compilation was made for, as far as torch keeps it."""
     for guard in torch_private.leaf_guards(entry):
         if guard.kind == "GLOBAL_STATE":
-            _, found, state = guard.texts[0].partition(" against ")
+            _, separator, state = guard.texts[0].partition(" against ")
             try:
-                return dict(json.loads(state)) if found else {}
+                return dict(json.loads(state)) if separator else {}
             except ValueError:
                 return {}
     return {}
 
 
-def _modes() -> list[str]:
+def _list_active_modes() -> list[str]:
     """Return the active torch function modes, outermost first."""
-    return [type_name(type(mode)) for mode in torch_private.torch_function_modes()]
+    return [describe_type(type(mode)) for mode in torch_private.torch_function_modes()]
 
 
-def _look_at_backends(text: GuardText, entry: Any, miss: torch_private.CacheMiss) -> Sight:
+def _observe_backends(
+    text: GuardText, entry: Any, miss: torch_private.CacheMiss
+) -> GuardObservation:
     """Find the two `torch.compile` objects that wrap one function."""
-    _, found, advice = text.check.partition(_ADVICE)
-    text = text._replace(check=BACKEND, hints=(_ADVICE + advice,) if found else ())
+    _, separator, advice = text.check.partition(_ADVICE)
+    text = text._replace(check=BACKEND, hints=(_ADVICE + advice,) if separator else ())
     check = check_of(BACKEND)
     was, now = backend_in_words(getattr(entry, "backend", None)), backend_in_words(miss.backend)
     if was:
         words = f"{check.words}: it was compiled through {{was}} and is called through {{now}}"
+        # torch told the backends apart although their words are equal: they are two objects.
         if was == now:
             words += ", whose backends are two objects"
-        return Sight(text, replace(check, words=words, was=was, now=now))
-    return Sight(text, replace(check, words=f"{check.words}, which is {{now}}", now=now))
+        return GuardObservation(text, replace(check, words=words, was=was, now=now))
+    return GuardObservation(text, replace(check, words=f"{check.words}, which is {{now}}", now=now))
 
 
-def _found(line: GuardLine, text: GuardText, miss: torch_private.CacheMiss) -> GuardLine:
+def _complete_path(line: GuardLine, text: GuardText, miss: torch_private.CacheMiss) -> GuardLine:
     """Complete the file path of a line, because torch may write only its end."""
-    in_stack = [each for each in text.stack if each.line == line.line]
-    known = [each.file for each in in_stack if each.file.endswith(line.file)]
-    for file in [*known, torch_file(line.file), *_candidates(line.file, miss)]:
+    in_stack = [frame for frame in text.stack if frame.line == line.line]
+    stack_files = [frame.file for frame in in_stack if frame.file.endswith(line.file)]
+    for file in [*stack_files, torch_file(line.file), *_list_candidate_files(line.file, miss)]:
         if not line.code or linecache.getline(file, line.line).strip() == line.code:
             return line._replace(file=file)
     return line
 
 
-def _candidates(end: str, miss: torch_private.CacheMiss) -> Iterator[str]:
+def _list_candidate_files(end: str, miss: torch_private.CacheMiss) -> Iterator[str]:
     """Yield the files whose path ends so: first the file of the code, then those of all modules."""
     if miss.file.endswith(end):
         yield miss.file
+    # A copy, because another thread may import a module meanwhile.
     for module in list(sys.modules.values()):
         file = getattr(module, "__dict__", {}).get("__file__")
         if isinstance(file, str) and file.endswith(end) and not is_torch_file(file):
             yield file
 
 
-_MOST = 60
+_MAX_CHARACTERS = 60
 """Maximum number of characters shown of a value."""
-_TORCHS = (torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size)
+_TORCH_VALUES = (torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size)
 _BRACKETS: dict[Any, Any] = {list: "[]", tuple: "()", set: ("{", "}")}
-_PLAIN = (int, float, bool, str, complex, type(None))
-_FEW = 5
+_PLAIN_TYPES = (int, float, bool, str, complex, type(None))
+_MAX_ITEMS = 5
 """Maximum number of container items written out, if all are plain values."""
-_BITS = 200
+_MAX_BITS = 200
 """Size in bits above which a number is not written out."""
 
 
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 
-def shown(value: Any) -> str:
+def describe_value(value: Any) -> str:
     """Return a short text for a value, "" for `UNKNOWN`."""
     if value is UNKNOWN:
         return ""
     kind = type(value)
-    if isinstance(value, int) and int.bit_length(value) > _BITS:
+    # Methods are those of the built-in type: a subclass may override them with the user's code.
+    if isinstance(value, int) and int.bit_length(value) > _MAX_BITS:
         return f"an int of {int.bit_length(value)} bits"
     if isinstance(value, enum.Enum):
         return f"{kind.__qualname__}.{own_attributes(value).get('_name_')}"
     if isinstance(value, str):
         size = str.__len__(value)
-        start = str.__getitem__(value, slice(_MOST))
-        return str.__repr__(start) + (f"... ({size} long)" if size > _MOST else "")
+        start = str.__getitem__(value, slice(_MAX_CHARACTERS))
+        return str.__repr__(start) + (f"... ({size} long)" if size > _MAX_CHARACTERS else "")
     for number in (int, float):  # includes subclasses such as numpy's
         if isinstance(value, number) and kind is not bool:
             return number.__repr__(value)
-    if kind in (bool, complex, type(None)) or kind in _TORCHS:
+    if kind in (bool, complex, type(None)) or kind in _TORCH_VALUES:
         return repr(value)
     if isinstance(value, type):
-        return type_name(value)
-    return _callable(value) or _object(value)
+        return describe_type(value)
+    return _describe_callable(value) or _describe_object(value)
 
 
-def type_name(kind: type) -> str:
+def describe_type(kind: type) -> str:
     """Return the full name of a type; for a built-in type only its name."""
     name: str = type.__getattribute__(kind, "__qualname__")
     module = attribute(kind, "__module__")
@@ -357,39 +371,42 @@ def backend_in_words(backend: Any) -> str:
     """
     if backend is None:
         return ""
-    own = own_attributes(backend)
+    attributes = own_attributes(backend)
     name = attribute(backend, "compiler_name")
     if not isinstance(name, str):
-        return shown(backend)
+        return describe_value(backend)
     name = _ADDRESS.sub("", name)
-    function = own.get("compiler_fn")
-    place = f" ({_place(function.__code__)})" if isinstance(function, FunctionType) else ""
+    function = attributes.get("compiler_fn")
+    location = (
+        f" ({_format_location(function.__code__)})" if isinstance(function, FunctionType) else ""
+    )
     options = [
-        f"backend={name!r}{'' if place.startswith(' (torch/') else place}",
-        f"dynamic={shown(own.get('dynamic'))}",
+        f"backend={name!r}{'' if location.startswith(' (torch/') else location}",
+        f"dynamic={describe_value(attributes.get('dynamic'))}",
     ]
-    given = own.get("kwargs") or {}
-    options += [f"{key}={_option(value)}" for key, value in given.items()]
-    config = own.get("config")  # inductor merges mode and options into this
-    options += [f"options={_option(config)}"] * bool(config)
+    keywords = attributes.get("kwargs") or {}
+    options += [f"{key}={_describe_option(value)}" for key, value in keywords.items()]
+    config = attributes.get("config")  # inductor merges mode and options into this
+    options += [f"options={_describe_option(config)}"] * bool(config)
     return f"torch.compile({', '.join(options)})"
 
 
-def _option(value: Any) -> str:
+def _describe_option(value: Any) -> str:
     if type(value) is not dict:
-        return shown(value)
-    return "{" + ", ".join(f"{shown(key)}: {shown(item)}" for key, item in value.items()) + "}"
+        return describe_value(value)
+    items = (f"{describe_value(key)}: {describe_value(item)}" for key, item in value.items())
+    return "{" + ", ".join(items) + "}"
 
 
-def _callable(value: Any) -> str:
+def _describe_callable(value: Any) -> str:
     if isinstance(value, MethodType):
-        return _callable(value.__func__)
+        return _describe_callable(value.__func__)
     if isinstance(value, functools.partial):
-        return f"functools.partial of {shown(value.func)}"
+        return f"functools.partial of {describe_value(value.func)}"
     if isinstance(value, FunctionType):
-        return f"{value.__qualname__} ({_place(value.__code__)})"
+        return f"{value.__qualname__} ({_format_location(value.__code__)})"
     if isinstance(value, CodeType):
-        return f"{value.co_name} ({_place(value)})"
+        return f"{value.co_name} ({_format_location(value)})"
     if isinstance(value, ModuleType):
         return f"the module {vars(value).get('__name__')}"
     if isinstance(value, BuiltinFunctionType):
@@ -399,20 +416,24 @@ def _callable(value: Any) -> str:
     return ""
 
 
-def _object(value: Any) -> str:
+def _describe_object(value: Any) -> str:
     kind = type(value)
     if kind in (torch.Tensor, torch.nn.Parameter):
-        return f"a {type_name(kind)}"
-    if kind in _BRACKETS and 0 < len(value) <= _FEW and all(type(each) in _PLAIN for each in value):
-        items = [shown(each) for each in value]
+        return f"a {describe_type(kind)}"
+    if (
+        kind in _BRACKETS
+        and 0 < len(value) <= _MAX_ITEMS
+        and all(type(item) in _PLAIN_TYPES for item in value)
+    ):
+        items = [describe_value(item) for item in value]
         first, last = _BRACKETS[kind]
         comma = "," * (kind is tuple and len(items) == 1)
         return f"{first}{', '.join(sorted(items) if kind is set else items)}{comma}{last}"
     items = length(value)
     if items is UNKNOWN:
-        return f"a {type_name(kind)}"
-    return f"a {type_name(kind)} of {counted(items, 'item')}"
+        return f"a {describe_type(kind)}"
+    return f"a {describe_type(kind)} of {counted(items, 'item')}"
 
 
-def _place(code: CodeType) -> str:
+def _format_location(code: CodeType) -> str:
     return f"{relative(code.co_filename)}:{code.co_firstlineno}"

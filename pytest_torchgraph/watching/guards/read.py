@@ -51,29 +51,30 @@ def read(expression: str, local: Mapping[str, Any], outer: Mapping[str, Any]) ->
         outer: the global variables, by name.
     """
     try:
-        return _value(ast.parse(expression.strip(), mode="eval").body, local, outer)
+        return _evaluate(ast.parse(expression.strip(), mode="eval").body, local, outer)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return UNKNOWN
 
 
-def _value(node: ast.expr, local: Mapping[str, Any], outer: Mapping[str, Any]) -> Any:
+def _evaluate(node: ast.expr, local: Mapping[str, Any], outer: Mapping[str, Any]) -> Any:
     match node:
+        # torch's reasons strip `L[...]` but not `G[...]`, so a local variable may be called G too.
         case ast.Subscript(ast.Name("G"), ast.Constant(str() as name)) if "G" not in local:
             return outer.get(name, UNKNOWN)
         case ast.Name(name):
             return local.get(name, UNKNOWN)
         case ast.Attribute(owner, name):
-            return attribute(_value(owner, local, outer), name)
+            return attribute(_evaluate(owner, local, outer), name)
         case ast.Subscript(owner, ast.Constant(key)):
-            return _item(_value(owner, local, outer), key)
+            return _read_item(_evaluate(owner, local, outer), key)
         case ast.Subscript(owner, ast.UnaryOp(ast.USub(), ast.Constant(int() as key))):
-            return _item(_value(owner, local, outer), -key)
+            return _read_item(_evaluate(owner, local, outer), -key)
         case ast.Call(ast.Name("list"), [keys], []):
             match keys:
                 case ast.Call(ast.Attribute(ast.Name("dict"), "keys"), [owner], []):
-                    return _keys(_value(owner, local, outer))
+                    return _read_keys(_evaluate(owner, local, outer))
         case ast.Call(ast.Name("type"), [owner], []):
-            value = _value(owner, local, outer)
+            value = _evaluate(owner, local, outer)
             return UNKNOWN if value is UNKNOWN else type(value)
     return UNKNOWN
 
@@ -84,6 +85,8 @@ def attribute(value: Any, name: str) -> Any:
         return UNKNOWN
     if name == "__class__":
         return type(value)
+    # The user's `__getattr__` and properties are not run: each kind of object is read where Python
+    # stores its attributes.
     if isinstance(value, CellType):
         return value.cell_contents if name == "cell_contents" else UNKNOWN  # ValueError if empty
     if isinstance(value, FunctionType) and name in _OF_FUNCTIONS:
@@ -93,19 +96,21 @@ def attribute(value: Any, name: str) -> Any:
     if isinstance(value, ModuleType):
         return vars(value).get(name, UNKNOWN)
     if isinstance(value, type):
-        return _of_class(value, name)
-    own = own_attributes(value)
+        return _read_class_attribute(value, name)
+    own_dict = own_attributes(value)
     if name == "__dict__":
-        return own
-    of_class = _of_class(type(value), name)
+        return own_dict
+    of_class = _read_class_attribute(type(value), name)
     if type(of_class) in _STORED:
-        return _slot(value, of_class)
+        return _read_slot(value, of_class)
+    # A property, or another data descriptor: Python would run its code before it looks at
+    # `__dict__`.
     if of_class is not UNKNOWN and hasattr(type(of_class), "__set__"):
         return UNKNOWN
-    if name in own:
-        return own[name]
+    if name in own_dict:
+        return own_dict[name]
     for container in _OF_MODULES:
-        parts = own.get(container)
+        parts = own_dict.get(container)
         if isinstance(parts, dict) and dict.__contains__(parts, name):
             return dict.get(parts, name)
     is_value = isinstance(of_class, FunctionType) or not hasattr(type(of_class), "__get__")
@@ -116,39 +121,42 @@ def own_attributes(value: Any) -> dict[str, Any]:
     """Return the attributes stored on the object itself."""
     if any(
         "__dict__" in vars(kind) and isinstance(vars(kind)["__dict__"], property)
-        for kind in _mro(type(value))
+        for kind in _read_mro(type(value))
     ):
         return {}
     try:
-        own = object.__getattribute__(value, "__dict__")
+        # Not `value.__dict__`: a class may define `__getattribute__`.
+        own_dict = object.__getattribute__(value, "__dict__")
     except AttributeError:
         return {}
-    return own if type(own) is dict else {}
+    return own_dict if type(own_dict) is dict else {}
 
 
 def length(value: Any) -> Any:
     """Return the length of a built-in container, or of an instance of a subclass."""
-    kind: Any = next((each for each in _WITH_LENGTH if isinstance(value, each)), None)
+    kind: Any = next(
+        (container for container in _WITH_LENGTH if isinstance(value, container)), None
+    )
     return UNKNOWN if kind is None else kind.__len__(value)
 
 
-def _mro(kind: type) -> tuple[type, ...]:
+def _read_mro(kind: type) -> tuple[type, ...]:
     order: tuple[type, ...] = type.__getattribute__(kind, "__mro__")
     return order
 
 
-def _of_class(kind: type, name: str) -> Any:
-    return next((vars(each)[name] for each in _mro(kind) if name in vars(each)), UNKNOWN)
+def _read_class_attribute(kind: type, name: str) -> Any:
+    return next((vars(base)[name] for base in _read_mro(kind) if name in vars(base)), UNKNOWN)
 
 
-def _slot(value: Any, slot: Any) -> Any:
+def _read_slot(value: Any, slot: Any) -> Any:
     try:
         return slot.__get__(value, type(value))
     except AttributeError:
         return UNKNOWN
 
 
-def _item(owner: Any, key: Any) -> Any:
+def _read_item(owner: Any, key: Any) -> Any:
     if type(key) not in _KEYS:
         return UNKNOWN
     try:
@@ -163,7 +171,7 @@ def _item(owner: Any, key: Any) -> Any:
     return UNKNOWN
 
 
-def _keys(owner: Any) -> Any:
+def _read_keys(owner: Any) -> Any:
     if not isinstance(owner, dict) or dict.__len__(owner) > _LONGEST:
         return UNKNOWN
     return list(dict.keys(owner))
@@ -221,11 +229,11 @@ def parse(text: str) -> GuardText:
         text: torch's text, with or without a leading compile id.
     """
     with_id = _WITH_ID.match(text)
-    compile_id, rest = (with_id[1], with_id[2]) if with_id else ("", text)
-    rest, _, stack = rest.partition(_STACK)
-    check, comment = _split(rest)
-    check, *trailing = _without_hint(check)
-    lines, hints = _of_comment(comment)
+    compile_id, guard_text = (with_id[1], with_id[2]) if with_id else ("", text)
+    guard_text, _, stack = guard_text.partition(_STACK)
+    check, comment = _split_comment(guard_text)
+    check, *trailing = _split_hint(check)
+    lines, hints = _parse_comment(comment)
     frames = tuple(
         GuardLine(file, line, function, code) for file, line, function, code in frames_in(stack)
     )
@@ -237,7 +245,7 @@ def without_scope(text: str) -> str:
     return _LOCAL.sub(r"\1", text)
 
 
-def _split(text: str) -> tuple[str, str]:
+def _split_comment(text: str) -> tuple[str, str]:
     """Split check and comment: a `#` after a blank, outside a string, begins the comment."""
     quote = ""
     for number, character in enumerate(text):
@@ -250,43 +258,43 @@ def _split(text: str) -> tuple[str, str]:
     return text, ""
 
 
-def _without_hint(check: str) -> list[str]:
+def _split_hint(check: str) -> list[str]:
     """Split off the hint that follows a check without a comment."""
-    before, found, hint = check.partition(f"({_HINT}")
-    return [before, hint.rstrip().removesuffix(")")] if found else [check]
+    before, separator, hint = check.partition(f"({_HINT}")
+    return [before, hint.rstrip().removesuffix(")")] if separator else [check]
 
 
-def _of_comment(comment: str) -> tuple[list[GuardLine], list[str]]:
+def _parse_comment(comment: str) -> tuple[list[GuardLine], list[str]]:
     lines: list[GuardLine] = []
     hints: list[str] = []
     while comment:
         if _TORCHS_LINE.match(comment):  # not preceded by a line of the user's
-            group, comment = _group(comment)
-            hints.append(_note(group))
+            group, comment = _split_group(comment)
+            hints.append(_read_note(group))
             comment = comment.lstrip()
             continue
-        place = _PLACE.match(comment)
-        if place is None or comment.startswith(";"):  # ";" separates several guards in one text
+        location = _PLACE.match(comment)
+        if location is None or comment.startswith(";"):  # ";" separates several guards in one text
             hints += [comment.strip("; ")] if comment.strip("; ") else []
             break
-        line = GuardLine(place[2], int(place[3]), place[4], (place[1] or "").strip())
+        line = GuardLine(location[2], int(location[3]), location[4], (location[1] or "").strip())
         lines += [line] if line not in lines else []
-        comment = comment[place.end() :]
+        comment = comment[location.end() :]
         while comment.startswith(" ("):
-            group, comment = _group(comment[1:])
-            hints.append(_note(group))
+            group, comment = _split_group(comment[1:])
+            hints.append(_read_note(group))
         comment = comment.removeprefix(" and ")
     return lines, hints
 
 
-def _note(group: str) -> str:
+def _read_note(group: str) -> str:
     """Return the note in brackets after a line: a hint, a remark, or a line of torch's."""
     if _BARE_PLACE.match(group):
         return f"{IN_TORCH}{group}"
     return group.removeprefix(_HINT)
 
 
-def _group(text: str) -> tuple[str, str]:
+def _split_group(text: str) -> tuple[str, str]:
     """Split text after its first group in brackets; return the group's content and the rest."""
     depth = 0
     for number, character in enumerate(text):

@@ -117,15 +117,15 @@ class CompiledCallable:
             return [self.name]
         return [self.name, self.code.co_name, f"{self.name}.{self.code.co_name}"]
 
-    def names_of(self, other: Any) -> list[str]:
-        """Return `names` if `other` concerns this code or code inside it, else an empty list.
+    def names_of(self, record: Any) -> list[str]:
+        """Return `names` if `record` concerns this code or code inside it, else an empty list.
 
         Args:
-            other: any object with `function`, `file` and `line`.
+            record: any object with `function`, `file` and `line`.
         """
-        if self.code is None or (other.file, other.function) != (self.file, self.code.co_name):
+        if self.code is None or (record.file, record.function) != (self.file, self.code.co_name):
             return []
-        return self.names if self.line <= other.line <= _last_line(self.code) else []
+        return self.names if self.line <= record.line <= _last_line(self.code) else []
 
     def since(self, before: CompiledCallable | None) -> CompiledCallable:
         """Return a copy that counts only the calls after an earlier copy; `None` counts all."""
@@ -152,9 +152,9 @@ def code_key(code: CodeType) -> CodeKey:
 
 def _last_line(code: CodeType) -> int:
     # A nested function may end after the last line of its parent's own bytecode.
-    inner = [each for each in code.co_consts if isinstance(each, CodeType)]
+    nested = [constant for constant in code.co_consts if isinstance(constant, CodeType)]
     lines = [line for *_, line in code.co_lines() if line is not None]
-    return max([code.co_firstlineno, *lines, *map(_last_line, inner)])
+    return max([code.co_firstlineno, *lines, *map(_last_line, nested)])
 
 
 ACTIVE, HIT, COMPILED = "active", "hit", "compiled"
@@ -197,7 +197,7 @@ class Call(dict[str, bool]):
         "partial",
     )
 
-    def __init__(self, local: Local, callee: CompiledCallable | None = None) -> None:
+    def __init__(self, local: ThreadState, callee: CompiledCallable | None = None) -> None:
         super().__init__()
         self.callee = callee
         self.judged_at_end = True
@@ -222,7 +222,7 @@ class Call(dict[str, bool]):
         return HIT in self or COMPILED in self
 
 
-class Interrupted(NamedTuple):
+class InterruptedCall(NamedTuple):
     """A call during which Dynamo is tracing a frame.
 
     Attributes:
@@ -245,9 +245,9 @@ class ThreadCalls:
             code itself.
     """
 
-    def __init__(self, local: Local, alive: weakref.ref[Lifetime]) -> None:
+    def __init__(self, local: ThreadState, alive: weakref.ref[Lifetime]) -> None:
         self.alive = alive
-        self.compiling: list[Interrupted] = []
+        self.compiling: list[InterruptedCall] = []
         self.last = Call(local)
         self.last.end()
 
@@ -256,7 +256,7 @@ class Lifetime:
     """A value that Python drops when its thread ends."""
 
 
-class Local(threading.local):
+class ThreadState(threading.local):
     """State of the running thread.
 
     Attributes:
@@ -299,7 +299,7 @@ _NEVER_LOOKED_AT = (
 )
 
 
-class Reasons:
+class CompileAttempts:
     """Results of Dynamo's latest attempt to compile each function."""
 
     def __init__(self) -> None:
@@ -325,7 +325,7 @@ class Reasons:
         self.failures[key] = EagerCause(kind, first_line(reason) or failure, *key)
         return self.failures[key]
 
-    def why_unseen(self, callee: CompiledCallable, *, missed: bool) -> EagerCause | None:
+    def explain_unseen(self, callee: CompiledCallable, *, missed: bool) -> EagerCause | None:
         """Return why Dynamo left a call uncompiled; `None` if it contains nothing to compile.
 
         Args:
@@ -357,10 +357,10 @@ class Reasons:
         return EagerCause("skipped", _NEVER_LOOKED_AT, earlier=True)
 
 
-def why_partly(stance: str) -> EagerCause:
+def explain_partial(stance: str) -> EagerCause:
     """Return why a frame inside a call ran eagerly although Dynamo had compiled its code before."""
     if stance in EAGER_STANCES:
-        return under_stance(stance)
+        return cause_of_stance(stance)
     # Dynamo does not report which frame it left: any code at its limit may be the one, so the
     # user's are named.
     codes = torch_private.code_at_recompile_limit()
@@ -373,12 +373,12 @@ def why_partly(stance: str) -> EagerCause:
     return EagerCause("limit", f"{words}: {', '.join(names)}" if names else words, earlier=True)
 
 
-def switched_off(setting: str) -> EagerCause:
+def cause_of_setting(setting: str) -> EagerCause:
     """Return the cause for a setting that disables compilation of all code."""
     return EagerCause("disabled", f"torch.compile is disabled by {setting}")
 
 
-def under_stance(stance: str) -> EagerCause:
+def cause_of_stance(stance: str) -> EagerCause:
     """Return the cause for a stance under which code may run eagerly."""
     return EagerCause("stance", f"torch.compiler.set_stance({stance!r}) is active")
 
@@ -388,7 +388,7 @@ def has_no_ops(reason: str) -> bool:
     return any(text in reason for text in _NO_TENSOR_OPS)
 
 
-def disabled_at(report: str) -> str:
+def read_disabled(report: str) -> str:
     """Return the reason of a graph break at a `torch.compiler.disable`d function; else "".
 
     Args:
@@ -399,7 +399,7 @@ def disabled_at(report: str) -> str:
     return line and f"{_NO_GRAPH}: {line}"
 
 
-def disabled_inside(call: Any) -> str:
+def find_disabled(call: Any) -> str:
     """Return the reason of a call for which Dynamo compiled code without a graph; "" if unknown."""
     name = "" if call is None else torch_private.disabled_in(call)
     return name and f"{_NO_GRAPH}: {name} is under {_DISABLED}"

@@ -59,19 +59,19 @@ from .callables import (
     Call,
     CallableTable,
     CallKind,
+    CompileAttempts,
     CompiledCallable,
     EagerCause,
-    Interrupted,
-    Local,
-    Reasons,
+    InterruptedCall,
     ThreadCalls,
+    ThreadState,
+    cause_of_setting,
+    cause_of_stance,
     code_key,
-    disabled_at,
-    disabled_inside,
+    explain_partial,
+    find_disabled,
     has_no_ops,
-    switched_off,
-    under_stance,
-    why_partly,
+    read_disabled,
 )
 from .executions import Executions
 from .structured_trace import CompilationFinished, CompilationStarted
@@ -96,12 +96,12 @@ class CompiledCallables:
         self._executions = executions
         self._failed = failed
         self._threads: list[ThreadCalls] = []
-        self._local = Local(self._threads)
+        self._local = ThreadState(self._threads)
         self.count_hit: Callable[[], bool] = partial(methodcaller("hit", HIT, True), self._local)
         self._all: list[CompiledCallable] = []
         self._by_id: dict[int, CompiledCallable] = {}
         self._references: dict[int, Any] = {}
-        self._reasons = Reasons()
+        self._reasons = CompileAttempts()
 
     # -- what Dynamo does --------------------------------------------------------------------------
 
@@ -123,7 +123,7 @@ class CompiledCallables:
         self._explain_miss(call, torch_private.code_being_compiled())
         if not call.judged_at_end:
             self._judge_at_end(call, self._executions.forward_runs())
-        local.calls.compiling.append(Interrupted(event.id, call))
+        local.calls.compiling.append(InterruptedCall(event.id, call))
         local.hit = Call(local).setdefault
 
     def broke(self, report: str) -> None:
@@ -131,12 +131,14 @@ class CompiledCallables:
         compiling = self._local.calls.compiling
         callee = compiling[-1].call.callee if compiling else None
         if callee is not None and not callee.disabled:
-            callee.disabled = disabled_at(report)
+            callee.disabled = read_disabled(report)
 
     def finished(self, event: CompilationFinished, *, has_graph: bool) -> None:
         """Record that Dynamo compiled a frame, or failed to."""
         compiling = self._local.calls.compiling
-        numbers = [n for n, each in enumerate(compiling) if each.compile_id == event.id]
+        numbers = [
+            n for n, interrupted in enumerate(compiling) if interrupted.compile_id == event.id
+        ]
         if numbers:
             compiling[numbers[-1]].call.go_on_with()
             del compiling[numbers[-1] :]
@@ -172,7 +174,7 @@ class CompiledCallables:
         if has_no_ops(reason):
             self._reasons.compiled((original_name(key[0]), *key[1:]), has_graph=False)
         elif disabled := torch_private.compile_is_disabled():
-            self._add_cause(switched_off(disabled))
+            self._add_cause(cause_of_setting(disabled))
         else:
             kind: CallKind = "disabled" if "disabled" in reason else "skipped"
             self._add_cause(EagerCause(kind, reason, *key))
@@ -249,7 +251,7 @@ class CompiledCallables:
 
     def traced(self, call: Any, reason: str) -> None:
         """Count a call that torch makes without Dynamo, because a tracer is active."""
-        callee = self._known(call, None)
+        callee = self._find_or_add(call, None)
         callee.entries += 1
         callee.uncompiled[EagerCause("skipped", reason)] += 1
 
@@ -262,19 +264,19 @@ class CompiledCallables:
         local, function = self._local, variables.get("fn")
         outer = local.current
         self._judge_last(local.calls)
-        callee = self._known(function, variables.get("callback"))
+        callee = self._find_or_add(function, variables.get("callback"))
         callee.entries += 1
         stance = torch_private.stance()
         call = Call(local, callee)
         call[ACTIVE] = True
         call.go_on_with()
         before = self._executions.forward_runs() if callee.unproven else None
-        leave = partial(self._leave, call, function, _handled(), before, stance)
+        leave = partial(self._leave, call, function, _handled_exception(), before, stance)
         variables["cleanups"].extend([outer.go_on_with, call.over, leave])
         if disabled := torch_private.compile_is_disabled():
-            self._add_cause(switched_off(disabled))
+            self._add_cause(cause_of_setting(disabled))
         if stance in EAGER_STANCES:
-            self._add_cause(under_stance(stance))
+            self._add_cause(cause_of_stance(stance))
         for mode in torch_private.modes_that_stop_compilation():
             words = f"{mode} is active: Dynamo compiles nothing under a TorchDispatchMode"
             self._add_cause(EagerCause("skipped", words))
@@ -282,7 +284,9 @@ class CompiledCallables:
     def _judge_at_end(self, call: Call, runs_before: Sequence[int] | None) -> None:
         """Arrange for an ordinary running call to be judged when it returns."""
         assert call.cleanups is not None
-        leave = partial(self._leave, call, None, _handled(), runs_before, "default", call.served)
+        leave = partial(
+            self._leave, call, None, _handled_exception(), runs_before, "default", call.served
+        )
         call.cleanups.append(leave)
         call.cleanups = None
         call.judged_at_end = True
@@ -293,11 +297,11 @@ class CompiledCallables:
 
     def _leave(self, *args: Any) -> None:
         try:
-            self._judge_left(*args)
+            self._judge_returned(*args)
         except Exception as error:  # our error must not end the user's call
             self._failed(error)
 
-    def _judge_left(
+    def _judge_returned(
         self,
         call: Call,
         function: Any,
@@ -311,7 +315,7 @@ class CompiledCallables:
         Args:
             call: the call.
             function: the callable, `None` for a call that began as an ordinary one.
-            handled: `_handled()` at the start of the call.
+            handled: `_handled_exception()` at the start of the call.
             runs_before: run counts of the graphs at the start of the call; `None` if the callable
                 is known to run compiled graphs, so they need not be compared.
             stance: the stance.
@@ -321,13 +325,13 @@ class CompiledCallables:
         self._judge_last(thread)
         # Compilations remain here if Dynamo did not report their end: after an exception, or if a
         # backend calls compiled code, which nests one compilation in another.
-        numbers = [n for n, each in enumerate(thread.compiling) if each.call is call]
+        numbers = [n for n, interrupted in enumerate(thread.compiling) if interrupted.call is call]
         if numbers:
             del thread.compiling[numbers[0] :]
             code = None if callee is None else callee.code
             if code is not None and torch_private.is_compiled_code(code):
                 call[COMPILED] = True
-        if callee is None or _handled() != handled:  # it raises
+        if callee is None or _handled_exception() != handled:  # it raises
             return
         graphs = {} if runs_before is None else self._executions.ran_since(runs_before)
         callee.served_by |= graphs
@@ -336,7 +340,7 @@ class CompiledCallables:
             callee.unproven = not ran
             if not ran and COMPILED not in call and not callee.disabled:
                 # Dynamo's cached code has no graph for this call, so only its graph breaks ran.
-                callee.disabled = disabled_inside(function)
+                callee.disabled = find_disabled(function)
             if not ran and callee.disabled:
                 callee.uncompiled[EagerCause("disabled", callee.disabled)] += 1
                 return
@@ -354,9 +358,9 @@ class CompiledCallables:
         if callee is None:
             return
         if not call.served:
-            cause = call.cause or self._reasons.why_unseen(callee, missed=call.misses > 0)
+            cause = call.cause or self._reasons.explain_unseen(callee, missed=call.misses > 0)
         elif call.misses and call.partial is None:
-            cause = why_partly(stance)
+            cause = explain_partial(stance)
         else:
             cause = call.partial
         if cause is not None:
@@ -364,7 +368,7 @@ class CompiledCallables:
 
     # -- callables ---------------------------------------------------------------------------------
 
-    def _known(self, call: Any, callback: Any) -> CompiledCallable:
+    def _find_or_add(self, call: Any, callback: Any) -> CompiledCallable:
         """Return the record of a callable, creating it at the first call.
 
         The callable is not kept alive, because it may hold tensors.
@@ -409,7 +413,7 @@ class CompiledCallables:
         self._threads.clear()
 
 
-def _handled() -> int:
+def _handled_exception() -> int:
     """Return the id of the exception that is handled, or that propagates through a `finally`."""
     return id(sys.exc_info()[1])
 

@@ -84,7 +84,7 @@ class Executions:
                 if name.startswith(GRAPH_PREFIX):
                     graph = CountedGraph(compile_id or name, "", *_location(original))
                     call = self._attach(scope, name, graph)
-                    for function in _functions_behind(call):
+                    for function in _find_autograd_functions(call):
                         self._attach_backward(function, graph)
         for function in torch_private.aot_autograd_functions():
             self._attach_backward(function, CountedGraph(f"aot{function._aot_id}"))
@@ -135,7 +135,11 @@ class Executions:
         """
         earlier = chain(before, repeat(0))
         pairs = zip(self._counters, self.forward_runs(), earlier, strict=False)
-        return {graph.id: None for (graph, _), now, then in pairs if now > then}
+        return {
+            graph.id: None
+            for (graph, _), current_count, earlier_count in pairs
+            if current_count > earlier_count
+        }
 
     def detach(self) -> None:
         """Remove the counters from torch, except for those of captured backwards."""
@@ -170,21 +174,25 @@ class Executions:
         self._undo.append(lambda: setattr(function, "backward", original))
 
 
-_behind: weakref.WeakKeyDictionary[Any, list[weakref.ref[Any]]] = weakref.WeakKeyDictionary()
+_functions_by_graph: weakref.WeakKeyDictionary[Any, list[weakref.ref[Any]]] = (
+    weakref.WeakKeyDictionary()
+)
 """Cache of the autograd functions that a compiled graph calls. The search visits much code, and
 watching every test of a suite reinstalls the observers again and again."""
 
 
-def _functions_behind(call: Any) -> list[Any]:
+def _find_autograd_functions(call: Any) -> list[Any]:
     """Return the autograd functions that a compiled graph calls, searching only once."""
     try:
-        known = _behind.get(call)
+        references = _functions_by_graph.get(call)
     except TypeError:  # not weakly referenceable, or not hashable
         return torch_private.autograd_functions_behind(call)
-    if known is None:
-        known = [weakref.ref(each) for each in torch_private.autograd_functions_behind(call)]
-        _behind[call] = known
-    return [function for each in known if (function := each()) is not None]
+    if references is None:
+        references = [
+            weakref.ref(function) for function in torch_private.autograd_functions_behind(call)
+        ]
+        _functions_by_graph[call] = references
+    return [function for reference in references if (function := reference()) is not None]
 
 
 def _location(code: CodeType | None) -> tuple[str, str, int]:

@@ -28,7 +28,7 @@ from ... import torch_private
 from ...convert.process_groups import mesh_dimensions
 from ...convert.refused_nodes import described
 from ...errors import TorchGraphError
-from ..guards import sight_of
+from ..guards import observe_guard
 from .callables import PRECOMPILED, CallableTable
 from .entries import CompiledCallables
 from .executions import Counts, Executions
@@ -218,6 +218,7 @@ class Hub:
         with self._lock:
             if not self._open:
                 self._install()
+            # After the observers are installed, because the run counts start there.
             if recorder.open(self._state()):
                 self._open.append(recorder)
                 self._choose_names()
@@ -228,6 +229,8 @@ class Hub:
             if recorder.close(self._state()):
                 self._open.remove(recorder)
                 self._choose_names()
+                # Read now and kept: the setting may hold only inside the watch (an environment
+                # variable, or `config.patch`).
                 recorder.disabled = torch_private.compile_is_disabled() or recorder.disabled
                 if not self._open:
                     self._installed.close()
@@ -275,9 +278,10 @@ class Hub:
 
     def _choose_names(self) -> None:
         """Make torch write only the records that an open recorder wants."""
-        wanted = any(recorder.with_graphs for recorder in self._open)
+        with_graphs = any(recorder.with_graphs for recorder in self._open)
+        # The trace's handler keeps this set, so it is changed in place.
         self._names.clear()
-        self._names.update(NAMES if wanted else NAMES_WITHOUT_GRAPHS)
+        self._names.update(NAMES if with_graphs else NAMES_WITHOUT_GRAPHS)
 
     def _state(self) -> State:
         counters = {
@@ -294,18 +298,24 @@ class Hub:
             stack.callback(self._callables.clear)
             stack.callback(self._executions.detach)
             self._executions.attach_compiled()
+            # Synchronous: events arrive while Dynamo's frames, and its data about a cache miss,
+            # still exist.
             stack.enter_context(torch_private.structured_trace(self._record, self._names))
             stack.enter_context(torch_private.on_entry(self._callables.observer))
             stack.enter_context(torch_private.guard_hook(self._cache_hit_hook()))
             with contextlib.suppress(TorchGraphError):  # before 2.13 torch reports no reasons
                 stack.enter_context(torch_private.on_skip(self._callables.skipped))
             with contextlib.suppress(TorchGraphError):
-                stack.enter_context(torch_private.on_traced_call(self._traced))
-            stack.enter_context(torch_private.on_precompiled_call(self._precompiled))
+                stack.enter_context(torch_private.on_traced_call(self._record_traced_call))
+            stack.enter_context(torch_private.on_precompiled_call(self._record_precompiled_call))
             with contextlib.suppress(TorchGraphError):
-                stack.enter_context(torch_private.on_break_stack(self._at_break))
+                stack.enter_context(torch_private.on_break_stack(self._record_break_stack))
+            # `_observe_unsaved` adds its observer to this stack later. AOTAutograd's cache is
+            # imported only by a compilation, and importing it here would cost every watched test.
             stack.callback(setattr, self, "_sees_unsaved", False)
-            stack.enter_context(torch_private.on_compiled_autograd_capture(self._captured))
+            stack.enter_context(torch_private.on_compiled_autograd_capture(self._count_capture))
+            # Compiled autograd computes the reason of a cache miss only for a logger, which
+            # `torch._dynamo.reset()` removes.
             stack.enter_context(torch_private.compiled_autograd_reasons())
             self._installed = stack.pop_all()
 
@@ -316,13 +326,13 @@ class Hub:
         is true. After a hit, the answer is an object whose `__bool__` records the hit in C. After a
         miss, `__bool__` runs a Python frame of this package.
         """
-        found = type("Found", (), {"__bool__": staticmethod(self._callables.count_hit)})()
-        missed = type("Missed", (), {"__bool__": staticmethod(self._callables.missed)})()
-        return {True: found, False: missed}.__getitem__
+        hit_answer = type("Found", (), {"__bool__": staticmethod(self._callables.count_hit)})()
+        miss_answer = type("Missed", (), {"__bool__": staticmethod(self._callables.missed)})()
+        return {True: hit_answer, False: miss_answer}.__getitem__
 
     def _record(self, metadata: dict[str, Any], payload: str) -> None:
         try:
-            self._take(metadata, payload)
+            self._handle_record(metadata, payload)
         except Exception as error:  # our error must not end the user's compilation
             self._failed(error)
 
@@ -330,7 +340,7 @@ class Hub:
         for recorder in self._open:
             recorder.broken = recorder.broken or error
 
-    def _take(self, metadata: dict[str, Any], payload: str) -> None:
+    def _handle_record(self, metadata: dict[str, Any], payload: str) -> None:
         event = read(metadata, payload)
         if event is None:
             return
@@ -341,7 +351,9 @@ class Hub:
             event = replace(event, files=torch_private.traced_files())
         elif isinstance(event, GuardsFailed):
             miss = torch_private.cache_miss()
-            event = replace(event, sights=tuple(sight_of(each, miss) for each in event.reasons))
+            event = replace(
+                event, observations=tuple(observe_guard(reason, miss) for reason in event.reasons)
+            )
         elif isinstance(event, CompilationStarted):
             code = torch_private.code_being_compiled()
             event = replace(
@@ -353,16 +365,18 @@ class Hub:
         elif isinstance(event, CompilationFinished):
             if event.lowered:
                 event = replace(event, cache_off=torch_private.caches_switched_off())
-            event = event if event.file else _with_code(event)
+            event = event if event.file else _add_code(event)
         elif isinstance(event, CacheEvent):
-            self._see_unsaved()
-            event = _with_graph(event)
+            self._observe_unsaved()
+            event = _add_graph(event)
         self._publish(event)
         if isinstance(event, GraphBreakEvent):
             self._callables.broke(event.report)
         elif isinstance(event, CompilationStarted):
             self._callables.started(event)
         elif isinstance(event, CompilationFinished):
+            # torch writes the metrics before the compiled code first runs, so its first run is
+            # counted.
             graphs = self._executions.attach_new(event)
             self._callables.finished(event, has_graph=graphs > 0)
 
@@ -370,16 +384,16 @@ class Hub:
         for recorder in self._open:
             recorder.add(event)
 
-    def _traced(self, call: Any) -> None:
+    def _record_traced_call(self, call: Any) -> None:
         self._callables.traced(call, "torch.export is tracing, so torch.compile does nothing")
 
-    def _precompiled(self, module: Any) -> None:
+    def _record_precompiled_call(self, module: Any) -> None:
         try:
             self._callables.traced(module, PRECOMPILED)
         except Exception as error:  # our error must not end the user's call
             self._failed(error)
 
-    def _at_break(self, frames: Iterable[Any], module: str) -> None:
+    def _record_break_stack(self, frames: Iterable[Any], module: str) -> None:
         """Record the stack and module of the graph break that Dynamo is about to report."""
         self._module = module
         self._stack = [
@@ -387,14 +401,14 @@ class Hub:
             for frame in frames
         ]
 
-    def _see_unsaved(self) -> None:
+    def _observe_unsaved(self) -> None:
         """Observe code that AOTAutograd does not save, now that its module is imported."""
         if not self._sees_unsaved:
             self._sees_unsaved = True
             with contextlib.suppress(TorchGraphError):
-                self._installed.enter_context(torch_private.on_unsaved(self._unsaved))
+                self._installed.enter_context(torch_private.on_unsaved(self._record_unsaved))
 
-    def _unsaved(self, compile_id: Any, backward: bool) -> None:
+    def _record_unsaved(self, compile_id: Any, backward: bool) -> None:
         try:
             id = None
             if compile_id is not None:
@@ -404,23 +418,24 @@ class Hub:
         except Exception as error:  # our error must not end the user's compilation
             self._failed(error)
 
-    def _captured(self, number: int, call: Any) -> Any:
+    def _count_capture(self, number: int, call: Any) -> Any:
         return self._executions.capture(CompileId(number), call)
 
 
-def _with_graph(event: CacheEvent) -> CacheEvent:
+def _add_graph(event: CacheEvent) -> CacheEvent:
     """Add the graph to a cache event, while torch reports the lookup."""
     gm, backward = torch_private.graph_looked_up()
+    # Only a bypass has refused nodes to look for.
     if event.state != "bypass":
         return replace(event, backward=backward)
-    refused = [torch_private.Refused(None, event.reason)]
+    refused = [torch_private.RefusedNode(None, event.reason)]
     if gm is not None:
         refused = torch_private.nodes_behind(gm, event.reason)
     ops = described(refused)
     return replace(event, backward=backward, reason=ops[0].reason, refused=ops)
 
 
-def _with_code(event: CompilationFinished) -> CompilationFinished:
+def _add_code(event: CompilationFinished) -> CompilationFinished:
     """Add the code to an event. torch does not name the code when it refuses to recompile it."""
     code = torch_private.code_being_compiled()
     if code is None:

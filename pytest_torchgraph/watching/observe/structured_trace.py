@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 
 from ... import torch_private
 from ...convert.refused_nodes import RefusedOp
-from ..guards import Sight
+from ..guards import GuardObservation
 
 ONLY_TRACED = "pytest-torchgraph only had this traced"
 """Text of the exception with which our backends end a compilation after Dynamo's tracing."""
@@ -140,11 +140,11 @@ class GuardsFailed(Event):
 
     Attributes:
         reasons: each failed guard, in torch's words.
-        sights: what was seen of each guard while torch reported it.
+        observations: what was seen of each guard while torch reported it.
     """
 
     reasons: tuple[str, ...]
-    sights: tuple[Sight, ...] = ()
+    observations: tuple[GuardObservation, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +264,9 @@ def read(metadata: Mapping[str, Any], payload: str) -> Event | None:
         payload: the accompanying text.
     """
     artifact = metadata.get("artifact")
-    # torch has two forms: a record under its own name, and an `artifact` that carries its name.
+    # torch has two forms: a record under its own name, and an `artifact` that carries its name. One
+    # record may have both: inductor's post-grad graph is an artifact when it is compiled, and a
+    # record of its own when it comes from the cache.
     if isinstance(artifact, Mapping):
         name, fields = str(artifact.get("name")), artifact
     else:

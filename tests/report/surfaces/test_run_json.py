@@ -189,7 +189,7 @@ def test_a_run_that_could_not_be_watched_says_so(pytester: pytest.Pytester, run:
             def fail(*args):
                 raise ValueError("unreadable")
 
-            monkeypatch.setattr(HUB, "_take", fail)
+            monkeypatch.setattr(HUB, "_handle_record", fail)
             torch.compile(lambda x: x.sin(), backend="eager")(torch.ones(3))
         """
     )
