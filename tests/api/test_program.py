@@ -101,7 +101,7 @@ def test_captures_differ_where_what_ran_eagerly_does(case: str) -> None:
     assert hash(one) == hash(captured(*one.program))
 
 
-def test_runs_of_compiled_graphs_do_not_count() -> None:
+def test_changed_runs_of_compiled_graphs_are_ignored() -> None:
     assert captured(FIRST, ISLAND) == captured(replace(FIRST, runs=7), ISLAND)
 
 

@@ -1,4 +1,4 @@
-"""What nodes and modules cost, as tables."""
+"""Tables of the costs of nodes and modules."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ def rows_of(made: Graph, depth: int | None = None) -> list[CostRow]:
 
 
 def cells(table: str) -> list[list[str]]:
-    """The cells of a table that has no empty ones, without the rule."""
+    """Return the cells of a table without empty cells, and without the rule."""
     head, rule, *rows = table.splitlines()
     assert set(rule) == {"-", " "}
     return [re.split(r"\s{2,}", row.strip()) for row in (head, *rows)]
 
 
-def test_the_table_of_nodes_has_what_each_costs() -> None:
+def test_node_cost_table_has_the_costs_of_each_node() -> None:
     head, _, *rows = FORWARD.to_table(cost=True).splitlines()
     assert head.split() == "opcode name target FLOPs saved bytes args kwargs".split()
     at = head.index("FLOPs")
@@ -72,7 +72,7 @@ def test_the_table_of_nodes_has_what_each_costs() -> None:
     assert "FLOPs" not in FORWARD.to_table()
 
 
-def test_what_is_not_known_of_a_node_is_a_question_mark() -> None:
+def test_node_cost_table_shows_unknown_costs_as_question_marks() -> None:
     made = graph(
         """
         %dynamic = aten.mm.default(%x, %y) : f32[s0, 8]
@@ -171,7 +171,7 @@ def test_parts_sum_to_the_whole(seed: int) -> None:
 
 
 def random_graph(seed: int) -> Graph:
-    """Products in modules at several depths, some of them kept, some by a view."""
+    """Draw products in modules at several depths, some of them saved, some through a view."""
     rng = random.Random(seed)
     lines, last, saved = [], "x", []
     for number in range(30):
@@ -190,7 +190,7 @@ def random_graph(seed: int) -> Graph:
     return graph("\n".join([*lines, f"return %{last}", *saved]), inputs=inputs)
 
 
-def test_what_changed_is_told_at_the_module_in_which_it_is() -> None:
+def test_cost_changes_are_reported_at_their_module() -> None:
     def step(act: str, *more: str) -> Graph:
         lines = [
             *("%h.0.fc/mm = aten.mm.default(%x, %w) : f32[2, 8]", *more),
@@ -226,7 +226,7 @@ class Broken(torch.nn.Module):
         return self.down(hidden.sin())
 
 
-def test_the_whole_of_a_capture_is_what_the_capture_says_also_over_a_broken_frame() -> None:
+def test_cost_total_equals_that_of_the_capture_with_a_graph_break() -> None:
     step = capture(Broken(), torch.ones(2, 4))
     assert len(step.forwards) == 2
     head, whole, *_ = cells(step.cost_table())

@@ -1,4 +1,4 @@
-"""One edit is one finding that names it, wherever it is; many edits are as many findings."""
+"""One edit is one finding that names it, anywhere in the graph; n edits are n findings."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ MODELS: dict[int, Nodes] = {seed: chain(300, seed) for seed in (0, 1)}
 )
 @pytest.mark.parametrize("kind", EDITS)
 @pytest.mark.parametrize("order", ["as it was", "shuffled"])
-def test_one_edit_of_a_flat_model_is_one_finding(kind: str, order: str) -> None:
+def test_edit_of_a_flat_model_is_one_finding(kind: str, order: str) -> None:
     tried = 0
     for seed, base in MODELS.items():
         rng = random.Random(f"{seed}{kind}")
@@ -98,7 +98,7 @@ def test_findings_come_in_the_order_of_the_graph() -> None:
 
 @checked
 @given(plain_graphs(), plain_graphs())
-def test_there_are_findings_exactly_where_graphs_differ(a: Graph, b: Graph) -> None:
+def test_findings_exist_if_and_only_if_graphs_differ(a: Graph, b: Graph) -> None:
     found = difference(a, b)
     assert bool(found) == (a != b)
     assert bool(difference(b, a)) == (a != b)
@@ -108,7 +108,7 @@ def test_there_are_findings_exactly_where_graphs_differ(a: Graph, b: Graph) -> N
 @pytest.mark.slow("many random graphs")
 @checked
 @given(graphs(), graphs())
-def test_any_two_graphs_have_a_difference_that_can_be_told(a: Graph, b: Graph) -> None:
+def test_difference_of_any_two_graphs_has_a_text(a: Graph, b: Graph) -> None:
     found = difference(replace(a, kind="forward"), replace(b, kind="forward"))
     assert bool(found) == (a != b)
     for finding in found.findings:
@@ -144,7 +144,7 @@ RETURNED = inputs_and("%n1 = aten.sin(%x1) : f32[2, 3]\nreturn [%x0, %n1, %x0]")
     inputs_and("%a = aten.sin(%x0) : f32[2, 3]\n%b = aten.cos(%a) : f32[2, 3]\nreturn %b"),
     inputs_and("%b = aten.cos(%x0) : f32[2, 3]\n%a = aten.sin(%b) : f32[2, 3]\nreturn %a"),
 )
-def test_the_raw_lists_are_the_findings_taken_apart(a: Graph, b: Graph) -> None:
+def test_raw_lists_agree_with_the_findings(a: Graph, b: Graph) -> None:
     found = difference(a, b)
     places = [place for finding in found.findings for place in finding.places]
     changes = [change for place in places for change in (*place.changes, *place.consequences)]
@@ -162,7 +162,7 @@ def test_the_raw_lists_are_the_findings_taken_apart(a: Graph, b: Graph) -> None:
 
 
 @pytest.mark.parametrize("sides", [(UNUSED, RETURNED), (RETURNED, UNUSED)])
-def test_an_op_that_nothing_used_did_not_move(sides: tuple[Graph, Graph]) -> None:
+def test_unused_op_is_not_reported_as_moved(sides: tuple[Graph, Graph]) -> None:
     found = difference(*sides)
     assert [(finding.kind, finding.changes[0].node.op) for finding in found.findings] == [
         ("rewired", "aten.sin"),
@@ -221,13 +221,13 @@ def test_a_rewired_node_is_shown_with_its_old_and_new_operand() -> None:
 
 
 def saving(op: str, kept: str) -> Graph:
-    """A forward that keeps something for its backward, beside what it returns."""
+    """A forward that saves `kept` for its backward and returns another value."""
     lines = ["%x = input", "%y = input", f"%a = {op}(%x)", *kept.splitlines(), "return %a"]
     saved = ["save %k"] if kept else []
     return Graph.from_text(document("\n".join([*lines, *saved])))
 
 
-def test_what_is_computed_only_to_be_saved_follows_from_an_edit() -> None:
+def test_op_computed_only_to_be_saved_is_a_consequence() -> None:
     kept = "%t = permute(%y)\n%k = clone(%t)"
     base, edited = saving("sin", ""), saving("cos", kept)
     (finding,) = difference(base, edited).findings
@@ -240,7 +240,7 @@ def test_what_is_computed_only_to_be_saved_follows_from_an_edit() -> None:
     assert [change.node.op for change in alone.changes] == ["permute", "clone"]
 
 
-def test_another_op_that_is_merely_saved_is_found_whatever_else_is_saved() -> None:
+def test_replaced_op_that_is_only_saved_is_found() -> None:
     kept = "%k = gt(%x, %y)"
     base = saving("sin", kept)
     edited = Graph.from_text(
@@ -266,7 +266,7 @@ MODULE_EDITS = st.lists(
 @pytest.mark.slow("many random graphs")
 @checked
 @given(MODULE_EDITS, st.booleans(), SEEDS)
-def test_edits_in_distinct_modules_are_as_many_findings(
+def test_edits_in_distinct_modules_are_separate_findings(
     edits: list[tuple[int, str]], is_shuffled: bool, seed: int
 ) -> None:
     rng = random.Random(seed)

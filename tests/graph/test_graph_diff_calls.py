@@ -1,4 +1,4 @@
-"""An edit of shared code is one edit: of a module or a function that is called several times."""
+"""An edit of shared code is one edit, however often the module or function is called."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_two_edits_of_one_call_of_a_module_are_two() -> None:
     assert [len(finding.places) for finding in found.findings] == [1, 1], found
 
 
-def test_one_activation_shared_by_all_layers_is_named_with_the_modules_that_feed_it() -> None:
+def test_activation_shared_by_all_layers_is_named_with_its_callers() -> None:
     lines, value = [], "x"
     for k in range(4):
         n = f".{k}" if k else ""
@@ -101,7 +101,7 @@ def test_one_activation_shared_by_all_layers_is_named_with_the_modules_that_feed
 
 
 def at(g: Graph, lines: dict[str, tuple[str, int]], function: str = "") -> Graph:
-    """The graph with the lines of nodes, by name."""
+    """Return the graph with source lines for the named nodes."""
     nodes = (
         replace(node, source=Source(*lines[node.name], function=function))
         if node.name in lines
@@ -152,7 +152,7 @@ def test_an_edit_in_two_graphs_of_a_capture_is_one_edit() -> None:
     assert "2 places [forward_0, forward_1]: act × 2" in str(found)
 
 
-def test_another_call_of_a_layer_that_was_there_is_no_module_that_came() -> None:
+def test_second_call_of_an_existing_layer_is_not_an_added_module() -> None:
     layer = "%l.0/sin = aten.sin(%x)\n%l.0/cos = aten.cos(%l.0/sin)\n"
     first = graph(f"{layer}return %l.0/cos", "forward_0: forward @ aot")
     before = graph("%h/neg = aten.neg(%x)\nreturn %h/neg", "forward_1: forward @ aot")

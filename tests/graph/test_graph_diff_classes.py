@@ -1,4 +1,4 @@
-"""Modules of another class are one finding, also where most graphs of the step went or came."""
+"""Modules of another class are one finding, also if most graphs were added or removed with them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pytest_torchgraph import Capture, GraphDiff
 
 
 class Broken(nn.Module):
-    """A layer that breaks the graph in the middle."""
+    """A layer with a graph break in the middle."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -26,7 +26,7 @@ class Broken(nn.Module):
 
 
 class Whole(nn.Module):
-    """A layer that does not."""
+    """A layer without a graph break."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class Whole(nn.Module):
 
 
 class Scaled(nn.Module):
-    """A layer that breaks the graph elsewhere."""
+    """A layer with a graph break elsewhere."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -85,7 +85,7 @@ def names(found: GraphDiff) -> list[str]:
     return [line.partition(" (")[0] for line in str(found).splitlines() if line[0] in "~+->"]
 
 
-def test_layers_of_another_class_are_one_finding_whatever_graphs_went_or_came(
+def test_layers_of_another_class_are_one_finding_with_other_graphs(
     broken: Capture, whole: Capture
 ) -> None:
     assert len(broken.graphs) > len(whole.graphs)
@@ -113,7 +113,7 @@ def test_another_class_that_breaks_the_graph_elsewhere_is_one_finding(broken: Ca
         ({"added": True}, "aten.atan added"),
     ],
 )
-def test_an_edit_of_the_code_around_layers_of_another_class_is_a_finding_of_its_own(
+def test_edit_around_layers_of_another_class_is_a_separate_finding(
     broken: Capture, whole: Capture, edits: dict[str, bool], edit: str
 ) -> None:
     edited = captured(Whole, **edits)
@@ -133,7 +133,7 @@ def test_an_edit_in_the_same_graphs_is_named_by_its_ops(whole: Capture) -> None:
     assert found.heading() == "1 edit in 2 places: aten.cos -> aten.sin in layers.{0, 1}"
 
 
-def test_layers_of_two_other_classes_are_no_single_finding(broken: Capture) -> None:
+def test_layers_of_two_other_classes_are_separate_findings(broken: Capture) -> None:
     made = iter([Whole, Scaled])
     found = pytest_torchgraph.diff(broken, captured(lambda: next(made)()))
     assert len(found.findings) > 1
@@ -146,7 +146,7 @@ class Residual(Net):
         return (y + x if self.added else y).relu()
 
 
-def test_a_sum_of_gradients_that_autograd_runs_eagerly_follows_from_a_new_residual() -> None:
+def test_eager_gradient_sum_is_a_consequence_of_a_new_residual() -> None:
     before, after = (
         pytest_torchgraph.capture(Residual(Scaled, added=added), torch.ones(2, 4))
         for added in (False, True)

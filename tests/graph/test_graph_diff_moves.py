@@ -1,4 +1,4 @@
-"""An op or a module that was moved is one edit; what reads it, and now reads another, follows."""
+"""A moved op or module is one edit. Ops that read another value because of it are consequences."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LAYERS = 3
 
 
 class RMSNorm(nn.Module):
-    """As libraries write it: of several ops, of which two read the input."""
+    """The form that libraries use: several ops, two of them read the input."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
@@ -28,7 +28,7 @@ class RMSNorm(nn.Module):
 
 
 class Functional(nn.Module):
-    """No module of its own in the graph: its op is one of the block's."""
+    """Has no module in the graph: its op belongs to the block."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
@@ -104,7 +104,7 @@ def compared(
     [(nn.LayerNorm, "aot"), (Functional, "aot"), (RMSNorm, "aot"), (RMSNorm, "dispatch")],
 )
 @pytest.mark.parametrize("back", [False, True], ids=["to post-norm", "to pre-norm"])
-def test_a_norm_that_was_moved_is_one_edit_in_each_layer(norm: Norm, via: str, back: bool) -> None:
+def test_moved_norm_is_one_edit_in_each_layer(norm: Norm, via: str, back: bool) -> None:
     sides = (Moved, Block) if back else (Block, Moved)
     found = compared(*sides, norm, via)
     (finding,) = found.findings
@@ -128,7 +128,7 @@ def test_a_norm_that_was_moved_is_one_edit_in_each_layer(norm: Norm, via: str, b
 
 
 @pytest.mark.slow("large graphs")
-def test_two_norms_that_were_moved_are_two() -> None:
+def test_two_moved_norms_are_two_findings() -> None:
     for sides in ((Block, AllMoved), (AllMoved, Block)):
         found = compared(*sides)
         assert [len(finding.places) for finding in found.findings] == [LAYERS, LAYERS]
@@ -139,7 +139,7 @@ def test_two_norms_that_were_moved_are_two() -> None:
 
 
 @pytest.mark.slow("large graphs")
-def test_the_ops_of_a_module_that_read_the_same_are_one_edit() -> None:
+def test_ops_of_a_module_that_read_the_same_value_are_one_edit() -> None:
     before, after = (Net(block, nn.LayerNorm, RMSNorm) for block in (Block, Parallel))
     x = torch.ones(2, 3, 8)
     sides = (pytest_torchgraph.capture(module, x) for module in (before, after))
@@ -149,7 +149,7 @@ def test_the_ops_of_a_module_that_read_the_same_are_one_edit() -> None:
     assert ops == ["aten.pow.Tensor_Scalar", "aten.mul.Tensor"]
 
 
-def test_its_words_say_what_follows_where() -> None:
+def test_move_text_lists_the_consequences_by_place() -> None:
     text = str(compared(Block, Moved))
     assert text.startswith(
         f"1 edit in {LAYERS} places: aten.native_layer_norm rewired in "
@@ -190,7 +190,7 @@ class Inner(Last):
         return x + x.cos()
 
 
-def test_of_two_modules_that_changed_places_one_moved() -> None:
+def test_two_swapped_modules_are_one_move() -> None:
     found = pytest_torchgraph.diff(*(capture_of(module) for module in (Two, Swapped)))
     (finding,) = found.findings
     assert [change.node.module for change in finding.changes] == ["first"]
@@ -199,7 +199,7 @@ def test_of_two_modules_that_changed_places_one_moved() -> None:
 
 @pytest.mark.slow("further cases; a few are in every run", unless=["sides1"])
 @pytest.mark.parametrize("sides", [(Last, Inner), (Inner, Last)])
-def test_what_the_graph_returns_follows_as_well(sides: tuple[type[Two], type[Two]]) -> None:
+def test_returned_value_is_a_consequence_of_a_move(sides: tuple[type[Two], type[Two]]) -> None:
     (finding,) = pytest_torchgraph.diff(*map(capture_of, sides)).findings
     assert [change.node.module for change in finding.changes] == ["first"]
     assert finding.consequences[-1].node.kind == "output"
@@ -211,7 +211,7 @@ def capture_of(module: type[Two]) -> Capture:
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-def test_what_reads_another_value_for_no_such_reason_is_an_edit(reverse: bool) -> None:
+def test_op_that_reads_another_value_without_a_move_is_an_edit(reverse: bool) -> None:
     def two(norm: str, other: str) -> str:
         return f"""
             %a = aten.sin(%x) : f32[2, 3]
@@ -228,7 +228,7 @@ def test_what_reads_another_value_for_no_such_reason_is_an_edit(reverse: bool) -
     assert not any(finding.consequences for finding in found.findings)
 
 
-def test_what_takes_two_values_is_not_looked_through() -> None:
+def test_move_is_not_traced_through_ops_with_two_operands() -> None:
     def added(to: str, read: str) -> str:
         return f"""
             %a = aten.sin(%x) : f32[2, 3]

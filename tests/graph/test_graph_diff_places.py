@@ -1,4 +1,4 @@
-"""The same edit in many places is one finding; two different edits are never one."""
+"""The same edit in many places is one finding. Two different edits are never one finding."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def paths(finding: Finding) -> list[str]:
 
 
 def numbers(finding: Finding) -> list[int]:
-    """The layers that a finding has its places in."""
+    """Return the numbers of the layers in which a finding has its places."""
     return [int(path.split(".")[2]) for path in paths(finding)]
 
 
@@ -32,7 +32,7 @@ def numbers(finding: Finding) -> list[int]:
 
 @checked
 @given(LAYERS, SOME, st.data())
-def test_one_edit_of_some_layers_is_one_finding_with_a_place_in_each(
+def test_edit_of_some_layers_is_one_finding_with_a_place_in_each(
     layer: Layer, some: set[int], data: st.DataObject
 ) -> None:
     edit = data.draw(edits_of(layer))
@@ -52,7 +52,7 @@ def test_two_different_edits_are_never_one_finding(
     layer: Layer, first: set[int], second: set[int], data: st.DataObject
 ) -> None:
     one, other = data.draw(edits_of(layer)), data.draw(edits_of(layer))
-    second = {k for k in second if first.isdisjoint((k - 1, k, k + 1))}  # else they may touch
+    second = {k for k in second if first.isdisjoint((k - 1, k, k + 1))}  # adjacent edits may touch
     assume(one != other)
     assume(second)
 
@@ -106,7 +106,7 @@ def numbers_of(finding: Finding) -> list[int]:
 
 @checked
 @given(plain_graphs(), plain_graphs())
-def test_no_change_is_lost_and_none_comes(a: Graph, b: Graph) -> None:
+def test_changes_are_neither_lost_nor_added(a: Graph, b: Graph) -> None:
     findings, _, origins = find_changes([a], [b])
     placed = with_places(findings, [a], [b], origins)
     places = [place for each in placed for place in each.places]
@@ -116,7 +116,7 @@ def test_no_change_is_lost_and_none_comes(a: Graph, b: Graph) -> None:
 
 @checked
 @given(LAYERS, LAYERS, st.integers(1, 6), st.integers(1, 6), st.data())
-def test_no_change_is_lost_where_modules_came_and_went(
+def test_changes_are_not_lost_with_added_and_removed_modules(
     layer: Layer, other: Layer, old: int, new: int, data: st.DataObject
 ) -> None:
     edit = data.draw(edits_of(layer))
@@ -145,7 +145,9 @@ def test_any_captures_have_a_difference_in_words(a: list[Graph], b: list[Graph])
 @pytest.mark.slow("many random graphs")
 @checked
 @given(LAYERS, st.integers(1, 6), st.integers(1, 6))
-def test_more_layers_are_one_finding_of_modules_that_came(layer: Layer, old: int, new: int) -> None:
+def test_additional_layers_are_one_finding_of_added_modules(
+    layer: Layer, old: int, new: int
+) -> None:
     before = model_of([layer] * old).graph
     after = model_of([layer] * (old + new)).graph
     for a, b, kind in ((before, after, "added"), (after, before, "removed")):

@@ -1,4 +1,4 @@
-"""What is said of an edit: all its ops and places, what is saved, inputs in another order."""
+"""Reports of an edit: its ops and places, saved values, and reordered inputs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ return %out"""
 
 
 @pytest.mark.parametrize("reverse", [False, True], ids=["by many", "by one"])
-def test_ops_that_replace_others_say_first_what_was_there(reverse: bool) -> None:
+def test_replaced_ops_are_listed_before_their_replacements(reverse: bool) -> None:
     sides = [graph(NORM), graph(BY_HAND)]
     found = difference(*(sides[::-1] if reverse else sides))
     (finding,) = found.findings
@@ -54,7 +54,7 @@ def test_ops_that_were_only_added_are_added() -> None:
 
 
 def layers(ops: Mapping[int, str], effect: str = "random") -> Graph:
-    """Layers of two ops, some of them with one more that has an effect."""
+    """Return layers of two ops, some of them with an additional op that has an effect."""
     lines, value = [], "x"
     for k in range(4):
         lines.append(f"%layers.{k}.fc/mul = aten.mul(%{value}, 2)")
@@ -69,7 +69,7 @@ def layers(ops: Mapping[int, str], effect: str = "random") -> Graph:
 
 @pytest.mark.parametrize("effect", ["random", "communicates", "opaque"])
 @pytest.mark.parametrize("only", [(0, 1, 2, 3), (0, 1), (1, 3)])
-def test_ops_that_only_take_turns_are_one_edit_in_many_places(
+def test_reordered_random_ops_are_one_edit_in_many_places(
     effect: str, only: tuple[int, ...]
 ) -> None:
     plain, edited = layers({}), layers(dict.fromkeys(only, "noise"), effect)
@@ -99,15 +99,15 @@ def test_ops_that_write_to_one_storage_are_one_edit() -> None:
     assert len(finding.places[0].changes) == 2
 
 
-# -- what is saved for the backward ----------------------------------------------------------------
+# -- values saved for the backward -----------------------------------------------------------------
 
 
 def step(op: str, saved: str, count: int = 3) -> list[Graph]:
-    """Forward and backward of some layers, each saving one value.
+    """Return forward and backward of some layers that save one value each.
 
     Args:
-        op: the activation; "" for none.
-        saved: what the backward of an activation takes: "in", "out", or "" for nothing.
+        op: the activation; "" if absent.
+        saved: the value that the activation's backward takes: "in", "out", or "" if none.
     """
     forward, backward, keep, value, grad = [], [], [], "x", "tangent"
     taken = ["%tangent = tangent : f32[2, 3]"]
@@ -161,7 +161,7 @@ def test_other_values_in_place_of_some_are_said() -> None:
     ]
 
 
-def test_nothing_is_said_where_the_same_is_saved() -> None:
+def test_unchanged_saved_values_are_not_mentioned() -> None:
     assert lines_about_saved(step("gelu", "in"), step("silu", "in")) == []
     assert lines_about_saved(step("relu", "out"), step("tanh", "out")) == []
 
@@ -180,7 +180,7 @@ def inputs(*names: str, role: str = "input") -> Graph:
     ("order", "moved"),
     [("abdc", "%c"), ("dbca", "%d, %a"), ("dcba", "%c, %b and 1 more")],
 )
-def test_inputs_in_another_order_are_one_finding_that_says_so(order: str, moved: str) -> None:
+def test_reordered_inputs_are_one_finding(order: str, moved: str) -> None:
     found = difference(inputs(*"abcd"), inputs(*order))
     assert len(found.findings) == 1
     assert found.heading() == (f"1 edit: forward: the same 5 inputs in another order ({moved})")

@@ -1,4 +1,4 @@
-"""Calibrated scales and zero points follow from an edit; other constants are edits."""
+"""Calibrated scales and zero points are consequences of an edit; other constants are edits."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from pytest_torchgraph import GraphDiff, diff
 ops = torch.ops
 RELU, GELU, CLONE = ops.aten.relu.default, ops.aten.gelu.default, ops.aten.clone.default
 Step = Any
-"""An op of one value, or the scale and the zero point of a quantize and a dequantize."""
+"""An op with one operand, or scale and zero point of a quantize and dequantize pair."""
 
 
 def calibrated(steps: Sequence[Step], low: int = -128) -> torch.fx.GraphModule:
-    """Return a graph that runs these steps one after the other, and returns also its input."""
+    """Return a graph that runs these steps in order and also returns its input."""
     quantized = ops.quantized_decomposed
     graph = torch.fx.Graph()
     last = graph.placeholder("x")
@@ -75,7 +75,7 @@ def test_scales_follow_from_the_nearest_edit() -> None:
 
 @pytest.mark.parametrize("low", [-127])
 def test_another_constant_of_a_quantize_op_is_an_edit(low: int) -> None:
-    """Its dequantize has the same constant: both are one edit, the clone is another."""
+    """Its dequantize has the same constant: both are one edit. The clone is another."""
     found = compared([RELU, OLD, RELU, RELU], [RELU, NEW, RELU, RELU, CLONE], low)
     assert len(found.findings) == 2
     assert {change.kind for change in found.findings[0].changes} == {"changed"}

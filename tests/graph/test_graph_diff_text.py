@@ -1,4 +1,4 @@
-"""What a difference says: graphs that came or went, bodies, consequences, headings, limits."""
+"""The text of a difference: added and removed graphs, bodies, consequences, headings, limits."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ BACKWARD = graph(
 
 
 def edited(g: Graph, old: str, new: str) -> Graph:
-    """The graph with its text changed in one place."""
+    """Return the graph with its text changed in one place."""
     text = g.to_text()
     assert old in text
     return Graph.from_text(text.replace(old, new))
 
 
-def test_an_added_op_is_told_with_module_and_line() -> None:
+def test_diff_text_has_module_and_line_of_an_added_op() -> None:
     after = graph(
         """
         %m/a = aten.mul(%x, %y)
@@ -53,19 +53,19 @@ def test_an_added_op_is_told_with_module_and_line() -> None:
     assert found.findings[0].source == source
 
 
-def test_a_removed_op_is_told_as_it_was() -> None:
+def test_diff_text_has_a_removed_op_as_it_was() -> None:
     after = graph("%m/a = aten.mul(%x, %y)\nreturn %m/a\nsave %x\nsave %m/a")
     assert str(difference(FORWARD, after)) == (
         "1 edit: aten.sin removed in m\n- removed in m [forward]\n    before  %m/b = aten.sin(%m/a)"
     )
 
 
-def test_a_node_outside_of_modules_says_so() -> None:
+def test_diff_text_says_outside_of_modules() -> None:
     found = difference(graph("%a = f(%x)\nreturn %a"), graph("%a = g(%x)\nreturn %a"))
     assert str(found).splitlines()[:2] == ["1 edit: f -> g", "~ changed in (no module) [forward]"]
 
 
-def test_what_differs_in_the_backward_follows_from_the_forward() -> None:
+def test_backward_differences_are_consequences_of_the_forward() -> None:
     forward = edited(FORWARD, "aten.sin", "aten.tan")
     backward = edited(BACKWARD, "aten.cos", "aten.sec")
     found = diff_graphs([FORWARD, BACKWARD], [forward, backward])
@@ -81,7 +81,7 @@ def test_what_differs_in_the_backward_follows_from_the_forward() -> None:
     assert len(found.changed) == 2
 
 
-def test_a_backward_that_differs_alone_is_a_finding_of_its_own() -> None:
+def test_difference_only_in_the_backward_is_a_separate_finding() -> None:
     backward = edited(BACKWARD, "aten.cos", "aten.sec")
     found = diff_graphs([FORWARD, BACKWARD], [FORWARD, backward])
     assert [(f.kind, f.graph, f.consequences) for f in found.findings] == [
@@ -90,7 +90,7 @@ def test_a_backward_that_differs_alone_is_a_finding_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("edit", [False, True], ids=["forward as it was", "forward edited"])
-def test_a_backward_that_came_or_went_is_a_finding(edit: bool) -> None:
+def test_added_or_removed_backward_is_a_finding(edit: bool) -> None:
     forward = edited(FORWARD, "aten.sin", "aten.tan") if edit else FORWARD
     gone = diff_graphs([FORWARD, BACKWARD], [forward])
     came = diff_graphs([FORWARD], [forward, BACKWARD])
@@ -100,7 +100,7 @@ def test_a_backward_that_came_or_went_is_a_finding(edit: bool) -> None:
     assert came.to_text().endswith("+ backward graph 'backward' added (3 ops)")
 
 
-def test_a_graph_among_several_that_came_or_went_is_the_one_named() -> None:
+def test_added_or_removed_graph_among_several_is_named() -> None:
     ops = ["aten.sin", "aten.cos", "aten.tan"]
     several = [
         graph(f"%a = {op}(%x)\nreturn %a", f"forward_{i}: forward @ aot")
@@ -116,7 +116,7 @@ def test_a_graph_among_several_that_came_or_went_is_the_one_named() -> None:
     assert found.heading() == "2 graphs added"
 
 
-def test_an_input_that_came_is_a_finding() -> None:
+def test_added_input_is_a_finding() -> None:
     body = "%a = aten.add(%x, %y)\nreturn %a"
     more = graph(
         body, inputs="%x = input : f32[2, 3]\n%bias = parameter : f32[3]\n%y = input : f32[2, 3]"

@@ -1,4 +1,4 @@
-"""Patterns of ops that use one another's results, and their order."""
+"""Patterns of ops that use each other's results, and their order."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_matches(pattern: str, matches: list[str]) -> None:
         ("aten.linear -> aten.gelu", "did you mean aten.addmm or aten.mm"),
     ],
 )
-def test_a_pattern_that_can_match_nothing_is_an_error(pattern: str, message: str) -> None:
+def test_pattern_that_can_never_match_is_an_error(pattern: str, message: str) -> None:
     for check in (graph().find_pattern, graph().assert_pattern, graph().assert_no_pattern):
         with pytest.raises(ValueError, match=message):
             check(pattern)
@@ -89,7 +89,7 @@ def test_a_pattern_that_can_match_nothing_is_an_error(pattern: str, message: str
         graph().find_pattern(3)  # type: ignore[arg-type]
 
 
-def test_a_failure_says_what_there_was_instead() -> None:
+def test_pattern_failure_lists_the_ops_found_instead() -> None:
     with pytest.raises(AssertionError) as error:
         graph().assert_pattern("aten.addmm -> aten.gelu", count=2)
     assert str(error.value) == (
@@ -117,7 +117,7 @@ FAR = "with ~> instead of -> (at any distance): found 1"
         ("aten.sum ~> aten.mm", []),
     ],
 )
-def test_a_failure_says_how_far_it_came(pattern: str, told: list[str]) -> None:
+def test_pattern_failure_has_the_longest_partial_match(pattern: str, told: list[str]) -> None:
     with pytest.raises(AssertionError) as error:
         graph().assert_pattern(pattern)
     lines = str(error.value).splitlines()
@@ -133,7 +133,7 @@ class Net(torch.nn.Module):
         return torch.nn.functional.gelu(self.up(x))
 
 
-def test_a_failure_names_modules_and_lines() -> None:
+def test_pattern_failure_names_modules_and_lines() -> None:
     made = capture(Net(), torch.ones(2, 4))
     made.assert_pattern("aten.addmm -> aten.gelu")
     with pytest.raises(AssertionError) as error:
@@ -147,7 +147,7 @@ def test_a_failure_names_modules_and_lines() -> None:
     assert "return torch.nn.functional.gelu(self.up(x))" in lines[2]
 
 
-def test_what_reads_a_written_tensor_uses_the_result_of_the_write() -> None:
+def test_pattern_follows_reads_of_a_written_tensor() -> None:
     def step(x: torch.Tensor) -> torch.Tensor:
         y = x * 2
         y.sin_()
@@ -176,7 +176,7 @@ def test_order() -> None:
         graph().assert_order("aten.mm", "aten.coss")
 
 
-def test_the_order_in_each_graph_that_holds_both() -> None:
+def test_order_is_checked_in_each_graph_with_both_ops() -> None:
     made = capture(Net(), torch.ones(2, 4))
     made.assert_order("aten.addmm", "aten.gelu")
     with pytest.raises(AssertionError, match=r"no graph contains both aten.gelu and aten.mm"):

@@ -1,4 +1,4 @@
-"""What is kept for the backward; `tests/subjects/test_costs.py` has it against torch's hooks."""
+"""Saved activations. `tests/subjects/test_costs.py` compares them with torch's hooks."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pytest_torchgraph.graph.cost.step import saved_storages
 
 
 def kept(call: Callable[[], object], *own: torch.Tensor) -> int:
-    """The bytes of the storages that eager autograd keeps, but for those of `own`."""
+    """Return the bytes of the storages that eager autograd saves, without those of `own`."""
     left_out = {tensor.untyped_storage().data_ptr() for tensor in own}
     storages: dict[int, torch.UntypedStorage] = {}
 
     def pack(tensor: torch.Tensor) -> torch.Tensor:
         storage = tensor.untyped_storage()
-        storages.setdefault(storage.data_ptr(), storage)  # alive, so that no address comes twice
+        storages.setdefault(storage.data_ptr(), storage)  # kept alive, so that no address is reused
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
@@ -40,10 +40,10 @@ class Net(torch.nn.Module):
 
 
 @pytest.mark.parametrize("via", ["aot", "dispatch"])
-def test_weights_and_inputs_do_not_count_and_views_count_their_base_once(via: str) -> None:
+def test_saved_bytes_exclude_weights_and_inputs_and_count_bases_once(via: str) -> None:
     relu = capture(Net(torch.relu), torch.ones(2, 3, 4), via=via)
     values = 2 * 3 * 32 * 4
-    assert relu.saved_bytes == values  # the result of relu, once, though two views of it are kept
+    assert relu.saved_bytes == values  # relu's result once, though two views are saved
     naive = sum(
         torch.tensor(node.result.shape).prod().item() * 4
         for node in (relu.forward[ref.name] for ref in relu.forward.saved)
@@ -81,7 +81,7 @@ def test_a_split_keeps_the_whole_and_a_write_its_target() -> None:
 
 
 class Broken(torch.nn.Module):
-    """Breaks behind `h`, which the first graph makes and keeps, and what follows keeps, too."""
+    """Breaks after `h`. The first graph computes and saves it, and what follows saves it, too."""
 
     def __init__(self, between: Callable[[torch.Tensor], torch.Tensor]) -> None:
         super().__init__()
@@ -111,7 +111,7 @@ def eager_product(h: torch.Tensor) -> torch.Tensor:
 def test_a_value_between_two_graphs_counts_once(
     between: Callable[[torch.Tensor], torch.Tensor], values: int
 ) -> None:
-    """Of the eager product h, its sine, and the result, which the second graph keeps."""
+    """The eager product saves h, its sine, and the result, which the second graph saves, too."""
     model, x = Broken(between), torch.ones(3, 4)
     made = capture(model, x)
     assert len(made.forwards) == 2
@@ -165,7 +165,7 @@ backward @ aot {
 """
 
 
-def test_a_forward_that_does_not_say_what_it_saves_has_no_figure(tmp_path: Path) -> None:
+def test_saved_bytes_of_a_forward_without_saved_values_are_unknown(tmp_path: Path) -> None:
     file = tmp_path / "lost.tgraph"
     file.write_text(LOST)
     for call in (lambda: load(file).saved_bytes, lambda: load(file).assert_budget(saved_bytes=9)):

@@ -1,4 +1,4 @@
-"""The text of a graph says everything that its detail shows, and reads back as the same graph."""
+"""The text of a graph holds everything that its detail includes, and reads back as that graph."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def test_windows_line_ends_make_no_difference(newline: str) -> None:
     assert Graph.from_text(SAMPLE.replace("\n", newline)).to_text(fold=False) == SAMPLE
 
 
-def test_one_node_is_one_line_whatever_its_strings_hold() -> None:
+def test_node_with_any_strings_is_one_line() -> None:
     breaks = "a\nb\r\nc\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029d"
     node = Node(breaks, "call_function", breaks, (breaks, {breaks: breaks}), {breaks: breaks})
     g = Graph((node, Node("output", "output", "output", (Ref(breaks),))), breaks)
