@@ -1,4 +1,4 @@
-"""What AOTAutograd gives, split and named."""
+"""AOTAutograd's graphs, split and named."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_without_grad_there_is_one_inference_graph() -> None:
     assert captured.forward is captured.graphs[0]
 
 
-def test_a_backward_that_did_not_run_is_no_graph() -> None:
+def test_backward_that_did_not_run_has_no_graph() -> None:
     captured = capture(mlp(), example(4, 8), backward=False)
     assert [graph.kind for graph in captured.graphs] == ["forward"]
     with pytest.raises(
@@ -162,7 +162,7 @@ def test_the_live_graph_module_can_be_run() -> None:
         captured.fx(capture(torch.sin, example(4)).forward)
 
 
-def test_an_lstm_is_an_error_that_says_so() -> None:
+def test_lstm_via_aot_is_refused_by_name() -> None:
     with pytest.raises(CaptureError, match="Dynamo does not support RNN, GRU, or LSTM"):
         capture(nn.LSTM(4, 4), example(3, 2, 4))
 

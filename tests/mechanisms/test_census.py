@@ -1,4 +1,4 @@
-"""Ops in bodies and wrappers, through the public API: counts, checks, patterns, order, costs."""
+"""Ops in bodies and wrappers, through the public API: counts, checks, patterns, order and costs."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_custom_op_that_writes_its_argument_is_seen_by_each_check(written: Cap
     assert written.graphs[0].find(op)[0].op == "higher_order.auto_functionalized_v2"
 
 
-def test_an_op_of_the_users_that_writes_is_not_said_to_be_replaced() -> None:
+def test_custom_op_that_writes_is_not_reported_as_replaced() -> None:
     plain = capture(lambda x: x + 1, torch.ones(3), backward=False)
     plain.assert_no_ops("tg_census.double_")
     with pytest.raises(ValueError, match=r"functional: .* did you mean aten\.sin"):
@@ -103,7 +103,7 @@ def test_flex_attention_has_the_flops_of_attention(via: Any) -> None:
 
 
 class Layers(nn.Module):
-    """Layers that are one region, or none."""
+    """Layers in one shared region, or in none."""
 
     def __init__(self, shared: bool, depth: int = 3):
         super().__init__()
@@ -122,7 +122,7 @@ class Layers(nn.Module):
 
 @pytest.fixture(scope="module")
 def regions() -> tuple[Capture, Capture]:
-    """The same model without and with a region."""
+    """Capture the same model without and with a region."""
     x = torch.ones(4, 64)
     return capture(Layers(False), x), capture(Layers(True), x)
 
@@ -156,7 +156,7 @@ def test_a_region_counts_once_per_call_and_for_the_layer_that_calls_it(
         shared.assert_no_ops("aten.addmm", module="layers.2")
     with pytest.raises(ValueError, match=r"layers\.3"):
         shared.assert_no_ops("aten.addmm", module="layers.3")
-    assert len(shared.find("aten.addmm")) == 2  # a node in the graph, and another in the body
+    assert len(shared.find("aten.addmm")) == 2  # one node in the graph, one in the body
 
 
 @torch.compiler.nested_compile_region
@@ -189,7 +189,7 @@ def test_patterns_follow_each_call_of_a_region() -> None:
     found.assert_no_pattern("aten.tan ~> aten.relu")
 
 
-def test_what_a_body_does_not_use_is_no_way_through_it() -> None:
+def test_pattern_does_not_pass_through_unused_body_inputs() -> None:
     found = capture(_second_of, square(), backward=False)
     found.assert_no_pattern("aten.sin ~> aten.tan")
     found.assert_pattern("aten.neg ~> aten.tan")
@@ -239,11 +239,11 @@ def test_a_symbolic_length_counts_once_and_has_no_flops() -> None:
         _ = found.flops
 
 
-# -- ops that nobody here knows --------------------------------------------------------------------
+# -- ops that the package does not know ------------------------------------------------------------
 
 
 class Unheard(torch._ops.HigherOrderOperator):
-    """A higher-order op of somebody's own."""
+    """A higher-order op of a third party."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -302,7 +302,7 @@ def test_a_kernel_that_this_process_does_not_know_is_refused() -> None:
 
 def test_a_kernel_is_named_by_its_function() -> None:
     make = kernel(torch.ops.higher_order.triton_kernel_wrapper_functional, functional=True)
-    make(True)  # so that the process knows the other kernel, too
+    make(True)  # registers the second kernel in this process
     found = make(False)
     found.assert_op_counts({"triton.add_kernel": 1, "triton.*": 1})
     found.assert_no_ops("triton.mul_kernel")

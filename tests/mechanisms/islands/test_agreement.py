@@ -1,4 +1,4 @@
-"""Via dynamo and compiled_autograd the same ops run eagerly as via aot."""
+"""Via dynamo and via compiled_autograd, the same ops run eagerly as via aot."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ TARGETS = {
 
 
 def ran_eagerly(found: Capture, *, backward: bool) -> Counter[str]:
-    """The ops of the program that ran eagerly, without those of the autograd engine's own."""
+    """Count the eager ops of the program, without the autograd engine's own ops."""
     kinds = {graph.name: graph.kind for graph in found.eager}
     return Counter(
         op.op
@@ -229,7 +229,7 @@ def fails(found: Capture) -> bool:
 
 @pytest.mark.slow("further models; a few are in every run", unless=SHORT)
 @pytest.mark.parametrize("name", TARGETS)
-def test_the_same_ops_run_eagerly_as_via_aot(name: str) -> None:
+def test_eager_ops_equal_those_via_aot(name: str) -> None:
     aot, dynamo = captured(TARGETS[name], "aot"), captured(TARGETS[name], "dynamo")
     forwards = [
         [graph for graph in found.eager if graph.kind != "backward"] for found in (aot, dynamo)
@@ -247,7 +247,7 @@ def test_the_same_ops_run_eagerly_as_via_aot(name: str) -> None:
         assert 0 < engine.compiled_share <= 1
 
 
-def test_a_hook_on_an_output_of_a_graph_is_an_op_of_the_program_via_dynamo() -> None:
+def test_hook_on_a_graph_output_is_an_eager_op_via_dynamo() -> None:
     first, second = nn.Linear(4, 4), nn.Linear(4, 4)
 
     def doubled(grad: Tensor) -> Tensor:
@@ -266,7 +266,7 @@ def test_a_hook_on_an_output_of_a_graph_is_an_op_of_the_program_via_dynamo() -> 
     capture(target, example(2, 4), via="compiled_autograd").assert_no_eager_ops()
 
 
-def test_names_of_what_a_graph_left_and_of_its_gradients_say_so() -> None:
+def test_eager_inputs_from_a_graph_and_gradients_are_named_by_origin() -> None:
     linear = nn.Linear(4, 4)
 
     @torch.compiler.disable

@@ -1,4 +1,4 @@
-"""Which value an eager op works on: across views, writes and tensor subclasses."""
+"""Operands of eager ops, across views, writes and tensor subclasses."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def read(x: Tensor) -> Tensor:
     return x * 3
 
 
-def test_a_view_that_a_graph_returns_is_not_what_it_is_a_view_of() -> None:
+def test_view_returned_by_a_graph_is_not_its_base() -> None:
     def target(x: Tensor) -> Tensor:
         b, a = x.cos(), x.t()
         print(end="")
@@ -45,7 +45,7 @@ def test_another_dtype_of_the_same_bits_is_another_value() -> None:
     assert str(graph.inputs[0].result).startswith("TensorMeta(dtype='int32'")
 
 
-def test_a_view_of_what_a_graph_writes_is_another_value_afterwards() -> None:
+def test_view_of_a_written_tensor_is_a_new_value_after_the_write() -> None:
     def target(x: Tensor, memory: Tensor) -> Tensor:
         kept = memory[0]
         before = read(kept)
@@ -59,7 +59,7 @@ def test_a_view_of_what_a_graph_writes_is_another_value_afterwards() -> None:
     assert all("m" not in names for names in inputs(again))
 
 
-def test_both_handles_of_an_argument_change_where_a_graph_writes_one() -> None:
+def test_write_to_an_argument_changes_both_handles() -> None:
     a = torch.ones(16)
 
     def target(a: Tensor, b: Tensor) -> Tensor:
@@ -83,7 +83,7 @@ def test_a_tensor_subclass_is_known_on_both_sides_of_a_graph() -> None:
     assert inputs(capture(target, x, backward=False)) == [[name.replace("inference", "forward")]]
 
 
-# -- what is the engine's, and what follows --------------------------------------------------------
+# -- the engine's ops, and their consequences ------------------------------------------------------
 
 
 def clamped() -> Any:
@@ -112,7 +112,7 @@ def test_a_hook_without_code_of_its_own_is_not_the_engine(on: str, hook: Any) ->
         capture(target, example(4, 4)).assert_no_eager_ops()
 
 
-def test_what_is_recomputed_in_the_backward_is_not_the_engine() -> None:
+def test_recomputed_ops_are_not_the_engines() -> None:
     layers = nn.Sequential(nn.Linear(4, 4), Block())
 
     @torch.compiler.disable(recursive=False)
@@ -128,7 +128,7 @@ def test_what_is_recomputed_in_the_backward_is_not_the_engine() -> None:
     assert not any(op.by_engine for op in again)
 
 
-def test_a_hook_does_not_follow_from_the_op_at_whose_gradient_it_runs() -> None:
+def test_hook_is_not_a_consequence_of_its_gradients_op() -> None:
     linear = nn.Linear(4, 4)
 
     @torch.compiler.disable
@@ -186,7 +186,7 @@ def test_torchscript_inside_of_a_target_is_refused() -> None:
     [(torch.Tensor.double, torch.Tensor.float), (lambda x: x.double(), lambda x: x.float())],
     ids=["of torch", "of Python"],
 )
-def test_what_hooks_of_saved_tensors_run_around_a_graph_is_there(hooks: Any) -> None:
+def test_ops_of_saved_tensor_hooks_around_a_graph_are_recorded(hooks: Any) -> None:
     def inner(x: Tensor) -> Tensor:
         return x.exp().cos() * x
 
