@@ -1,6 +1,6 @@
-"""What the package says that subjects cost, beside what torch says, and why.
+"""Costs of subjects by this package, beside torch's figures, with the reason for each difference.
 
-A reason is computed: where it does not make the two figures equal, the entry is wrong.
+A reason is computed: if it does not account for the whole difference, the entry is wrong.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from pytest_torchgraph import Aot, Capture, CaptureError, capture
 from pytest_torchgraph.graph.cost.flops import total_flops
 
 PEAK_TOLERANCE = 0.1
-"""The share by which the estimate of a peak may be wrong. What a local variable of the program
-keeps alive after its last use, and when the engine drops a gradient, no graph says."""
+"""The relative error allowed for the estimate of a peak. A graph does not say how long a local
+variable keeps a value alive after its last use, nor when the engine drops a gradient."""
 
 ATTENTION = (
     "torch counts nothing for attention on the CPU; given its own formula for that, it agrees"
@@ -29,12 +29,12 @@ ATTENTION = (
 
 @dataclass
 class Entry:
-    """What is said of one subject in one column, and what is wrong with that.
+    """One subject in one column.
 
     Attributes:
         says: a figure, or a figure beside torch's.
-        reason: why it is not torch's, or was refused; "" where it is the same.
-        wrong: what is wrong with it.
+        reason: why it differs from torch's or was refused; "" if it is the same.
+        wrong: the errors found.
     """
 
     says: str
@@ -50,14 +50,14 @@ class Row:
     entries: dict[str, Entry] = field(default_factory=dict)
 
     def wrong(self) -> Iterator[str]:
-        """What is wrong in it, with subject and column."""
+        """Yield the errors found, with subject and column."""
         for column, entry in self.entries.items():
             if entry.wrong:
                 yield f"{self.name}, {column}: {entry.wrong}"
 
 
 def flops(name: str) -> Row:
-    """Those of forward and backward."""
+    """Compare the FLOPs of forward and backward."""
     row, make = Row(name), SUBJECTS[name]
     with torch.set_grad_enabled(make().grad):
         torchs = costs_by_torch.flops(make())
@@ -93,7 +93,7 @@ def _flops(found: Capture, torchs: tuple[int, int], with_attention: tuple[int, i
 
 
 def saved(name: str) -> Row:
-    """What is kept for the backward, against `saved_tensors_hooks`."""
+    """Compare saved activations with `saved_tensors_hooks`."""
     row, make = Row(name), SUBJECTS[name]
     with torch.set_grad_enabled(make().grad):
         kept = costs_by_torch.kept(make())
@@ -124,7 +124,7 @@ def _saved(found: Capture | str, kept: list[costs_by_torch.Storage]) -> Entry:
 
 
 def peak(name: str) -> Row:
-    """The estimate of the peak, against the storages that are alive."""
+    """Compare the estimate of the peak with the storages that are alive."""
     row, make = Row(name), SUBJECTS[name]
     with torch.set_grad_enabled(make().grad):
         true = costs_by_torch.peak(make())
@@ -150,7 +150,7 @@ def _peak(found: Capture | str, true: int) -> Entry:
 
 
 def checkpointing(policy: checkpointed.Policy) -> Row:
-    """FLOPs against saved bytes, both against torch's, under a policy of checkpointing."""
+    """Compare FLOPs and saved bytes under a policy of checkpointing with torch's."""
 
     def make() -> Subject:
         return checkpointed.subject(policy)
@@ -173,7 +173,7 @@ def checkpointing(policy: checkpointed.Policy) -> Row:
 
 
 def min_cut(budget: float) -> Row:
-    """The same for the transformer without checkpointing, split by AOTAutograd's `min_cut`."""
+    """As `checkpointing`, for the plain transformer split by AOTAutograd's `min_cut`."""
     row = Row(f"min_cut, budget {budget}")
     with torch._functorch.config.patch(activation_memory_budget=budget):
         found = captured(checkpointed.subject("none"), Aot(partition="min_cut"))
@@ -189,7 +189,7 @@ SECTIONS: dict[str, Callable[[str], Row]] = {"FLOPs": flops, "saved": saved, "pe
 
 
 def captured(subject: Subject, via: str | Aot) -> Capture | str:
-    """The capture of a subject, or why it was refused."""
+    """Return the capture of a subject, or the reason of the refusal."""
     try:
         return capture(subject.model, *subject.args, via=via, **subject.kwargs)
     except CaptureError as refusal:
