@@ -36,6 +36,6 @@ def test_a_skip_without_a_reason_is_there_as_well() -> None:
     assert capture(double, torch.ones(3), via="aot").cudagraph_skips == ()
 
 
-def test_a_capture_that_cannot_know_says_so() -> None:
+def test_assertion_on_a_capture_without_this_record_is_refused() -> None:
     with pytest.raises(CaptureError, match="CUDA graphs are not recorded via 'dispatch'"):
         _ = capture(double, torch.ones(3), via="dispatch").cudagraph_skips

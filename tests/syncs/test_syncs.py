@@ -407,7 +407,7 @@ def test_where_nothing_was_compiled_nothing_is_known() -> None:
 
 
 @pytest.mark.parametrize("ask", ["syncs", "transfers"])
-def test_a_capture_that_cannot_know_says_so(ask: str, tmp_path: Path) -> None:
+def test_assertion_on_a_capture_without_this_record_is_refused(ask: str, tmp_path: Path) -> None:
     traced = capture(torch.nn.ReLU(), example(), via="fx")
     for via in ("aot", "export"):
         module = torch.nn.ReLU()
@@ -449,7 +449,7 @@ def test_what_another_thread_runs_is_not_known_to_dispatch() -> None:
 # -- what is allowed -------------------------------------------------------------------------------
 
 
-def test_the_others_are_said_to_be_allowed() -> None:
+def test_sync_failure_mentions_allowed_syncs() -> None:
     def two(x: Tensor) -> Tensor:
         n = x.sum().item()
         return x.nonzero() * n
