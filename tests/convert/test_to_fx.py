@@ -1,4 +1,4 @@
-"""`capture.fx(graph)`: a module that is the graph, in its order, to run and to rewrite."""
+"""`capture.fx(graph)`: a module equal to the graph, in its order, to run and to rewrite."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LIVE = ("fx", "dynamo", "aot", "export", "inductor", "compiled_autograd")
 
 
 class Late(nn.Module):
-    """Uses first what it declares last, and writes a buffer."""
+    """Uses first the module that it declares last, and writes a buffer."""
 
     total: Tensor
 
@@ -68,7 +68,7 @@ class Several(nn.Module):
 
 
 def varied(*shape: int) -> Tensor:
-    """Numbers of which a convolution varies as much as they do: those of `example` are a plane."""
+    """Return numbers whose convolution varies as much. Those of `example` form a plane."""
     return torch.randn(shape, generator=torch.Generator().manual_seed(0))
 
 
@@ -83,7 +83,7 @@ CASES = [(name, via) for name in SUBJECTS for via in LIVE if (name, via) != ("ch
 
 
 def made_of(name: str) -> tuple[nn.Module, tuple[Tensor, ...]]:
-    """A subject in double precision, for the sake of `assert_equal_but_for_rounding`."""
+    """Return a subject in double precision, for `assert_equal_but_for_rounding`."""
     make, args = SUBJECTS[name]
     torch.manual_seed(0)
     doubled = tuple(arg.detach().double().requires_grad_(arg.requires_grad) for arg in args)
@@ -92,17 +92,17 @@ def made_of(name: str) -> tuple[nn.Module, tuple[Tensor, ...]]:
 
 @functools.cache
 def captured(name: str, via: Any) -> Capture:
-    """Not to be run: the graph of a backward may write gradients."""
+    """Capture a subject. Do not run the graph: a backward may write gradients."""
     model, args = made_of(name)
     return capture(model, *args, via=via)
 
 
 TOLERANCE = torch.finfo(torch.float64).eps ** 0.5
-"""Relative to values of about 1: half of the 53 bits.
+"""Relative to values of about 1. It is half of the 53 bits.
 
-Kernels differ in the order in which they add. No subject adds more than 200 numbers for one value,
-none is conditioned worse than 1000, and the product with epsilon is 5e-11: a three-hundredth. A
-wrong input, order or op is wrong by much more.
+Kernels differ in the order of additions. No subject adds more than 200 numbers for one value, and
+no condition number exceeds 1000. The product with epsilon is 5e-11, a three-hundredth of this. A
+wrong input, order or op causes a much larger error.
 """
 
 
@@ -119,7 +119,7 @@ def test_the_subjects_are_well_conditioned() -> None:
     assert torch.linalg.cond(y) < 1000
 
 
-# -- it is the graph -------------------------------------------------------------------------------
+# -- the module equals the graph -------------------------------------------------------------------
 
 
 @pytest.mark.slow(
@@ -127,7 +127,7 @@ def test_the_subjects_are_well_conditioned() -> None:
     unless=["*fx", "late-dynamo", "late-export", "norm-export", "several-aot", "several-export"],
 )
 @pytest.mark.parametrize(("name", "via"), CASES, scope="module")
-def test_the_module_is_the_graph(name: str, via: str) -> None:
+def test_to_fx_module_equals_the_graph(name: str, via: str) -> None:
     made = captured(name, via)
     for graph in made.graphs:
         module = made.fx(graph)
@@ -155,7 +155,7 @@ def test_the_module_is_the_graph(name: str, via: str) -> None:
     ],
 )
 @pytest.mark.parametrize(("name", "via"), CASES, scope="module")
-def test_behind_a_transformer_that_does_nothing_there_is_no_difference(name: str, via: str) -> None:
+def test_identity_transformer_makes_no_difference(name: str, via: str) -> None:
     made = captured(name, via)
     for graph in made.graphs:
         module = fx.Transformer(made.fx(graph)).transform()
@@ -164,7 +164,7 @@ def test_behind_a_transformer_that_does_nothing_there_is_no_difference(name: str
         again = from_fx(module)
         assert [node.name for node in again.inputs] == [node.name for node in graph.inputs]
         if name != "several" or via not in ("fx", "dynamo"):
-            assert again.op_counts == graph.op_counts  # a torch function does not say what it gives
+            assert again.op_counts == graph.op_counts  # a torch function has no recorded result
 
 
 @pytest.mark.slow("further cases; a few are in every run", unless=["dynamo"])
@@ -221,11 +221,11 @@ def test_two_modules_of_a_graph_and_what_was_captured_are_independent() -> None:
     assert made.to_text() == text
 
 
-# -- it runs on the inputs of the graph ------------------------------------------------------------
+# -- the module runs on the inputs of the graph ----------------------------------------------------
 
 
 def forward_run(made: Capture, model: nn.Module, *args: Tensor) -> dict[str, Any]:
-    """The values of the forward's inputs, outputs and saved values, by name."""
+    """Return the values of the forward's inputs, outputs and saved values, by name."""
     named: dict[str, Tensor] = {
         **dict(zip(("x", "y"), args, strict=False)),
         **dict(model.named_parameters()),
@@ -267,7 +267,7 @@ def test_the_backward_takes_what_the_forward_saved_by_name(name: str, via: str) 
     ]
     with torch.no_grad():
         results = made.fx(made.backward)(*given)
-    if via == "compiled_autograd":  # which accumulates
+    if via == "compiled_autograd":  # accumulates gradients
         found = [parameter.grad for parameter in model.parameters()]
     else:
         found = [gradient for gradient in results if gradient is not None]
@@ -297,7 +297,7 @@ def test_the_backward_of_an_eager_forward_takes_other_values_and_another_hook() 
     assert_equal_but_for_rounding(model.bias.grad, torch.full((2,), 3.0).double())
 
 
-# -- it can be rewritten ---------------------------------------------------------------------------
+# -- the module can be rewritten -------------------------------------------------------------------
 
 
 class Twice(fx.Transformer):
@@ -308,7 +308,7 @@ class Twice(fx.Transformer):
         return result
 
 
-def test_the_rewrite_of_one_op_is_one_finding() -> None:
+def test_rewrite_of_one_op_is_one_finding() -> None:
     made = captured("late", "aot")
     found = diff(made.forward, Twice(made.fx(made.forward)).transform())
     assert [finding.kind for finding in found.findings] == ["added"], found
@@ -327,7 +327,7 @@ def test_an_output_that_a_pass_adds_is_seen() -> None:
 
 
 @pytest.mark.parametrize(("via", "propagated"), [("aot", FakeTensorProp), ("fx", ShapeProp)])
-def test_shapes_that_a_pass_works_out_anew_are_those_that_count(via: str, propagated: Any) -> None:
+def test_shapes_recomputed_by_a_pass_are_compared(via: str, propagated: Any) -> None:
     made = capture(lambda x: torch.relu(x).sum(0).exp(), example(2, 3), via=via)
     module = made.fx(made.forward)
     sum_ = next(node for node in module.graph.nodes if "sum" in node.name)
@@ -337,10 +337,10 @@ def test_shapes_that_a_pass_works_out_anew_are_those_that_count(via: str, propag
     assert shapes == [(2, 3), (2,), (2,)]
 
 
-# -- what is not known is not compared -------------------------------------------------------------
+# -- unknown shapes are not compared ---------------------------------------------------------------
 
 
-def test_several_results_belong_to_their_op_also_where_no_shape_is_known() -> None:
+def test_projections_without_shapes_belong_to_their_op() -> None:
     def function(x: Tensor) -> Tensor:
         return nn.functional.layer_norm(x, (4,)) + torch.cat(x.split(2, dim=1), 1)
 
@@ -365,14 +365,14 @@ def test_shapes_are_compared_unless_one_side_knows_none() -> None:
     assert from_fx(fx.Transformer(two).transform()) != from_fx(two)  # equality is strict
 
 
-def test_one_known_shape_is_enough_for_all_to_be_compared() -> None:
+def test_one_known_shape_compares_all_shapes() -> None:
     two, three = exp_then(2), exp_then(3)
     for node in list(two.graph.nodes)[1:]:
         node.meta.pop("val", None)
     assert diff(two, three)
 
 
-def test_the_shapes_in_a_body_are_compared_where_those_around_it_are_not_known() -> None:
+def test_shapes_in_a_body_are_compared_if_unknown_around_it() -> None:
     made = captured("choice", "aot")
     graph = made.forward
 

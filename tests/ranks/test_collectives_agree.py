@@ -18,12 +18,12 @@ from pytest_torchgraph import CaptureError, CompiledAutograd, capture_ranks
 )
 @pytest.mark.parametrize("via", ["dispatch", "aot"])
 @pytest.mark.parametrize("name", MODELS)
-def test_as_many_as_torch_counts(name: str, via: str) -> None:
+def test_collective_counts_equal_torchs(name: str, via: str) -> None:
     (made,) = capture_ranks(MODELS[name], ranks=(RANK,), via=via, **MESH)
     forward, backward = by_us(made)
     expected = by_torch(MODELS[name], RANK, MESH)
     if via == "aot" and "sharded" in name:
-        # Compiled blocks keep what they gathered, or gather again, at other places of the step.
+        # Compiled blocks save gathered parameters, or gather again, at other points of the step.
         assert forward + backward == expected[0] + expected[1]
     else:
         assert (forward, backward) == expected
@@ -33,15 +33,15 @@ def test_as_many_as_torch_counts(name: str, via: str) -> None:
 @pytest.mark.slow("runs pytest in a new process", unless=["experts-compiled_autograd"])
 @pytest.mark.parametrize("via", ["inductor", "compiled_autograd"])
 @pytest.mark.parametrize("name", ["tensor parallel", "sequence parallel", "experts"])
-def test_as_many_in_what_is_compiled_further(name: str, via: str) -> None:
+def test_collective_counts_of_compiled_ranks_equal_torchs(name: str, via: str) -> None:
     (made,) = capture_ranks(MODELS[name], ranks=(RANK,), via=via, **MESH)
     assert by_us(made) == by_torch(MODELS[name], RANK, MESH)
 
 
 @pytest.mark.slow("two mechanisms are in every run", unless=["tensor parallel"])
 @pytest.mark.parametrize("name", ["tensor parallel", "experts"])
-def test_what_a_backward_in_python_communicates_is_no_silence(name: str) -> None:
-    """Compiled autograd without a compiled forward calls it, whatever it does."""
+def test_collectives_of_a_python_backward_are_refused(name: str) -> None:
+    """Compiled autograd without a compiled forward calls it, including its collectives."""
     via = CompiledAutograd(forward="eager")
     (made,) = capture_ranks(MODELS[name], ranks=(RANK,), via=via, **MESH)
     with pytest.raises(CaptureError, match=r"runs a backward in Python|first graph break"):
@@ -50,13 +50,13 @@ def test_what_a_backward_in_python_communicates_is_no_silence(name: str) -> None
 
 @pytest.mark.slow("further cases; a few are in every run", unless=["dispatch"])
 @pytest.mark.parametrize("via", ["dispatch", "aot"])
-def test_a_collective_counts_as_often_as_its_graph_ran(via: str) -> None:
+def test_collective_counts_are_multiplied_by_runs(via: str) -> None:
     (made,) = capture_ranks(broken_blocks, ranks=(RANK,), via=via, **MESH)
     assert by_us(made) == by_torch(broken_blocks, RANK, MESH)
     made.assert_collectives({"all_reduce": 8}, bytes=8 * ROWS * DIM * FLOAT)
     with pytest.raises(AssertionError, match="all_reduce: expected 3, found 8"):
         made.assert_collectives({"all_reduce": 3})
-    if via == "aot":  # a graph on its own says where they stand
+    if via == "aot":  # a single graph has their places
         assert [len(graph.collectives) for graph in made.graphs] == [1] * len(made.graphs)
 
 
@@ -64,7 +64,7 @@ def test_a_collective_counts_as_often_as_its_graph_ran(via: str) -> None:
     "further cases; a few are in every run", only=["hybrid sharded", "sequence parallel"]
 )
 @pytest.mark.parametrize("name", MODELS)
-def test_bytes_are_those_of_a_formula(name: str) -> None:
+def test_collective_bytes_equal_the_formula(name: str) -> None:
     (made,) = capture_ranks(MODELS[name], ranks=(RANK,), via="dispatch", **MESH)
     found: Counter[tuple[str, str]] = Counter()
     for each in made.collectives:

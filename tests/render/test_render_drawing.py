@@ -1,4 +1,4 @@
-"""What a page can rely on: ids, classes, elements, and both backgrounds."""
+"""Properties that a page can rely on: ids, classes, elements, and both backgrounds."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ META = TensorMeta("float32", (2,))
 
 
 def layers(count: int, width: int = 10) -> Graph:
-    """So many layers of so many ops each, one behind the other."""
+    """Return a chain of `count` layers with `width` ops each."""
     nodes = [Node("x", "placeholder", "input", result=META)]
     for layer in range(count):
         for step in range(width):
@@ -62,7 +62,7 @@ def drawn(picture: Drawing, folder: Path) -> ET.Element:
 
 
 def classes(svg: ET.Element) -> dict[str, list[str]]:
-    """The classes of each element that has an id."""
+    """Return the classes of each element with an id."""
     return {e.get("id", ""): e.get("class", "").split() for e in svg.iter() if e.get("id")}
 
 
@@ -91,7 +91,7 @@ def test_a_node_leads_to_its_box_and_the_box_to_all_that_is_folded_into_it(tmp_p
     assert "aten.relu" in "".join(box.itertext())
 
 
-def test_what_the_backward_reads_from_the_forward_leads_to_its_port():
+def test_saved_value_element_is_its_port():
     nodes = [
         Node("mask", "placeholder", "saved", result=META),
         Node("grad", "placeholder", "tangent", result=META),
@@ -235,10 +235,10 @@ def test_bodies_of_higher_order_ops_are_folded_too(look):
 
 
 def test_nothing_is_folded_without_a_limit(look):
-    assert look(to_dot(layers(40), limit=None)).count == 400 + 2 + 3  # and the legend
+    assert look(to_dot(layers(40), limit=None)).count == 400 + 2 + 3  # includes the legend
 
 
-def test_a_name_that_no_node_has_is_an_error():
+def test_element_of_an_unknown_node_is_an_error():
     with pytest.raises(KeyError, match="missing"):
         to_dot(MLP, focus=["missing"])
 
@@ -305,7 +305,7 @@ def distance(one: str, other: str, vision: str) -> float:
 @pytest.mark.parametrize("vision", VISIONS)
 @pytest.mark.parametrize("background", ["light", "dark"])
 @pytest.mark.parametrize(("what", "least"), [("families", 12), ("changes", 18)])
-def test_any_two_colours_can_be_told_apart(vision, background, what, least):
+def test_any_two_colours_are_distinguishable(vision, background, what, least):
     paints = (
         CATEGORY_PAINTS
         if what == "families"
@@ -320,9 +320,9 @@ def test_any_two_colours_can_be_told_apart(vision, background, what, least):
 
 
 @pytest.mark.parametrize("background", ["light", "dark"])
-def test_the_costlier_the_darker_is_a_box_also_in_grey(background):
+def test_costlier_boxes_are_darker_in_grey(background):
     fills = [paint.fill for step, paint in HEAT_PAINTS.items() if step != "unknown"]
-    if background == "dark":  # there the brightest is the costliest
+    if background == "dark":  # there, the brightest is the costliest
         fills = [dark(paint).fill for step, paint in HEAT_PAINTS.items() if step != "unknown"][::-1]
 
     for darker, lighter in pairwise(fills):
@@ -383,7 +383,7 @@ def test_rules_can_be_put_below_a_selector_of_the_page():
     assert all(each.startswith("html.dark .tg-picture ") for each in selectors)
 
 
-def test_a_drawing_that_is_not_ours_is_left_alone(tmp_path):
+def test_foreign_svg_is_unchanged(tmp_path):
     import graphviz
 
     digraph = graphviz.Digraph()

@@ -1,4 +1,4 @@
-"""What of the drawing of a difference the old and the new graph have."""
+"""Parts of a drawing of a difference that belong to the old and to the new graph."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def drawn(before: Graph, after: Graph) -> Drawing:
 
 
 def shown(drawing: Drawing, side: Side) -> list[str]:
-    """The first lines of the boxes that a side has, and its edges by these."""
+    """Return the first lines of a side's boxes, and its edges between these."""
     lines: dict[str, str] = {}
     seen = []
     for line in drawing.digraph.body:
@@ -56,7 +56,7 @@ def test_an_inserted_op_and_its_edges_are_only_in_the_new_graph() -> None:
     assert not any(what.startswith("aten.sin -> ") and "aten.cos" in what for what in after)
 
 
-def test_a_removed_op_is_only_in_the_old_graph_and_what_goes_around_it_only_in_the_new() -> None:
+def test_removed_op_is_in_the_old_graph_and_its_bypass_in_the_new() -> None:
     old = graph("%a = aten.sin(%x)", "%c = aten.clone(%a)", "%b = aten.cos(%c)", "return %b")
     new = graph("%a = aten.sin(%x)", "%b = aten.cos(%a)", "return %b")
     found = drawn(old, new)
@@ -68,7 +68,7 @@ def test_a_removed_op_is_only_in_the_old_graph_and_what_goes_around_it_only_in_t
     assert not set(around) & set(before)
 
 
-def test_a_changed_op_is_labelled_with_what_it_is_on_each_side() -> None:
+def test_changed_op_has_a_label_for_each_side() -> None:
     old = graph("%a = aten.gelu(%x) : f32[2, 4]", "%b = aten.cos(%a)", "return %b")
     new = graph("%a = aten.relu(%x) : f16[2, 4]", "%b = aten.cos(%a)", "return %b")
     found = drawn(old, new)
@@ -79,10 +79,10 @@ def test_a_changed_op_is_labelled_with_what_it_is_on_each_side() -> None:
     (edge,) = (key for key in labels[0] if "edge" in key)
     assert (labels[0][edge], labels[1][edge]) == (["f32[2, 4]"], ["f16[2, 4]"])
     lines = next(line for line in found.digraph.body if box in line)
-    assert lines.count("\\n") + 1 == len(labels[0][box])  # a line of it takes the place of a line
+    assert lines.count("\\n") + 1 == len(labels[0][box])  # one line is replaced
 
 
-def test_a_module_that_came_is_a_cluster_of_the_new_graph_alone() -> None:
+def test_added_module_is_a_cluster_only_of_the_new_graph() -> None:
     old = graph('%a = aten.sin(%x) in "first"', "return %a")
     new = graph('%a = aten.sin(%x) in "first"', '%c = aten.cos(%a) in "second"', "return %c")
     found = drawn(old, new)
@@ -99,7 +99,7 @@ def test_graphs_without_a_difference_have_no_sides() -> None:
 
 
 def test_the_port_of_a_removed_op_and_its_edge_are_only_in_the_old_graph() -> None:
-    """A value that the forward saved has no box of its own, but a port at each user."""
+    """A saved value has no box, but a port at each user."""
     head = "torchgraph 2\n\nbackward @ aot {\n  %s = saved : f32[2]\n  %t = tangent : f32[2]\n"
     old = "  %a = aten.mul(%t, %s)\n  %b = aten.sin(%a)\n  return %b\n}\n"
     new = "  %b = aten.sin(%t)\n  return %b\n}\n"
@@ -117,7 +117,7 @@ def test_the_port_of_a_removed_op_and_its_edge_are_only_in_the_old_graph() -> No
     assert not set(ports) & set(found.sides.before.without)
 
 
-def test_a_module_has_the_class_that_it_has_on_each_side() -> None:
+def test_module_has_its_class_of_each_side() -> None:
     old, new = (graph(f'%a = aten.{op}(%x) in "act"', "return %a") for op in ("gelu", "relu"))
     old = replace(old, classes={"act": "GELU"})
     new = replace(new, classes={"act": "ReLU"})
@@ -126,5 +126,5 @@ def test_a_module_has_the_class_that_it_has_on_each_side() -> None:
     assert found.sides.before.labels[act] == ["act · GELU"]
     assert found.sides.after.labels[act] == ["act · ReLU"]
 
-    stored = drawn(replace(old, classes={}), new)  # which does not say what was there
+    stored = drawn(replace(old, classes={}), new)  # without the old class
     assert stored.sides.before.labels[act] == ["act"]

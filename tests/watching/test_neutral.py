@@ -150,7 +150,7 @@ def test_outputs_gradients_and_counters_are_the_same(subject: Any, backend: str)
     without = run(subject, backend, contextlib.nullcontext())
     seen = watch()
     within = run(subject, backend, seen)
-    # If compiled autograd captures inside compiled code, Dynamo is active while the trace is written
+    # If compiled autograd captures in compiled code, Dynamo is active while the trace is written
     # and its count of the frames that it inspected includes those of logging and json.
     check_equal(without, within, but="frames" if subject is taken_over else "")
     assert seen.capture.executions

@@ -1,4 +1,4 @@
-"""Graphs as JSON for model-explorer: what its pages read of it."""
+"""Graphs as JSON for model-explorer, checked in the fields that its pages read."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_nodes_that_correspond_have_one_id_and_are_mapped() -> None:
     assert "name" not in attributes(new["layers.0/mm"])
 
 
-def test_a_changed_node_says_what_it_was_and_what_it_is() -> None:
+def test_exported_changed_node_has_old_and_new_attributes() -> None:
     old, new = sides(compared(FORWARD, FORWARD.replace("relu", "tanh")))
     was, now = old["layers.0.act/relu"], new["layers.0.act/relu"]
     assert (was["label"], now["label"]) == ("~ aten.relu", "~ aten.tanh")
@@ -165,7 +165,7 @@ CLONED = FORWARD.replace(
 
 
 @pytest.mark.parametrize(("texts", "side"), [((FORWARD, CLONED), 1), ((CLONED, FORWARD), 0)])
-def test_what_came_or_went_has_no_partner(texts: tuple[str, str], side: int) -> None:
+def test_exported_added_or_removed_nodes_have_no_partner(texts: tuple[str, str], side: int) -> None:
     found = compared(*texts)
     one, other = sides(found)[side], sides(found)[1 - side]
     assert "clone" in one
@@ -176,8 +176,8 @@ def test_what_came_or_went_has_no_partner(texts: tuple[str, str], side: int) -> 
     assert found.mapping["showDiffHighlights"]
 
 
-def test_a_new_node_takes_no_name_of_an_old_one() -> None:
-    """model-explorer takes nodes of one id for the same where it matches by ids."""
+def test_exported_new_node_has_an_unused_id() -> None:
+    """In matching by id, model-explorer treats nodes with the same id as the same node."""
     old = FORWARD.replace("%layers.0.act/relu", "%clone")
     found = compared(old, CLONED)
     left, right = sides(found)
@@ -228,7 +228,7 @@ def test_the_first_edit_is_opened() -> None:
     assert (old.node, new.node) == ("", "clone")
 
 
-def test_a_graph_that_came_is_new_as_a_whole() -> None:
+def test_exported_added_graph_is_entirely_new() -> None:
     forward = Graph.from_text(FORWARD)
     found = compare([forward], [forward, forward.renamed("more")], ("old", "new"))
     labels = [
@@ -283,7 +283,7 @@ def test_any_two_graphs_can_be_written(a: Graph, b: Graph) -> None:
             check_nodes(each, set(ids))
 
 
-def test_a_layer_that_went_does_not_shift_those_behind_it() -> None:
+def test_removed_layer_does_not_shift_later_layers() -> None:
     before, after = layers(4, scoped=True, size=6), layers(3, scoped=True, size=6)
     marked = [replace(n, op="aten.exotic.default") if n.module == "layers.1" else n for n in before]
     found = compare([graph(marked)], [graph(after)], ("old", "new"))
@@ -301,7 +301,7 @@ def test_no_two_layers_are_mapped_to_one() -> None:
     assert "other___group___" not in groups
 
 
-def test_a_slash_in_a_path_is_no_layer() -> None:
+def test_slash_in_a_module_path_is_not_a_layer() -> None:
     found = Graph.from_text(FORWARD)
     paths = [replace(n, module="a/b.c") if n.name == "layers.0/mm" else n for n in found.nodes]
     (exported,) = graph_collection([replace(found, nodes=tuple(paths))], "f")["subgraphs"]
@@ -318,7 +318,7 @@ SHARED = COND.replace("@yes, @no", "@yes, @yes")
 SHARED = SHARED[: SHARED.index("  no: ")] + SHARED[SHARED.index("  %p = ") :]
 
 
-def test_a_body_that_two_became_is_matched_with_the_first() -> None:
+def test_body_that_was_split_in_two_is_matched_with_the_first() -> None:
     two = COND.replace("aten.neg", "aten.relu").replace("%y", "%z").replace("%z", "%y", 2)
     found = compared(two, SHARED)
     names = [[*nodes(each)] for each in found.collections[0]["subgraphs"][1:]]
@@ -326,7 +326,7 @@ def test_a_body_that_two_became_is_matched_with_the_first() -> None:
     assert [*nodes(found.collections[1]["subgraphs"][1])] == names[0]
 
 
-def test_what_follows_in_the_backward_says_from_what() -> None:
+def test_exported_backward_consequence_names_its_edit() -> None:
     backward = Graph.from_text(
         "torchgraph 1\n\nbackward @ aot {\n  %tangent = tangent : f32[2, 4]\n"
         "  %relu_backward = aten.relu_backward.default(%tangent) : f32[2, 4]\n"
@@ -342,7 +342,7 @@ def test_what_follows_in_the_backward_says_from_what() -> None:
     assert attributes(node)["name"] == "tanh_backward"
 
 
-def test_graphs_stand_in_the_order_of_their_file() -> None:
+def test_exported_graphs_keep_the_file_order() -> None:
     forward = Graph.from_text(FORWARD)
     captured = [replace(forward, kind="inference", name="inference"), forward]
     found = compare(captured, captured, ("old", "new"))

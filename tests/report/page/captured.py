@@ -1,4 +1,4 @@
-"""A capture of graphs that are given as text."""
+"""A capture whose graphs are given as text."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pytest_torchgraph import Collective, Cost, Graph
 
 
 class Captured:
-    """What `capture_data` reads of a capture; it needs no torch."""
+    """The part of a capture that `capture_data` reads. It needs no torch."""
 
     via = "aot"
     breaks = ()

@@ -1,4 +1,4 @@
-"""Ranks and what they send in the page: one test, classes of equal ranks, lanes of groups."""
+"""Ranks and their collectives on the page: one test, classes of equal ranks, lanes of groups."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from pytest_torchgraph.report.page.run_data import ATTRIBUTE
 
 
 def reduces(before: int = 0, after: int = 0) -> Any:
-    """Sums over `tp`, then over `dp`, which the last rank does in another order."""
+    """Reduce over `tp`, then over `dp`. The last rank reverses the order."""
 
     def build(mesh: DeviceMesh) -> tuple[Any, ...]:
         is_last = dist.get_rank() == dist.get_world_size() - 1
@@ -65,13 +65,13 @@ def test_equal_ranks_are_one_class() -> None:
     assert (second["wait"], second["exposed"]) == ("at once", True)
 
 
-def test_another_order_is_shown_around_the_first_difference() -> None:
+def test_rank_order_is_shown_around_the_first_difference() -> None:
     found = data(reduces(before=5, after=20), dp=2, tp=2)
     assert [one["ranks"] for one in found["classes"]] == ["ranks 0-2", "rank 3"]
     assert found["grid"]["rows"] == [[[0, "A"], [1, "A"]], [[2, "A"], [3, "B"]]]
     assert (found["grid"]["down"], found["grid"]["across"]) == ("dp", "tp")
     order = found["classes"][1]["order"]
-    assert (order["waits"], order["start"]) == (False, 5)  # they meet again, if nobody waits
+    assert (order["waits"], order["start"]) == (False, 5)  # no deadlock: the ranks meet again
     assert order["danger"] == "which deadlocks if they share a group"
     assert (order["same_order"], order["words"]) == (False, "communicate in different orders")
     assert found["problems"] == []
@@ -84,12 +84,12 @@ def test_another_order_is_shown_around_the_first_difference() -> None:
 
 
 def another_group(mesh: DeviceMesh) -> tuple[Any, ...]:
-    """Rank 1 waits over `dp` for one that never comes there."""
+    """Rank 1 waits over `dp` for a collective that no other rank starts."""
     group = mesh.get_group("dp" if dist.get_rank() == 1 else "tp")
     return lambda x: functional.all_reduce(x * 2, "sum", group) + 1, (torch.ones(4),)
 
 
-def test_ranks_that_wait_for_ever_are_named() -> None:
+def test_deadlocked_ranks_are_named() -> None:
     found = data(another_group, dp=2, tp=2)
     assert found["waiting"] == 2
     first, second = found["problems"]
@@ -104,7 +104,7 @@ def last_is_silent(mesh: DeviceMesh) -> tuple[Any, ...]:
     return (torch.relu if dist.get_rank() == 2 else step), args
 
 
-def test_stages_of_a_pipeline_are_no_deadlock() -> None:
+def test_pipeline_stages_are_not_a_deadlock() -> None:
     found = data(stages, dp=3)
     assert found["count"] == 3
     assert [one["order"] and one["order"]["danger"] for one in found["classes"]] == [None, "", ""]
@@ -127,7 +127,7 @@ def of_text(*lines: str, level: str = "aot") -> Graph:
     return Graph.from_text(f"torchgraph 1\n\nforward @ {level} {{\n{text}\n  return %x\n}}\n")
 
 
-def test_what_is_not_known_of_collectives() -> None:
+def test_unknown_collectives_are_reported() -> None:
     captured: Any = Captured(of_text("%a = aten.relu.default(%x) : f32[s0, 8]"))
     assert collect.capture_data(captured)["collectives"] is None
     hidden = of_text("%a = Tensor.redistribute(%x) : f32[s0, 8]", level="dynamo")
@@ -148,7 +148,7 @@ def test_what_is_not_known_of_collectives() -> None:
 
 @pytest.mark.slow("a browser, for further keys, addresses and panes", unless=["1280"])
 @pytest.mark.parametrize("width", [1280, 600])
-def test_the_orders_can_be_read(opened: Any, tmp_path: Path, width: int) -> None:
+def test_rank_orders_are_readable(opened: Any, tmp_path: Path, width: int) -> None:
     alike = one_test("test_alike", ranks=[data(tensor_parallel, dp=2, tp=2)])
     apart = one_test("test_apart", "failed", ranks=[data(reduces(before=1), dp=2, tp=4)])
     waits = one_test("test_waits", "failed", ranks=[data(another_group, dp=2, tp=2)])
@@ -198,7 +198,7 @@ def test_the_orders_can_be_read(opened: Any, tmp_path: Path, width: int) -> None
 
 
 @pytest.mark.slow("a browser, for further keys, addresses and panes")
-def test_what_differs_is_shown_for_each_class_of_ranks(opened: Any, tmp_path: Path) -> None:
+def test_differences_are_shown_for_each_class_of_ranks(opened: Any, tmp_path: Path) -> None:
     parts = [
         difference(network(6), network(6, changed=layer), tmp_path, ranks)
         for layer, ranks in ((2, "ranks 0-2"), (4, "rank 3"))
@@ -217,7 +217,7 @@ def test_what_differs_is_shown_for_each_class_of_ranks(opened: Any, tmp_path: Pa
 
 
 def reported(gatherer: Gatherer, when: str = "call") -> dict[str, Any]:
-    """The data that a gatherer puts into the report of a phase."""
+    """Return the data that a gatherer puts into the report of a phase."""
     hook = gatherer.pytest_runtest_makereport(SimpleNamespace(stash=pytest.Stash()))  # type: ignore[arg-type]
     report: Any = SimpleNamespace(when=when)
     next(hook)
