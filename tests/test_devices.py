@@ -1,4 +1,4 @@
-"""`graph_device`: which tests run on what, and what an absent device does."""
+"""`graph_device`: the devices of each test, and the effect of an absent device."""
 
 from __future__ import annotations
 
@@ -275,7 +275,7 @@ torch.device, torch.__version__ = Device, "0"
 torch.version = SimpleNamespace(cuda=None, hip=None)
 torch.cuda = SimpleNamespace(is_available=lambda: "CUDA" in os.environ, device_count=lambda: 1)
 """
-"""As much of torch as tells which devices are there, without the seconds that its import takes."""
+"""The part of torch that reports devices, without the seconds that importing torch takes."""
 
 FORMS = """
 import pytest
@@ -326,7 +326,7 @@ ini=cuda      |absent |cudas     |cpus|cudas|cudas     |metas|cudas   |cpu.|cuda
 ini=cuda      |present|cuda.     |cpus|cuda.|cuda.     |metas|cuda.   |cpu.|cuda.s
 ini=meta --cpu|absent |cpu.      |cpu.|cudas|cpu.      |metas|cudas   |cpu.|cpu..
 """
-"""Which devices each form of test runs on: `.` passed, `s` skipped, `E` error."""
+"""The devices that each form of test runs on: `.` passed, `s` skipped, `E` error."""
 
 HEAD, *ROWS = [[cell.strip() for cell in line.split("|")] for line in TABLE.strip().splitlines()]
 
@@ -487,7 +487,7 @@ CUDA_FILES = {
 
 @pytest.fixture
 def stored(pytester: pytest.Pytester, run: Run) -> Run:
-    """A project whose graphs were stored where CUDA was there."""
+    """A project whose graphs were stored on a machine with CUDA."""
     pytester.makeconftest(STAND_IN)
     pytester.makepyfile(test_net=STORED)
     pytester.makeini("[pytest]\ntorchgraph_isolation = off")

@@ -1,4 +1,4 @@
-"""What the plugin imports: of torch and Dynamo nothing that the suite does not import itself."""
+"""The plugin's imports: nothing of torch and Dynamo unless the suite imports it."""
 
 from __future__ import annotations
 

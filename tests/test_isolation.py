@@ -1,4 +1,4 @@
-"""Tests begin with a fresh compiler, and leave its settings as they found them."""
+"""Tests begin with a fresh compiler, and its settings are restored after them."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def assigned(config: Any, name: str) -> None:
 def deleted(config: Any, name: str) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(config, name, 3)
-    delattr(config, name)  # what the undo of pytest 9.2 does
+    delattr(config, name)  # as the undo of pytest 9.2 does
 
 
 CHANGES = {
@@ -76,14 +76,14 @@ CHANGES = {
     "a set of Dynamo": (add, dynamo, "reorderable_logging_functions"),
     "a deprecated switch of Dynamo": (turned, dynamo, "inline_inbuilt_nn_modules"),
     "a switch of inductor": (turned, inductor, "max_autotune"),
-    "one that torch.compiler keeps": (turned, inductor, "force_disable_caches"),
+    "a switch that torch.compiler keeps": (turned, inductor, "force_disable_caches"),
     "a number below inductor.cpp": (assigned, inductor, "cpp.threads"),
     "a dict of inductor": (put, inductor, "post_grad_fusion_options"),
     "a list of inductor": (append, inductor, "custom_should_partition_ops"),
     "a switch of functorch": (turned, functorch, "donated_buffer"),
     "a switch of torch.fx": (turned, fx_config, "use_duck_shape"),
-    "one that monkeypatch deletes": (deleted, dynamo, "recompile_limit"),
-    "a patch that nobody ends": (patched, dynamo, "accumulated_recompile_limit"),
+    "a number that monkeypatch deletes": (deleted, dynamo, "recompile_limit"),
+    "a patch that is never undone": (patched, dynamo, "accumulated_recompile_limit"),
 }
 
 
@@ -100,7 +100,7 @@ def state(config: Any, name: str) -> tuple[Any, bytes]:
         "passes-a number below inductor.cpp",
         "passes-a switch of torch.fx",
         "passes-an alias of it",
-        "passes-one that torch.compiler keeps",
+        "passes-a switch that torch.compiler keeps",
     ],
 )
 @pytest.mark.filterwarnings("ignore:.* is deprecated:FutureWarning")
@@ -111,7 +111,7 @@ def test_a_config_is_what_it_was_whatever_the_test_did_to_it(change: str, fails:
     before = state(config, name)
     with contextlib.suppress(ZeroDivisionError), isolated():
         do(config, name)
-        assert state(config, name) != before  # else this test could not fail
+        assert state(config, name) != before  # otherwise this test could not fail
         if fails:
             raise ZeroDivisionError
     assert state(config, name) == before
@@ -196,7 +196,7 @@ def precisions() -> list[object]:
     matmul: Any = torch.backends.cuda.matmul
     try:
         cudnn = torch.backends.cudnn.allow_tf32
-    except RuntimeError:  # fp32_precision of convolutions is not that of recurrent networks
+    except RuntimeError:  # fp32_precision differs between convolutions and recurrent networks
         cudnn = None
     flags = [matmul.allow_fp16_accumulation, matmul.allow_fp16_reduced_precision_reduction]
     flags += [matmul.allow_bf16_reduced_precision_reduction, cudnn]
@@ -241,7 +241,7 @@ PRECISIONS: dict[str, Callable[[], None]] = {
 @pytest.mark.parametrize("inside", PRECISIONS)
 @pytest.mark.parametrize("outside", [None, "that of oneDNN's matmul", "that of all backends"])
 def test_the_precision_of_matmuls_is_what_it_was(outside: str | None, inside: str) -> None:
-    with isolated():  # of the two, for the tests after this one
+    with isolated():  # restores both settings for the following tests
         if outside is not None:
             PRECISIONS[outside]()
         before = precisions()

@@ -1,4 +1,4 @@
-"""`@pytest.mark.torchgraph` and its ini twins: checks on whatever a test compiles."""
+"""`@pytest.mark.torchgraph` and its ini twins: checks on all compilations of a test."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pytest_torchgraph.settings.limits import Limits
 from pytest_torchgraph.settings.options import NAMES, SIGNATURE
 
 NET = '''
-"""What the tests inside the tests compile."""
+"""The code that the tests inside the tests compile."""
 import torch
 
 
@@ -49,7 +49,7 @@ HEADING = re.compile(r"_{3,} (?:ERROR at \w+ of |ERROR collecting )?(.+?) _{3,}\
 
 
 def failures(result: pytest.RunResult) -> dict[str, str]:
-    """The text of each failed test, by its name, without what it printed."""
+    """Return the text of each failed test, by name, without its output."""
     found: dict[str, list[str]] = {}
     name = ""
     for line in result.outlines:
@@ -479,7 +479,7 @@ def test_paths_are_relative_to_the_project_wherever_pytest_and_the_test_run(
     result.stdout.fnmatch_lines(["graph breaks: expected 0, found 1"])
 
 
-# -- what asks for what ----------------------------------------------------------------------------
+# -- limits and the records that they need ---------------------------------------------------------
 
 ONE_EACH = """
 import pytest
@@ -493,7 +493,7 @@ def test_limit(): run(double, *range(2, 15), dynamic=False)
 """
 GRAPHS = ["breaks", "graphs", "limit", "recompiles"]
 
-# Any limit needs all that ran to have run compiled, which it does not beyond the recompile limit.
+# Every limit requires that all code ran compiled, which is not the case after the recompile limit.
 ALONE = {
     "max_graphs = 1": (GRAPHS, "torchgraph_max_graphs=1"),
     "max_graph_breaks = 0": (["breaks", "limit"], "torchgraph_max_graph_breaks=0"),
@@ -517,7 +517,7 @@ ALONE = {
 
 
 def asked(text: str) -> str:
-    """Who asked for a limit, as a failure says it; a picture may be named behind it."""
+    """Return the origin of a limit as a failure names it. A picture may be named after it."""
     (line,) = re.findall(r"^required by (.+)$", text, re.MULTILINE)
     return str(line)
 
@@ -854,7 +854,7 @@ def test_a_marked_test_that_compiles_nothing_fails_with_the_cause(
     told = failures(result)
     causes = dict(CAUSES)
     if Version(version("torch").partition("+")[0]) >= Version("2.15"):
-        del causes["marked_skipped"], causes["of_torch"]  # both are compiled there
+        del causes["marked_skipped"], causes["of_torch"]  # both compile in this release
     assert {name for name in told if "." not in name} == {f"test_{name}" for name in causes}
     for name, cause in causes.items():
         text = told[f"test_{name}"]

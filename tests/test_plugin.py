@@ -1,4 +1,4 @@
-"""The plugin as such: what it costs, what it adds, how it refuses."""
+"""The plugin itself: its start-up cost, its options and fixtures, its refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the package promises to the outside."""
+"""The package's public promises."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is too old or not there: torch, syrupy. Nothing that does not need it notices."""
+"""Old or missing torch and syrupy. Code that does not need them is unaffected."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def run_without_syrupy(
 
 
 def skipped(result: pytest.RunResult) -> dict[str, int]:
-    """How many tests were skipped, by reason."""
+    """Return the number of skipped tests by reason."""
     found: dict[str, int] = {}
     for line in result.outlines:
         if line.startswith("SKIPPED ["):

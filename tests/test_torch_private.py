@@ -1,4 +1,4 @@
-"""The seam to torch's moving parts."""
+"""The private names of torch, and their use."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SEAM = Path(torch_private.__file__).parent
 
 
 def test_this_torch_has_every_private_name() -> None:
-    """But for those that came later and that something else stands in for (`has`)."""
+    """Newer names with a replacement may be missing (`has`)."""
     assert len(torch_private.NAMES) > 10
     running = Version(torch.__version__.partition("+")[0])
     later = {name for name, known in torch_private.NAMES.items() if Version(known.since) > running}
@@ -37,7 +37,7 @@ def test_this_torch_has_every_private_name() -> None:
 
 
 def test_the_backward_of_what_was_compiled_before_is_found_again() -> None:
-    """It is reached through torch's objects, which can change in kind and keep their names."""
+    """It is reached through objects of torch, whose type can change while their names stay."""
     compiled = torch.compile(torch.nn.Linear(4, 4), backend="aot_eager")
     compiled(torch.ones(2, 4)).sum().backward()
     with watch() as seen:
@@ -103,7 +103,7 @@ def test_a_private_name_says_where_it_is_and_what_needs_it(name: str) -> None:
 
 
 def test_every_private_name_is_needed() -> None:
-    """In a string of its own somewhere behind the table."""
+    """Each name is a string literal outside the table."""
     table = SEAM / "private_names.py"
     texts = [path.read_text() for path in SEAM.parent.rglob("*.py") if path != table]
     unused = [n for n in torch_private.NAMES if not any(f'"{n}"' in text for text in texts)]
@@ -150,7 +150,7 @@ def test_records_of_the_trace_that_nobody_wants_are_not_made() -> None:
             write("wanted")
             write("other")
             assert (made, seen) == (["wanted"] * 2, ["wanted"] * 2)
-            logger.addHandler(logging.NullHandler())  # now somebody may want it
+            logger.addHandler(logging.NullHandler())  # a reader exists from here on
             write("other")
             assert (made[2:], seen[2:]) == (["other"] * 2, [])
             with torch_private.structured_trace(lambda _, text: seen.append(text)):
@@ -172,12 +172,12 @@ def test_the_packages_that_run_while_compiling_exist(package: str) -> None:
 
 @pytest.fixture
 def modules(monkeypatch: pytest.MonkeyPatch) -> dict[str, ModuleType]:
-    """A module below a package of ours, and one of a package whose name merely begins alike."""
+    """A module below a package of ours, and a package whose name has the same prefix."""
     monkeypatch.setattr(observers, "_left_alone", set(observers._left_alone))
     watching = RUN_WHILE_COMPILING[0]
     made = {"below": ModuleType(f"{watching}.more"), "alike": ModuleType(f"{watching}_more")}
     for module in made.values():
-        # With a file: torch 2.9 wraps what has none, and inlines it.
+        # with a file, because torch 2.9 wraps and inlines modules without one
         exec(compile("def double(x):\n    return x * 2\n", __file__, "exec"), vars(module))
         monkeypatch.setitem(sys.modules, module.__name__, module)
     return made
@@ -199,7 +199,7 @@ def test_dynamo_leaves_alone_what_is_below_a_package(
 
 
 def test_the_functions_that_call_torch_are_ours() -> None:
-    """`leave_alone` knows them by name, so a function that is renamed would be forgotten."""
+    """`leave_alone` lists them by name, so a renamed function would be missed."""
     names = {
         code.co_name
         for package in (torch_private.__name__, *RUN_WHILE_COMPILING)

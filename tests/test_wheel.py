@@ -1,4 +1,4 @@
-"""The wheel: what is in it, and that installing it changes nothing else."""
+"""The wheel has only the package, and installing it changes nothing else."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_links_of_the_readme_lead_somewhere_without_the_repository(wheel: Path) 
 def test_installing_it_changes_no_other_package(
     wheel: Path, tmp_path: Path, torch: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Beside a torch of this release: empty, but with the metadata that pip reads."""
+    """The environment has a stub of this torch release: empty, with the metadata that pip reads."""
     for name in [name for name in os.environ if name.startswith(("PYTHONPATH", "PYTEST_"))]:
         monkeypatch.delenv(name)
 

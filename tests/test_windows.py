@@ -1,4 +1,4 @@
-"""What is different on Windows, as far as it can be tried anywhere."""
+"""Behaviour specific to Windows, as far as other systems can test it."""
 
 from __future__ import annotations
 

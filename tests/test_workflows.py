@@ -1,4 +1,4 @@
-"""What runs on GitHub: `.ci/run` and the other scripts, with few rights; what the action shows."""
+"""GitHub workflows run `.ci/run` and the other scripts with few rights; output of the action."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_the_changelog_begins_with_this_release() -> None:
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
 def test_a_workflow_has_no_commands_of_its_own(path: Path) -> None:
-    """Whatever it runs is a script that anybody can run."""
+    """Every command is a script that can be run locally."""
     assert commands(path)
     for command in commands(path):
         shell, script = shlex.split(command)
@@ -140,7 +140,7 @@ def test_a_release_is_published_after_its_tests_only() -> None:
     release = jobs(ROOT / ".github" / "workflows" / "release.yml")
     assert set(release["publish"]["needs"]) == {"test", "build"}
     assert release["test"]["uses"] == "./.github/workflows/tests.yml"
-    assert release["publish"]["environment"]  # where people can be asked first
+    assert release["publish"]["environment"]  # an environment allows an approval
 
 
 @pytest.mark.parametrize("name", ["wrong-graph", "failing-run"])
@@ -166,7 +166,7 @@ forward {
 
 
 def summarise(directory: Path, python: str = sys.executable) -> tuple[str, str]:
-    """What the action's step adds to the summary, and what it prints."""
+    """Return the action step's addition to the summary, and its output."""
     (step,) = (each for each in read(ACTION)["runs"]["steps"] if "run" in each)
     summary = directory / "summary.md"
     summary.write_text("of a step before\n", encoding="utf-8")
@@ -184,7 +184,7 @@ def summarise(directory: Path, python: str = sys.executable) -> tuple[str, str]:
         cwd=directory,
         env=environment,
         capture_output=True,
-        check=True,  # a failed step would hide how the tests went
+        check=True,  # a failed step would hide the result of the tests
         text=True,
     )
     text = summary.read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Each bad input gives one clear error."""
+"""Each bad input raises one clear error."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from pytest_torchgraph import (
 @pytest.mark.slow("further cases; a few are in every run", unless=["dispatch"])
 @pytest.mark.parametrize("via", ["aot", "dispatch"])
 def test_a_class_is_no_target(via: str) -> None:
-    """`torch.compile(cls)` changes the class, for all that comes after it in the process."""
+    """`torch.compile(cls)` changes the class for the rest of the process."""
 
     class Net(torch.nn.Linear):
         pass

@@ -183,7 +183,7 @@ def test_equal_graphs_are_no_difference_whatever_their_origin_and_names(tmp_path
 
 
 def test_a_new_release_of_torch_joins_what_it_did_everywhere(tmp_path: Path) -> None:
-    """The clone goes from two places that have nothing else in common."""
+    """The clone is removed in two places with nothing else in common."""
     old = {"a.tgraph": text("sin", "clone", "cos"), "b.tgraph": text("exp", "relu", "clone")}
     new = {"a.tgraph": text("sin", "cos"), "b.tgraph": text("exp", "relu")}
     assert len(compared(tmp_path, old, new).findings) == 2

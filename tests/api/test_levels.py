@@ -1,4 +1,4 @@
-"""`capture.at(level)` is the same run, seen at another level."""
+"""`capture.at(level)` gives the same run at another level."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A capture's text, equality, counts and levels are those of its program, with what ran eagerly."""
+"""A capture's text, equality, counts and levels include its eager graphs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def captured(*program: Graph) -> Capture:
 
 
 def of_a_step(graphs: Sequence[Graph], *islands: tuple[int, Graph], **levels: Any) -> Capture:
-    """A capture whose islands are behind the graphs of these numbers."""
+    """Return a capture with eager graphs after the graphs of these numbers."""
     contents = Contents(
         lambda: (tuple(graphs), None), build_eager=lambda: Eager(islands, []), by_level=levels
     )

@@ -1,4 +1,4 @@
-"""What a target returns, how often its graphs ran, and the values of constants are compared."""
+"""Returned values, run counts and the values of constants are compared."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Target = Callable[[torch.Tensor, torch.Tensor], Any]
 
 
 class Cache:
-    """An object of a class that pytree does not know."""
+    """An object of a class that is not registered with pytree."""
 
     def __init__(self, **held: Any):
         self.__dict__.update(held)
@@ -141,7 +141,7 @@ class Block(nn.Module):
 
 
 class Regional(nn.Module):
-    """Regional compilation, torch's recipe: each block is compiled, all share one graph."""
+    """Regional compilation, torch's recipe: each block is compiled, and all share one graph."""
 
     def __init__(self, depth: int):
         super().__init__()
@@ -230,7 +230,7 @@ class Held(nn.Module):
 def test_values_of_data_do_not_count(via: str) -> None:
     """Globals, closures, plain attributes, buffers and parameters existed before the call."""
     pairs: list[tuple[Any, Any]] = [(Held(GLOBAL), Held(OTHER_GLOBAL))]
-    if via != "export":  # it exports modules; a closure is none of them
+    if via != "export":  # export takes only modules, not closures
         pairs.append((closure(GLOBAL), closure(OTHER_GLOBAL)))
     for before, after in pairs:
         arguments = (X,) if isinstance(before, nn.Module) else (X, Y)
@@ -277,7 +277,7 @@ def test_constant_of_a_number_that_was_read_does_not_count() -> None:
     assert capture(run, X, via="dispatch") == capture(run, Y, via="dispatch")
 
 
-# -- graphs that the user hands over ---------------------------------------------------------------
+# -- graphs that the user passes in ----------------------------------------------------------------
 
 
 def chain(*ops: Any) -> torch.fx.GraphModule:
@@ -297,7 +297,7 @@ def test_alias_counts_in_a_graph_that_is_handed_over(op: Any) -> None:
 
 
 def test_pass_that_removes_the_detach_of_a_captured_graph_is_seen() -> None:
-    """Autograd added it, and the pass works on what it is handed (torchtitan)."""
+    """Autograd added it, and the pass edits the given graph (torchtitan)."""
     made = capture(lambda x: torch.softmax(x, -1), X.clone().requires_grad_())
     module = made.fx(made.forward)
     before = from_fx(module)
@@ -325,7 +325,7 @@ def exported() -> torch.export.ExportedProgram:
 
 
 def test_dtype_of_a_constant_is_that_of_the_attribute(exported: Any) -> None:
-    """nncf compresses a weight, and leaves the meta of what it was."""
+    """nncf compresses a weight without updating its meta."""
     before, after = exported.module(), exported.module()
     after.w = torch.ones(4, 4, dtype=torch.int8)
     assert "w" in diff(before, after).heading()
@@ -378,7 +378,7 @@ VIAS_IN_TRAINING = ("aot", "dispatch", "inductor", "compiled_autograd", "dynamo"
 @pytest.mark.slow("inductor compiles C++", only=["inductor"])
 @pytest.mark.parametrize("via", [*VIAS_IN_TRAINING, Export(strict=True), Export(strict=False)])
 def test_swapped_independent_statements_are_no_difference(via: Any) -> None:
-    """The input requires grad: its gradient is a sum, in the order of the statements."""
+    """The input requires grad. Its gradient is a sum in the order of the statements."""
     x = torch.ones(2, 3, 4, requires_grad=True)
     options = {"backward": False} if isinstance(via, Export) else {}
     a, b = (capture(Swapped(swap), x, via=via, **options) for swap in (False, True))
@@ -412,7 +412,7 @@ def test_swapped_operands_are_a_difference() -> None:
 
 
 def test_older_file_of_a_model_that_returns_names_matches(tmp_path: Path) -> None:
-    """What it lacks is not compared, in the backward neither, which the forward's values name."""
+    """Facts that the file lacks are not compared, also in the backward, which uses them."""
 
     class Net(Swapped):
         def forward(self, x: torch.Tensor) -> Any:

@@ -1,4 +1,4 @@
-"""`steady`: what a step that is compiled already still compiles."""
+"""`steady`: compilations of a step that is already compiled."""
 
 from __future__ import annotations
 

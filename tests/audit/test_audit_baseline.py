@@ -1,4 +1,4 @@
-"""The baseline of an audit as a file: written, read, merged."""
+"""The baseline of an audit as a file: write, read, merge."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`--torchgraph-audit=record` and `=check` on a suite that knows nothing of the plugin."""
+"""`--torchgraph-audit=record` and `=check` on a suite that does not use the plugin."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one test compiled, as plain data, and the summary over tests."""
+"""The compilations of one test as plain data, and the summary over all tests."""
 
 from __future__ import annotations
 

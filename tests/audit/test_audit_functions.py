@@ -1,4 +1,4 @@
-"""The audit compares compiled functions over the run, whatever the order of the tests."""
+"""The audit compares compiled functions over the whole run, for any order of the tests."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_fewer_ops_in_shared_code_are_worse_whichever_test_compiles_it() -> None
 def test_a_number_of_ops_that_is_only_missing_is_not_worse(
     before: tuple[int, ...], after: tuple[int, ...], text: str
 ) -> None:
-    """Another order compiles other variants: the one with 8 rows, or the one with any number."""
+    """Another order compiles other variants: for 8 rows, or for any number."""
     verdict = compare(
         {"a": using(replace(COMPILED, ops=before))}, {"a": using(replace(COMPILED, ops=after))}
     )
@@ -124,7 +124,7 @@ def test_a_shared_test_that_calls_nothing_compiled_any_more_is_worse() -> None:
 
 
 def test_a_call_that_another_test_makes_now_is_not_gone() -> None:
-    """The first test that needs the result keeps it for all others."""
+    """The first test that needs the result caches it for all others."""
     idle = replace(FIRST, functions=(OTHER,))
     before = {"a": using(COMPILED, OTHER), "b": idle}
     assert compare(before, {"a": idle, "b": using(COMPILED, OTHER)}).worse == []
@@ -214,7 +214,7 @@ def test_a_function_that_is_compiled_no_more_fails_the_run(
         )["tests"].items()
     }
     assert calls["test_2"] == ["library.py | norm"]
-    assert calls["test_4"] == ["library.py | other"]  # what its fixture calls is not its own
+    assert calls["test_4"] == ["library.py | other"]  # the call in its fixture belongs to no test
     edit(pytester, "@compiled\ndef other", "def other")
     for chosen in ((), ("-k", "test_3")):
         result = suite(*chosen, "--torchgraph-audit=check")

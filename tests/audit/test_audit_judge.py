@@ -1,4 +1,4 @@
-"""What is worse and what is better than the baseline of an audit, and what is neither."""
+"""Regressions, improvements and neutral changes against the baseline of an audit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EMPTY = replace(GOOD, graphs=0, ops=0, backwards=0, compiles=False, causes=(NOTH
 
 
 def compare(before: TestFacts | None, after: TestFacts | None, *others: TestFacts) -> Verdict:
-    """A test before and after, and tests that were there before."""
+    """Compare a test before and after, together with other tests of the baseline."""
     section = {f"other_{n}": Entry.of(other) for n, other in enumerate(others)}
     if before is not None:
         section["test"] = Entry.of(before)

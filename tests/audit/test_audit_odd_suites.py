@@ -1,4 +1,4 @@
-"""Suites whose tests depend on each other: fixtures of wider scope, settings, isolation."""
+"""Suites with tests that depend on each other: wider fixture scopes, settings, isolation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Another order, other workers, other lines: nothing is worse where nothing was changed."""
+"""Another order, other workers, other lines: an unchanged suite has no regression."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ PAIRS = [
     for before in ("serial", "workers", "random 1", "isolated")
     for after in (*WAYS, *SMALLER, *EDITED)
 ]
-"""How the baseline is made, and how the run that is compared with it."""
+"""The way to record the baseline, and the way to run the compared suite."""
 
 
 @pytest.fixture(scope="module")
 def baselines() -> dict[str, bytes]:
-    """The baselines that were made, by the way in which they were."""
+    """A cache of the recorded baselines, by the way to record them."""
     return {}
 
 

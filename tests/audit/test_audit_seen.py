@@ -1,4 +1,4 @@
-"""What the audit sees of a test beside what was compiled: calls of torch.compile, settings."""
+"""Facts of a test in addition to its compilations: calls of torch.compile, and settings."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def facts(suite: SuiteWatch) -> Facts:
 
 @pytest.fixture
 def config() -> Iterator[Any]:
-    """Dynamo's configuration, put back behind the test."""
+    """Dynamo's configuration, restored after the test."""
     with configs_restored():
         yield torch._dynamo.config
 
@@ -240,7 +240,7 @@ def test_what_a_fixture_of_wider_scope_changes_is_no_tests(
 
     facts(first)
     assert suite.settings_left() == []
-    facts(lambda: setattr(config, "suppress_errors", False))  # by the fixture's teardown
+    facts(lambda: setattr(config, "suppress_errors", False))  # by the teardown of the fixture
     assert suite.settings_left() == []
 
 

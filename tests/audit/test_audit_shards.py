@@ -1,4 +1,4 @@
-"""A baseline that several hands write: other orders, shards of a CI run, branches in git."""
+"""A baseline with several writers: other orders, shards of a CI run, branches in git."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ class Repository:
         assert self.git("commit", "-q", "-m", "baseline") == 0
 
     def merged(self, ours: Baseline, theirs: Baseline) -> bool:
-        """Whether git merges two branches by itself."""
+        """Return True if git merges two branches without a conflict."""
         self.git("checkout", "-q", "-b", "theirs")
         self.commit(theirs)
         self.git("checkout", "-q", "main")
@@ -154,11 +154,11 @@ class Repository:
 @pytest.mark.parametrize(
     ("ours", "theirs", "alone"),
     [
-        ("test_a.py::test", "test_e.py::test", True),  # the first one and the last one
+        ("test_a.py::test", "test_e.py::test", True),  # the first and the last line
         ("test_a.py::test", "test_c.py::test", True),
         ("test_b.py::test_two", "test_c.py::test", False),  # around one line
-        ("test_c.py::test_x", "test_c.py::test_y", False),  # at one place
-        ("test_e.py::test_x", "test_e.py::test_y", False),  # both behind the last one
+        ("test_c.py::test_x", "test_c.py::test_y", False),  # at the same place
+        ("test_e.py::test_x", "test_e.py::test_y", False),  # both after the last line
     ],
 )
 def test_two_branches_that_each_add_a_test(
@@ -168,7 +168,7 @@ def test_two_branches_that_each_add_a_test(
     done = repository.merged(section(*TESTS, ours), section(*TESTS, theirs))
     if alone:
         assert done
-    elif not done:  # whoever keeps both sides has it right
+    elif not done:  # keeping both sides is correct
         with pytest.raises(BaselineError, match="merge conflict; resolve it"):
             read(repository.path)
         marks = ("<<<<<<< ", "=======", ">>>>>>> ")

@@ -1,4 +1,4 @@
-"""`--torchgraph-audit=show` on suites that know nothing of the plugin."""
+"""`--torchgraph-audit=show` on suites that do not use the plugin."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The assertions: each one shown failing, with its message, and refused where it checks nothing."""
+"""Each assertion is shown failing, with its message, and refused if it would check nothing."""
 
 from __future__ import annotations
 
@@ -277,7 +277,7 @@ def test_op_counts_sum_a_packet_and_refuse_what_does_not_occur(captured: Capture
 
 @pytest.fixture(scope="module")
 def inexact() -> Capture:
-    """What differs from the eager run by one in a thousand."""
+    """Differs from the eager run by one in a thousand."""
 
     def scaled(x: Tensor) -> tuple[Tensor, Tensor]:
         factor = 1.001 if torch.compiler.is_compiling() else 1.0
@@ -341,7 +341,7 @@ def all_nan(x: torch.Tensor) -> torch.Tensor:
 
 
 class Poisoned(torch.nn.Module):
-    """The first weight is NaN, so the output is, and all gradients but that of the last bias."""
+    """The first weight is NaN, and so are the output and all gradients except the last bias'."""
 
     def __init__(self) -> None:
         super().__init__()

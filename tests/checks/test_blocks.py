@@ -55,7 +55,7 @@ def test_an_odd_block_is_one_finding_with_module_and_line():
     capture.assert_repeated("layers.*", kinds=2)
 
 
-# Three are two findings: two norms are moved, two layers get wider, and a view becomes a copy.
+# Three oddities are two findings: two norms are moved, two layers are wider, a view is a copy.
 TWO_FINDINGS = {"order of norm", "wider", "contiguous"}
 
 
@@ -109,7 +109,7 @@ def test_blocks_of_a_stored_file_are_compared(tmp_path):
 
 
 class Frozen(nn.Module):
-    """Fine-tuning: the first blocks need no gradient."""
+    """Fine-tuning, in which the first blocks require no gradient."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -133,7 +133,7 @@ def test_frozen_blocks_are_alike_in_the_forward(via):
 
 
 class Broken(nn.Module):
-    """Its layers lie in two graphs."""
+    """Its layers are in two graphs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -182,7 +182,7 @@ def test_globs_that_match_nothing_or_one_module_are_refused(alike):
         alike.assert_repeated("layers.*", kinds=0)
 
 
-@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # torch's
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # from torch
 def test_what_a_capture_cannot_know_is_refused(alike):
     with tg.watch() as seen:
         torch.compile(Broken(), backend="eager")(numbers(2, 4))
@@ -240,7 +240,7 @@ def test_regions_that_are_alike_share_a_body(via):
 
 
 def test_regions_with_an_int_attribute_are_inlined_in_silence():
-    """As in torchtitan #1973, a body per block: torch inlines what is called once."""
+    """As in torchtitan #1973, a body per block: torch inlines a region that is called once."""
     capture = tg.capture(Regions(indexed=True), wants_gradient(), via="dynamo")
     with pytest.raises(AssertionError) as failure:
         capture.assert_shared("layers.*")
@@ -270,7 +270,7 @@ def test_the_first_region_is_inlined_if_the_input_needs_no_gradient():
     assert "3 calls, by layers.{1 … 3}" in message
     assert "inlined, in no subgraph: layers.0" in message
     assert "does not require grad" in message
-    capture.assert_repeated("layers.*")  # inlined or not, they compute the same
+    capture.assert_repeated("layers.*")  # inlined or not, the blocks compute the same
 
 
 def test_a_checkpointed_block_is_compared_through_its_body():
@@ -294,7 +294,7 @@ def test_a_checkpointed_block_is_compared_through_its_body():
 
 
 class InABranch(nn.Module):
-    """The products of all layers are outside, and what tells the layers apart is in one branch."""
+    """The products of all layers are outside, and the layers differ only in one branch."""
 
     def __init__(self) -> None:
         super().__init__()

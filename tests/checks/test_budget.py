@@ -1,4 +1,4 @@
-"""Budgets, and what modules cost."""
+"""Budgets, and costs of modules."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Net(torch.nn.Module):
 
 
 FIRST, SECOND = 2 * 2 * 4 * 32, 2 * 2 * 32 * 4
-"""One product each: 2 rows. The backward has one for the weight, and for the second the input's."""
+"""One product of 2 rows each. The backward has one per weight, and one for the second input."""
 
 
 def made() -> object:
@@ -87,7 +87,7 @@ def test_a_budget_that_does_not_hold_names_the_modules() -> None:
 
 
 class Tower(torch.nn.Module):
-    """Seven modules, each of which computes and keeps something by a line of its own."""
+    """Seven modules. Each computes and saves a value on its own line."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -123,7 +123,7 @@ def test_layers_that_cost_the_same_are_one_line() -> None:
     step = capture(Planted(), torch.ones(2, 64))
     with pytest.raises(AssertionError) as error:
         step.assert_budget(flops=1)
-    first, other = 2 * 2 * 2 * 64 * 64, 3 * 2 * 2 * 64 * 64  # the input needs no gradient
+    first, other = 2 * 2 * 2 * 64 * 64, 3 * 2 * 2 * 64 * 64  # the input requires no gradient
     assert str(error.value).splitlines()[2:4] == [
         f"            {11 * other}  blocks.{{1 … 11}}  ({other} each)",
         f"             {first}  blocks.0",
@@ -132,7 +132,7 @@ def test_layers_that_cost_the_same_are_one_line() -> None:
 
 
 class Planted(torch.nn.Module):
-    """Blocks that keep an `exp` that nobody asked for."""
+    """Blocks that save an unnecessary `exp`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -206,7 +206,7 @@ def test_what_runs_at_a_graph_break_is_in_no_budget_of_a_watch(figure: str) -> N
 
 @pytest.mark.parametrize("figure", ["saved_bytes", "peak_bytes"])
 def test_what_eager_ops_keep_for_compiled_autograd_is_not_known(figure: str) -> None:
-    """Also where a compiled forward saves something else."""
+    """Also if a compiled forward saves another value."""
 
     def saving(x: torch.Tensor) -> torch.Tensor:
         return squared(x.sin()).cos()

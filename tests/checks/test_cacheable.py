@@ -1,4 +1,4 @@
-"""`assert_cacheable` and `cache_bypasses`: what keeps a graph out of torch.compile's caches."""
+"""`assert_cacheable` and `cache_bypasses`: reasons that keep graphs out of torch's caches."""
 
 from __future__ import annotations
 

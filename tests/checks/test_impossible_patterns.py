@@ -1,4 +1,4 @@
-"""Patterns of Python functions and classes: refused at each level at which no node can be one."""
+"""Python functions and classes as patterns: refused at each level where they cannot be a node."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Layer(nn.Module):
 
 
 class Scale:
-    """A class that is no module."""
+    """A class that is not a module."""
 
 
 @torch.library.custom_op("impossible_patterns::twice", mutates_args=())
@@ -54,7 +54,7 @@ def captures() -> Callable[[str], Capture]:
 
 
 def checks(captured: Capture, pattern: Any) -> Iterator[Callable[[], Any]]:
-    """The ways in which a user can give a pattern."""
+    """Yield each way for a user to give a pattern."""
     yield lambda: captured.assert_no_ops(pattern)
     yield lambda: captured.assert_op_counts({pattern: 0})
     yield lambda: captured.count(pattern)
@@ -94,7 +94,7 @@ def test_a_module_of_the_user_is_a_node_via_fx_alone(
     captures: Callable[[str], Capture], via: str, pattern: Any
 ) -> None:
     captured = captures(via)
-    if via == "fx":  # where a tracer can keep it as a leaf
+    if via == "fx":  # a tracer can keep it as a leaf
         assert captured.count(pattern) == 0
         return
     hint = f"at level '{LEVELS[via]}': a module is traced through: name the ops of its forward"

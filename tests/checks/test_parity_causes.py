@@ -1,4 +1,4 @@
-"""Where a capture differs from the eager run, `assert_matches_eager` names what can be proven."""
+"""If a capture differs from the eager run, `assert_matches_eager` names the provable causes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COUNTS = {"op": 0}
 def op(
     name: str, run: Callable[..., Any], fake: Callable[..., Any] = torch.empty_like, **options: Any
 ) -> Any:
-    """A custom op; options are those of `torch.library.custom_op`."""
+    """Register a custom op with options of `torch.library.custom_op`."""
     run.__annotations__ = {"x": Tensor, "return": Tensor}
     made = torch.library.custom_op(f"parity::{name}", run, mutates_args=(), **options)
     made.register_fake(fake)
@@ -71,7 +71,7 @@ class SneakyBackward(torch.autograd.Function):
 
 
 class Linear(nn.Module):
-    """A layer, and what a subclass keeps in Python."""
+    """A layer. Subclasses add state in Python."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -415,7 +415,7 @@ def test_np_random_is_not_named_where_it_is_numpys() -> None:
 
 
 def test_a_state_that_nobody_can_see_is_said_to_be_there() -> None:
-    hidden = [[[[[0]]]]]  # deeper than containers are looked into
+    hidden = [[[[[0]]]]]  # nested deeper than the search
     holder = [lambda: hidden]
 
     def target(x: Tensor) -> Tensor:
@@ -429,7 +429,7 @@ def test_a_state_that_nobody_can_see_is_said_to_be_there() -> None:
 
 
 class Planted(nn.Module):
-    """A subject whose first floating-point output is another one while ops are recorded."""
+    """A subject whose first floating-point output differs while ops are recorded."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""`assert_matches_eager` compares each leaf of the output, and what both runs leave behind."""
+"""`assert_matches_eager` compares each leaf of the output, and the state after both runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pytest_torchgraph import CaptureError, capture
 
 
 def captured() -> bool:
-    """Whether ops are being recorded by dispatch: what is planted here, eager runs do not have."""
+    """Return True while dispatch records ops, so that a planted difference is not in eager runs."""
     return torch._C._len_torch_dispatch_stack() > 0
 
 
@@ -40,7 +40,7 @@ class Slotted:
         self.count = count
 
 
-Pair = namedtuple("Pair", "a b")  # one without types
+Pair = namedtuple("Pair", "a b")  # without type annotations
 Other = namedtuple("Other", "a b")
 
 
@@ -154,7 +154,7 @@ def test_leaves_that_are_equal_pass() -> None:
             "set": {1, 2},
         }
 
-    def with_objects(x: Tensor) -> Any:  # torch 2.15's Dynamo gives both up
+    def with_objects(x: Tensor) -> Any:  # torch 2.15's Dynamo supports neither
         return {**target(x), "object": object(), "objects": np.array([object, None])}
 
     capture(with_objects, torch.ones(3), via="dispatch").assert_matches_eager()
@@ -162,7 +162,7 @@ def test_leaves_that_are_equal_pass() -> None:
 
 
 class Statistics(nn.Module):
-    """Writes a buffer, replaces one and counts in a third."""
+    """Writes a buffer, replaces another, and counts in a third."""
 
     def __init__(self, wrong: str = "") -> None:
         super().__init__()
@@ -242,7 +242,7 @@ def test_an_argument_that_has_another_value_is_found(name: str) -> None:
 
 @pytest.mark.parametrize("via", ["dispatch", "aot"])
 def test_an_output_in_the_memory_of_an_argument_has_its_own_value(via: str) -> None:
-    """It was compared after the argument had its former value again: 1 with 1."""
+    """Regression: it was compared after the argument had been restored, 1 with 1."""
 
     def target(x: Tensor) -> Tensor:
         other = captured() or torch.compiler.is_compiling()

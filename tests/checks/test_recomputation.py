@@ -1,4 +1,4 @@
-"""What a backward computes again, against counts that share nothing with the package."""
+"""Ops recomputed in a backward, against counts that share no code with the package."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def counted(capture: Capture) -> Counter[str]:
 
 
 class _Ops(TorchDispatchMode):
-    """Counts ops that run in a backward while a module is called."""
+    """Counts the ops that run in a backward during the call of a module."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -159,7 +159,7 @@ def test_what_is_computed_again_twice_says_so() -> None:
 
 
 def _copies(how: str, partition: str) -> Counter[str]:
-    """The nodes of AOT's backward that are copies of forward nodes, by their names in torch."""
+    """Count the nodes of AOT's backward that are copies of forward nodes, by torch's names."""
     from functorch.compile import (
         default_partition,
         make_boxed_func,
@@ -271,7 +271,7 @@ def test_a_stored_capture_says_the_same_but_not_by_what(tmp_path: Any) -> None:
 
 
 def test_counts_of_a_stored_eager_capture_are_lower_bounds(tmp_path: Any) -> None:
-    capture = captured("reentrant", "dispatch")  # the last op of a block runs again for nothing
+    capture = captured("reentrant", "dispatch")  # recomputes the last op of a block unnecessarily
     file = tmp_path / "step.tgraph"
     file.write_text(capture.to_text())
     read = tg.load(file)
@@ -421,7 +421,7 @@ def _branch(x: Tensor) -> Tensor:
 
 
 def test_what_a_body_computes_again_is_not_known(graph_capture: GraphCapture) -> None:
-    # The backward of torch.cond runs the forward of a branch again, in its body.
+    # The backward of torch.cond recomputes the forward of a branch in its body.
     capture = graph_capture(_branch, torch.ones(4, requires_grad=True), via="aot")
     (backward,) = capture.backwards
     assert backward.count("aten.sigmoid") == 1

@@ -1,4 +1,4 @@
-"""`assert_compiled_once`, against a backend that counts what it compiled and who ran it."""
+"""`assert_compiled_once`, against a backend that counts compilations and their callers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 import pytest_torchgraph as tg
 from pytest_torchgraph import CaptureError
 
-# Dynamo asks an input that is no leaf, as that of the second block, whether it has a .grad.
+# Dynamo reads .grad of non-leaf inputs, such as the input of the second block.
 pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")
 
 
@@ -54,7 +54,7 @@ class Net(nn.Module):
 
 
 class Counter:
-    """A backend that notes which block ran each of its graphs, without this package."""
+    """A backend that records which block ran each of its graphs, without this package."""
 
     def __init__(self) -> None:
         self.blocks: list[set[str]] = []
@@ -206,7 +206,7 @@ def test_a_disabled_block_fails():
 
 
 def test_layers_with_an_index_reach_the_recompile_limit():
-    """vLLM #12410: a layer index is an int attribute, so that each layer is compiled anew."""
+    """vLLM #12410: a layer index is an int attribute, so each layer recompiles."""
     net = Counter().compile(Net(Indexed, count=10))
     with tg.watch() as seen:
         net(wants_gradient())
@@ -220,7 +220,7 @@ def test_layers_with_an_index_reach_the_recompile_limit():
 
 
 class Renamed(Net):
-    """A model as diffusers has them, whose block class was renamed."""
+    """A model in diffusers' style, with a renamed block class."""
 
     _repeated_blocks = ("TransformerBlock",)
 
@@ -286,7 +286,7 @@ def test_wrong_arguments_are_refused():
 
 
 class Single(Block):
-    """A block of another kind, as Flux has two."""
+    """A block of a second kind, as in Flux."""
 
     def forward(self, x: Tensor) -> Tensor:
         return x + torch.nn.functional.silu(self.linear(x))

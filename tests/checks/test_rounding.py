@@ -1,4 +1,4 @@
-"""What `assert_matches_eager` says of a difference: how large it is, and whether it is rounding."""
+"""`assert_matches_eager` reports the size of a difference, and whether it is rounding."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pytest_torchgraph import Capture, capture
 
 
 class Rounding(nn.Module):
-    """As torchvision's lraspp: large gradients, and ops that AOTAutograd decomposes."""
+    """Like torchvision's lraspp: large gradients, and ops that AOTAutograd decomposes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ def test_rounding_is_called_rounding_and_the_tolerance_is_named() -> None:
     )
     advice = re.search(r"assert_matches_eager\(atol=(\S+)\)", said)
     assert advice is not None
-    # It is of the first gradient that differs; others may differ by more.
+    # The tolerance is for the first differing gradient. Others may differ by more.
     captured.assert_matches_eager(rtol=1e-3, atol=10 * float(advice[1]))
 
 

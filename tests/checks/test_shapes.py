@@ -1,4 +1,4 @@
-"""Sizes that stay dynamic, and graphs that are equal to one another."""
+"""Sizes that must stay dynamic, and graphs that must be equal to each other."""
 
 from __future__ import annotations
 

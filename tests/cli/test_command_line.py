@@ -347,7 +347,7 @@ def test_git_shows_and_compares_with_it(files: Path) -> None:
 
 
 def test_a_console_that_lacks_a_character_gets_it_escaped(files: Path) -> None:
-    """As that of Windows does, where output goes into a file."""
+    """Windows consoles do so if the output goes into a file."""
     Path("three.tgraph").write_text(OLD.replace("%relu", '%"h→/relu"'), encoding="utf-8")
     environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
     done = subprocess.run(

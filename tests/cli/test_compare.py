@@ -1,4 +1,4 @@
-"""`python -m pytest_torchgraph diff` of directories, and the forms in which it prints."""
+"""`python -m pytest_torchgraph diff` of directories, and its output formats."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_compare_prints_each_cause_once(
         "    in a.tgraph, sub/b.tgraph",
     ]
     told = run("diff", "old", "new", code=1, capsys=capsys)
-    assert told == run("compare", "old", "new", code=1, capsys=capsys), "the name of release 0.2"
+    assert told == run("compare", "old", "new", code=1, capsys=capsys), "the command of release 0.2"
     same = run("diff", "old", "equal", code=0, capsys=capsys)
     assert same == "no difference in 2 files\n"
 

@@ -21,7 +21,7 @@ ONE = f"torchgraph 1\nvia aot, torch 2.13.0\n\n{GRAPH}"
 
 
 def text(**ranks: str) -> str:
-    """A file with a section for each op, as `relu="ranks 0-3"`."""
+    """Return a file with a section for each op, as `relu="ranks 0-3"`."""
     sections = [f"\n{own}\n\n{GRAPH.replace('relu', op)}" for op, own in ranks.items()]
     return "".join([HEAD, *sections])
 

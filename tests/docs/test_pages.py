@@ -1,4 +1,4 @@
-"""Each code block of the documentation does what the page says."""
+"""Each code block of the documentation works as the page says."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PAGES = sorted(
 )
 LINKED = sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md"))
 NOT_RUN = ("pip", "git", "xdg-open", "python3")
-"""Commands that change more than the project: they are read by people only."""
+"""Commands that change more than the project. They are never run."""
 
 
 @pytest.mark.slow("each page runs pytest several times")
@@ -51,14 +51,14 @@ def test_the_code_blocks_of_a_page_do_what_it_says(
                 assert wrong is None, f"{page}:{line}: not printed: {wrong}\n" + "\n".join(lines)
                 is_run = is_run or words[0] == "pytest"
     if not is_run:
-        # Pages that are about what is stored run pytest themselves.
+        # Pages about stored graphs run pytest themselves.
         result = run("--torchgraph-update")
         assert result.ret == 0, result.stdout.str()
 
 
 def _run(run: Run, words: tuple[str, ...]) -> list[str]:
     if words[0] == "pytest":
-        return run(*words[1:], COLUMNS="80").outlines  # as a terminal that a reader has
+        return run(*words[1:], COLUMNS="80").outlines  # the width of a reader's terminal
     assert words[:3] == ("python", "-m", "pytest_torchgraph"), f"what does {words[0]} do?"
     done = subprocess.run(
         [sys.executable, *words[1:]], capture_output=True, text=True, check=False, timeout=300
@@ -67,7 +67,7 @@ def _run(run: Run, words: tuple[str, ...]) -> list[str]:
 
 
 def test_the_pages_read_well_on_github() -> None:
-    """Sphinx would fill in the text of a link without one, and knows the caption of a block."""
+    """Sphinx would complete a link without a text, and accepts a block's caption."""
     assert len(LINKED) > 20
     for page in LINKED:
         text = (DOCS / page).read_text(encoding="utf-8")
@@ -118,7 +118,7 @@ def first_line(name: str) -> str:
 
 
 def test_the_reference_has_every_option_and_argument(pytestconfig: pytest.Config) -> None:
-    """The ini options of limits stand in one row, as `torchgraph_max_graphs`, `_within`."""
+    """The ini options of limits share one row, as `torchgraph_max_graphs`, `_within`."""
     options = (DOCS / "reference" / "options.md").read_text(encoding="utf-8")
     flags = [
         flag

@@ -1,4 +1,4 @@
-"""Messages of `assert_graph_text`, and where and how an update writes."""
+"""Messages of `assert_graph_text`, and the place and form of an update."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`assert ... == graph_snapshot` in a project: what is stored, what matches, what is raised."""
+"""`assert ... == graph_snapshot` in a project: stored files, matches and errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When stored graphs match: by dataflow, at the detail that the test asks for."""
+"""Stored graphs match by dataflow, at the detail that the test requests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STRIDED = ' stride [16, 1] on "cuda"'
 
 
 def against(stored: str, *now: Any, detail: Detail = "dataflow") -> str | None:
-    """What compare says: None for a match, else the problem and the details in one text."""
+    """Return None for a match, else the problem and the details as one text."""
     found = compare(parse_document(stored), program_of(Capture(*now)), detail)
     return None if found is None else "\n".join([found.problem, *found.details])
 

@@ -1,4 +1,4 @@
-"""Stored graphs of captures in which something ran eagerly."""
+"""Stored graphs of captures with eager graphs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def captured(*program: Graph) -> Capture:
 
 
 def against(stored: str, *now: Graph, detail: Detail = "dataflow") -> str | None:
-    """What compare says: None for a match, else the problem and the details in one text."""
+    """Return None for a match, else the problem and the details as one text."""
     found = compare(parse_document(stored), program_of(captured(*now)), detail)
     return None if found is None else "\n".join([found.problem, *found.details])
 
@@ -163,7 +163,7 @@ TEST = """
 
 @pytest.fixture
 def step(pytester: pytest.Pytester, project: Run) -> Run:
-    """A project whose capture has the eager graphs that the variable EAGER names."""
+    """A project whose capture has the eager graphs named by the variable EAGER."""
     for each in pytester.path.glob("test_*.py"):
         each.unlink()
     pytester.makepyfile(test_step=TEST)

@@ -1,4 +1,4 @@
-"""Writing a stored file: whole or not at all."""
+"""A stored file is written completely or not at all."""
 
 from __future__ import annotations
 

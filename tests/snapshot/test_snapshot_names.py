@@ -1,4 +1,4 @@
-"""Names of stored files: readable, portable, never shared by two tests."""
+"""Names of stored files: readable, portable, and never shared by two tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A graph that is missing, and lies under the name that its test or test file had before."""
+"""A missing graph that is stored under a former name of its test or test file."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ FOUND = "an equal graph is stored under an old name: "
 
 @pytest.fixture
 def suite(pytester: pytest.Pytester, run: Run) -> Run:
-    """A project with six stored graphs, of `test_net.py`."""
+    """A project with six stored graphs of `test_net.py`."""
     pytester.makepyfile(test_net=SUITE)
     run("--torchgraph-update").assert_outcomes(passed=3)
     return run
 
 
 def told(result: pytest.RunResult, beginning: str) -> list[str]:
-    """The lines of the failures that begin so, each once."""
+    """Return the lines of the failures with this beginning, each once."""
     return sorted({line for line in result.outlines if line.startswith(beginning)})
 
 
@@ -54,7 +54,7 @@ def test_a_renamed_test_file_is_told_with_the_command_that_moves_its_graphs(
     (move,) = told(result, "move:    ")
     assert move == "move:    git mv __snapshots__/test_net __snapshots__/test_block"
     assert suite("--tb=no").ret == 1
-    assert files(pytester) == before, "it is only said"
+    assert files(pytester) == before, "the files were moved"
     Path("__snapshots__/test_net").rename("__snapshots__/test_block")
     suite().assert_outcomes(passed=3)
 
@@ -66,7 +66,7 @@ def test_a_renamed_test_is_told_with_a_command_that_can_be_run(
     subprocess.run(["git", "add", "."], check=True)
     renamed = SUITE.replace("test_on", "test_device").replace("TestNet", "TestBlock")
     pytester.makepyfile(test_net=renamed)
-    for _ in range(2):  # a comparison ends its test: one of each test a run
+    for _ in range(2):  # each test stops at its first comparison, so two runs are needed
         result = suite()
         moves = told(result, "move:    ")
         assert len(moves) == 3

@@ -1,4 +1,4 @@
-"""Comparisons without a name: numbered in sequence, refused where the order would be the name."""
+"""Unnamed comparisons are numbered in sequence, and refused where their order is undefined."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def test_a_named_graph_that_all_examples_of_hypothesis_share_can_be_stored(
     failed = run(*plugins, OP="gelu")
     failed.assert_outcomes(failed=1)
     sections = [line for line in failed.outlines if line.strip("-") == " torchgraph "]
-    assert len(sections) == 1, "one for each file, not for each example"
+    assert len(sections) == 1, "there is a section for each example"
 
 
 @pytest.mark.slow("runs pytest several times")

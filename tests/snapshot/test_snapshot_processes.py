@@ -1,4 +1,4 @@
-"""Stored graphs where torchrun started several processes: each one has files of its own."""
+"""Stored graphs under torchrun with several processes, each of them with its own files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_step(graph_snapshot):
 
 
 def process(rank: int, world: int = 2) -> dict[str, str]:
-    """The environment of one process, as torchrun makes it."""
+    """Return the environment of one process, as torchrun sets it."""
     return {"RANK": str(rank), "WORLD_SIZE": str(world), "OP": f"relu {'gelu ' * rank}".strip()}
 
 
@@ -28,7 +28,7 @@ def of(rank: int, world: int = 2, release: str = "") -> str:
 
 @pytest.fixture
 def both(pytester: pytest.Pytester, run: Run) -> Run:
-    """A project of which both ranks have stored graphs, other ones each."""
+    """A project with stored graphs for both ranks, different for each."""
     pytester.makepyfile(test_net=STEP)
     for rank in (0, 1):
         update = run("--torchgraph-update", **process(rank))

@@ -1,4 +1,4 @@
-"""`--torchgraph-prune`: what is removed, what is kept, and what it says."""
+"""`--torchgraph-prune`: removed files, kept files, and messages."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def stored(pytester: pytest.Pytester, run: Run, **parts: str) -> dict[str, bytes
     return files(pytester)
 
 
-# -- what is removed -------------------------------------------------------------------------------
+# -- removed files ---------------------------------------------------------------------------------
 
 
 @pytest.mark.slow("the same without workers is in every run", unless=["one"])
@@ -91,7 +91,7 @@ def test_the_graphs_of_a_test_file_that_is_gone_are_removed_with_their_directory
     assert len(files(pytester)) == 5
 
 
-# -- what is said ---------------------------------------------------------------------------------
+# -- messages -------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow("many random graphs", unless=["words0--k was given, so not all tests ran"])
@@ -291,7 +291,7 @@ def test_graphs_of_a_device_that_took_no_part_are_kept_and_it_says_so(
         test_mps=DEVICES.format(devices=["cpu"], gpu=True),
     )
     run("--torchgraph-update").assert_outcomes(passed=11)
-    # The word alone, in the name of a test that ran, is no proof that there is such a device.
+    # A device name in the name of a test that ran does not prove that the device exists.
     cuda = "def test_cuda_names(graph_snapshot): assert graph() == graph_snapshot\n"
     pytester.makepyfile(
         test_net=DEVICES.format(devices=["cpu"], gpu=False) + cuda,

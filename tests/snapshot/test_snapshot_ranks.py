@@ -52,7 +52,7 @@ def test_step(graph_snapshot):
 
 @pytest.fixture
 def stored(pytester: pytest.Pytester, run: Run) -> Run:
-    """A project whose eight ranks are stored: relu gelu, all of them."""
+    """A project with eight stored ranks, all of them relu and gelu."""
     pytester.makepyfile(test_net=STEP, collective=RANKS)
     run("--torchgraph-update", RANKS="relu gelu * 8").assert_outcomes(passed=1)
     return run
@@ -289,7 +289,7 @@ def test_the_causes_of_a_run_have_each_edit_once(pytester: pytest.Pytester, run:
 def test_a_difference_that_a_test_wants(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(test_net=STEP.replace("value ==", "value !="), collective=RANKS)
     result = run("--torchgraph-update")
-    result.assert_outcomes(failed=1)  # nothing is stored, and `!=` stores nothing
+    result.assert_outcomes(failed=1)  # the file is missing, and `!=` stores nothing
     pytester.makepyfile(test_net=STEP)
     run("--torchgraph-update").assert_outcomes(passed=1)
     pytester.makepyfile(test_net=STEP.replace("value ==", "value !="))

@@ -1,4 +1,4 @@
-"""Ranks against stored ones, pair by pair of classes: as each rank alone would say."""
+"""Ranks compared by pairs of classes give the same result as each rank compared separately."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ HOME = "__snapshots__/test_net"
 BASE = f"{HOME}/test_step.tgraph"
 
 CONFTEST = '''
-"""The torch at hand is the one that RELEASE names."""
+"""Replace the installed torch release by RELEASE."""
 import importlib.metadata
 import os
 
@@ -43,7 +43,7 @@ def of(release: str, stem: str = "test_step") -> str:
 
 @pytest.fixture
 def on(pytester: pytest.Pytester, run: Run) -> On:
-    """Run the project on a release of torch, with the graph of the ops that are named."""
+    """Run the project on a release of torch, with a graph of these ops."""
     pytester.makeconftest(CONFTEST)
     pytester.makepyfile(test_net=STEP)
 
@@ -59,7 +59,7 @@ def on(pytester: pytest.Pytester, run: Run) -> On:
 
 @pytest.fixture
 def update(on: On) -> On:
-    """Run an update, which passes."""
+    """Run an update and check that it passes."""
 
     def update(release: str, op: str, *args: str, **more: str) -> pytest.RunResult:
         result = on(release, op, "--torchgraph-update", *args, **more)
@@ -103,11 +103,11 @@ def test_a_run_compares_with_its_own_release_then_the_nearest_below_then_the_fir
     for release, op in [("2.12", "sin"), ("2.9", "cos"), ("2.15", "tan")]:
         update(release, op, listed=listed)
     compared = {
-        "2.8": BASE,  # nothing is below: the first
+        "2.8": BASE,  # no release below, so the first
         "2.10": of("2.9"),
         "2.11": of("2.9"),  # not listed
         "2.12": BASE,
-        "2.13": BASE,  # below is the first
+        "2.13": BASE,  # the release below is the first
         "2.100": of("2.15"),
         "2.16.0.dev20261122+cu130": of("2.15"),
         "2.9.0.dev20261122": of("2.9"),
@@ -159,8 +159,8 @@ def test_on_a_release_that_is_not_listed_a_run_compares_and_stores_nothing(
     pytester.makepyfile(test_net=STEP.replace("test_step(", "test_other(") + STEP)
     two = on("2.14", "gelu", listed="2.13 2.15")
     two.assert_outcomes(failed=2)
-    assert "accept all" not in two.stdout.str(), "a command that would be refused"
-    # syrupy's own flag is meant for other snapshots too.
+    assert "accept all" not in two.stdout.str(), "this command would be refused"
+    # syrupy's own flag also applies to other snapshots.
     on("2.14", "gelu", "--snapshot-update", listed="2.13 2.15").assert_outcomes(failed=2)
     assert files(pytester) == before
 
@@ -249,7 +249,9 @@ def test_a_name_with_its_release_has_at_most_255_bytes(
     assert max(len(Path(path).name) for path in added) == 255
     assert all(path.endswith("@torch-2.15.tgraph") for path in added)
     update("2.15", "gelu", listed="")
-    assert files(pytester).keys() == base.keys() | added, "names are those without the option"
+    assert files(pytester).keys() == base.keys() | added, (
+        "names differ from those without the option"
+    )
     on("2.15", "gelu", listed="2.13 2.15").assert_outcomes(passed=28)
 
 
@@ -267,7 +269,7 @@ def test_prune_removes_files_of_releases_that_are_not_listed_and_keeps_those_of_
         assert stored_graphs(on(release, op, "--torchgraph-prune")) == ["nothing to remove"]
     assert files(pytester) == before
 
-    # A test that is gone: each release's run removes the file of that release.
+    # A deleted test: each release's run removes the file of that release.
     pytester.makepyfile(test_net=STEP)
     assert stored_graphs(on("2.13", "cos", "--torchgraph-prune")) == [
         f"removed  {of('2.13', 'test_gone')}",
@@ -282,7 +284,7 @@ def test_prune_removes_files_of_releases_that_are_not_listed_and_keeps_those_of_
         f"removed  {HOME}/test_gone.tgraph"
     )
 
-    # A release that is not listed any more, and none at all.
+    # A release that is no longer listed, and then no release.
     assert stored_graphs(on("2.13", "cos", "--torchgraph-prune", listed="2.11 2.13")) == [
         f"removed  {of('2.15', 'test_gone')}",
         f"removed  {of('2.15')}",
@@ -302,10 +304,10 @@ def test_a_file_that_is_equal_to_the_next_is_removed_whatever_its_names(
     path.write_text((pytester.path / BASE).read_text().replace("layer", "block"))
     on("2.13", "relu").assert_outcomes(passed=1)
     path.with_name("test_step.tgraph").write_text("not a graph")
-    assert on("2.13", "relu", "--torchgraph-update").ret == 0, "the file of 2.11 is not ours"
+    assert on("2.13", "relu", "--torchgraph-update").ret == 0, "the file of 2.11 was compared"
     assert "layer.0" in path.read_text()
     assert (pytester.path / BASE).read_text() == "not a graph"
-    failed = on("2.15", "relu")  # which compares with that of 2.13
+    failed = on("2.15", "relu")  # compares with the file of 2.13
     failed.assert_outcomes(passed=1)
     path.unlink()
     on("2.13", "relu").stdout.fnmatch_lines(["*test_step.tgraph:1:1: *"])
@@ -370,11 +372,11 @@ def test_step(order, graphs, graph_snapshot, monkeypatch):
     assert Capture(graph(OPS[ops[turn]])) == graph_snapshot
 """
 PATTERNS = ("000", "001", "010", "011", "012")
-"""Which of three releases have equal graphs."""
+"""The releases, of three, that have equal graphs."""
 
 
 def owner(path: str, listed: str) -> str:
-    """The release that a stored file belongs to."""
+    """Return the release that a stored file belongs to."""
     tag = path.removesuffix(".tgraph").rpartition("@torch-")[2]
     return tag if tag in RELEASES else listed.split()[0]
 
@@ -383,7 +385,7 @@ RELEASES = ("2.11", "2.13", "2.15")
 
 
 class Rounds:
-    """Updates of one test for each order of three releases and each pattern of their graphs."""
+    """Updates of one test for each order of three releases and each pattern of equal graphs."""
 
     def __init__(self, pytester: pytest.Pytester, on: On, listed: str, patterns: str):
         self.pytester, self.on, self.listed, self.patterns = pytester, on, listed, patterns
@@ -395,7 +397,7 @@ class Rounds:
         )
 
     def update(self, **env: str) -> None:
-        """One update of each release; nothing of another one is written or removed."""
+        """Update on each release, and check that it changes no file of another release."""
         for step in range(3):
             before = files(self.pytester)
             assert self.run(str(step), "--torchgraph-update", **env).ret == 0
@@ -406,7 +408,7 @@ class Rounds:
                     assert owner(path, self.listed) == RELEASES[turn], path
 
     def wrong(self, **env: str) -> set[str]:
-        """The tests that do not compare with the graph of their own release."""
+        """Return the tests that do not compare with the graph of their own release."""
         return {
             f"{line} on {release}"
             for number, release in enumerate(RELEASES)
@@ -428,7 +430,7 @@ def test_what_a_release_compares_with_does_not_depend_on_the_order_of_updates(
         assert rounds.wrong() == set()
     before = files(pytester)
     rounds.update()
-    assert files(pytester) == before, "nothing is left to be removed"
+    assert files(pytester) == before, "prune removed a file"
 
 
 @pytest.mark.slow("several changes at once are in every run")
@@ -440,9 +442,11 @@ def test_after_an_edit_a_second_round_is_enough_in_every_order(
     rounds.update()
     assert rounds.wrong() == set()
     rounds.update(LATER="1")
-    # 2.15 was updated while it was equal to what 2.13 had stored before the edit.
+    # 2.15 was updated while its graph equalled the graph that 2.13 had stored before the edit.
     late = rounds.wrong(LATER="1")
     assert any("test_step[201-" in line for line in late)
-    assert not any("test_step[012-" in line for line in late), "upwards one round is enough"
+    assert not any("test_step[012-" in line for line in late), (
+        "in ascending order one round suffices"
+    )
     rounds.update(LATER="1")
     assert rounds.wrong(LATER="1") == set()

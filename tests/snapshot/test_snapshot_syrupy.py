@@ -1,4 +1,4 @@
-"""Living with syrupy: neither plugin touches what belongs to the other."""
+"""Coexistence with syrupy: neither plugin touches the other's files."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class TestLast:
 
 @pytest.fixture
 def mixed(pytester: pytest.Pytester, run: Run) -> dict[str, bytes]:
-    """A project with graphs and a text of syrupy's own, all stored."""
+    """A project with graphs and a text of syrupy, all stored."""
     pytester.makepyfile(test_mixed=MIXED)
     run("--torchgraph-update", "--snapshot-update").assert_outcomes(passed=5)
     found = files(pytester)

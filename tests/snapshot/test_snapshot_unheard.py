@@ -1,4 +1,4 @@
-"""A comparison that failed fails its test, whatever the test makes of the answer."""
+"""A failed comparison fails its test, even if the test ignores the result."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_that_graphs_differ_can_be_said_where_one_is_stored(
     run().assert_outcomes(failed=1)
     run(OP="tanh").assert_outcomes(passed=1)
     run("--torchgraph-update", OP="tanh").assert_outcomes(passed=1)
-    run(OP="relu").assert_outcomes(failed=1)  # nothing was written
+    run(OP="relu").assert_outcomes(failed=1)  # the file is still missing
 
 
 def test_an_expected_failure_is_one(pytester: pytest.Pytester, run: Run) -> None:

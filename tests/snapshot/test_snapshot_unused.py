@@ -1,4 +1,4 @@
-"""A test that asks for graph_snapshot and compares nothing with it fails: it checks nothing."""
+"""A test that requests graph_snapshot without comparing fails, because it checks nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`--torchgraph-update`: what it writes, what it says, what it leaves alone."""
+"""`--torchgraph-update`: written files, messages, and files that it does not touch."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WORKERS = pytest.mark.parametrize("workers", [(), ("-p", "xdist", "-n2")], ids=[
 
 
 def listed(result: pytest.RunResult) -> list[str]:
-    """What an update says about files."""
+    """Return the lines of an update about files."""
     words = ("created  ", "updated  ", "renamed  ", "removed  ", "unchanged  ")
     return [line for line in result.outlines if line.startswith(words)]
 
@@ -216,7 +216,7 @@ def test_a_file_that_is_only_written_in_another_way_is_left_alone(
         told = listed(run("--torchgraph-update"))
         assert {line.split()[0] for line in told} == {"unchanged"}
         assert files(pytester) == before
-    # Neither form has to be read where it is what would be written: that takes many times as long.
+    # Equal bytes are not parsed, because parsing takes many times as long.
     pytester.makeconftest(
         """
         import pytest_torchgraph.snapshot.compare
@@ -259,7 +259,7 @@ def test_same(graph_snapshot):
 
 
 def causes(result: pytest.RunResult) -> list[str]:
-    """What an update says about causes."""
+    """Return the lines of an update about causes."""
     heads = [k for k, line in enumerate(result.outlines) if "this update changes" in line]
     if not heads:
         return []
@@ -274,7 +274,7 @@ def test_an_update_of_many_files_says_how_many_it_changes_and_by_which_causes(
 ) -> None:
     pytester.makepyfile(test_net=SUITE_WIDE)
     first = run(*workers, "--torchgraph-update")
-    assert causes(first) == [], "nothing was replaced"
+    assert causes(first) == [], "a file was replaced"
     assert sum(line.startswith("created") for line in listed(first)) == 15
     changed = run(*workers, "--torchgraph-update", OP="relu", OTHER="exp")
     assert causes(changed) == [
@@ -488,7 +488,7 @@ def test_two_graphs_under_one_name_cannot_both_be_stored(
     again.stdout.fnmatch_lines(
         ["*this test already stored another graph there: pass graph_snapshot(name=*"]
     )
-    assert list(files(pytester).values()) == [stored], "the first comparison settled the file"
+    assert list(files(pytester).values()) == [stored], "the second comparison rewrote the file"
 
 
 def test_the_update_flag_cannot_be_set_in_a_file(pytester: pytest.Pytester, run: Run) -> None:

@@ -1,4 +1,4 @@
-"""Graphs for which a CUDA graph was asked, and not made."""
+"""CUDA graphs that were requested and skipped."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def double(x: Tensor) -> Tensor:
 
 
 def test_a_skip_has_the_reason_and_the_line() -> None:
-    """The backend `cudagraphs` gives a reason on the CPU as well, inductor on CUDA alone."""
+    """The backend `cudagraphs` gives a reason on the CPU as well, inductor only on CUDA."""
     torch._dynamo.reset()
     with watch() as seen:
         torch.compile(double, backend="cudagraphs")(torch.ones(3))

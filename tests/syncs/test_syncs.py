@@ -1,4 +1,4 @@
-"""Where Python waits for the device: each place is found, with its line, by each mechanism."""
+"""Host syncs: each mechanism finds each place with its line."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from pytest_torchgraph import (
 FILE = str(Path(waiting.__file__).relative_to(Path.cwd()))
 FILE_HERE = str(Path(__file__).relative_to(Path.cwd()))
 
-# torch warns about what it cannot trace, which is what is tried here.
+# The tests try untraceable code, and torch warns about it.
 pytestmark = pytest.mark.filterwarnings(r"ignore:::torch")
 
 
@@ -43,7 +43,7 @@ def watched(function: Any, *args: Any, backend: str = "aot_eager") -> Capture:
     return seen
 
 
-# -- each is found ---------------------------------------------------------------------------------
+# -- every sync is found ---------------------------------------------------------------------------
 
 
 @pytest.mark.slow("further cases; a few are in every run", unless=["*dispatch", "to_the_host-aot"])
@@ -157,7 +157,7 @@ def test_a_custom_op_is_known_by_its_tags() -> None:
     assert found.op == "syncs_test.kept.default"
 
 
-# -- how often, and where --------------------------------------------------------------------------
+# -- counts and places -----------------------------------------------------------------------------
 
 
 def test_one_place_is_one_sync() -> None:
@@ -213,7 +213,7 @@ def test_a_sync_can_be_printed() -> None:
     )
 
 
-# -- what ran eagerly ------------------------------------------------------------------------------
+# -- eager graphs ----------------------------------------------------------------------------------
 
 
 @pytest.mark.slow("further cases; a few are in every run", unless=["aot"])
@@ -278,7 +278,7 @@ def test_an_eager_backward_is_looked_into() -> None:
     assert (found.code, found.function) == ("return grad * grad.sum().item()", "backward")
 
 
-# -- what nobody knows -----------------------------------------------------------------------------
+# -- unknown syncs ---------------------------------------------------------------------------------
 
 
 def printing(x: Tensor) -> Tensor:
@@ -354,7 +354,7 @@ def masking(grad: Tensor) -> Tensor:
 
 @pytest.mark.slow("compiles many times")
 def test_a_hook_of_a_captured_backward_is_looked_into() -> None:
-    """Its graph only calls the hook; what Dynamo traces of the hook is what is known."""
+    """Its graph only calls the hook. Dynamo's trace of the hook has its syncs."""
     via = "compiled_autograd"
     (found,) = capture(hooked(masking), example(), via=via).syncs
     assert found.kind == "indexes by a bool mask"
@@ -380,7 +380,7 @@ def test_nothing_is_known_of_an_eager_forward() -> None:
 
 
 def test_behind_a_break_in_a_captured_backward_nothing_is_known() -> None:
-    """The backward is traced as far as its first break."""
+    """The backward is traced up to its first break."""
     seen = capture(hooked(reading, masking), example(), via="compiled_autograd")
     certain, unknown = seen.syncs
     assert (certain.function, certain.op, certain.certain) == ("reading", "Tensor.item", True)
@@ -446,7 +446,7 @@ def test_what_another_thread_runs_is_not_known_to_dispatch() -> None:
         check(allow="in another thread")
 
 
-# -- what is allowed -------------------------------------------------------------------------------
+# -- allowed syncs ---------------------------------------------------------------------------------
 
 
 def test_sync_failure_mentions_allowed_syncs() -> None:
@@ -483,7 +483,7 @@ def test_what_is_no_expression_is_a_mistake() -> None:
         seen.assert_no_transfers(allow=5)  # type: ignore[arg-type]
 
 
-# -- nothing is touched ----------------------------------------------------------------------------
+# -- torch's methods are restored ------------------------------------------------------------------
 
 
 def test_tensors_have_their_own_methods_afterwards() -> None:
@@ -505,7 +505,7 @@ def methods() -> list[Any]:
 
 
 def test_two_threads_cannot_capture_at_once() -> None:
-    """They would put back each other's methods."""
+    """Each would restore the other's methods."""
     before = methods()
     failed: list[BaseException] = []
 
@@ -541,7 +541,7 @@ def test_captures_inside_each_other_leave_the_methods_as_they_were() -> None:
 
 def test_a_method_that_the_target_replaces_stays_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     own = torch.Tensor.cpu
-    monkeypatch.setattr(torch.Tensor, "cpu", own)  # so that it is put back
+    monkeypatch.setattr(torch.Tensor, "cpu", own)  # restores it after the test
     made: list[Any] = []
 
     def patching(x: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""What is copied between devices. The meta device stands in for an accelerator."""
+"""Copies between devices. The meta device represents an accelerator."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_copies_of_several_tensors_at_once_are_found(via: str) -> None:
 
 
 def test_a_tensor_that_is_made_of_python_numbers_on_a_device_is_copied_there() -> None:
-    """What dispatch sees of `torch.tensor([1.0], device="cuda")`; the CPU and meta show nothing."""
+    """Dispatch records this for `torch.tensor([1.0], device="cuda")`, but not on CPU and meta."""
 
     def made(device: str) -> SyncCall:
         tensor = TensorMeta("f32", (1,), (1,), device)

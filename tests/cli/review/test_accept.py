@@ -19,7 +19,7 @@ Output = Callable[..., str]
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Output:
-    """Run a command that ends with a code; what it prints."""
+    """Run a command that exits with `code`, and return its output."""
 
     def run(*words: object, code: int) -> str:
         assert main([str(word) for word in words]) == code

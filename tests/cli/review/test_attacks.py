@@ -1,4 +1,4 @@
-"""Artifacts and links that a stranger's branch or CI run may bring: none harms the checkout."""
+"""Hostile artifacts and links from another branch or CI run do not harm the checkout."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ RELU, GELU = graph_text("relu"), graph_text("gelu")
 
 
 class Place:
-    """A checkout, artifacts, and files outside of both that must stay as they are."""
+    """A checkout, artifacts, and files outside both that must not change."""
 
     def __init__(self, home: Path):
         self.root, self.artifacts, self.outside = home / "repo", home / "art", home / "home"
@@ -50,7 +50,7 @@ class Place:
         self.leave("good", GOOD, RELU, GELU)
 
     def leave(self, name: str, target: str, old: str | None, new: str | None, **more: Any) -> Path:
-        """Leave an artifact in the form of version 1, with words that are not true."""
+        """Write an artifact in the format of version 1, with false descriptions."""
         digest = None if old is None else sha256(old.encode("utf-8", "surrogateescape")).hexdigest()
         lie = {**problem_found(LIE).to_json(), "source": "lie.py:1"}
         data = {
@@ -71,7 +71,7 @@ class Place:
         return file
 
     def protected(self) -> dict[str, object]:
-        """Everything outside the checkout and in its `.git`, and all links."""
+        """Return everything outside the checkout and in its `.git`, and all links."""
         found: dict[str, object] = {}
         for top in (self.outside, self.root):
             for path in sorted(top.rglob("*")):
@@ -99,7 +99,7 @@ Run = Callable[..., tuple[int, str]]
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run a command in this process; its exit code and all that it printed."""
+    """Run a command in this process, and return its exit code and its output."""
 
     def run(*words: object) -> tuple[int, str]:
         code = main([str(word) for word in words])
@@ -181,7 +181,7 @@ def test_accept_refuses_version_control(place: Place, run: Run, target: str) -> 
 
 TEXTS = {
     "no graph at all": "torchgraph 1\nanything at all\n",
-    "the header alone": "torchgraph 1\n",
+    "only the header": "torchgraph 1\n",
     "empty": "",
     "cut off": GELU[:-10],
     "more after it": f"{GELU}rm -rf\n",
@@ -221,7 +221,7 @@ def _link_to(target: str) -> Callable[[Path], None]:
 def _socket(file: Path) -> None:
     file.unlink()
     here = Path.cwd()
-    os.chdir(file.parent)  # the path of a socket is short
+    os.chdir(file.parent)  # a socket's path must be short
     with socket.socket(socket.AF_UNIX) as made:
         made.bind(file.name)
     os.chdir(here)
@@ -416,7 +416,7 @@ def test_removal_is_said_as_such(place: Place, run: Run) -> None:
 
 @pytest.fixture
 def late(place: Place, monkeypatch: pytest.MonkeyPatch) -> Place:
-    """Make a link out of the root when the temporary file has been written."""
+    """Create a link out of the root after the temporary file has been written."""
     new = "sub/__snapshots__/new.tgraph"
     place.leave("bad", new, None, GELU)
     real = os.fsync
@@ -497,7 +497,7 @@ def test_artifact_that_cannot_be_read_says_so_without_escapes_in_its_name(
 
 
 def source_of(place: Place, new: str) -> dict[str, str]:
-    """The sources of an artifact that changes RELU to `new`, with a hostile line."""
+    """Return the sources of an artifact that changes RELU to `new`, with a hostile line."""
     place.leave("good", GOOD, RELU, new)
     (update,) = read_waiting(place.artifacts).updates
     assert update.difference.comparison is not None

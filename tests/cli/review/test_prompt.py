@@ -1,4 +1,4 @@
-"""What `review` asks and does in a terminal; one review runs in a real pseudo-terminal."""
+"""The prompts and actions of `review` in a terminal. One review runs in a pseudo-terminal."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Answer = Callable[..., str]
 
 @pytest.fixture
 def answer(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Answer:
-    """Review a directory with answers, after which the terminal ends; what is printed."""
+    """Review a directory with these answers, then end of input, and return the output."""
 
     def answer(left: Left, *answers: str, code: int = 1, words: tuple[str, ...] = ()) -> str:
         waiting = iter(answers)
@@ -157,7 +157,7 @@ def test_review_runs_in_a_pseudo_terminal(few: Left, updated: dict[str, bytes], 
             os.write(terminal, end)
         try:
             read = os.read(terminal, 4096)
-        except OSError:  # on Linux the end of the process
+        except OSError:  # Linux raises at the end of the process
             read = b""
         if not read:
             break

@@ -27,8 +27,8 @@ from pytest_torchgraph.cli import main
 COMMAND = shutil.which("model-explorer")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 pytestmark = [
-    pytest.mark.skipif(COMMAND is None, reason="there is no model-explorer"),
-    pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium"),
+    pytest.mark.skipif(COMMAND is None, reason="the command model-explorer is missing"),
+    pytest.mark.skipif(CHROMIUM is None, reason="chromium is missing"),
 ]
 PATIENCE = 60
 STORED = Path(__file__).parents[3] / "examples" / "__snapshots__" / "test_bert"
