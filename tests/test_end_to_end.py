@@ -118,9 +118,7 @@ def test_an_inserted_clone_is_one_finding_and_few_lines(bert: Path, run: Run) ->
 
 
 @pytest.mark.slow("several changes at once are in every run")
-def test_stored_files_are_the_same_bytes_however_they_were_made(
-    pytester: pytest.Pytester, run: Run
-) -> None:
+def test_stored_files_have_the_same_bytes_in_any_run(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(test_small=SMALL)
     folder = pytester.path / "__snapshots__" / "test_small"
 

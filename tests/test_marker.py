@@ -70,7 +70,7 @@ def net(pytester: pytest.Pytester, run: Run) -> Run:
 
 
 @pytest.mark.slow("runs pytest several times")
-def test_it_is_known_and_explained(pytester: pytest.Pytester, run: Run) -> None:
+def test_marker_is_registered_and_documented(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(
         """
         import pytest
@@ -210,7 +210,7 @@ def test_each_argument_passes_and_fails(net: Run, pytester: pytest.Pytester) -> 
 
 
 @pytest.mark.slow("runs pytest several times")
-def test_the_closest_marker_counts_for_each_argument(net: Run, pytester: pytest.Pytester) -> None:
+def test_closest_marker_applies_for_each_argument(net: Run, pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         test_net="""
         import pytest, unittest
@@ -274,9 +274,7 @@ def test_the_closest_marker_counts_for_each_argument(net: Run, pytester: pytest.
 
 
 @pytest.mark.slow("runs pytest several times")
-def test_a_test_that_has_an_outcome_of_its_own_keeps_it(
-    net: Run, pytester: pytest.Pytester
-) -> None:
+def test_marker_keeps_other_outcomes(net: Run, pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         test_net="""
         import pytest, unittest
@@ -377,7 +375,7 @@ def test_marked_twice(): run(twice_broken)
     ],
     ids=["graphs", "breaks", "no limits", "within", "recompiles and allow"],
 )
-def test_ini_files_have_the_limits_of_every_test(
+def test_ini_file_limits_every_test(
     net: Run, pytester: pytest.Pytester, ini: str, failed: list[str]
 ) -> None:
     pytester.makeini(f"[pytest]\ntorchgraph_{ini}\n")
@@ -393,7 +391,7 @@ def test_ini_files_have_the_limits_of_every_test(
 
 @pytest.mark.slow("runs pytest in a new process")
 @pytest.mark.parametrize("workers", [(), ("-p", "xdist", "-n2")], ids=["one", "n2"])
-def test_a_run_in_which_the_ini_files_limits_had_nothing_to_check_says_so(
+def test_run_without_anything_for_ini_limits_to_check_says_so(
     net: Run, pytester: pytest.Pytester, workers: tuple[str, ...]
 ) -> None:
     pytester.makeini(
@@ -438,7 +436,7 @@ def test_a_run_in_which_the_ini_files_limits_had_nothing_to_check_says_so(
         ("within = 'jsno'", "within='jsno' is neither an existing path nor an importable package"),
     ],
 )
-def test_an_ini_value_that_cannot_be_meant_is_a_usage_error(
+def test_invalid_ini_limit_is_a_usage_error(
     net: Run, pytester: pytest.Pytester, toml: str, why: str
 ) -> None:
     pytester.makefile(".toml", pyproject=f"[tool.pytest.ini_options]\ntorchgraph_{toml}\n")
@@ -524,9 +522,7 @@ def asked(text: str) -> str:
 
 @pytest.mark.slow("runs pytest several times")
 @pytest.mark.parametrize("ini", ALONE)
-def test_what_the_ini_file_does_not_limit_is_not_limited(
-    net: Run, pytester: pytest.Pytester, ini: str
-) -> None:
+def test_ini_file_limits_only_what_it_names(net: Run, pytester: pytest.Pytester, ini: str) -> None:
     failed, asked_by = ALONE[ini]
     pytester.makeini(f"[pytest]\ntorchgraph_{ini}\n")
     pytester.makepyfile(test_net=ONE_EACH)
@@ -604,7 +600,7 @@ TOGETHER: dict[str, dict[str, str]] = {
 
 @pytest.mark.slow("two settings are in every run")
 @pytest.mark.parametrize("ini", TOGETHER, ids=lambda ini: ini or "no ini")
-def test_a_marker_has_its_defaults_and_what_the_ini_file_says_where_it_is_silent(
+def test_marker_combines_its_arguments_with_defaults_and_ini_limits(
     net: Run, pytester: pytest.Pytester, ini: str
 ) -> None:
     pytester.makeini(f"[pytest]\ntorchgraph_{ini}\n" if ini else "[pytest]\n")
@@ -640,7 +636,7 @@ WRONG = {
 }
 
 
-def test_wrong_arguments_are_errors_of_their_tests_and_the_others_run(
+def test_wrong_marker_arguments_are_errors_of_their_tests(
     pytester: pytest.Pytester, run: Run
 ) -> None:
     wrong = [
@@ -677,9 +673,7 @@ def test_wrong_arguments_are_errors_of_their_tests_and_the_others_run(
 
 
 @pytest.mark.slow("runs pytest several times")
-def test_markers_that_are_added_later_count_and_are_checked_too(
-    net: Run, pytester: pytest.Pytester
-) -> None:
+def test_markers_added_later_are_checked(net: Run, pytester: pytest.Pytester) -> None:
     pytester.makeconftest(
         """
         import pytest
@@ -846,7 +840,7 @@ CAUSES = {
 
 
 @pytest.mark.slow("runs pytest several times")
-def test_a_marked_test_that_compiles_nothing_fails_with_the_cause(
+def test_marked_test_without_compilation_fails_with_the_cause(
     run: Run, pytester: pytest.Pytester
 ) -> None:
     pytester.makepyfile(test_ways=WAYS)
@@ -870,7 +864,7 @@ def test_a_marked_test_that_compiles_nothing_fails_with_the_cause(
 
 
 @pytest.mark.slow("the same with another process, plugin, option or mechanism")
-def test_a_run_in_which_torch_compile_is_switched_off_fails_marked_tests_alone(
+def test_disabled_torch_compile_fails_only_marked_tests(
     net: Run, pytester: pytest.Pytester
 ) -> None:
     pytester.makeini("[pytest]\ntorchgraph_max_graph_breaks = 0\n")
@@ -899,9 +893,7 @@ def test_a_run_in_which_torch_compile_is_switched_off_fails_marked_tests_alone(
 
 
 @pytest.mark.slow("via dispatch each case is in every run")
-def test_captures_in_a_marked_test_work_and_are_not_its_own(
-    net: Run, pytester: pytest.Pytester
-) -> None:
+def test_captures_in_a_marked_test_are_not_checked(net: Run, pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         test_net="""
         import pytest
@@ -940,9 +932,7 @@ def test_captures_in_a_marked_test_work_and_are_not_its_own(
 
 
 @pytest.mark.slow("runs pytest in a new process")
-def test_an_assert_that_pytest_rewrote_is_named_as_the_cause(
-    pytester: pytest.Pytester, run: Run
-) -> None:
+def test_rewritten_assert_is_named_as_the_cause(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(
         """
         import pytest, torch
@@ -969,7 +959,7 @@ def test_an_assert_that_pytest_rewrote_is_named_as_the_cause(
 
 
 @pytest.mark.slow("the same without workers is in every run")
-def test_under_xdist_it_says_the_same(net: Run, pytester: pytest.Pytester) -> None:
+def test_marker_under_xdist_gives_the_same_messages(net: Run, pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         test_net="""
         import pytest
@@ -989,9 +979,7 @@ def test_under_xdist_it_says_the_same(net: Run, pytester: pytest.Pytester) -> No
 
 
 @pytest.mark.slow("runs pytest several times")
-def test_what_torch_traces_is_not_in_the_report_of_a_test_that_fails(
-    net: Run, pytester: pytest.Pytester
-) -> None:
+def test_failure_report_omits_torchs_trace(net: Run, pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         test_net="""
         import pytest
@@ -1011,9 +999,7 @@ def test_what_torch_traces_is_not_in_the_report_of_a_test_that_fails(
 
 
 @pytest.mark.slow("runs pytest several times")
-def test_the_result_of_a_fixture_is_not_what_the_test_compiled(
-    net: Run, pytester: pytest.Pytester
-) -> None:
+def test_marker_excludes_compilations_of_fixtures(net: Run, pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         test_net="""
         import pytest
@@ -1032,9 +1018,7 @@ def test_the_result_of_a_fixture_is_not_what_the_test_compiled(
     net().assert_outcomes(passed=1)
 
 
-def test_marking_tests_imports_torch_in_none_that_is_not_run(
-    pytester: pytest.Pytester, run: Run
-) -> None:
+def test_marker_does_not_import_torch_for_unrun_tests(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(
         """
         import sys, pytest
@@ -1051,7 +1035,7 @@ def test_marking_tests_imports_torch_in_none_that_is_not_run(
 
 
 @pytest.mark.slow("runs pytest several times")
-def test_nothing_of_it_is_written_into_the_directory(net: Run, pytester: pytest.Pytester) -> None:
+def test_marker_writes_no_files(net: Run, pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         test_net="""
         import pytest
@@ -1072,7 +1056,7 @@ def _files(directory: Path) -> set[Path]:
     return {path for path in files if "runpytest" not in str(path)}
 
 
-def test_the_marker_has_the_arguments_that_limits_have() -> None:
+def test_marker_arguments_equal_the_limits() -> None:
     fields = [field.name for field in dataclasses.fields(Limits) if field.compare]
     assert list(NAMES) == fields
     declared = inspect.signature(Limits)

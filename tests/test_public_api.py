@@ -42,7 +42,7 @@ def test_capture_stays_a_function_after_its_package_was_imported() -> None:
     assert callable(pytest_torchgraph.diff)
 
 
-def test_graphs_that_a_pass_made_are_compared_with_those_before() -> None:
+def test_graphs_before_and_after_a_pass_are_compared() -> None:
     before = torch.fx.symbolic_trace(mlp())
     after = torch.fx.symbolic_trace(mlp())
     assert from_fx(before) == from_fx(after)
@@ -81,7 +81,7 @@ def test_the_table_has_the_columns_of_fx() -> None:
     assert any(line.split()[:3] == ["call_module", "blocks.0", "blocks.0"] for line in table)
 
 
-def test_type_checkers_are_told_the_same_names_as_users_get() -> None:
+def test_type_checkers_see_the_public_names() -> None:
     tree = ast.parse(Path(pytest_torchgraph.__file__).read_text())
     (block,) = [node for node in tree.body if isinstance(node, ast.If)]
     told = {

@@ -36,7 +36,7 @@ def test_this_torch_has_every_private_name() -> None:
     assert later <= {"skip_reason", "precompiled_call"}
 
 
-def test_the_backward_of_what_was_compiled_before_is_found_again() -> None:
+def test_backward_of_precompiled_code_is_found() -> None:
     """It is reached through objects of torch, whose type can change while their names stay."""
     compiled = torch.compile(torch.nn.Linear(4, 4), backend="aot_eager")
     compiled(torch.ones(2, 4)).sum().backward()
@@ -95,7 +95,7 @@ def test_precompiled_code_is_noticed(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("name", torch_private.NAMES)
-def test_a_private_name_says_where_it_is_and_what_needs_it(name: str) -> None:
+def test_private_name_has_location_and_purpose(name: str) -> None:
     known = torch_private.NAMES[name]
     assert re.fullmatch(r"(torch|functorch)[\w.]*:[\w.]+", known.path)
     assert Version(known.since).release >= (1, 8)
@@ -110,7 +110,7 @@ def test_every_private_name_is_needed() -> None:
     assert unused == []
 
 
-def test_a_missing_name_says_what_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_private_name_lists_unavailable_features(monkeypatch: pytest.MonkeyPatch) -> None:
     gone = torch_private.PrivateName("torch._dynamo.utils:gone", "2.0", "capture by aot")
     monkeypatch.setitem(torch_private.NAMES, "counters", gone)
     with pytest.raises(TorchGraphError, match=r"has no torch\._dynamo\.utils\.gone .*unavailable"):
@@ -118,7 +118,7 @@ def test_a_missing_name_says_what_is_unavailable(monkeypatch: pytest.MonkeyPatch
     assert "counters" in torch_private.probe()
 
 
-def test_private_names_are_used_through_the_seam_alone() -> None:
+def test_private_names_are_used_only_through_torch_private() -> None:
     private = re.compile(r"torch\.(_C|_dynamo|_functorch|_inductor|_logging)\b|functorch\.")
     found = [
         f"{path.name}:{number}: {line.strip()}"
@@ -130,7 +130,7 @@ def test_private_names_are_used_through_the_seam_alone() -> None:
     assert found == []
 
 
-def test_records_of_the_trace_that_nobody_wants_are_not_made() -> None:
+def test_unread_trace_records_are_not_created() -> None:
     made: list[str] = []
     seen: list[str] = []
 
@@ -164,7 +164,7 @@ def test_records_of_the_trace_that_nobody_wants_are_not_made() -> None:
 
 
 @pytest.mark.parametrize("package", RUN_WHILE_COMPILING)
-def test_the_packages_that_run_while_compiling_exist(package: str) -> None:
+def test_packages_that_run_during_compilation_exist(package: str) -> None:
     spec = importlib.util.find_spec(package)
     assert spec is not None
     assert spec.submodule_search_locations
@@ -184,7 +184,7 @@ def modules(monkeypatch: pytest.MonkeyPatch) -> dict[str, ModuleType]:
 
 
 @pytest.mark.parametrize(("name", "graphs"), [("below", 0), ("alike", 1)])
-def test_dynamo_leaves_alone_what_is_below_a_package(
+def test_dynamo_skips_modules_below_a_package(
     modules: dict[str, ModuleType], name: str, graphs: int
 ) -> None:
     compiled: list[torch.fx.GraphModule] = []
@@ -198,7 +198,7 @@ def test_dynamo_leaves_alone_what_is_below_a_package(
     assert len(compiled) == graphs
 
 
-def test_the_functions_that_call_torch_are_ours() -> None:
+def test_functions_that_call_torch_exist() -> None:
     """`leave_alone` lists them by name, so a renamed function would be missed."""
     names = {
         code.co_name

@@ -68,7 +68,7 @@ def files_of(found: GraphDiff) -> FilesDiff:
     return found.files
 
 
-def test_one_edit_in_many_files_is_one_finding_with_all_of_them(tmp_path: Path) -> None:
+def test_edit_in_many_files_is_one_finding(tmp_path: Path) -> None:
     names = [f"tests/__snapshots__/test_{k}/step.tgraph" for k in range(40)]
     found = compared(
         tmp_path,
@@ -88,7 +88,7 @@ def test_one_edit_in_many_files_is_one_finding_with_all_of_them(tmp_path: Path) 
     assert len(lines) == 5
 
 
-def test_findings_are_in_the_order_of_how_many_files_they_are_in(tmp_path: Path) -> None:
+def test_findings_are_sorted_by_their_number_of_files(tmp_path: Path) -> None:
     old = {"a.tgraph": text("sin"), "b.tgraph": text("cos"), "c.tgraph": text("cos")}
     new = {"a.tgraph": text("exp"), "b.tgraph": text("tanh"), "c.tgraph": text("tanh")}
     found = compared(tmp_path, old, new)
@@ -132,7 +132,7 @@ def test_a_malformed_file_is_named_and_hides_no_other_difference(tmp_path: Path)
 
 
 @pytest.mark.parametrize("mark", ["<<<<<<< HEAD\n", ""])
-def test_the_same_malformed_text_on_both_sides_is_no_equality(tmp_path: Path, mark: str) -> None:
+def test_equal_malformed_files_are_not_equal(tmp_path: Path, mark: str) -> None:
     bad = text("sin").replace("  return", f"{mark}  rturn")
     files = {"a.tgraph": bad if mark else bad.replace(" {\n", "\n")}
     assert list(files_of(compared(tmp_path, files, files)).unreadable) == ["a.tgraph"]
@@ -167,7 +167,7 @@ def test_two_files_are_compared_and_a_malformed_one_raises(tmp_path: Path) -> No
         diff(where / "a.tgraph", where / "c")
 
 
-def test_equal_graphs_are_no_difference_whatever_their_origin_and_names(tmp_path: Path) -> None:
+def test_files_with_equal_graphs_of_other_origin_are_equal(tmp_path: Path) -> None:
     other = text("sin").replace("via aot", "via dispatch").replace("2.13.0", "2.15.0")
     found = compared(
         tmp_path,
@@ -182,7 +182,7 @@ def test_equal_graphs_are_no_difference_whatever_their_origin_and_names(tmp_path
     ]
 
 
-def test_a_new_release_of_torch_joins_what_it_did_everywhere(tmp_path: Path) -> None:
+def test_change_by_a_torch_release_is_one_finding(tmp_path: Path) -> None:
     """The clone is removed in two places with nothing else in common."""
     old = {"a.tgraph": text("sin", "clone", "cos"), "b.tgraph": text("exp", "relu", "clone")}
     new = {"a.tgraph": text("sin", "cos"), "b.tgraph": text("exp", "relu")}
@@ -195,7 +195,7 @@ def test_a_new_release_of_torch_joins_what_it_did_everywhere(tmp_path: Path) -> 
     assert "torch 2.13.0 -> 2.15.0" in str(found)
 
 
-def test_op_counts_are_compared_where_one_file_holds_them_alone(tmp_path: Path) -> None:
+def test_op_counts_are_compared_if_one_file_has_only_counts(tmp_path: Path) -> None:
     files = dict.fromkeys(("a.tgraph", "b.tgraph", "c.tgraph"), COUNTS)
     new = {"a.tgraph": text("cos"), "b.tgraph": text("sin"), "c.tgraph": text("cos")}
     found = compared(tmp_path, files, new)

@@ -85,7 +85,7 @@ def test_a_change_for_the_worse_is_named_with_its_line(
 
 
 @pytest.mark.slow("several changes at once are in every run")
-def test_what_is_detached_beside_a_path_that_is_not_does_not_show(
+def test_detach_beside_another_gradient_path_is_not_detected(
     pytester: pytest.Pytester, suite: Run
 ) -> None:
     changed(pytester, NAMES[PART_DETACHED])

@@ -49,7 +49,7 @@ def baselines() -> dict[str, bytes]:
 
 @pytest.mark.slow("several changes at once are in every run")
 @pytest.mark.parametrize(("before", "after"), PAIRS)
-def test_nothing_is_worse_where_nothing_changed(
+def test_unchanged_suite_has_no_regression(
     pytester: pytest.Pytester, run: Run, baselines: dict[str, bytes], before: str, after: str
 ) -> None:
     for name, text in FILES.items():

@@ -45,7 +45,7 @@ def test_recording_in_another_order_keeps_every_line(
 
 
 @pytest.mark.slow("runs pytest in a new process")
-def test_a_break_that_is_gone_from_shared_code_is_offered_and_recorded(
+def test_lost_break_of_shared_code_is_offered_and_recorded(
     pytester: pytest.Pytester, suite: Run
 ) -> None:
     recorded(pytester, suite)
@@ -82,9 +82,7 @@ RENAMED = FILES["test_own.py"].replace("def test_trained", "def test_learned")
 
 
 @pytest.mark.slow("runs pytest in a new process")
-def test_a_renamed_test_is_said_to_be_one_and_recorded_as_one(
-    pytester: pytest.Pytester, suite: Run
-) -> None:
+def test_renamed_test_is_reported_and_recorded(pytester: pytest.Pytester, suite: Run) -> None:
     before = recorded(pytester, suite)
     (pytester.path / "test_own.py").write_text(RENAMED)
     words = "probably renamed, both compile the same code: test_own.py::test_trained -> *"
@@ -177,14 +175,14 @@ def test_two_branches_that_each_add_a_test(
     assert read(repository.path) == section(*TESTS, ours, theirs)
 
 
-def test_with_a_union_merge_there_is_no_conflict(tmp_path: Path) -> None:
+def test_union_merge_of_baselines_has_no_conflict(tmp_path: Path) -> None:
     repository = Repository(tmp_path, f"{FILE} merge=union\n")
     one, two = "test_c.py::test_x", "test_c.py::test_y"
     assert repository.merged(section(*TESTS, one), section(*TESTS, two))
     assert read(repository.path) == section(*TESTS, one, two)
 
 
-def test_a_test_that_a_merge_left_twice_is_an_error(tmp_path: Path) -> None:
+def test_duplicate_test_in_a_merged_baseline_is_an_error(tmp_path: Path) -> None:
     repository = Repository(tmp_path, f"{FILE} merge=union\n")
     assert repository.merged(section(*TESTS, graphs=2), section(*TESTS, graphs=3))
     with pytest.raises(BaselineError, match="test_one occurs twice"):

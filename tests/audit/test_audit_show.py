@@ -69,7 +69,7 @@ def outcomes(result: pytest.RunResult) -> list[str]:
 
 
 @pytest.mark.slow("runs pytest several times")
-def test_the_run_ends_with_what_the_tests_compiled(pytester: pytest.Pytester, run: Run) -> None:
+def test_audit_section_lists_compilations(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(test_net=SUITE)
     plain = run("-v")
     audited = run("-v", "--torchgraph-audit=show")
@@ -139,7 +139,7 @@ def test_a_suite_without_torch_stays_without(pytester: pytest.Pytester, run: Run
 
 @pytest.mark.slow("runs pytest in a new process")
 @pytest.mark.usefixtures("new_interpreter")
-def test_what_imports_dynamo_first_is_seen(pytester: pytest.Pytester, run: Run) -> None:
+def test_audit_sees_the_test_that_imports_dynamo_first(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(
         test_first="""
         import sys

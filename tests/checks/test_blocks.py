@@ -25,7 +25,7 @@ def odd(name: str, via: str = "dispatch") -> tg.Capture:
     return tg.capture(net, numbers(2, 5, 16), via=via)
 
 
-def test_blocks_that_are_alike_are_one_kind(alike):
+def test_equal_blocks_are_one_kind(alike):
     (kind,) = alike.repeated("layers.*")
     assert kind.members == ("layers.0", "layers.1", "layers.2", "layers.3")
     assert kind.diff is None
@@ -155,12 +155,12 @@ def test_blocks_on_both_sides_of_a_graph_break_are_alike():
 
 
 @pytest.mark.slow("inductor generates code")
-def test_seeds_of_inductor_make_no_kinds():
+def test_inductor_seeds_do_not_split_block_kinds():
     tg.capture(Net().train(), numbers(2, 5, 16), via="inductor").assert_repeated("layers.*")
     assert len(odd("eps", "inductor").repeated("layers.*")) == 2
 
 
-def test_a_star_is_one_component(alike):
+def test_star_in_a_block_glob_is_one_component(alike):
     (kind,) = alike.repeated("layers.*.norm1")
     assert len(kind.members) == 4
     with pytest.raises(ValueError, match=r"no module matches 'layers\*norm1'"):
@@ -183,7 +183,7 @@ def test_globs_that_match_nothing_or_one_module_are_refused(alike):
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # from torch
-def test_what_a_capture_cannot_know_is_refused(alike):
+def test_block_checks_without_the_record_are_refused(alike):
     with tg.watch() as seen:
         torch.compile(Broken(), backend="eager")(numbers(2, 4))
     with pytest.raises(
@@ -233,7 +233,7 @@ def wants_gradient() -> Tensor:
 
 
 @pytest.mark.parametrize("via", ["dynamo", "aot"])
-def test_regions_that_are_alike_share_a_body(via):
+def test_equal_regions_share_a_body(via):
     capture = tg.capture(Regions(), wants_gradient(), via=via)
     capture.assert_shared("layers.*")
     capture.assert_repeated("layers.*")
@@ -330,7 +330,7 @@ def test_a_body_of_export_is_refused_by_its_parameters():
         capture.assert_repeated("layers.*")
 
 
-def test_a_body_after_the_blocks_is_none_of_theirs():
+def test_body_after_the_blocks_is_not_attributed_to_them():
     class After(nn.Module):
         def __init__(self) -> None:
             super().__init__()

@@ -396,11 +396,11 @@ def test_a_planted_cause_is_named_with_its_line(name: str) -> None:
     assert "rounds in another order" not in said
 
 
-def test_a_value_that_changes_and_does_nothing_is_not_named() -> None:
+def test_changed_state_without_effect_is_not_named() -> None:
     assert "unused" not in message(Remembers(), "dispatch")
 
 
-def test_the_values_are_left_as_the_last_run_made_them() -> None:
+def test_cause_search_keeps_the_state_of_the_last_run() -> None:
     model = Counted()
     message(model, "dispatch")
     assert model.calls > 2
@@ -409,12 +409,12 @@ def test_the_values_are_left_as_the_last_run_made_them() -> None:
     assert model.calls == calls + 1
 
 
-def test_np_random_is_not_named_where_it_is_numpys() -> None:
+def test_np_random_cause_is_not_named_for_numpy() -> None:
     with torch._dynamo.config.patch(use_numpy_random_stream=True):
         capture(with_noise, torch.randn(4, 4)).assert_matches_eager()
 
 
-def test_a_state_that_nobody_can_see_is_said_to_be_there() -> None:
+def test_hidden_state_is_reported_without_a_name() -> None:
     hidden = [[[[[0]]]]]  # nested deeper than the search
     holder = [lambda: hidden]
 

@@ -135,7 +135,7 @@ PLANTED: dict[str, tuple[Callable[[Tensor], Any], str]] = {
 
 
 @pytest.mark.parametrize("name", PLANTED)
-def test_a_difference_that_is_of_no_tensor_is_found(name: str) -> None:
+def test_parity_finds_a_difference_outside_tensors(name: str) -> None:
     target, message = PLANTED[name]
     x = torch.ones(3, requires_grad=True)
     made = capture(target, x, via="dispatch", backward=False)
@@ -181,13 +181,13 @@ class Statistics(nn.Module):
 
 @pytest.mark.parametrize("via", ["dispatch", "aot"])
 @pytest.mark.parametrize("name", ["mean", "last", "count"])
-def test_a_buffer_that_has_another_value_is_found(name: str, via: str) -> None:
+def test_parity_finds_a_changed_buffer(name: str, via: str) -> None:
     with pytest.raises(AssertionError, match=f"buffer {name} differs from the eager run after"):
         capture(Statistics(name), torch.ones(4), via=via).assert_matches_eager()
     capture(Statistics(), torch.ones(4), via=via).assert_matches_eager()
 
 
-def test_a_type_that_is_made_in_each_run_is_the_same_type() -> None:
+def test_parity_treats_types_created_in_each_run_as_equal() -> None:
     def target(x: Tensor) -> Any:
         made = namedtuple("made", "y")
         return made(x.sin())
@@ -195,7 +195,7 @@ def test_a_type_that_is_made_in_each_run_is_the_same_type() -> None:
     capture(target, torch.ones(3), via="dispatch").assert_matches_eager()
 
 
-def test_a_buffer_that_one_run_alone_makes_is_found() -> None:
+def test_parity_finds_a_buffer_created_in_one_run() -> None:
     class Makes(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
             if captured():
@@ -227,7 +227,7 @@ WRITES: dict[str, tuple[Callable[..., Any], Any, str]] = {
 
 
 @pytest.mark.parametrize("name", WRITES)
-def test_an_argument_that_has_another_value_is_found(name: str) -> None:
+def test_parity_finds_a_changed_argument(name: str) -> None:
     target, argument, label = WRITES[name]
     found = capture(
         lambda **kwargs: target(*kwargs.values()),
@@ -277,14 +277,14 @@ SMALL: dict[str, tuple[Callable[[Tensor], Any], dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_values_below_the_tolerance_are_nothing_compared(name: str) -> None:
+def test_parity_of_values_below_the_tolerance_fails(name: str) -> None:
     target, tolerance, message = SMALL[name]
     made = capture(target, torch.ones(3), via="dispatch")
     with pytest.raises(AssertionError, match=rf"\Anothing compared: all floating.*{message}"):
         made.assert_matches_eager(**tolerance)
 
 
-def test_gradients_below_the_tolerance_are_nothing_compared() -> None:
+def test_parity_of_gradients_below_the_tolerance_fails() -> None:
     x = torch.randn(512, 512, requires_grad=True)
     made = capture(lambda x: x.sin(), x, via="dispatch", loss_fn=lambda y: y.mean())
     with pytest.raises(AssertionError, match=r"nothing compared: all gradients .*gradient of x\)"):
@@ -292,7 +292,7 @@ def test_gradients_below_the_tolerance_are_nothing_compared() -> None:
     made.assert_matches_eager(atol=0)
 
 
-def test_one_value_above_the_tolerance_is_enough() -> None:
+def test_parity_with_one_value_above_the_tolerance_passes() -> None:
     x = torch.ones(3, requires_grad=True)
     capture(lambda x: (x * 1e-7, x), x, via="dispatch").assert_matches_eager()
     capture(lambda x: x > 0, x, via="dispatch", backward=False).assert_matches_eager()

@@ -184,7 +184,7 @@ def test_a_planted_fault_is_named_by_op_module_and_line(name: str) -> None:
     assert "test_recomputation_faults.py" in str(error.value)
 
 
-def test_a_policy_as_it_should_be_passes() -> None:
+def test_correct_checkpointing_policy_passes() -> None:
     capture = captured(PRODUCTS)
     capture.assert_not_recomputed("aten.addmm")
     capture.assert_recomputed({"aten.gelu": 2, "aten.convolution": 2})

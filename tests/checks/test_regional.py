@@ -131,7 +131,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_blocks_of_each_compilation_are_those_that_a_backend_counted(name):
+def test_compilations_by_block_equal_the_backends_count(name):
     make, inputs, guard = CASES[name]
     counter = Counter()
     net = counter.compile(make())
@@ -153,7 +153,7 @@ def test_blocks_of_each_compilation_are_those_that_a_backend_counted(name):
         assert f"for all 4 blocks, found {len(frames)}" in str(failure.value)
 
 
-def test_first_block_whose_input_needs_no_gradient_is_explained():
+def test_first_block_without_an_input_gradient_is_explained():
     net = Counter().compile(Net())
     with tg.watch() as seen:
         net(data()).sum().backward()
@@ -182,7 +182,7 @@ def test_warm_blocks_are_attributed_too():
 
 
 @pytest.mark.parametrize("how", ["module", "forward"])
-def test_other_ways_to_compile_a_block_are_known(how):
+def test_other_ways_to_compile_a_block_are_recognized(how):
     net = Net()
     for number, block in enumerate(net.layers):
         if how == "module":
@@ -230,7 +230,7 @@ class Renamed(Net):
                 module.compile(backend="eager")
 
 
-def test_blocks_that_were_renamed_are_not_compiled_in_silence():
+def test_renamed_blocks_that_are_not_compiled_fail():
     """vllm-omni #4485."""
     net = Renamed()
     net.compile_repeated_blocks()
@@ -245,7 +245,7 @@ def test_blocks_that_were_renamed_are_not_compiled_in_silence():
     assert "no graph was compiled" in message
 
 
-def test_a_block_that_nothing_compiles_or_calls_fails():
+def test_uncompiled_or_uncalled_block_fails():
     net = Net()
     net.layers[1].compile(backend="eager")
     with tg.watch() as seen:
@@ -341,7 +341,7 @@ class TwoSizes(nn.Module):
     ],
     ids=["one stack", "two stacks", "two sizes"],
 )
-def test_models_with_repeated_blocks_are_counted_as_a_backend_does(make, counts):
+def test_models_with_repeated_blocks_equal_the_backends_count(make, counts):
     compiled = []
 
     def backend(graph, inputs):

@@ -155,7 +155,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize("make", KINDS, ids=lambda make: make.__name__)
-def test_blocks_of_each_compilation_of_diffusers_are_those_that_a_backend_counted(make):
+def test_diffusers_compilations_by_block_equal_the_backends_count(make):
     pytest.importorskip("diffusers")
     torch._dynamo.reset()
     model, inputs = make()

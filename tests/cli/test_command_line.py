@@ -136,7 +136,7 @@ def test_show_puts_values_in_place_of_symbols(
         assert words in run("show", "dynamic.tgraph", "--size", size, code=2, capsys=capsys)
 
 
-def test_a_cost_that_is_not_known_and_torch_that_is_missing_are_trouble(
+def test_show_of_an_unknown_cost_or_without_torch_exits_2(
     files: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Path("dynamo.tgraph").write_text(OLD.replace("via aot", "via dynamo"))
@@ -150,14 +150,12 @@ def test_a_cost_that_is_not_known_and_torch_that_is_missing_are_trouble(
     assert told == "pytest_torchgraph: FLOPs require torch, which is not installed\n"
 
 
-def test_a_graph_that_is_not_there_is_named(
-    files: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_missing_graph_is_named(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     told = run("show", "two.tgraph", "--graph", "joint", code=2, capsys=capsys)
     assert told == "pytest_torchgraph: two.tgraph has no graph 'joint': it has forward, backward\n"
 
 
-def test_diff_says_what_changed_and_answers_as_diff_does(
+def test_diff_prints_changes_and_exits_like_diff(
     files: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run("diff", "old.tgraph", "old.tgraph", code=0, capsys=capsys) == ""
@@ -174,7 +172,7 @@ def test_diff_says_that_torch_changed(files: Path, capsys: pytest.CaptureFixture
 
 
 @pytest.mark.parametrize("missing", [os.devnull, "none.tgraph"])
-def test_a_side_that_is_not_there_has_no_graphs(
+def test_diff_with_dev_null_has_no_graphs_on_that_side(
     files: Path, missing: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert "'forward' added" in run("diff", missing, "old.tgraph", code=1, capsys=capsys)
@@ -213,7 +211,7 @@ eager_0 × 2 {
 )
 
 
-def test_what_ran_eagerly_is_shown_compared_and_drawn(
+def test_eager_graphs_are_shown_compared_and_drawn(
     files: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("eager.tgraph").write_text(EAGER)
@@ -237,7 +235,7 @@ def test_what_ran_eagerly_is_shown_compared_and_drawn(
     assert "ran 3 times, before: 2" in Path("diff.dot").read_text()
 
 
-def test_counts_of_what_ran_eagerly_are_compared_with_the_runs(
+def test_counts_of_eager_ops_are_compared_with_runs(
     files: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from pytest_torchgraph.graph import format_document, parse_document
@@ -256,14 +254,14 @@ def test_counts_of_what_ran_eagerly_are_compared_with_the_runs(
 
 
 @pytest.mark.parametrize("words", [["show", "bad.tgraph"], ["diff", "bad.tgraph", "old.tgraph"]])
-def test_what_is_no_graph_is_trouble(
+def test_file_that_is_not_a_graph_exits_2(
     files: Path, words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert "bad.tgraph:1:1: " in run(*words, code=2, capsys=capsys)
     assert "no.tgraph" in run("show", "no.tgraph", code=2, capsys=capsys)
 
 
-def test_a_wrong_command_is_trouble(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_command_exits_2(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["draw", "old.tgraph"])
     assert ended.value.code == 2
@@ -360,7 +358,7 @@ def test_a_console_that_lacks_a_character_gets_it_escaped(files: Path) -> None:
     assert b'%"h\\u2192/relu" = aten.relu' in done.stdout
 
 
-def test_torch_is_not_imported(files: Path) -> None:
+def test_commands_do_not_import_torch(files: Path) -> None:
     code = (
         "import sys; from pytest_torchgraph.cli import main;"
         "main(['show', 'old.tgraph']); main(['diff', 'old.tgraph', 'new.tgraph']);"

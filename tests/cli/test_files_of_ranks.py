@@ -96,7 +96,9 @@ def test_diff(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("diff", "old", "new", "--rank", "0", code=0, capsys=capsys) == ""
 
 
-def test_diff_of_what_is_not_alike(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_diff_of_ranks_with_other_ranks_or_one_capture(
+    files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for name in ("mesh", "some"):
         said = run("diff", "old", name, code=2, capsys=capsys)
         assert "ranks differ: ranks 0-7 of dp=2, tp=4 before, ranks" in said
@@ -169,7 +171,7 @@ def test_the_difference_of_ranks(files: Path) -> None:
     assert [finding.ranks for finding in diff("old.tgraph", new).findings] == [(4, 5, 6), (7,)]
 
 
-def test_ranks_are_compared_with_the_same_ranks_alone(files: Path) -> None:
+def test_diff_of_ranks_compares_equal_rank_numbers(files: Path) -> None:
     old = Ranks.load("old.tgraph")
     with pytest.raises(TorchGraphError, match=r"ranks differ: ranks 0-7 of .*ranks 0-3 of"):
         diff(old, old[:4])

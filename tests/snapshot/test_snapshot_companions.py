@@ -136,7 +136,9 @@ def test_html(
 
 
 @pytest.mark.slow("runs pytest in a new process")
-def test_all_of_them_at_once(pytester: pytest.Pytester, run: Run, suite: dict[str, bytes]) -> None:
+def test_all_companion_plugins_at_once(
+    pytester: pytest.Pytester, run: Run, suite: dict[str, bytes]
+) -> None:
     for name in ("pytest_randomly", "pytest_rerunfailures", "pytest_html"):
         pytest.importorskip(name)
     stays_the_same(

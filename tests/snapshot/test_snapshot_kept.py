@@ -154,7 +154,7 @@ def graphs_of(found: dict[str, bytes]) -> dict[str, bytes]:
 )
 @WORKERS
 @pytest.mark.parametrize("row", ROWS)
-def test_nothing_is_lost_whatever_did_not_run(
+def test_partial_run_loses_no_snapshot(
     pytester: pytest.Pytester, run: Run, before: dict[str, bytes], row: str, workers: str
 ) -> None:
     parts, arguments = ROWS[row]
@@ -172,7 +172,7 @@ def test_nothing_is_lost_whatever_did_not_run(
 )
 @WORKERS
 @pytest.mark.parametrize("plugin", CONFTESTS)
-def test_nothing_is_lost_whatever_a_plugin_does_to_the_run(
+def test_run_changed_by_a_plugin_loses_no_snapshot(
     pytester: pytest.Pytester, run: Run, before: dict[str, bytes], plugin: str, workers: str
 ) -> None:
     pytester.makeconftest(CONFTESTS[plugin])
@@ -182,7 +182,7 @@ def test_nothing_is_lost_whatever_a_plugin_does_to_the_run(
 
 @pytest.mark.slow("further models and backends", unless=["-n0"])
 @WORKERS
-def test_what_belongs_to_others_is_not_touched(
+def test_update_and_prune_keep_unrelated_files(
     pytester: pytest.Pytester, run: Run, before: dict[str, bytes], workers: str
 ) -> None:
     stale = SUITE.format(**WHOLE).replace("def test_step", "def test_stepped")

@@ -70,7 +70,7 @@ def update(on: On) -> On:
 
 
 @pytest.mark.slow("runs pytest several times")
-def test_the_first_release_owns_the_file_and_another_has_one_where_its_graph_differs(
+def test_releases_get_files_only_for_different_graphs(
     pytester: pytest.Pytester, on: On, update: On
 ) -> None:
     assert stored_graphs(update("2.11", "relu")) == [f"created  {BASE}: forward 1 op"]
@@ -96,7 +96,7 @@ def test_the_first_release_owns_the_file_and_another_has_one_where_its_graph_dif
 
 
 @pytest.mark.slow("runs pytest several times")
-def test_a_run_compares_with_its_own_release_then_the_nearest_below_then_the_first(
+def test_run_compares_with_the_nearest_listed_release(
     pytester: pytest.Pytester, on: On, update: On
 ) -> None:
     listed = "2.12 2.9 2.10 2.15"
@@ -119,9 +119,7 @@ def test_a_run_compares_with_its_own_release_then_the_nearest_below_then_the_fir
     assert found == compared
 
 
-def test_a_failure_says_whose_file_was_compared_and_which_one_an_update_writes(
-    on: On, update: On
-) -> None:
+def test_failure_names_the_compared_and_the_updated_release(on: On, update: On) -> None:
     update("2.13", "relu", listed="2.13 2.15")
     result = on("2.15", "gelu", listed="2.13 2.15")
     lines = section(result)
@@ -137,7 +135,7 @@ def test_a_failure_says_whose_file_was_compared_and_which_one_an_update_writes(
 
 
 @pytest.mark.slow("runs pytest several times")
-def test_on_a_release_that_is_not_listed_a_run_compares_and_stores_nothing(
+def test_unlisted_release_compares_and_stores_nothing(
     pytester: pytest.Pytester, on: On, update: On
 ) -> None:
     update("2.13", "relu", listed="2.13 2.15")
@@ -175,7 +173,7 @@ def test_on_a_release_that_is_not_listed_a_run_compares_and_stores_nothing(
         ("2.13 2.15 2.13", "2.13 is listed twice"),
     ],
 )
-def test_a_release_that_cannot_be_meant_is_a_usage_error(on: On, listed: str, problem: str) -> None:
+def test_invalid_release_is_a_usage_error(on: On, listed: str, problem: str) -> None:
     result = on("2.13", "relu", listed=listed)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines([f"ERROR: torchgraph_releases: {problem}"])
@@ -256,7 +254,7 @@ def test_a_name_with_its_release_has_at_most_255_bytes(
 
 
 @pytest.mark.slow("via dispatch each case is in every run")
-def test_prune_removes_files_of_releases_that_are_not_listed_and_keeps_those_of_others(
+def test_prune_removes_only_files_of_unlisted_releases(
     pytester: pytest.Pytester, on: On, update: On
 ) -> None:
     gone = "def test_gone(graph_snapshot):\n    assert Capture(graph()) == graph_snapshot\n"
@@ -296,7 +294,7 @@ def test_prune_removes_files_of_releases_that_are_not_listed_and_keeps_those_of_
     assert files(pytester).keys() == {BASE}
 
 
-def test_a_file_that_is_equal_to_the_next_is_removed_whatever_its_names(
+def test_release_file_equal_to_the_next_is_removed(
     pytester: pytest.Pytester, on: On, update: On
 ) -> None:
     update("2.11", "relu")
@@ -419,7 +417,7 @@ class Rounds:
 
 @pytest.mark.slow("the same without workers is in every run")
 @pytest.mark.parametrize("listed", [" ".join(order) for order in permutations(RELEASES)])
-def test_what_a_release_compares_with_does_not_depend_on_the_order_of_updates(
+def test_compared_release_is_independent_of_the_order_of_updates(
     pytester: pytest.Pytester, on: On, listed: str
 ) -> None:
     rounds = Rounds(pytester, on, listed, " ".join(PATTERNS))
@@ -434,7 +432,7 @@ def test_what_a_release_compares_with_does_not_depend_on_the_order_of_updates(
 
 
 @pytest.mark.slow("several changes at once are in every run")
-def test_after_an_edit_a_second_round_is_enough_in_every_order(
+def test_two_rounds_of_updates_suffice_after_an_edit_in_any_order(
     pytester: pytest.Pytester, on: On
 ) -> None:
     edits = [f"{old}to{new}" for old in PATTERNS for new in PATTERNS]

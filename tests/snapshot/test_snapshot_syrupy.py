@@ -98,7 +98,7 @@ def test_syrupys_update_flags_update_graphs_as_well(
     run("-k", "last").assert_outcomes(passed=1, deselected=4)
 
 
-def test_files_that_the_user_wants_ignored_stay_ignored(
+def test_ignored_files_stay_ignored(
     pytester: pytest.Pytester, run: Run, mixed: dict[str, bytes]
 ) -> None:
     notes = pytester.path / "__snapshots__" / "test_mixed" / "notes.md"
@@ -107,7 +107,7 @@ def test_files_that_the_user_wants_ignored_stay_ignored(
     assert files(pytester) == {**mixed, "__snapshots__/test_mixed/notes.md": b"mine"}
 
 
-def test_a_file_that_a_killed_run_left_behind_disturbs_nobody(
+def test_leftover_temporary_file_is_ignored(
     pytester: pytest.Pytester, run: Run, mixed: dict[str, bytes]
 ) -> None:
     left = pytester.path / "__snapshots__" / "test_mixed" / ".0123456789abcdef.tgraph-tmp"
@@ -118,7 +118,7 @@ def test_a_file_that_a_killed_run_left_behind_disturbs_nobody(
     assert left.read_text() == "half a gr"
 
 
-def test_the_texts_of_comparisons_are_not_kept_till_the_end_of_the_session(
+def test_comparison_texts_are_freed_before_the_session_ends(
     pytester: pytest.Pytester, run: Run, mixed: dict[str, bytes]
 ) -> None:
     pytester.makeconftest(

@@ -199,9 +199,7 @@ def test_a_file_with_old_names_is_rewritten_and_listed_as_renamed(
 
 
 @pytest.mark.slow("runs pytest several times")
-def test_a_file_that_is_only_written_in_another_way_is_left_alone(
-    pytester: pytest.Pytester, run: Run
-) -> None:
+def test_update_keeps_an_equal_file_in_another_form(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(test_net=RENAMED)
     run("--torchgraph-update").assert_outcomes(passed=3)
     path = pytester.path / "__snapshots__" / "test_net" / "test_step.tgraph"
@@ -269,7 +267,7 @@ def causes(result: pytest.RunResult) -> list[str]:
 
 @pytest.mark.slow("the same without workers is in every run", unless=["one"])
 @WORKERS
-def test_an_update_of_many_files_says_how_many_it_changes_and_by_which_causes(
+def test_update_of_many_files_reports_counts_and_causes(
     pytester: pytest.Pytester, run: Run, workers: tuple[str, ...]
 ) -> None:
     pytester.makepyfile(test_net=SUITE_WIDE)
@@ -291,7 +289,7 @@ def test_an_update_of_many_files_says_how_many_it_changes_and_by_which_causes(
 
 
 @pytest.mark.slow("runs pytest several times")
-def test_what_an_edit_costs_is_said_of_each_test_at_the_end_of_the_run_and_by_the_update(
+def test_edit_cost_is_reported_per_test_per_run_and_by_the_update(
     pytester: pytest.Pytester, run: Run
 ) -> None:
     pytester.makepyfile(test_net=SUITE_WIDE)
@@ -309,7 +307,7 @@ def test_what_an_edit_costs_is_said_of_each_test_at_the_end_of_the_run_and_by_th
     assert causes(update)[-1].endswith("+256 B saved")
 
 
-def test_an_update_of_one_file_is_told_by_its_line(pytester: pytest.Pytester, run: Run) -> None:
+def test_update_of_one_file_is_one_line(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(test_net=SUITE_WIDE)
     run("--torchgraph-update")
     one = run("--torchgraph-update", "-k", "test_net and 3", OP="relu")
@@ -342,7 +340,7 @@ def test_an_update_on_another_release_of_torch_says_so_and_v_lists_each_file(
         ("graph.diff.join", "*cannot list the causes of this update: Run*: x"),
     ],
 )
-def test_what_cannot_be_found_out_does_not_keep_an_update_from_ending(
+def test_error_while_finding_causes_does_not_stop_an_update(
     pytester: pytest.Pytester, run: Run, broken: str, told: str
 ) -> None:
     module, _, name = broken.rpartition(".")
@@ -396,7 +394,7 @@ def test_many_unchanged_files_are_counted_and_listed_with_v(
     assert len(listed(run("--torchgraph-update", OP="gelu"))) == 2 + 9
 
 
-def test_a_difference_that_cannot_be_found_out_does_not_keep_it_from_being_stored(
+def test_error_in_a_difference_does_not_stop_an_update(
     pytester: pytest.Pytester, project: Run
 ) -> None:
     pytester.makeconftest(
@@ -416,7 +414,7 @@ def test_a_difference_that_cannot_be_found_out_does_not_keep_it_from_being_store
     project(OP="gelu").assert_outcomes(passed=1)
 
 
-def test_a_subtest_does_not_hide_what_it_stored(pytester: pytest.Pytester, run: Run) -> None:
+def test_update_lists_files_of_subtests(pytester: pytest.Pytester, run: Run) -> None:
     pytest.importorskip("_pytest.subtests", reason="pytest 9 has subtests")
     pytester.makepyfile(
         test_net="""
@@ -446,9 +444,7 @@ def test_only_the_graphs_of_the_tests_that_run_are_written(
     ]
 
 
-def test_what_was_written_before_a_test_failed_is_listed(
-    pytester: pytest.Pytester, run: Run
-) -> None:
+def test_update_lists_files_written_before_a_failure(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(
         test_net="""
         from graphs import graph

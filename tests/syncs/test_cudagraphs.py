@@ -15,7 +15,7 @@ def double(x: Tensor) -> Tensor:
     return x * 2
 
 
-def test_a_skip_has_the_reason_and_the_line() -> None:
+def test_cudagraph_skip_has_reason_and_line() -> None:
     """The backend `cudagraphs` gives a reason on the CPU as well, inductor only on CUDA."""
     torch._dynamo.reset()
     with watch() as seen:
@@ -28,7 +28,7 @@ def test_a_skip_has_the_reason_and_the_line() -> None:
     assert str(found).endswith(f":{found.line}: return x * 2\n{found.reason}")
 
 
-def test_a_skip_without_a_reason_is_there_as_well() -> None:
+def test_cudagraph_skip_without_a_reason_is_listed() -> None:
     seen = capture(double, torch.ones(3), via=Inductor(mode="reduce-overhead"))
     (found,) = seen.cudagraph_skips
     assert found.reason.startswith("torch gives no reason")

@@ -49,7 +49,7 @@ def watched(function: Any, *args: Any, backend: str = "aot_eager") -> Capture:
 @pytest.mark.slow("further cases; a few are in every run", unless=["*dispatch", "to_the_host-aot"])
 @pytest.mark.parametrize("via", ["dispatch", "aot"])
 @pytest.mark.parametrize("name", WAITING)
-def test_each_is_found_on_its_line(name: str, via: str) -> None:
+def test_sync_is_found_on_its_line(name: str, via: str) -> None:
     function, dispatched, compiled = WAITING[name]
     seen = capture(function, example(), via=via)
     (found,) = seen.syncs
@@ -88,20 +88,20 @@ def test_op_without_torchs_tag_that_reads_a_value_is_found(
 )
 @pytest.mark.parametrize("via", ["dispatch", "aot", "dynamo"])
 @pytest.mark.parametrize("function", CLEAN)
-def test_what_does_not_wait_is_not_found(function: Callable[..., Tensor], via: str) -> None:
+def test_function_without_a_sync_has_none(function: Callable[..., Tensor], via: str) -> None:
     seen = capture(function, example(), via=via)
     assert seen.syncs == ()
     seen.assert_no_syncs()
 
 
 @pytest.mark.parametrize("via", ["dynamo", "compiled_autograd"])
-def test_other_captures_through_torch_compile_know_them_too(via: str) -> None:
+def test_syncs_via_other_compiling_mechanisms(via: str) -> None:
     (found,) = capture(WAITING["item"][0], example().requires_grad_(), via=via).syncs
     op = "aten._local_scalar_dense.default"
     assert (found.line, found.op, found.seen) == (line_of("item"), op, "eager_0")
 
 
-def test_a_watch_knows_them_too() -> None:
+def test_syncs_of_a_watch() -> None:
     (found,) = watched(WAITING["boolean_mask"][0]).syncs
     assert (found.file, found.line) == (FILE, line_of("boolean_mask"))
     (found,) = watched(WAITING["written_by_mask"][0]).syncs
@@ -110,7 +110,7 @@ def test_a_watch_knows_them_too() -> None:
     assert (found.line, found.op, found.seen) == (line_of("to_the_host"), "Tensor.cpu", "call")
 
 
-def test_an_exported_program_knows_them_too() -> None:
+def test_syncs_of_an_exported_program() -> None:
     class Finding(torch.nn.Module):
         def forward(self, x: Tensor) -> Tensor:
             return x.nonzero() * 2
@@ -123,14 +123,14 @@ def test_an_exported_program_knows_them_too() -> None:
         seen.assert_no_syncs()
 
 
-def test_what_torch_captures_in_the_graph_is_found_there() -> None:
+def test_sync_captured_in_the_graph_is_found() -> None:
     with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
         (found,) = capture(WAITING["boolean_mask"][0], example()).syncs
     assert (found.line, found.op) == (line_of("boolean_mask"), "aten.index.Tensor")
     assert (found.kind, found.seen) == ("indexes by a bool mask", "inference")
 
 
-def test_each_level_has_its_own() -> None:
+def test_syncs_of_each_level() -> None:
     with torch._dynamo.config.patch(capture_scalar_outputs=True):
         seen = watched(WAITING["item"][0])
     for level, op in (("dynamo", "Tensor.item"), ("aot", "aten._local_scalar_dense.default")):
@@ -140,7 +140,7 @@ def test_each_level_has_its_own() -> None:
             seen.at(level).assert_no_syncs()  # type: ignore[arg-type]
 
 
-def test_a_predicate_of_cond_is_read() -> None:
+def test_predicate_of_cond_is_a_sync() -> None:
     def choosing(x: Tensor) -> Tensor:
         return torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: x - 1, (x,))
 
@@ -148,7 +148,7 @@ def test_a_predicate_of_cond_is_read() -> None:
     assert (found.op, found.kind) == ("higher_order.cond", "reads a value back")
 
 
-def test_a_custom_op_is_known_by_its_tags() -> None:
+def test_custom_op_is_a_sync_by_its_tags() -> None:
     with torch.library._scoped_library("syncs_test", "FRAGMENT") as library:
         tag = torch.Tag.dynamic_output_shape
         torch.library.define("syncs_test::kept", "(Tensor x) -> Tensor", tags=(tag,), lib=library)
@@ -160,7 +160,7 @@ def test_a_custom_op_is_known_by_its_tags() -> None:
 # -- counts and places -----------------------------------------------------------------------------
 
 
-def test_one_place_is_one_sync() -> None:
+def test_sync_in_a_loop_is_one_sync() -> None:
     seen = capture(Generator(), example(), via="dispatch")
     (found,) = seen.syncs
     assert (found.line, found.occurrences) == (line_of("Generator"), 4)
@@ -168,7 +168,7 @@ def test_one_place_is_one_sync() -> None:
         seen.assert_no_syncs()
 
 
-def test_it_has_the_module_that_waits() -> None:
+def test_sync_has_the_module_that_waits() -> None:
     model = torch.nn.Sequential(torch.nn.Linear(3, 3), Generator())
     (found,) = capture(model, example(), via="dispatch").syncs
     assert found.module == "1"
@@ -176,7 +176,7 @@ def test_it_has_the_module_that_waits() -> None:
         capture(model, example(), via="dispatch").assert_no_syncs()
 
 
-def test_a_sync_whose_result_nobody_uses_is_one() -> None:
+def test_sync_with_an_unused_result_is_found() -> None:
     def forgotten(x: Tensor) -> Tensor:
         x.nonzero()
         return x * 2
@@ -218,7 +218,7 @@ def test_a_sync_can_be_printed() -> None:
 
 @pytest.mark.slow("further cases; a few are in every run", unless=["aot"])
 @pytest.mark.parametrize("via", ["aot", "inductor"])
-def test_an_eager_graph_shows_each_of_its_ops(via: str) -> None:
+def test_syncs_of_an_eager_graph(via: str) -> None:
     @torch.compiler.disable
     def disabled(x: Tensor) -> Tensor:
         kept = x[x > 0]
@@ -236,7 +236,7 @@ def test_an_eager_graph_shows_each_of_its_ops(via: str) -> None:
     seen.assert_no_syncs(allow=["in disabled", r"disabled\(x"])
 
 
-def test_lines_of_equal_eager_graphs_are_all_there() -> None:
+def test_syncs_of_equal_eager_graphs_have_all_lines() -> None:
     def reading_twice(x: Tensor) -> Tensor:
         first = x.sum().item()
         x = x * 2
@@ -251,7 +251,7 @@ def test_lines_of_equal_eager_graphs_are_all_there() -> None:
     ]
 
 
-def test_a_break_at_what_ran_eagerly_is_not_one_more_sync() -> None:
+def test_graph_break_at_an_eager_sync_is_not_a_second_sync() -> None:
     def encoded(x: Tensor) -> Tensor:
         classes = x.long()
         return torch.nn.functional.one_hot(classes) * 2
@@ -261,7 +261,7 @@ def test_a_break_at_what_ran_eagerly_is_not_one_more_sync() -> None:
     assert {(each.kind, each.seen) for each in seen.syncs} == {("reads a value back", "eager_0")}
 
 
-def test_a_sync_that_ran_eagerly_is_counted_as_often_as_it_ran() -> None:
+def test_eager_sync_is_multiplied_by_its_runs() -> None:
     def scaled(x: Tensor) -> Tensor:
         return x * x.sum().item()
 
@@ -269,7 +269,7 @@ def test_a_sync_that_ran_eagerly_is_counted_as_often_as_it_ran() -> None:
     assert (found.function, found.occurrences, found.seen) == ("scaled", 3, "eager_0")
 
 
-def test_an_eager_backward_is_looked_into() -> None:
+def test_sync_of_an_eager_backward_is_found() -> None:
     @torch.compiler.disable
     def halved(x: Tensor) -> Tensor:
         return Halved.apply(x)  # type: ignore[no-any-return]
@@ -287,7 +287,7 @@ def printing(x: Tensor) -> Tensor:
     return x + 1
 
 
-def test_what_runs_at_a_graph_break_is_not_known(capsys: pytest.CaptureFixture[str]) -> None:
+def test_syncs_at_a_graph_break_are_unknown(capsys: pytest.CaptureFixture[str]) -> None:
     seen = capture(printing, example())
     (found,) = seen.syncs
     assert not found.certain
@@ -308,7 +308,7 @@ def test_what_runs_at_a_graph_break_is_not_known(capsys: pytest.CaptureFixture[s
     assert (found.op, found.code, found.certain) == ("Tensor.__repr__", "print(x)", True)
 
 
-def test_nothing_runs_at_a_break_that_was_asked_for() -> None:
+def test_requested_graph_break_has_no_unknown_syncs() -> None:
     def asking(x: Tensor) -> Tensor:
         x = x * 2
         torch._dynamo.graph_break()
@@ -319,7 +319,7 @@ def test_nothing_runs_at_a_break_that_was_asked_for() -> None:
     seen.assert_no_syncs()
 
 
-def test_what_follows_a_break_that_cannot_be_resumed_is_not_known() -> None:
+def test_syncs_after_a_break_without_a_resume_are_unknown() -> None:
     def cutting(x: Tensor) -> Tensor:
         n = x.long()[0]
         return x[:n] * 2
@@ -353,7 +353,7 @@ def masking(grad: Tensor) -> Tensor:
 
 
 @pytest.mark.slow("compiles many times")
-def test_a_hook_of_a_captured_backward_is_looked_into() -> None:
+def test_sync_in_a_hook_of_a_captured_backward_is_found() -> None:
     """Its graph only calls the hook. Dynamo's trace of the hook has its syncs."""
     via = "compiled_autograd"
     (found,) = capture(hooked(masking), example(), via=via).syncs
@@ -370,7 +370,7 @@ def test_a_hook_of_a_captured_backward_is_looked_into() -> None:
     capture(hooked(torch.neg), example(), via=via).assert_no_syncs()
 
 
-def test_nothing_is_known_of_an_eager_forward() -> None:
+def test_syncs_of_an_eager_forward_are_unknown() -> None:
     seen = capture(
         WAITING["item"][0], example().requires_grad_(), via=CompiledAutograd(forward="eager")
     )
@@ -379,7 +379,7 @@ def test_nothing_is_known_of_an_eager_forward() -> None:
             getattr(seen, f"assert_no_{ask}")()
 
 
-def test_behind_a_break_in_a_captured_backward_nothing_is_known() -> None:
+def test_syncs_after_a_break_in_a_captured_backward_are_unknown() -> None:
     """The backward is traced up to its first break."""
     seen = capture(hooked(reading, masking), example(), via="compiled_autograd")
     certain, unknown = seen.syncs
@@ -391,7 +391,7 @@ def test_behind_a_break_in_a_captured_backward_nothing_is_known() -> None:
         seen.assert_no_transfers()
 
 
-def test_where_nothing_was_compiled_nothing_is_known() -> None:
+def test_syncs_of_an_empty_watch_are_refused() -> None:
     with watch() as nothing:
         pass
     with pytest.raises(AssertionError, match="no graph was compiled:\n  no compiled function"):
@@ -421,7 +421,7 @@ def test_assertion_on_a_capture_without_this_record_is_refused(ask: str, tmp_pat
             getattr(seen, f"assert_no_{ask}")()
 
 
-def test_what_another_thread_runs_is_not_known_to_dispatch() -> None:
+def test_syncs_of_another_thread_are_unknown_via_dispatch() -> None:
     def threaded(x: Tensor) -> Tensor:
         found: list[Any] = []
         thread = threading.Thread(target=lambda: found.append(x.sum().item()))
@@ -462,7 +462,7 @@ def test_sync_failure_mentions_allowed_syncs() -> None:
     seen.assert_no_syncs(allow=["reads a value back", "aten.nonzero"])
 
 
-def test_a_line_can_be_allowed_as_it_is() -> None:
+def test_allow_of_a_sync_by_its_line() -> None:
     def one(x: Tensor) -> Tensor:
         return x * x.sum().item()
 
@@ -472,7 +472,7 @@ def test_a_line_can_be_allowed_as_it_is() -> None:
         seen.assert_no_syncs(allow="x + x.sum().item()")
 
 
-def test_what_is_no_expression_is_a_mistake() -> None:
+def test_invalid_allow_expression_is_an_error() -> None:
     seen = capture(torch.relu, example())
     with pytest.raises(ValueError, match=r"allow='\(' is not a valid regular expression"):
         seen.assert_no_syncs(allow="(")
@@ -486,7 +486,7 @@ def test_what_is_no_expression_is_a_mistake() -> None:
 # -- torch's methods are restored ------------------------------------------------------------------
 
 
-def test_tensors_have_their_own_methods_afterwards() -> None:
+def test_tensor_methods_are_restored() -> None:
     def failing(x: Tensor) -> Tensor:
         x.tolist()
         raise KeyError("mine")
@@ -527,7 +527,7 @@ def test_two_threads_cannot_capture_at_once() -> None:
     capture(torch.relu, example(), via="dispatch").assert_no_syncs()
 
 
-def test_captures_inside_each_other_leave_the_methods_as_they_were() -> None:
+def test_nested_captures_restore_tensor_methods() -> None:
     before = methods()
 
     def around(x: Tensor) -> Tensor:
@@ -558,7 +558,7 @@ def test_a_method_that_the_target_replaces_stays_replaced(monkeypatch: pytest.Mo
 
 @pytest.mark.slow("compiles many times")
 @pytest.mark.filterwarnings(r"ignore:::torch")
-def test_compiled_code_is_not_compiled_again_because_of_a_capture_by_dispatch() -> None:
+def test_dispatch_capture_does_not_cause_recompiles() -> None:
     compiled: list[int] = []
 
     def backend(gm: torch.fx.GraphModule, inputs: list[Tensor]) -> Any:
@@ -577,7 +577,7 @@ def test_compiled_code_is_not_compiled_again_because_of_a_capture_by_dispatch() 
     assert len(compiled) == before
 
 
-def test_the_files_are_relative() -> None:
+def test_sync_files_are_relative() -> None:
     for via in ("dispatch", "aot"):
         for each in capture(WAITING["item"][0], example(), via=via).syncs:
             assert not re.search(r"0x[0-9a-f]{6}|^/", f"{each}")

@@ -50,7 +50,7 @@ def watched(x: Tensor) -> Capture:
 
 
 @pytest.mark.parametrize("via", ["dispatch", "aot", "dynamo", "watch"])
-def test_a_copy_is_found_on_its_line(via: str) -> None:
+def test_transfer_is_found_on_its_line(via: str) -> None:
     seen = watched(example()) if via == "watch" else capture(moved, example(), via=via)
     (found,) = seen.transfers
     assert isinstance(found, Transfer)
@@ -67,7 +67,7 @@ def test_a_copy_is_found_on_its_line(via: str) -> None:
 
 
 @pytest.mark.parametrize("via", ["dispatch", "aot"])
-def test_python_waits_for_a_copy_unless_told_not_to(via: str) -> None:
+def test_transfer_is_a_sync_unless_non_blocking(via: str) -> None:
     blocking, free = (capture(f, example(), via=via) for f in (moved, without_waiting))
     assert blocking.transfers[0].blocking
     (found,) = blocking.syncs
@@ -79,7 +79,7 @@ def test_python_waits_for_a_copy_unless_told_not_to(via: str) -> None:
 
 
 @pytest.mark.parametrize("via", ["dispatch", "aot"])
-def test_a_copy_into_a_tensor_elsewhere_is_found(via: str) -> None:
+def test_transfer_by_copy_into_another_tensor_is_found(via: str) -> None:
     (found,) = capture(copied_into, example(), via=via).transfers
     assert (found.source, found.target) == ("cpu", "meta")
 
@@ -110,7 +110,7 @@ def test_copies_of_several_tensors_at_once_are_found(via: str) -> None:
         seen.assert_no_transfers()
 
 
-def test_a_tensor_that_is_made_of_python_numbers_on_a_device_is_copied_there() -> None:
+def test_tensor_from_python_numbers_on_a_device_is_a_transfer() -> None:
     """Dispatch records this for `torch.tensor([1.0], device="cuda")`, but not on CPU and meta."""
 
     def made(device: str) -> SyncCall:
@@ -126,7 +126,7 @@ def test_a_tensor_that_is_made_of_python_numbers_on_a_device_is_copied_there() -
 
 
 @pytest.mark.parametrize("via", ["dispatch", "aot", "dynamo", "export"])
-def test_what_stays_on_its_device_is_no_transfer(via: str) -> None:
+def test_copy_on_the_same_device_is_not_a_transfer(via: str) -> None:
     seen = capture(cast, example(), via=via)
     assert seen.transfers == ()
     seen.assert_no_transfers()
@@ -151,7 +151,7 @@ def test_a_copy_that_ran_eagerly_is_found(via: str) -> None:
     assert [each.kind for each in seen.syncs if each.certain] == ["copies between host and device"]
 
 
-def test_what_runs_at_a_graph_break_is_not_known() -> None:
+def test_transfers_at_a_graph_break_are_unknown() -> None:
     seen = capture(branching, example())
     (found,) = seen.transfers
     assert not found.certain

@@ -149,7 +149,7 @@ def test_memory_format_is_pickled_by_the_first_module_with_torch() -> None:
     assert b"aaa_first" not in pickled()
 
 
-def test_assigned_settings_are_those_that_differ_from_the_default() -> None:
+def test_assigned_settings_differ_from_the_default() -> None:
     before = torch_private.assigned_settings()
     with inductor_config.patch({"cpp.threads": 3}), functorch_config.patch(debug_assert=False):
         settings = torch_private.assigned_settings()

@@ -357,7 +357,7 @@ def test_allow_of_a_given_up_frame_beside_compiled_ones() -> None:
         both.assert_no_ops("torch.sin")
 
 
-def test_what_is_no_expression_is_a_mistake() -> None:
+def test_invalid_allow_expression_is_an_error() -> None:
     seen = compiled(plain)
     with pytest.raises(
         ValueError, match=r"allow='\(' is not a valid regular expression: missing \)"

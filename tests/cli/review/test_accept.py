@@ -30,7 +30,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Output:
 
 
 @pytest.mark.slow("runs pytest several times")
-def test_accepting_one_cause_of_three_in_40_files_changes_nothing_else(
+def test_accept_of_one_cause_changes_only_its_files(
     left: Left, updated: dict[str, bytes], run: Output
 ) -> None:
     before = left.stored()
@@ -50,7 +50,7 @@ def test_accepting_one_cause_of_three_in_40_files_changes_nothing_else(
     ]
 
 
-def test_a_file_with_two_causes_is_written_once_both_are_accepted(
+def test_accept_writes_a_file_once_both_its_causes_are_accepted(
     left: Left, updated: dict[str, bytes], run: Output
 ) -> None:
     causes = [f"--cause={FIRST},{SECOND}", f"--cause={COUNTS}"]
@@ -58,7 +58,7 @@ def test_a_file_with_two_causes_is_written_once_both_are_accepted(
     assert left.stored() == {k: v for k, v in updated.items() if "test_new" not in k}
 
 
-def test_what_is_stored_are_the_bytes_of_an_update(
+def test_accept_stores_the_bytes_of_an_update(
     left: Left, updated: dict[str, bytes], run: Output
 ) -> None:
     told = run("review", "--accept", str(left.directory), code=0)
@@ -72,7 +72,7 @@ def test_what_is_stored_are_the_bytes_of_an_update(
     assert told == "nothing to write: all chosen graphs are already stored\n"
 
 
-def test_numbers_stay_whatever_is_accepted(left: Left, run: Output) -> None:
+def test_cause_numbers_stay_after_an_accept(left: Left, run: Output) -> None:
     def numbers() -> dict[int, list[str]]:
         data = json.loads(run("review", left.directory, "--format=json", code=1))
         return {cause["number"]: cause["waiting"] for cause in data["causes"]}
@@ -119,7 +119,7 @@ def test_the_causes_are_listed_with_their_numbers(left: Left, run: Output) -> No
         ("test_a.py::test_new", {"test_new"}),
     ],
 )
-def test_a_test_is_named_by_its_id(
+def test_accept_names_tests_by_id(
     left: Left,
     updated: dict[str, bytes],
     run: Output,
@@ -132,7 +132,7 @@ def test_a_test_is_named_by_its_id(
     assert left.stored() == {**before, **stored}
 
 
-def test_a_dry_run_writes_nothing(left: Left, run: Output) -> None:
+def test_accept_dry_run_writes_nothing(left: Left, run: Output) -> None:
     before = left.stored()
     told = run("review", "--accept", str(left.directory), "--cause=4", "--dry-run", code=1)
     assert told.startswith(f"would be created  {HOME}/test_new.tgraph: ")
@@ -152,7 +152,7 @@ def test_a_dry_run_writes_nothing(left: Left, run: Output) -> None:
         ),
     ],
 )
-def test_what_means_nothing_is_trouble(
+def test_accept_with_meaningless_arguments_exits_2(
     left: Left, run: Output, options: list[str], problem: str
 ) -> None:
     before = left.stored()
@@ -161,7 +161,7 @@ def test_what_means_nothing_is_trouble(
     assert left.stored() == before
 
 
-def test_a_number_that_is_none_is_said_to_be_none(
+def test_accept_of_an_unknown_number_is_refused(
     left: Left, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit):
@@ -169,7 +169,7 @@ def test_a_number_that_is_none_is_said_to_be_none(
     assert "expected 2 or 2,3, got '1,two'" in capsys.readouterr().err
 
 
-def test_a_stored_file_that_has_changed_since_is_refused(
+def test_accept_refuses_a_snapshot_that_changed_since(
     left: Left, changed: Callable[..., set[str]], run: Output
 ) -> None:
     edited = left.root / HOME / "test_other[0][last].tgraph"
@@ -187,14 +187,14 @@ def test_a_stored_file_that_has_changed_since_is_refused(
     assert ", 2 cannot be accepted" in run("review", "--list", left.directory, code=1)
 
 
-def test_line_ends_of_windows_are_no_change(left: Left, run: Output) -> None:
+def test_accept_ignores_windows_line_ends(left: Left, run: Output) -> None:
     stored = left.root / HOME / "test_other[0][last].tgraph"
     stored.write_bytes(stored.read_bytes().replace(b"\n", b"\r\n"))
     run("review", "--accept", str(left.directory), "--test=test_a.py::test_other[0]", code=0)
     assert b"aten.abs" in stored.read_bytes()
 
 
-def test_a_test_file_that_is_gone_is_refused(left: Left, run: Output) -> None:
+def test_accept_refuses_a_deleted_test_file(left: Left, run: Output) -> None:
     before = left.stored()
     (left.root / "test_a.py").unlink()
     told = run("review", "--accept", str(left.directory), code=2)
@@ -202,9 +202,7 @@ def test_a_test_file_that_is_gone_is_refused(left: Left, run: Output) -> None:
     assert left.stored() == before
 
 
-def test_a_file_that_cannot_be_written_is_refused_and_the_others_are_written(
-    left: Left, run: Output
-) -> None:
+def test_accept_refuses_an_unwritable_file_and_writes_the_others(left: Left, run: Output) -> None:
     path = left.root / HOME / "test_new.tgraph"
     path.mkdir()
     told = run("review", "--accept", str(left.directory), code=2)
@@ -212,7 +210,7 @@ def test_a_file_that_cannot_be_written_is_refused_and_the_others_are_written(
     assert f"refused  {HOME}/test_new.tgraph: cannot read the stored graph" in told
 
 
-def test_shards_are_read_together(left: Left, run: Output) -> None:
+def test_accept_reads_shards_together(left: Left, run: Output) -> None:
     one, other = left.directory / "one", left.directory / "other"
     for directory in (one, other):
         directory.mkdir()
@@ -229,7 +227,7 @@ def test_shards_are_read_together(left: Left, run: Output) -> None:
     assert not (left.root / HOME / "test_new.tgraph").exists()
 
 
-def test_the_directories_of_shards_may_be_named_each(left: Left, run: Output) -> None:
+def test_accept_takes_several_shard_directories(left: Left, run: Output) -> None:
     one, other = left.directory / "one", left.directory / "other"
     for directory in (one, other):
         directory.mkdir()
@@ -242,7 +240,7 @@ def test_the_directories_of_shards_may_be_named_each(left: Left, run: Output) ->
     assert run("review", "--list", one, other, code=0).startswith("no pending changes")
 
 
-def test_nothing_waits_behind_a_run_in_which_nothing_failed(
+def test_review_of_a_passing_run_has_nothing_to_do(
     run: Output, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -252,7 +250,7 @@ def test_nothing_waits_behind_a_run_in_which_nothing_failed(
     assert run("review", "--list", code=0) == "no pending changes\n"
 
 
-def test_the_root_is_found_from_below_or_named(
+def test_review_root_is_found_from_below_or_named(
     left: Left, run: Output, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (left.root / "docs").mkdir()
@@ -268,7 +266,7 @@ def test_the_root_is_found_from_below_or_named(
     run("review", "--accept", str(left.directory), f"--root={left.root}", code=0)
 
 
-def test_a_directory_without_anything_that_waits_is_trouble(
+def test_review_of_a_directory_without_artifacts_exits_2(
     left: Left, run: Output, tmp_path: Path
 ) -> None:
     for command in (["review"], ["review", "--list"], ["review", "--accept"]):
@@ -281,7 +279,7 @@ def test_a_directory_without_anything_that_waits_is_trouble(
         )
 
 
-def test_a_directory_of_an_older_release_is_named(left: Left, run: Output) -> None:
+def test_review_names_artifacts_of_an_older_release(left: Left, run: Output) -> None:
     for file in left.directory.glob("*.update.json"):
         file.unlink()
     told = run("review", "--list", left.directory, code=2)
@@ -309,7 +307,7 @@ def saved(left: Left) -> tuple[Path, dict[str, Any]]:
         "__snapshots__\\..\\x.tgraph",
     ],
 )
-def test_nothing_but_stored_graphs_of_the_checkout_is_written(
+def test_accept_writes_only_stored_graphs_of_the_checkout(
     few: Left, run: Output, target: str
 ) -> None:
     file, data = saved(few)
@@ -345,7 +343,7 @@ def test_nothing_but_stored_graphs_of_the_checkout_is_written(
         (None, "is incomplete, or was not written by a run: JSONDecodeError"),
     ],
 )
-def test_a_broken_file_is_said_and_the_others_are_accepted(
+def test_accept_reports_a_broken_file_and_accepts_the_others(
     few: Left, run: Output, change: dict[str, Any] | None, problem: str
 ) -> None:
     file, data = saved(few)
@@ -358,7 +356,7 @@ def test_a_broken_file_is_said_and_the_others_are_accepted(
     assert not (few.root / HOME / "test_new.tgraph").exists()
 
 
-def test_texts_of_a_run_cannot_speak_to_the_terminal(few: Left, run: Output) -> None:
+def test_review_escapes_terminal_codes_of_artifacts(few: Left, run: Output) -> None:
     file, data = saved(few)
     data |= {"headline": "\x1b]0;title\x07", "refused": "\x1b[2J"}
     file.write_text(json.dumps(data))
@@ -378,7 +376,7 @@ def test_review_without_a_terminal_lists(few: Left, run: Output) -> None:
     assert few.stored() == before
 
 
-def test_chosen_causes_are_listed_alone(left: Left, run: Output) -> None:
+def test_review_lists_only_chosen_causes(left: Left, run: Output) -> None:
     told = run("review", "--list", "--cause=2,4", left.directory, code=1)
     assert [line[:3] for line in told.splitlines() if line[:3].strip().isdigit()] == ["  2", "  4"]
     assert told.startswith("2 causes in 5 stored graphs\n")
@@ -392,7 +390,7 @@ def test_chosen_causes_are_listed_alone(left: Left, run: Output) -> None:
 @pytest.mark.parametrize(
     "options", [["--dry-run"], ["--test=test_a.py"], ["--accept", "--list"]], ids=" ".join
 )
-def test_options_that_do_not_belong_together_are_trouble(
+def test_review_with_conflicting_options_exits_2(
     few: Left, run: Output, options: list[str]
 ) -> None:
     assert "--accept" in run("review", few.directory, *options, code=2)
@@ -408,9 +406,7 @@ def test_accept_of_the_last_release_stays(
 
 
 @pytest.mark.parametrize("command", ["review", "diff"])
-def test_help_says_what_the_exit_codes_are(
-    command: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_review_help_lists_exit_codes(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main([command, "--help"])
     assert ended.value.code == 0

@@ -292,7 +292,7 @@ def test_file_that_cannot_be_read_is_one_refusal_and_the_rest_is_stored(
     assert not (place.root / BAD).exists()
 
 
-def test_every_bad_file_is_said_also_if_all_are_bad(place: Place, run: Run) -> None:
+def test_every_bad_file_is_reported(place: Place, run: Run) -> None:
     bad = [*place.artifacts.glob("good*"), place.leave("bad", BAD, None, GELU)]
     for file in bad:
         file.write_bytes(b"\xff")
@@ -333,7 +333,7 @@ def test_stored_file_that_cannot_be_read_is_refused_and_stays(
     assert path.lstat() == before
 
 
-def test_words_of_the_artifact_are_nowhere(
+def test_artifact_descriptions_are_not_shown(
     place: Place, run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     place.leave("bad", BAD, None, GELU)
@@ -399,7 +399,7 @@ def test_removal_without_a_file_that_takes_the_place_is_refused(place: Place, ru
     assert place.good == GELU
 
 
-def test_removal_is_said_as_such(place: Place, run: Run) -> None:
+def test_removal_is_reported_as_a_removal(place: Place, run: Run) -> None:
     other = BAD.replace(".tgraph", "@torch-2.15.tgraph")
     for name in (BAD, other):
         (place.root / name).write_text(RELU)
@@ -462,7 +462,9 @@ def test_link_inside_the_root_is_followed_and_stays(place: Place, run: Run) -> N
     assert (place.root / BAD).is_symlink()
 
 
-def test_root_that_is_itself_a_link_is_no_way_out(place: Place, run: Run, tmp_path: Path) -> None:
+def test_root_that_is_a_link_does_not_widen_the_root(
+    place: Place, run: Run, tmp_path: Path
+) -> None:
     (tmp_path / "linked").symlink_to(place.root)
     code, _ = run("review", "--accept", str(place.artifacts), f"--root={tmp_path / 'linked'}")
     assert code == 0
@@ -470,7 +472,7 @@ def test_root_that_is_itself_a_link_is_no_way_out(place: Place, run: Run, tmp_pa
 
 
 @pytest.mark.parametrize("test", ["", ".", "/etc/passwd", "../home", "home", "x" * 5000])
-def test_one_artifact_does_not_choose_the_root_or_stop_the_others(
+def test_artifact_cannot_choose_the_root_or_stop_the_others(
     place: Place, run: Run, monkeypatch: pytest.MonkeyPatch, test: str
 ) -> None:
     place.leave("bad", BAD, None, GELU, test=f"{test}::test_x")
@@ -506,7 +508,7 @@ def source_of(place: Place, new: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("same", [True, False])
-def test_a_line_of_code_is_shown_as_the_runs_word_for_the_same_change_alone(
+def test_artifact_source_line_is_shown_only_for_the_same_change(
     same: bool, place: Place, run: Run
 ) -> None:
     sources = source_of(place, GELU if same else graph_text("abs"))
