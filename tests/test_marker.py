@@ -324,21 +324,21 @@ def test_marker_keeps_other_outcomes(net: Run, pytester: pytest.Pytester) -> Non
     )
     result = net()
     result.assert_outcomes(failed=5, skipped=3, xfailed=3)
-    told = failures(result)
-    assert sorted(told) == [
+    messages = failures(result)
+    assert sorted(messages) == [
         "Unit.test_error",
         "Unit.test_nothing",
         "Unit.test_own",
         "test_own",
         "test_unexpected",
     ]
-    assert "AssertionError: its own" in told["test_own"]
-    assert "AssertionError: its own, too" in told["Unit.test_own"]
-    assert "RuntimeError: raised" in told["Unit.test_error"]
-    assert "XPASS(strict)" in told["test_unexpected"]
-    assert told["Unit.test_nothing"].startswith("no graph was compiled:")
+    assert "AssertionError: its own" in messages["test_own"]
+    assert "AssertionError: its own, too" in messages["Unit.test_own"]
+    assert "RuntimeError: raised" in messages["Unit.test_error"]
+    assert "XPASS(strict)" in messages["test_unexpected"]
+    assert messages["Unit.test_nothing"].startswith("no graph was compiled:")
     owns = ["test_own", "Unit.test_own", "Unit.test_error"]
-    assert not any("required by" in told[name] for name in owns)
+    assert not any("required by" in messages[name] for name in owns)
 
 
 # -- the ini file ----------------------------------------------------------------------------------
@@ -384,9 +384,9 @@ def test_ini_file_limits_every_test(
     assert sorted(failures(result)) == [f"test_{name}" for name in failed]
     result.assert_outcomes(passed=8 - len(failed), failed=len(failed))
     if "max_graphs" in ini:
-        told = failures(result)
-        assert told["test_two"].endswith("required by torchgraph_max_graphs=1")
-        assert told["test_marked"].endswith("required by @pytest.mark.torchgraph()")
+        messages = failures(result)
+        assert messages["test_two"].endswith("required by torchgraph_max_graphs=1")
+        assert messages["test_marked"].endswith("required by @pytest.mark.torchgraph()")
 
 
 @pytest.mark.slow("runs pytest in a new process")
@@ -527,9 +527,9 @@ def test_ini_file_limits_only_what_it_names(net: Run, pytester: pytest.Pytester,
     pytester.makeini(f"[pytest]\ntorchgraph_{ini}\n")
     pytester.makepyfile(test_net=ONE_EACH)
     result = net()
-    told = failures(result)
-    assert sorted(told) == [f"test_{name}" for name in failed]
-    assert [asked(text) for text in told.values()] == [asked_by] * len(failed)
+    messages = failures(result)
+    assert sorted(messages) == [f"test_{name}" for name in failed]
+    assert [asked(text) for text in messages.values()] == [asked_by] * len(failed)
     result.assert_outcomes(passed=5 - len(failed), failed=len(failed))
 
 
@@ -605,8 +605,10 @@ def test_marker_combines_its_arguments_with_defaults_and_ini_limits(
 ) -> None:
     pytester.makeini(f"[pytest]\ntorchgraph_{ini}\n" if ini else "[pytest]\n")
     pytester.makepyfile(test_net=MARKED)
-    told = failures(net())
-    assert {name.removeprefix("test_"): asked(text) for name, text in told.items()} == TOGETHER[ini]
+    messages = failures(net())
+    assert {name.removeprefix("test_"): asked(text) for name, text in messages.items()} == TOGETHER[
+        ini
+    ]
 
 
 # -- arguments that mean nothing -------------------------------------------------------------------
@@ -701,11 +703,13 @@ def test_markers_added_later_are_checked(net: Run, pytester: pytest.Pytester) ->
     )
     result = net()
     result.assert_outcomes(failed=2, errors=1)
-    told = failures(result)
-    assert told["test_late"].startswith("no graph was compiled:")
-    assert told["test_by_fixture"].startswith("graph breaks: expected at most 1, found 2")
-    assert "test_wrong: @pytest.mark.torchgraph takes keyword arguments only" in told["test_wrong"]
-    assert "marker.py" not in told["test_wrong"]
+    messages = failures(result)
+    assert messages["test_late"].startswith("no graph was compiled:")
+    assert messages["test_by_fixture"].startswith("graph breaks: expected at most 1, found 2")
+    assert (
+        "test_wrong: @pytest.mark.torchgraph takes keyword arguments only" in messages["test_wrong"]
+    )
+    assert "marker.py" not in messages["test_wrong"]
 
 
 # -- never vacuous ---------------------------------------------------------------------------------
@@ -845,22 +849,22 @@ def test_marked_test_without_compilation_fails_with_the_cause(
 ) -> None:
     pytester.makepyfile(test_ways=WAYS)
     result = run()
-    told = failures(result)
+    messages = failures(result)
     causes = dict(CAUSES)
     if Version(version("torch").partition("+")[0]) >= Version("2.15"):
         del causes["marked_skipped"], causes["of_torch"]  # both compile in this release
-    assert {name for name in told if "." not in name} == {f"test_{name}" for name in causes}
+    assert {name for name in messages if "." not in name} == {f"test_{name}" for name in causes}
     for name, cause in causes.items():
-        text = told[f"test_{name}"]
+        text = messages[f"test_{name}"]
         assert text.startswith("no graph was compiled:"), text
         assert cause in text, text
-    assert {name.partition(".")[2] for name in told if "." in name} == {
+    assert {name.partition(".")[2] for name in messages if "." in name} == {
         "test_mode",
         "test_suppressed",
         "test_one_of_two",
     }
     result.assert_outcomes(passed=2 + len(CAUSES) - len(causes), failed=len(causes) + 3)
-    assert "some calls ran eagerly" in told["TestNoneNeeded.test_one_of_two"]
+    assert "some calls ran eagerly" in messages["TestNoneNeeded.test_one_of_two"]
 
 
 @pytest.mark.slow("the same with another process, plugin, option or mechanism")

@@ -50,9 +50,9 @@ def test_graphs_before_and_after_a_pass_are_compared() -> None:
         if node is after.graph.find_nodes(op="call_function", target=torch.relu)[1]:
             node.target = torch.tanh
             break
-    found = diff(before, after)
-    assert len(found.findings) == 1
-    (finding,) = found.findings
+    graph_diff = diff(before, after)
+    assert len(graph_diff.findings) == 1
+    (finding,) = graph_diff.findings
     assert finding.kind == "changed"
     assert finding.before.op == "torch.relu"  # type: ignore[union-attr]
     assert finding.after.op == "torch.tanh"  # type: ignore[union-attr]

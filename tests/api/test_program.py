@@ -51,8 +51,11 @@ def test_text_has_eager_graphs_in_program_order(tmp_path: Path) -> None:
     loaded = load(path)
     assert loaded == capture
     assert loaded.to_text() == text
-    assert [(each.name, each.runs) for each in loaded.eager] == [("eager_1", 1), ("eager_0", 3)]
-    assert [each.name for each in loaded.graphs] == ["forward_0", "forward_1"]
+    assert [(eager_graph.name, eager_graph.runs) for eager_graph in loaded.eager] == [
+        ("eager_1", 1),
+        ("eager_0", 3),
+    ]
+    assert [graph.name for graph in loaded.graphs] == ["forward_0", "forward_1"]
 
 
 @pytest.mark.parametrize("detail", ["ops", "dataflow", "full"])
@@ -68,7 +71,7 @@ def test_eager_ops_of_a_file_are_listed_per_run(tmp_path: Path) -> None:
     path = tmp_path / "step.tgraph"
     path.write_text(f"torchgraph 2\nvia aot\n\neager_0 × 2 {{\n  {body}\n}}\n")
 
-    assert [each.op for each in load(path).eager_ops] == [
+    assert [eager_op.op for eager_op in load(path).eager_ops] == [
         "aten.sin.default",
         "aten.cos.default",
     ] * 2
@@ -112,8 +115,8 @@ def test_at_keeps_and_compares_eager_graphs() -> None:
 
     seen = capture.at("dynamo")
     assert seen.eager == capture.eager == (ISLAND,)
-    assert [each.name for each in seen.program] == ["forward_0", "eager_0", "forward_1"]
-    assert [each.level for each in seen.graphs] == ["dynamo", "dynamo"]
+    assert [graph.name for graph in seen.program] == ["forward_0", "eager_0", "forward_1"]
+    assert [graph.level for graph in seen.graphs] == ["dynamo", "dynamo"]
     assert seen != other.at("dynamo")
     assert seen == of_a_step((FIRST, SECOND), (0, ISLAND), dynamo=dynamo).at("dynamo")
     assert capture.at("aot") == capture
@@ -123,7 +126,7 @@ def test_at_puts_eager_graphs_after_the_graphs_of_another_level() -> None:
     whole = graph("sin", "forward", "dynamo")
     capture = of_a_step((FIRST, SECOND), (0, ISLAND), dynamo=(whole,)).at("dynamo")
 
-    assert [each.name for each in capture.program] == ["forward", "eager_0"]
+    assert [graph.name for graph in capture.program] == ["forward", "eager_0"]
 
 
 def test_ops_are_counted_once_for_each_graph_of_the_program() -> None:
@@ -144,7 +147,7 @@ def test_eager_graph_has_no_live_module() -> None:
 
 
 def test_diff_of_captures_covers_eager_graphs() -> None:
-    found = diff(captured(FIRST, ISLAND), captured(FIRST, replace(ISLAND, runs=2)))
+    graph_diff = diff(captured(FIRST, ISLAND), captured(FIRST, replace(ISLAND, runs=2)))
 
-    assert str(found) == "1 graph changed\n~ eager_0 ran 2 times, before: 3"
+    assert str(graph_diff) == "1 graph changed\n~ eager_0 ran 2 times, before: 3"
     assert not diff(captured(FIRST, ISLAND), captured(FIRST, ISLAND))

@@ -59,9 +59,9 @@ def test_another_output_is_one_finding_in_words(via: str, what: str) -> None:
     before, after, words = OUTPUTS[what]
     a, b = (capture(target, X, Y, via=via) for target in (before, after))
     assert a != b
-    found = diff(a, b)
-    assert len(found.findings) == 1
-    assert words in found.heading()
+    graph_diff = diff(a, b)
+    assert len(graph_diff.findings) == 1
+    assert words in graph_diff.heading()
 
 
 @pytest.mark.parametrize("via", ["aot", "dynamo", "dispatch"])
@@ -101,16 +101,16 @@ def test_number_that_was_read_from_data_does_not_count(via: str) -> None:
 
 
 def test_returned_values_of_the_graph_need_no_lines() -> None:
-    made = capture(lambda x, y: (x.sin(), [y.cos()]), X, Y)
-    assert made.forward.output == ()
-    assert made.to_text().startswith("torchgraph 1\n")
+    captured = capture(lambda x, y: (x.sin(), [y.cos()]), X, Y)
+    assert captured.forward.output == ()
+    assert captured.to_text().startswith("torchgraph 1\n")
 
 
 def test_mutated_buffer_is_no_output() -> None:
     norm = nn.BatchNorm1d(4)
-    made = capture(norm, torch.ones(2, 4))
-    assert made.forward.output == ()
-    assert len(made.forward.outputs) > 1
+    captured = capture(norm, torch.ones(2, 4))
+    assert captured.forward.output == ()
+    assert len(captured.forward.outputs) > 1
 
 
 def test_output_of_an_exported_program_has_its_names() -> None:
@@ -298,16 +298,16 @@ def test_alias_counts_in_a_graph_that_is_handed_over(op: Any) -> None:
 
 def test_pass_that_removes_the_detach_of_a_captured_graph_is_seen() -> None:
     """Autograd added it, and the pass edits the given graph (torchtitan)."""
-    made = capture(lambda x: torch.softmax(x, -1), X.clone().requires_grad_())
-    module = made.fx(made.forward)
+    captured = capture(lambda x: torch.softmax(x, -1), X.clone().requires_grad_())
+    module = captured.fx(captured.forward)
     before = from_fx(module)
     for node in list(module.graph.nodes):
         if node.target is torch.ops.aten.detach.default:
             node.replace_all_uses_with(node.args[0])
             module.graph.erase_node(node)
     assert diff(before, module)
-    assert before == made.forward
-    assert from_fx(module) == made.forward
+    assert before == captured.forward
+    assert from_fx(module) == captured.forward
 
 
 class Weighted(nn.Module):
@@ -418,15 +418,15 @@ def test_older_file_of_a_model_that_returns_names_matches(tmp_path: Path) -> Non
         def forward(self, x: torch.Tensor) -> Any:
             return {"logits": super().forward(x), "depth": 1}
 
-    made = capture(Net(False), torch.ones(2, 3, 4))
-    text = made.to_text(fold=False)
+    captured = capture(Net(False), torch.ones(2, 3, 4))
+    text = captured.to_text(fold=False)
     assert text.startswith("torchgraph 4\n")
     lines = [line for line in text.split("\n") if not line.startswith("  output ")]
     (tmp_path / "old.tgraph").write_text("\n".join(["torchgraph 1", *lines[1:]]))
     old = load(tmp_path / "old.tgraph")
-    assert old == made
-    assert old.backward == made.backward
-    assert not diff(old, made)
+    assert old == captured
+    assert old.backward == captured.backward
+    assert not diff(old, captured)
     other = capture(Net(True), torch.ones(2, 3, 4))
     assert old == other
     assert old.backward == other.backward

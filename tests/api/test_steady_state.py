@@ -126,7 +126,7 @@ def test_steady_restores_state_also_if_the_target_raises() -> None:
         return model(x)
 
     x = torch.randn(8, 4)
-    random, buffers = torch.get_rng_state(), [each.clone() for each in model.buffers()]
+    random, buffers = torch.get_rng_state(), [buffer.clone() for buffer in model.buffers()]
     compiled_step = torch.compile(step, backend="eager")
     with pytest.raises(RuntimeError, match="the model's own"):
         steady(compiled_step, (x,), (x,), (x,), (x,))

@@ -51,14 +51,14 @@ def test_graphs_and_ops_are_counted_without_a_printed_graph() -> None:
         compiled = torch.compile(lambda x: (x.sin() + 1).sum(), backend="aot_eager")
         compiled(torch.ones(3, requires_grad=True)).backward()
 
-    found = facts(run)
-    assert (found.calls, found.graphs, found.ops, found.backwards) == (1, 1, 3, 1)
-    assert found.compiles
-    assert found.causes == ()
-    assert found.seconds > 0
-    assert [frame.partition(" ")[2] for frame in found.frames] == ["<lambda>"]
-    assert found.backends == ("aot_eager",)
-    assert not found.shared
+    recorded = facts(run)
+    assert (recorded.calls, recorded.graphs, recorded.ops, recorded.backwards) == (1, 1, 3, 1)
+    assert recorded.compiles
+    assert recorded.causes == ()
+    assert recorded.seconds > 0
+    assert [frame.partition(" ")[2] for frame in recorded.frames] == ["<lambda>"]
+    assert recorded.backends == ("aot_eager",)
+    assert not recorded.shared
 
 
 def test_printed_graphs_make_no_difference() -> None:
@@ -105,9 +105,9 @@ def test_the_recompile_limit_is_one_cause() -> None:
 
 
 def test_code_without_a_tensor_op_compiles_nothing() -> None:
-    found = facts(call(lambda x: 3))
-    assert not found.compiles
-    assert [(cause.kind, cause.text) for cause in found.causes] == [("nothing", NO_OPS)]
+    recorded = facts(call(lambda x: 3))
+    assert not recorded.compiles
+    assert [(cause.kind, cause.text) for cause in recorded.causes] == [("nothing", NO_OPS)]
 
 
 def test_cached_run_counts_as_compiled() -> None:
@@ -116,9 +116,9 @@ def test_cached_run_counts_as_compiled() -> None:
     recorder = EventRecorder(passive=True, with_graphs=False)
     with HUB.recording(recorder):
         compiled(torch.ones(3))
-    found = facts_of(record_of(recorder))
-    assert (found.calls, found.graphs, found.compiles, found.causes) == (1, 0, True, ())
-    assert found.shared
+    facts = facts_of(record_of(recorder))
+    assert (facts.calls, facts.graphs, facts.compiles, facts.causes) == (1, 0, True, ())
+    assert facts.shared
 
 
 def test_recompile_of_another_tests_code_is_shared() -> None:
@@ -139,9 +139,9 @@ def test_recompile_of_the_tests_own_code_is_its_own(sizes: tuple[int, ...], shar
     with HUB.recording(recorder):
         for size in sizes:
             compiled(torch.ones(size))
-    found = facts_of(record_of(recorder))
-    assert [(cause.kind, cause.shared) for cause in found.causes] == [("recompile", shared)]
-    assert found.shared
+    facts = facts_of(record_of(recorder))
+    assert [(cause.kind, cause.shared) for cause in facts.causes] == [("recompile", shared)]
+    assert facts.shared
 
 
 def test_run_without_a_graph_depends_on_earlier_tests() -> None:
@@ -151,9 +151,9 @@ def test_run_without_a_graph_depends_on_earlier_tests() -> None:
     recorder = EventRecorder(passive=True, with_graphs=False)
     with HUB.recording(recorder):
         compiled(torch.ones(3))
-    found = facts_of(record_of(recorder))
-    assert [(cause.kind, cause.shared) for cause in found.causes] == [("nothing", True)]
-    assert found.shared
+    facts = facts_of(record_of(recorder))
+    assert [(cause.kind, cause.shared) for cause in facts.causes] == [("nothing", True)]
+    assert facts.shared
 
 
 def test_recompile_limit_names_the_code_and_marks_the_test_shared() -> None:
@@ -186,9 +186,9 @@ def test_a_lambda_that_breaks_under_fullgraph_is_one_cause() -> None:
 
 def test_setting_that_disables_compilation_is_named() -> None:
     with torch._dynamo.config.patch(disable=True):
-        found = facts(call(breaking))
-    assert not found.compiles
-    (cause,) = found.causes
+        recorded = facts(call(breaking))
+    assert not recorded.compiles
+    (cause,) = recorded.causes
     assert cause.kind == "nothing"
     assert "disable" in cause.text
 
@@ -215,8 +215,8 @@ def test_internal_audit_error_is_reported_and_reaches_no_test(
 
 
 def test_facts_survive_json() -> None:
-    found = facts(call(breaking, 3, 4))
-    assert TestFacts.from_json(json.loads(json.dumps(found.to_json()))) == found
+    recorded = facts(call(breaking, 3, 4))
+    assert TestFacts.from_json(json.loads(json.dumps(recorded.to_json()))) == recorded
 
 
 # -- the summary -------------------------------------------------------------------------------

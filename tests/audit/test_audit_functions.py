@@ -49,9 +49,9 @@ def test_fewer_ops_in_shared_code_are_worse_whichever_test_compiles_it() -> None
     for compiles, served in (("a", "b"), ("b", "a")):
         cut = replace(COMPILED, ops=(1,))
         verdict = compare(before, {compiles: using(cut), served: SECOND})
-        assert {(each.test, each.text, each.place) for each in verdict.worse} == {
-            (test, "fewer ops compiled: 5 -> 1", "lib.py:3 norm") for test in "ab"
-        }
+        assert {
+            (regression.test, regression.text, regression.place) for regression in verdict.worse
+        } == {(test, "fewer ops compiled: 5 -> 1", "lib.py:3 norm") for test in "ab"}
         assert compare(before, {compiles: using(COMPILED), served: SECOND}).worse == []
 
 
@@ -75,26 +75,28 @@ def test_missing_variant_is_not_worse(
     verdict = compare(
         {"a": using(replace(COMPILED, ops=before))}, {"a": using(replace(COMPILED, ops=after))}
     )
-    assert [each.text for each in verdict.worse] == [text] * bool(text)
+    assert [regression.text for regression in verdict.worse] == [text] * bool(text)
 
 
 def test_more_ops_in_shared_code_are_better() -> None:
     verdict = compare(
         {"a": using(replace(COMPILED, ops=(4,)))}, {"a": using(replace(COMPILED, ops=(8,)))}
     )
-    assert [each.text for each in verdict.better] == ["more ops compiled: 4 -> 8"]
+    assert [improvement.text for improvement in verdict.better] == ["more ops compiled: 4 -> 8"]
 
 
 def test_another_backend_of_shared_code_is_worse() -> None:
     verdict = compare({"b": SECOND}, {"b": using(replace(SERVED, backends=("eager",)))})
-    assert [each.text for each in verdict.worse] == ["backend changed: inductor -> eager"]
+    assert [regression.text for regression in verdict.worse] == [
+        "backend changed: inductor -> eager"
+    ]
 
 
 def test_lost_backward_of_shared_code_is_worse_if_all_tests_ran() -> None:
     trained = replace(COMPILED, backward=True)
     before = {"a": using(trained), "b": using(SERVED)}
     now = {"a": using(COMPILED), "b": using(SERVED)}
-    assert {each.text for each in compare(before, now).worse} == {
+    assert {regression.text for regression in compare(before, now).worse} == {
         "the backward graph no longer runs"
     }
     assert judge(section(before), {"a": using(COMPILED)}, {"a"}).worse == []
@@ -102,7 +104,7 @@ def test_lost_backward_of_shared_code_is_worse_if_all_tests_ran() -> None:
 
 def test_a_new_cause_explains_what_differs_in_a_function() -> None:
     broken = replace(using(replace(COMPILED, ops=(2, 3))), causes=(BREAK,))
-    assert [each.text for each in compare({"a": FIRST}, {"a": broken}).worse] == [
+    assert [regression.text for regression in compare({"a": FIRST}, {"a": broken}).worse] == [
         "graph break at lib.py:4 in norm: print(x)"
     ]
 
@@ -111,14 +113,14 @@ def test_a_new_cause_explains_what_differs_in_a_function() -> None:
 def test_lost_call_of_a_shared_test_is_worse(shared: bool) -> None:
     before = {"a": FIRST, "b": using(SERVED, OTHER, shared=shared)}
     verdict = compare(before, {"a": FIRST, "b": using(SERVED, shared=shared)})
-    assert [(each.test, each.text) for each in verdict.worse] == [
+    assert [(regression.test, regression.text) for regression in verdict.worse] == [
         ("b", "no longer compiled, or no longer called: other in lib.py")
     ]
 
 
 def test_shared_test_without_compiled_calls_is_worse() -> None:
     verdict = judge(section({"a": FIRST, "b": SECOND}), {"a": FIRST}, {"a", "b"})
-    assert [(each.test, each.text) for each in verdict.worse] == [
+    assert [(regression.test, regression.text) for regression in verdict.worse] == [
         ("b", "no longer uses torch.compile")
     ]
 

@@ -63,13 +63,13 @@ def test_compiled_but_uncalled_function_is_reported_with_its_line(facts: Facts) 
         torch.compile(double, backend="eager")
         double(torch.ones(3))
 
-    found = facts(test)
-    (cause,) = found.causes
+    recorded = facts(test)
+    (cause,) = recorded.causes
     assert (cause.kind, cause.function, cause.text) == ("nothing", "test", NEVER_CALLED)
     assert cause.file.endswith("test_audit_seen.py")
     assert cause.line == line_of(test)
-    assert found.uses_compile
-    assert not found.compiles
+    assert recorded.uses_compile
+    assert not recorded.compiles
 
 
 def test_function_compiled_and_run_in_a_capture_is_called(facts: Facts) -> None:
@@ -98,8 +98,8 @@ def test_each_way_to_compile_counts(facts: Facts, compile_it: Test) -> None:
 def test_function_called_in_the_same_test_is_not_a_cause(facts: Facts) -> None:
     inner = torch.compile(double, backend="eager")
     assert facts(lambda: torch.compile(lambda x: inner(x) + 1, backend="eager")(torch.ones(3)))
-    found = facts(lambda: torch.compile(double, backend="eager")(torch.ones(3)))
-    assert (found.causes, found.compiles) == ((), True)
+    recorded = facts(lambda: torch.compile(double, backend="eager")(torch.ones(3)))
+    assert (recorded.causes, recorded.compiles) == ((), True)
 
 
 def test_torchs_own_compile_calls_are_not_the_tests(facts: Facts) -> None:
@@ -124,9 +124,9 @@ def test_call_in_a_wider_fixture_is_not_the_tests(suite: SuiteWatch, facts: Fact
         with suite.wider_fixture("test"):
             torch.compile(double, backend="eager")
 
-    found = facts(test)
-    assert not found.uses_compile
-    assert not found.shared
+    recorded = facts(test)
+    assert not recorded.uses_compile
+    assert not recorded.shared
 
 
 def test_a_fixture_of_wider_scope_that_runs_compiled_code_makes_the_test_shared(
@@ -136,9 +136,9 @@ def test_a_fixture_of_wider_scope_that_runs_compiled_code_makes_the_test_shared(
         with suite.wider_fixture("test"):
             torch.compile(double, backend="eager")(torch.ones(3))
 
-    found = facts(test)
-    assert found.shared
-    assert found.graphs == 1
+    recorded = facts(test)
+    assert recorded.shared
+    assert recorded.graphs == 1
 
 
 def test_suite_watch_restores_torchs_class() -> None:
@@ -224,7 +224,7 @@ def test_reading_a_collection_changes_nothing_and_adding_to_it_does(
     facts(lambda: getattr(config, name))
     assert suite.settings_left() == []
     facts(lambda: getattr(config, name).add(print))
-    assert [each.name for each in suite.settings_left()] == [f"torch._dynamo.config.{name}"]
+    assert [setting.name for setting in suite.settings_left()] == [f"torch._dynamo.config.{name}"]
 
 
 def test_setting_changed_by_a_wider_fixture_is_not_the_tests(
@@ -242,6 +242,6 @@ def test_setting_changed_by_a_wider_fixture_is_not_the_tests(
 
 def test_deleted_setting_is_named(suite: SuiteWatch, facts: Facts, config: Any) -> None:
     facts(lambda: delattr(config, "suppress_errors"))
-    assert [tuple(each) for each in suite.settings_left()] == [
+    assert [tuple(setting) for setting in suite.settings_left()] == [
         ("torch._dynamo.config.suppress_errors", "False", "gone", "test")
     ]

@@ -171,7 +171,7 @@ def test_two_branches_that_each_add_a_test(
             read(repository.path)
         marks = ("<<<<<<< ", "=======", ">>>>>>> ")
         lines = repository.path.read_text().splitlines(keepends=True)
-        repository.path.write_text("".join(each for each in lines if not each.startswith(marks)))
+        repository.path.write_text("".join(line for line in lines if not line.startswith(marks)))
     assert read(repository.path) == section(*TESTS, ours, theirs)
 
 

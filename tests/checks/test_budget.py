@@ -211,9 +211,9 @@ def test_budget_of_eager_ops_via_compiled_autograd_is_refused(figure: str) -> No
     def saving(x: torch.Tensor) -> torch.Tensor:
         return squared(x.sin()).cos()
 
-    found = capture(saving, torch.ones(4, 4, requires_grad=True), via="compiled_autograd")
+    captured = capture(saving, torch.ones(4, 4, requires_grad=True), via="compiled_autograd")
     with pytest.raises(CaptureError, match="saved bytes are unknown"):
-        found.assert_budget(**{figure: 10**9})
+        captured.assert_budget(**{figure: 10**9})
 
 
 @pytest.mark.slow("further cases; a few are in every run", only=["limit0"])

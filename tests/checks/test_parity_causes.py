@@ -380,9 +380,9 @@ def _numbers() -> Iterator[None]:
 
 def message(target: Any, via: str, *, grad: bool = False) -> str:
     x = torch.randn(4, 4, requires_grad=grad)
-    made = capture(target, x, via=via, backward=None if grad else False)
+    captured = capture(target, x, via=via, backward=None if grad else False)
     with pytest.raises(AssertionError) as failure:
-        made.assert_matches_eager()
+        captured.assert_matches_eager()
     return str(failure.value)
 
 
@@ -451,9 +451,9 @@ class Planted(nn.Module):
 def test_no_cause_is_named_for_a_subject_that_has_none(name: str) -> None:
     subject = SUBJECTS[name]()
     with torch.set_grad_enabled(subject.grad):
-        made = capture(Planted(subject.model), *subject.args, via="dispatch", **subject.kwargs)
+        captured = capture(Planted(subject.model), *subject.args, via="dispatch", **subject.kwargs)
         with pytest.raises(AssertionError) as failure:
-            made.assert_matches_eager()
+            captured.assert_matches_eager()
     said = str(failure.value)
     for words in ("Custom op", "fake impl", "np.random", "Python state", "not deterministic"):
         assert words not in said, said

@@ -138,9 +138,9 @@ PLANTED: dict[str, tuple[Callable[[Tensor], Any], str]] = {
 def test_parity_finds_a_difference_outside_tensors(name: str) -> None:
     target, message = PLANTED[name]
     x = torch.ones(3, requires_grad=True)
-    made = capture(target, x, via="dispatch", backward=False)
+    captured = capture(target, x, via="dispatch", backward=False)
     with pytest.raises(AssertionError, match=re.escape(message)) as failure:
-        made.assert_matches_eager()
+        captured.assert_matches_eager()
     assert "Use a tolerance" not in str(failure.value)
 
 
@@ -229,13 +229,13 @@ WRITES: dict[str, tuple[Callable[..., Any], Any, str]] = {
 @pytest.mark.parametrize("name", WRITES)
 def test_parity_finds_a_changed_argument(name: str) -> None:
     target, argument, label = WRITES[name]
-    found = capture(
+    captured = capture(
         lambda **kwargs: target(*kwargs.values()),
         via="dispatch",
         **{label.split()[1].partition(".")[0]: argument},
     )
     with pytest.raises(AssertionError, match=f"{label} differs from the eager run after|output"):
-        found.assert_matches_eager(rtol=0, atol=0)
+        captured.assert_matches_eager(rtol=0, atol=0)
     leaf = argument["x"] if isinstance(argument, dict) else argument
     assert torch.equal(leaf, torch.ones(3))
 
@@ -256,11 +256,11 @@ def test_an_output_in_the_memory_of_an_argument_has_its_own_value(via: str) -> N
 def test_a_buffer_that_has_changed_since_is_refused() -> None:
     model = nn.BatchNorm1d(4)
     x = torch.randn(3, 4)
-    made = capture(model, x)
-    made.assert_matches_eager()
+    captured = capture(model, x)
+    captured.assert_matches_eager()
     model(x)
     with pytest.raises(CaptureError, match="num_batches_tracked changed after the capture"):
-        made.assert_matches_eager()
+        captured.assert_matches_eager()
 
 
 # -- nothing compared ------------------------------------------------------------------------------
@@ -279,17 +279,17 @@ SMALL: dict[str, tuple[Callable[[Tensor], Any], dict[str, Any], str]] = {
 @pytest.mark.parametrize("name", SMALL)
 def test_parity_of_values_below_the_tolerance_fails(name: str) -> None:
     target, tolerance, message = SMALL[name]
-    made = capture(target, torch.ones(3), via="dispatch")
+    captured = capture(target, torch.ones(3), via="dispatch")
     with pytest.raises(AssertionError, match=rf"\Anothing compared: all floating.*{message}"):
-        made.assert_matches_eager(**tolerance)
+        captured.assert_matches_eager(**tolerance)
 
 
 def test_parity_of_gradients_below_the_tolerance_fails() -> None:
     x = torch.randn(512, 512, requires_grad=True)
-    made = capture(lambda x: x.sin(), x, via="dispatch", loss_fn=lambda y: y.mean())
+    captured = capture(lambda x: x.sin(), x, via="dispatch", loss_fn=lambda y: y.mean())
     with pytest.raises(AssertionError, match=r"nothing compared: all gradients .*gradient of x\)"):
-        made.assert_matches_eager()
-    made.assert_matches_eager(atol=0)
+        captured.assert_matches_eager()
+    captured.assert_matches_eager(atol=0)
 
 
 def test_parity_with_one_value_above_the_tolerance_passes() -> None:

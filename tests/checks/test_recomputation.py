@@ -97,9 +97,9 @@ def captured(how: str, via: str, dropout: float = 0.0) -> Capture:
 
 def counted(capture: Capture) -> Counter[str]:
     counts: Counter[str] = Counter()
-    for each in capture.recomputed:
-        if each.by != "formula":
-            counts[each.op] += each.times
+    for recomputed_op in capture.recomputed:
+        if recomputed_op.by != "formula":
+            counts[recomputed_op.op] += recomputed_op.times
     return counts
 
 
@@ -146,14 +146,14 @@ def in_eager(how: str, dropout: float = 0.0) -> Counter[str]:
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
 @pytest.mark.parametrize("how", HOW)
 def test_recomputed_ops_of_an_eager_backward_equal_the_count(how: str, dropout: float) -> None:
-    found = counted(captured(how, "dispatch", dropout))
-    assert found == in_eager(how, dropout)
-    assert bool(found) is (how != "plain")
+    counts = counted(captured(how, "dispatch", dropout))
+    assert counts == in_eager(how, dropout)
+    assert bool(counts) is (how != "plain")
 
 
 def test_op_recomputed_twice_has_its_count() -> None:
     capture = captured("twice", "dispatch")
-    assert {each.times for each in capture.recomputed} == {2}
+    assert {recomputed_op.times for recomputed_op in capture.recomputed} == {2}
     with pytest.raises(AssertionError, match=r"aten.gelu: expected 2, found 4\n.*blocks.\{0, 1\}"):
         capture.assert_recomputed({"aten.gelu": 2})
 
@@ -202,7 +202,7 @@ def _copies(how: str, partition: str) -> Counter[str]:
 def test_recomputed_ops_of_a_compiled_backward_equal_the_count(how: str, via: str) -> None:
     capture = captured(how, via)
     assert counted(capture) == _copies(how, via)
-    assert all(each.by == "checkpoint" for each in capture.recomputed)
+    assert all(recomputed_op.by == "checkpoint" for recomputed_op in capture.recomputed)
 
 
 def test_constant_copied_by_the_partitioner_is_not_recomputed() -> None:
@@ -222,7 +222,9 @@ def test_recomputation_by_the_partitioner_is_named(budget: float) -> None:
         model, x = step("plain")
         capture = tg.capture(model, x, via=tg.Aot(partition="min_cut"))
         assert counted(capture) == _copies("plain", "min_cut")
-    assert {each.by for each in capture.recomputed} == (set() if budget == 1 else {"partitioner"})
+    assert {recomputed_op.by for recomputed_op in capture.recomputed} == (
+        set() if budget == 1 else {"partitioner"}
+    )
 
 
 def test_recomputation_in_a_backward_that_takes_only_inputs() -> None:
@@ -263,7 +265,7 @@ def test_recomputation_of_a_stored_capture_has_no_cause(tmp_path: Any) -> None:
     file.write_text(capture.to_text())
     read = tg.load(file)
     assert counted(read) == counted(capture)
-    assert {each.by for each in read.recomputed} == {""}
+    assert {recomputed_op.by for recomputed_op in read.recomputed} == {""}
     with pytest.raises(
         AssertionError, match="does not separate recomputation by autograd's formulas"
     ):
@@ -306,7 +308,7 @@ def test_recomputation_by_a_custom_backward_is_named(
 ) -> None:
     x, weight = torch.ones(4, 8, requires_grad=True), torch.ones(8, 8, requires_grad=True)
     capture = graph_capture(lambda x, w: _Again.apply(x, w), x, weight, via="dispatch")
-    assert [(each.op, each.by) for each in capture.recomputed] == [
+    assert [(recomputed_op.op, recomputed_op.by) for recomputed_op in capture.recomputed] == [
         ("aten.mm.default", "function"),
         ("aten.sigmoid.default", "function"),
     ]
@@ -318,7 +320,9 @@ def test_recomputation_by_a_custom_backward_is_named(
 def test_autograd_formula_is_listed_and_not_counted(graph_capture: GraphCapture) -> None:
     x = torch.ones(4, requires_grad=True)
     capture = graph_capture(lambda x: x / (x + 1), x, via="dispatch")
-    assert [(each.op, each.by) for each in capture.recomputed] == [("aten.div.Tensor", "formula")]
+    assert [(recomputed_op.op, recomputed_op.by) for recomputed_op in capture.recomputed] == [
+        ("aten.div.Tensor", "formula")
+    ]
     capture.assert_not_recomputed("aten.div")
     capture.assert_recomputed({}, exact=True)
     assert capture.recomputed_flops == 0

@@ -128,7 +128,7 @@ def test_rounding_judge_changes_no_state() -> None:
     for name, value in model.state_dict().items():
         assert value.dtype == before[name].dtype
         assert torch.equal(value, before[name])
-    assert all(each.grad is None for each in model.parameters())
+    assert all(parameter.grad is None for parameter in model.parameters())
 
 
 def test_rounding_judge_handles_in_place_arguments() -> None:

@@ -50,8 +50,10 @@ def test_compare_prints_each_cause_once(
         "    after   %fc/tanh = aten.tanh.default(%x) : f32[2, 4]",
         "    in a.tgraph, sub/b.tgraph",
     ]
-    told = run("diff", "old", "new", code=1, capsys=capsys)
-    assert told == run("compare", "old", "new", code=1, capsys=capsys), "the command of release 0.2"
+    output = run("diff", "old", "new", code=1, capsys=capsys)
+    assert output == run("compare", "old", "new", code=1, capsys=capsys), (
+        "the command of release 0.2"
+    )
     same = run("diff", "old", "equal", code=0, capsys=capsys)
     assert same == "no difference in 2 files\n"
 
@@ -60,9 +62,9 @@ def test_compare_with_an_unreadable_file_exits_2_and_shows_the_rest(
     directories: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("new/a.tgraph").write_text("what\n")
-    told = run("diff", "old", "new", code=2, capsys=capsys)
-    assert "! new/a.tgraph:1:1: " in told
-    assert "aten.relu -> aten.tanh" in told
+    output = run("diff", "old", "new", code=2, capsys=capsys)
+    assert "! new/a.tgraph:1:1: " in output
+    assert "aten.relu -> aten.tanh" in output
     data = json.loads(run("diff", "old", "new", "--format=json", code=2, capsys=capsys))
     assert "new/a.tgraph:1:1" in data["unreadable"]["a.tgraph"]
 
@@ -161,8 +163,8 @@ def test_compare_prints_a_name_that_is_not_utf_8(
 ) -> None:
     name = os.fsdecode(b"\xff.tgraph")
     Path("old", name).write_text(OLD)
-    told = run("diff", "old", "new", code=1, capsys=capsys)
-    assert "- removed: \\xff.tgraph" in told.encode("utf-8").decode("utf-8")
+    output = run("diff", "old", "new", code=1, capsys=capsys)
+    assert "- removed: \\xff.tgraph" in output.encode("utf-8").decode("utf-8")
 
 
 def test_compare_cuts_long_lists_without_all(
@@ -172,11 +174,11 @@ def test_compare_cuts_long_lists_without_all(
         op = f"op{k}"
         Path(f"old/{k}.tgraph").write_text(OLD)
         Path(f"new/{k}.tgraph").write_text(OLD.replace("relu", op))
-    told = run("diff", "old", "new", code=1, capsys=capsys)
-    assert told.splitlines()[0] == "14 of 14 files differ by 13 causes"
-    assert told.splitlines()[-1] == "... and 3 more causes in 3 files"
-    told = run("diff", "old", "new", "--all", code=1, capsys=capsys)
-    assert told.count("before") == 13
+    output = run("diff", "old", "new", code=1, capsys=capsys)
+    assert output.splitlines()[0] == "14 of 14 files differ by 13 causes"
+    assert output.splitlines()[-1] == "... and 3 more causes in 3 files"
+    output = run("diff", "old", "new", "--all", code=1, capsys=capsys)
+    assert output.count("before") == 13
 
 
 def test_diff_prints_json_and_markdown(

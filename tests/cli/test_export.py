@@ -66,8 +66,8 @@ def test_export_of_two_files_is_two_collections_and_a_mapping(
     assert json.loads(Path(mapping).read_text(encoding="utf-8"))["mapping"]["relu"] == "relu"
     panes = asked(address)["uiState"]["paneStates"]
     assert [
-        (each["selectedCollectionLabel"], each["selectedGraphId"], each["selectedNodeId"])
-        for each in panes
+        (pane["selectedCollectionLabel"], pane["selectedGraphId"], pane["selectedNodeId"])
+        for pane in panes
     ] == [
         ("f.json (old.tgraph)", "old/forward", "relu"),
         ("f.json (new.tgraph)", "new/forward", "relu"),
@@ -88,7 +88,7 @@ def test_export_distinguishes_files_of_one_name(
 def test_export_of_equal_files(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     printed = run("--model-explorer=f.json", "old.tgraph", "old.tgraph", code=0, capsys=capsys)
     panes = asked(printed.splitlines()[-1])["uiState"]["paneStates"]
-    assert [each["selectedNodeId"] for each in panes] == ["", ""]
+    assert [pane["selectedNodeId"] for pane in panes] == ["", ""]
 
 
 SAVES = OLD.replace("return %relu", "return %relu\n  save %relu")
@@ -133,6 +133,6 @@ def test_export_does_not_overwrite_its_input(
     files: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("old.json").write_text(OLD)
-    told = run("--model-explorer=old.json", "old.json", "new.tgraph", code=2, capsys=capsys)
-    assert "old.json is an input file: choose another output file" in told
+    output = run("--model-explorer=old.json", "old.json", "new.tgraph", code=2, capsys=capsys)
+    assert "old.json is an input file: choose another output file" in output
     assert Path("old.json").read_text() == OLD

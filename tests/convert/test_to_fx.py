@@ -128,9 +128,9 @@ def test_the_subjects_are_well_conditioned() -> None:
 )
 @pytest.mark.parametrize(("name", "via"), CASES, scope="module")
 def test_to_fx_module_equals_the_graph(name: str, via: str) -> None:
-    made = captured(name, via)
-    for graph in made.graphs:
-        module = made.fx(graph)
+    subject_capture = captured(name, via)
+    for graph in subject_capture.graphs:
+        module = subject_capture.fx(graph)
         again = from_fx(module)
         assert again == graph
         assert not diff(graph, module)
@@ -156,11 +156,11 @@ def test_to_fx_module_equals_the_graph(name: str, via: str) -> None:
 )
 @pytest.mark.parametrize(("name", "via"), CASES, scope="module")
 def test_identity_transformer_makes_no_difference(name: str, via: str) -> None:
-    made = captured(name, via)
-    for graph in made.graphs:
-        module = fx.Transformer(made.fx(graph)).transform()
+    subject_capture = captured(name, via)
+    for graph in subject_capture.graphs:
+        module = fx.Transformer(subject_capture.fx(graph)).transform()
         assert not diff(graph, module)
-        assert not diff(module, made.fx(graph))
+        assert not diff(module, subject_capture.fx(graph))
         again = from_fx(module)
         assert [node.name for node in again.inputs] == [node.name for node in graph.inputs]
         if name != "several" or via not in ("fx", "dynamo"):
@@ -173,10 +173,10 @@ def test_sizes_have_the_symbols_of_the_whole_capture(via: Any) -> None:
     def function(x: Tensor, y: Tensor) -> Tensor:
         return (y.sin().sum(0) * x.sum(1).mean()).exp()
 
-    made = capture(function, example(5, 7, grad=True), example(6, 9, grad=True), via=via)
-    for graph in made.graphs:
+    captured = capture(function, example(5, 7, grad=True), example(6, 9, grad=True), via=via)
+    for graph in captured.graphs:
         assert "s3" in graph.to_text()
-        assert from_fx(made.fx(graph)) == graph
+        assert from_fx(captured.fx(graph)) == graph
 
 
 class Unusual(nn.Module):
@@ -194,9 +194,9 @@ def test_module_paths_are_those_of_the_capture_and_not_of_torchs_sources(via: st
     torch.manual_seed(0)
     blocks = nn.Sequential(Unusual(), nn.Sequential(Unusual()))
     for target in (blocks, lambda x: blocks(x)):
-        made = capture(target, example(3, 4), via=via)
-        for graph in made.graphs:
-            module = made.fx(graph)
+        captured = capture(target, example(3, 4), via=via)
+        for graph in captured.graphs:
+            module = captured.fx(graph)
             for each in (module, fx.Transformer(module).transform(), copy.deepcopy(module)):
                 again = from_fx(each)
                 assert {n.module for n in again.nodes} >= {"0.a", "1.0.a"}
@@ -206,9 +206,9 @@ def test_module_paths_are_those_of_the_capture_and_not_of_torchs_sources(via: st
 
 def test_two_modules_of_a_graph_and_what_was_captured_are_independent() -> None:
     model, args = made_of("choice")
-    made = capture(model, *args)
-    text = made.to_text()
-    first, second = made.fx(made.forward), made.fx(made.forward)
+    captured = capture(model, *args)
+    text = captured.to_text()
+    first, second = captured.fx(captured.forward), captured.fx(captured.forward)
     assert first is not second
     for module in first.modules():
         if isinstance(module, fx.GraphModule):
@@ -216,24 +216,26 @@ def test_two_modules_of_a_graph_and_what_was_captured_are_independent() -> None:
                 node.meta.clear()
                 if node.target is torch.ops.aten.sin.default:
                     node.target = torch.ops.aten.tan.default
-    assert from_fx(first) != made.forward
-    assert from_fx(second) == from_fx(made.fx(made.forward)) == made.forward
-    assert made.to_text() == text
+    assert from_fx(first) != captured.forward
+    assert from_fx(second) == from_fx(captured.fx(captured.forward)) == captured.forward
+    assert captured.to_text() == text
 
 
 # -- the module runs on the inputs of the graph ----------------------------------------------------
 
 
-def forward_run(made: Capture, model: nn.Module, *args: Tensor) -> dict[str, Any]:
+def forward_run(captured: Capture, model: nn.Module, *args: Tensor) -> dict[str, Any]:
     """Return the values of the forward's inputs, outputs and saved values, by name."""
     named: dict[str, Tensor] = {
         **dict(zip(("x", "y"), args, strict=False)),
         **dict(model.named_parameters()),
         **{name: buffer.clone() for name, buffer in model.named_buffers()},
     }
-    graph = made.forward
+    graph = captured.forward
     with torch.no_grad():
-        results = fx.Interpreter(made.fx(graph)).run(*(named[node.name] for node in graph.inputs))
+        results = fx.Interpreter(captured.fx(graph)).run(
+            *(named[node.name] for node in graph.inputs)
+        )
     names = [node.name for node in graph.outputs] + [ref.name for ref in graph.saved]
     return dict(zip(names, results, strict=True)) | named
 
@@ -245,10 +247,10 @@ def test_the_forward_takes_its_inputs_in_order_and_gives_outputs_and_saved(
     name: str, via: str
 ) -> None:
     model, args = made_of(name)
-    made = capture(model, *args, via=via)
-    values = forward_run(made, model, *args)
-    outputs = made.output if isinstance(made.output, tuple) else (made.output,)
-    returned = [values[node.name] for node in made.forward.outputs][-len(outputs) :]
+    captured = capture(model, *args, via=via)
+    values = forward_run(captured, model, *args)
+    outputs = captured.output if isinstance(captured.output, tuple) else (captured.output,)
+    returned = [values[node.name] for node in captured.forward.outputs][-len(outputs) :]
     assert_equal_but_for_rounding(returned, list(outputs))
 
 
@@ -257,16 +259,16 @@ def test_the_forward_takes_its_inputs_in_order_and_gives_outputs_and_saved(
 @pytest.mark.parametrize("via", ["aot", "inductor", "compiled_autograd"])
 def test_the_backward_takes_what_the_forward_saved_by_name(name: str, via: str) -> None:
     model, args = made_of(name)
-    made = capture(model, *args, via=via)
-    values = forward_run(made, model, *args)
-    outputs = made.output if isinstance(made.output, tuple) else (made.output,)
+    captured = capture(model, *args, via=via)
+    values = forward_run(captured, model, *args)
+    outputs = captured.output if isinstance(captured.output, tuple) else (captured.output,)
     tangents = iter([torch.ones_like(output) for output in outputs])
     given = [
         next(tangents) if node.op == "tangent" else values[node.name]
-        for node in made.backward.inputs
+        for node in captured.backward.inputs
     ]
     with torch.no_grad():
-        results = made.fx(made.backward)(*given)
+        results = captured.fx(captured.backward)(*given)
     if via == "compiled_autograd":  # accumulates gradients
         found = [parameter.grad for parameter in model.parameters()]
     else:
@@ -283,15 +285,15 @@ def test_the_backward_of_an_eager_forward_takes_other_values_and_another_hook() 
     torch.manual_seed(0)
     model, x = nn.Linear(4, 2).double(), example(3, 4).double()
     handle = model.weight.register_hook(lambda grad: grad / 2)
-    made = capture(model, x, via=CompiledAutograd(forward="eager"))
-    graph = made.backward
+    captured = capture(model, x, via=CompiledAutograd(forward="eager"))
+    graph = captured.backward
     values = {
         "input": x + 1,
         "tangent.0": torch.ones(3, 2).double(),
         "weight.hook": lambda grad: grad * 3,
         **dict(model.named_parameters()),
     }
-    made.fx(graph)(*(values[node.name] for node in graph.inputs))
+    captured.fx(graph)(*(values[node.name] for node in graph.inputs))
     handle.remove()
     assert_equal_but_for_rounding(model.weight.grad, (x + 1).sum(0).expand(2, 4) * 3)
     assert_equal_but_for_rounding(model.bias.grad, torch.full((2,), 3.0).double())
@@ -309,27 +311,32 @@ class Twice(fx.Transformer):
 
 
 def test_rewrite_of_one_op_is_one_finding() -> None:
-    made = captured("late", "aot")
-    found = diff(made.forward, Twice(made.fx(made.forward)).transform())
-    assert [finding.kind for finding in found.findings] == ["added"], found
-    assert found.findings[0].changes[0].node.op == "aten.neg.default"
+    subject_capture = captured("late", "aot")
+    graph_diff = diff(
+        subject_capture.forward, Twice(subject_capture.fx(subject_capture.forward)).transform()
+    )
+    assert [finding.kind for finding in graph_diff.findings] == ["added"], graph_diff
+    assert graph_diff.findings[0].changes[0].node.op == "aten.neg.default"
 
 
 def test_an_output_that_a_pass_adds_is_seen() -> None:
-    made = captured("late", "aot")
-    module = made.fx(made.forward)
+    subject_capture = captured("late", "aot")
+    module = subject_capture.fx(subject_capture.forward)
     output = module.graph.output_node()
     (sin,) = module.graph.find_nodes(op="call_function", target=torch.ops.aten.sin.default)
     output.args = ((*output.args[0], sin),)
-    assert from_fx(module) != made.forward
-    assert len(from_fx(module).outputs) == len(made.forward.outputs) + len(made.forward.saved) + 1
-    assert diff(made.forward, module)
+    assert from_fx(module) != subject_capture.forward
+    assert (
+        len(from_fx(module).outputs)
+        == len(subject_capture.forward.outputs) + len(subject_capture.forward.saved) + 1
+    )
+    assert diff(subject_capture.forward, module)
 
 
 @pytest.mark.parametrize(("via", "propagated"), [("aot", FakeTensorProp), ("fx", ShapeProp)])
 def test_shapes_recomputed_by_a_pass_are_compared(via: str, propagated: Any) -> None:
-    made = capture(lambda x: torch.relu(x).sum(0).exp(), example(2, 3), via=via)
-    module = made.fx(made.forward)
+    captured = capture(lambda x: torch.relu(x).sum(0).exp(), example(2, 3), via=via)
+    module = captured.fx(captured.forward)
     sum_ = next(node for node in module.graph.nodes if "sum" in node.name)
     sum_.args = (sum_.args[0], [1]) if via == "aot" else (sum_.args[0], 1)
     propagated(module).propagate(example(2, 3))
@@ -344,16 +351,16 @@ def test_projections_without_shapes_belong_to_their_op() -> None:
     def function(x: Tensor) -> Tensor:
         return nn.functional.layer_norm(x, (4,)) + torch.cat(x.split(2, dim=1), 1)
 
-    made = capture(function, example(3, 4, grad=True))
-    again = from_fx(fx.Transformer(made.fx(made.forward)).transform())
-    assert made.forward.op_counts["aten.native_layer_norm"] == 1
-    assert again.op_counts == made.forward.op_counts
+    captured = capture(function, example(3, 4, grad=True))
+    again = from_fx(fx.Transformer(captured.fx(captured.forward)).transform())
+    assert captured.forward.op_counts["aten.native_layer_norm"] == 1
+    assert again.op_counts == captured.forward.op_counts
     assert Graph.from_text(again.to_text()) == again
 
 
 def exp_then(size: int) -> fx.GraphModule:
-    made = capture(lambda x: x.exp().sin(), example(size))
-    return made.fx(made.forward)
+    captured = capture(lambda x: x.exp().sin(), example(size))
+    return captured.fx(captured.forward)
 
 
 def test_shapes_are_compared_unless_one_side_knows_none() -> None:
@@ -373,11 +380,11 @@ def test_one_known_shape_compares_all_shapes() -> None:
 
 
 def test_shapes_in_a_body_are_compared_if_unknown_around_it() -> None:
-    made = captured("choice", "aot")
-    graph = made.forward
+    subject_capture = captured("choice", "aot")
+    graph = subject_capture.forward
 
     def transformed() -> fx.GraphModule:
-        return fx.Transformer(made.fx(graph)).transform()
+        return fx.Transformer(subject_capture.fx(graph)).transform()
 
     assert not diff(graph, transformed())
     edited = transformed()

@@ -363,8 +363,8 @@ def _rotary() -> tuple[object, tuple[Tensor, ...]]:  # pytorch #182225
 @pytest.mark.parametrize("issue", [_split_product, _mean_after_cast, _rotary])
 def test_public_issue_ends_with_the_stage_and_the_option(issue: Callable[[], Any]) -> None:
     target, args = issue()
-    found = capture(target, *args, via="inductor", backward=False)
-    first = found.first_difference(rtol=1e-5, atol=1e-5)
+    captured = capture(target, *args, via="inductor", backward=False)
+    first = captured.first_difference(rtol=1e-5, atol=1e-5)
     assert first is not None
     assert (first.stage, first.nodes, first.sure) == ("codegen", (), False)
     assert 'options={"emulate_precision_casts": True}' in first.reason

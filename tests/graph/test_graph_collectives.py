@@ -35,12 +35,19 @@ def graph(text: str = TEXT) -> Graph:
     return Graph.from_text(text)
 
 
-def facts(found: Collective) -> tuple[Any, ...]:
-    return found.kind, found.group, found.bytes, found.shape, found.module, found.distance
+def facts(collective: Collective) -> tuple[Any, ...]:
+    return (
+        collective.kind,
+        collective.group,
+        collective.bytes,
+        collective.shape,
+        collective.module,
+        collective.distance,
+    )
 
 
 def test_collectives_have_kind_group_bytes_and_place() -> None:
-    assert [facts(each) for each in graph().collectives] == [
+    assert [facts(collective) for collective in graph().collectives] == [
         ("all_gather", "tp", 8 * 8 * 2, (8, 8), "up", 1),
         ("all_reduce", "tp", (4 * 8 + 8 * 8) * 2, (4, 8), "down", 0),
         ("all_reduce", "dp", 2, (), "", None),
@@ -109,8 +116,8 @@ def collective(op: str, arguments: str, result: str = "f32[4]") -> Collective:
         "torchgraph 1\n\nforward @ aot {\n  %x = input : f32[4]\n"
         f"  %one = {op}({arguments}) : {result} !communicates\n  return %one\n}}\n"
     )
-    (found,) = graph(text).collectives
-    return found
+    (collective,) = graph(text).collectives
+    return collective
 
 
 @pytest.mark.parametrize(
@@ -222,9 +229,9 @@ def test_assert_collectives_failure_lists_the_collectives(
 
 def test_equal_collectives_are_listed_once() -> None:
     call = '_c10d_functional.all_reduce_.default(%sum, "sum", "dp") : bf16[] !communicates\n'
-    made = graph(TEXT.replace(f"= {call}", f"= {call}  %again = {call}"))
+    parsed = graph(TEXT.replace(f"= {call}", f"= {call}  %again = {call}"))
     line = Source("step.py", 7, "reduce(x)")
-    placed = replace(made, nodes=tuple(replace(node, source=line) for node in made.nodes))
+    placed = replace(parsed, nodes=tuple(replace(node, source=line) for node in parsed.nodes))
     with pytest.raises(AssertionError) as error:
         placed.assert_collectives({}, group="dp", bytes=0)
     *_, listed, place, size = str(error.value).splitlines()

@@ -49,8 +49,8 @@ def printed(graphs: list[Graph], depth: int | None = None) -> str:
     return format_cost_table(graphs, by_module(graphs, depth), depth)
 
 
-def rows_of(made: Graph, depth: int | None = None) -> list[CostRow]:
-    return [*cost_table([made], by_module([made], depth), depth).rows]
+def rows_of(graph: Graph, depth: int | None = None) -> list[CostRow]:
+    return [*cost_table([graph], by_module([graph], depth), depth).rows]
 
 
 def cells(table: str) -> list[list[str]]:
@@ -73,7 +73,7 @@ def test_node_cost_table_has_the_costs_of_each_node() -> None:
 
 
 def test_node_cost_table_shows_unknown_costs_as_question_marks() -> None:
-    made = graph(
+    parsed = graph(
         """
         %dynamic = aten.mm.default(%x, %y) : f32[s0, 8]
         %custom = my.op.default(%x) : f32[2, 3]
@@ -83,9 +83,9 @@ def test_node_cost_table_shows_unknown_costs_as_question_marks() -> None:
         """,
         inputs="%x = input : f32[s0, 4]\n%y = input : f32[4, 8]",
     )
-    assert flops_by_node(made) == {"dynamic": None, "custom": None, "relu": 0}
-    assert saved_by_node(made) == {"relu": None}
-    assert made.to_table(cost=True).count("?") == 3
+    assert flops_by_node(parsed) == {"dynamic": None, "custom": None, "relu": 0}
+    assert saved_by_node(parsed) == {"relu": None}
+    assert parsed.to_table(cost=True).count("?") == 3
 
 
 def test_costs_of_torch_functions_are_refused_and_what_export_keeps_is_left_out() -> None:
@@ -97,7 +97,7 @@ def test_costs_of_torch_functions_are_refused_and_what_export_keeps_is_left_out(
 
 
 def test_a_body_counts_at_each_op_that_calls_it() -> None:
-    made = graph(
+    parsed = graph(
         """
         body: forward {
           %a = input : f32[2, 2]
@@ -111,7 +111,7 @@ def test_a_body_counts_at_each_op_that_calls_it() -> None:
         """,
         inputs="",
     )
-    assert flops_by_node(made) == {"p": 16, "q": 16}
+    assert flops_by_node(parsed) == {"p": 16, "q": 16}
 
 
 def test_the_table_of_modules_has_both_directions_and_what_is_below() -> None:
@@ -143,8 +143,8 @@ def test_a_module_that_only_holds_another_one_has_no_row_and_numbers_are_in_orde
 
 
 def test_ops_that_are_not_counted_are_named() -> None:
-    made = graph("%a = my.op.default(%x) : f32[2, 3]\nreturn %a")
-    assert printed([made]).endswith("\nnot counted, because torch has no formula: my.op.default")
+    parsed = graph("%a = my.op.default(%x) : f32[2, 3]\nreturn %a")
+    assert printed([parsed]).endswith("\nnot counted, because torch has no formula: my.op.default")
 
 
 @pytest.mark.slow(

@@ -58,16 +58,16 @@ def test_in_place_activation_is_one_op_in_its_own_module(old: Act, new: Act, via
         act.inplace = True  # type: ignore[assignment]
         return act
 
-    found = difference(blocks(in_place), blocks(new), via)
-    (finding,) = found.findings
+    diff = difference(blocks(in_place), blocks(new), via)
+    (finding,) = diff.findings
     paths = [f"{k}.act" for k in range(3)]
-    assert [place.module for place in finding.places] == paths, found
-    assert followed_in(finding) == [{path} for path in paths], found
+    assert [place.module for place in finding.places] == paths, diff
+    assert followed_in(finding) == [{path} for path in paths], diff
     one = blocks(in_place, lambda model: setattr(model[1], "act", new()))
-    found = difference(blocks(in_place), one, via)
-    (finding,) = found.findings
-    assert [place.module for place in finding.places] == ["1.act"], found
-    assert followed_in(finding) == [{"1.act"}], found
+    diff = difference(blocks(in_place), one, via)
+    (finding,) = diff.findings
+    assert [place.module for place in finding.places] == ["1.act"], diff
+    assert followed_in(finding) == [{"1.act"}], diff
 
 
 @pytest.mark.slow("further cases; a few are in every run", unless=["dispatch"])
@@ -75,16 +75,16 @@ def test_shared_activation_keeps_its_path_and_names_its_callers(
     via: str,
 ) -> None:
     gelu, relu = nn.GELU(), nn.ReLU()
-    found = difference(blocks(lambda: gelu), blocks(lambda: relu), via)
-    assert found.heading() == (
+    diff = difference(blocks(lambda: gelu), blocks(lambda: relu), via)
+    assert diff.heading() == (
         "1 edit in 3 places: aten.gelu -> aten.relu in 0.act × 3, fed by {0 … 2}.fc"
     )
-    (finding,) = found.findings
+    (finding,) = diff.findings
     assert [place.module for place in finding.places] == ["0.act"] * 3
-    assert followed_in(finding) == [{"0.act"}] * 3, found
+    assert followed_in(finding) == [{"0.act"}] * 3, diff
     for k, place in enumerate(finding.places):
         took = {c.before.name for c in place.consequences if c.before is not None}
-        assert f"{k}.fc/addmm" in took, found
+        assert f"{k}.fc/addmm" in took, diff
 
 
 def then(op: Callable[[torch.Tensor], torch.Tensor], part: str) -> Callable[[nn.Module], None]:
@@ -115,8 +115,8 @@ def then(op: Callable[[torch.Tensor], torch.Tensor], part: str) -> Callable[[nn.
 def test_op_inserted_next_to_an_equal_op_is_in_the_edited_module(
     act: Act, op: Callable[[torch.Tensor], torch.Tensor], part: str, via: str
 ) -> None:
-    found = difference(blocks(act), blocks(act, then(op, part)), via)
-    (finding,) = found.findings
-    assert [place.module for place in finding.places] == [f"1.{part}"], found
-    assert [change.kind for change in finding.changes] == ["added"], found
-    assert followed_in(finding) in ([set()], [{f"1.{part}"}]), found
+    diff = difference(blocks(act), blocks(act, then(op, part)), via)
+    (finding,) = diff.findings
+    assert [place.module for place in finding.places] == [f"1.{part}"], diff
+    assert [change.kind for change in finding.changes] == ["added"], diff
+    assert followed_in(finding) in ([set()], [{f"1.{part}"}]), diff

@@ -44,14 +44,14 @@ def sequence(*ops: str, head: str = "") -> Graph:
 def test_added_layer_has_all_its_ops_and_the_final_norm_none(more: int) -> None:
     few, many = decoder(5), decoder(5 + more)
     for before, after, kind in ((few, many, "added"), (many, few, "removed")):
-        found = difference(before, after)
-        nodes = {node.name for node in (found.added if kind == "added" else found.removed)}
+        diff = difference(before, after)
+        nodes = {node.name for node in (diff.added if kind == "added" else diff.removed)}
         new = {node.name for node in many.nodes if node.is_call} - {n.name for n in few.nodes}
-        assert nodes == new, found
-        (finding,) = found.findings
+        assert nodes == new, diff
+        (finding,) = diff.findings
         assert finding.modules == tuple(f"layers.{5 + k}" for k in range(more))
         assert {sum(c.kind == kind for c in place.changes) for place in finding.places} == {5}
-        assert not found.changed
+        assert not diff.changed
 
 
 def test_a_new_layer_and_an_edit_of_its_class_are_two_findings() -> None:
@@ -63,18 +63,18 @@ def test_a_new_layer_and_an_edit_of_its_class_are_two_findings() -> None:
 
 
 def test_renamed_module_list_is_paired() -> None:
-    found = difference(decoder(5), decoder(5, "relu", blocks="blocks"))
-    assert found.heading().startswith("1 edit in 5 places: aten.silu -> aten.relu"), found
+    diff = difference(decoder(5), decoder(5, "relu", blocks="blocks"))
+    assert diff.heading().startswith("1 edit in 5 places: aten.silu -> aten.relu"), diff
 
 
 @pytest.mark.parametrize("head", ["", "tan"])
 def test_modules_that_moved_up_in_their_list_are_paired(head: str) -> None:
     before = sequence("sin", "cos", "tanh", "exp", head=head)
     after = sequence("sin", "erf", "cos", "tanh", "exp", head=head)
-    found = difference(before, after)
-    assert [node.name for node in found.added] == ["net.1/erf", "net.1/neg"], found
-    assert not found.removed
-    assert not found.changed
+    diff = difference(before, after)
+    assert [node.name for node in diff.added] == ["net.1/erf", "net.1/neg"], diff
+    assert not diff.removed
+    assert not diff.changed
 
 
 def test_module_that_moved_into_a_list_is_paired() -> None:

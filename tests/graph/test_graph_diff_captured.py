@@ -119,9 +119,9 @@ def test_edit_of_a_captured_model_is_one_finding(edit: type[Block], style: str, 
     kind, op, part = EDITS[edit]
     before, after = captured(style, Block, via), captured(style, edit, via)
     assert before.backward.nodes
-    found = pytest_torchgraph.diff(before, after)
-    assert len(found.findings) == 1, found
-    (finding,) = found.findings
+    diff = pytest_torchgraph.diff(before, after)
+    assert len(diff.findings) == 1, diff
+    (finding,) = diff.findings
     assert finding.kind == kind
     assert finding.graph == "forward"
     assert finding.changes[0].node.op == op
@@ -134,7 +134,7 @@ def test_edit_of_a_captured_model_is_one_finding(edit: type[Block], style: str, 
 
 @pytest.mark.slow("further models and backends", unless=["dispatch"])
 def test_diff_text_has_module_source_line_before_after_and_consequences(via: str) -> None:
-    found = pytest_torchgraph.diff(
+    diff = pytest_torchgraph.diff(
         captured("modules", Block, via), captured("modules", Swapped, via)
     )
     number = next(
@@ -143,7 +143,7 @@ def test_diff_text_has_module_source_line_before_after_and_consequences(via: str
         for i, line in enumerate(lines)
         if "# edited" in line
     )
-    lines = str(found).splitlines()
+    lines = str(diff).splitlines()
     assert lines[0] == "1 edit: aten.sub.Tensor rewired in blocks.1"
     assert re.fullmatch(
         rf"> rewired in blocks\.1 \[forward\]  \S*{Path(__file__).name}:{number}: "
@@ -172,8 +172,8 @@ def test_edit_in_two_blocks_is_one_finding_with_both_consequences(via: str) -> N
     net.blocks[2] = Rectified()
     x = torch.linspace(-1, 1, 16).reshape(2, 8)
     after = pytest_torchgraph.capture(net, x, via=via)
-    found = pytest_torchgraph.diff(captured("modules", Block, via), after)
-    (finding,) = found.findings
+    diff = pytest_torchgraph.diff(captured("modules", Block, via), after)
+    (finding,) = diff.findings
     assert [place.module for place in finding.places] == ["blocks.0.act", "blocks.2.act"]
     for place in finding.places:
         # gelu saves its input for the backward, a value of `up`; relu saves its own output
@@ -188,8 +188,8 @@ def test_a_model_that_is_no_longer_trained_lost_its_backward(via: str) -> None:
     both = pytest_torchgraph.capture(Net(Block), x, via=via)
     with torch.no_grad():
         one = pytest_torchgraph.capture(Net(Block), x, via=via)
-    found = pytest_torchgraph.diff(both, one)
-    assert [finding.summary.partition(" (")[0] for finding in found.findings] == [
+    diff = pytest_torchgraph.diff(both, one)
+    assert [finding.summary.partition(" (")[0] for finding in diff.findings] == [
         "forward graph 'forward' removed",
         "inference graph 'inference' added",
         "backward graph 'backward' removed",
@@ -216,17 +216,17 @@ def test_a_changed_constant_and_each_changed_size_are_findings(via: str) -> None
             captured("modules", Block, via), pytest_torchgraph.capture(net, x, via=via)
         )
 
-    found = difference(lambda net: setattr(net.blocks[1].norm, "eps", 1e-3))
-    assert [(f.kind, f.module) for f in found.findings] == [("changed", "blocks.1.norm")]
-    assert "1e-05)" in str(found)
-    assert "0.001)" in str(found)
+    diff = difference(lambda net: setattr(net.blocks[1].norm, "eps", 1e-3))
+    assert [(f.kind, f.module) for f in diff.findings] == [("changed", "blocks.1.norm")]
+    assert "1e-05)" in str(diff)
+    assert "0.001)" in str(diff)
 
     def widen(net: Net) -> None:
         net.blocks[1].up, net.blocks[1].down = nn.Linear(8, 24), nn.Linear(24, 8)
 
-    found = difference(widen)
-    assert [finding.module for finding in found.findings] == ["blocks.1.up", "blocks.1.down"]
-    assert "f32[8, 24]" in str(found.findings[0])
+    diff = difference(widen)
+    assert [finding.module for finding in diff.findings] == ["blocks.1.up", "blocks.1.down"]
+    assert "f32[8, 24]" in str(diff.findings[0])
 
 
 class Convolved(nn.Module):
@@ -252,12 +252,12 @@ def test_removed_module_is_named_although_its_neighbours_moved(
     x = torch.linspace(-1, 1, 192).reshape(1, 3, 8, 8)
     before = pytest_torchgraph.capture(two(lambda: nn.BatchNorm2d(3)), x, via=via)
     after = pytest_torchgraph.capture(rewritten(two(nn.Identity)), x, via=via)
-    found = pytest_torchgraph.diff(before, after)
-    (finding,) = found.findings
+    diff = pytest_torchgraph.diff(before, after)
+    (finding,) = diff.findings
     assert finding.kind == "removed"
-    assert [place.module for place in finding.places] == ["0.norm", "1.norm"], found
-    assert found.heading().startswith("1 edit in 2 places: aten.")
-    assert not any(node.op == "aten.relu.default" for node in (*found.added, *found.removed))
+    assert [place.module for place in finding.places] == ["0.norm", "1.norm"], diff
+    assert diff.heading().startswith("1 edit in 2 places: aten.")
+    assert not any(node.op == "aten.relu.default" for node in (*diff.added, *diff.removed))
 
 
 @pytest.mark.slow("further models and backends", unless=["dispatch"])
@@ -294,14 +294,14 @@ def test_in_place_activation_with_a_saved_copy_is_one_op(
 ) -> None:
     in_place, plain = activated(act(inplace=True), via), activated(other(), via)
     for before, after in ((in_place, plain), (plain, in_place)):
-        found = pytest_torchgraph.diff(before, after)
-        (finding,) = found.findings
-        assert (finding.kind, finding.module) == ("changed", "blocks.1.act"), found
-        assert finding.before is not None, found
-        assert finding.after is not None, found
-        assert "clone" not in finding.before.op + finding.after.op, found
+        diff = pytest_torchgraph.diff(before, after)
+        (finding,) = diff.findings
+        assert (finding.kind, finding.module) == ("changed", "blocks.1.act"), diff
+        assert finding.before is not None, diff
+        assert finding.after is not None, diff
+        assert "clone" not in finding.before.op + finding.after.op, diff
         (copied,) = finding.changes[1:]
-        assert copied.node.op == "aten.clone.default", found
+        assert copied.node.op == "aten.clone.default", diff
 
 
 class Dropped(nn.Module):

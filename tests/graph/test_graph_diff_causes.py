@@ -237,8 +237,8 @@ def test_modules_called_on_one_line_are_separate_causes() -> None:
                     lines.append(f"%{module}/{word} = aten.{word}.default(%{value}) : f32[2, 3]")
                     lines[-1] += f' in "{module}"'
                     value = f"{module}/{word}"
-            made = graph("\n".join([*lines, f"return %{value}"]))
-            return on_line(made, 7, "Block.forward") if new else made
+            parsed = graph("\n".join([*lines, f"return %{value}"]))
+            return on_line(parsed, 7, "Block.forward") if new else parsed
 
         return difference(model(False), model(True))
 
@@ -312,8 +312,8 @@ def test_a_finding_in_words_is_plain_data_and_back() -> None:
 
 def test_cause_cost_is_the_sum_over_files_if_all_are_known() -> None:
     def kept(op: str, *saved: str, level: str = "aot") -> Graph:
-        made = graph(f"%act = aten.{op}(%x) : f32[2, 3]\nreturn %act", f"forward @ {level}")
-        return replace(made, saved=tuple(map(Ref, saved)))
+        parsed = graph(f"%act = aten.{op}(%x) : f32[2, 3]\nreturn %act", f"forward @ {level}")
+        return replace(parsed, saved=tuple(map(Ref, saved)))
 
     diffs = [(file, difference(kept("gelu"), kept("relu", "act"))) for file in "ab"]
     (cause,) = causes_of(diffs)

@@ -81,29 +81,29 @@ def whole() -> Capture:
     return captured(Whole)
 
 
-def names(found: GraphDiff) -> list[str]:
-    return [line.partition(" (")[0] for line in str(found).splitlines() if line[0] in "~+->"]
+def names(diff: GraphDiff) -> list[str]:
+    return [line.partition(" (")[0] for line in str(diff).splitlines() if line[0] in "~+->"]
 
 
 def test_layers_of_another_class_are_one_finding_with_other_graphs(
     broken: Capture, whole: Capture
 ) -> None:
     assert len(broken.graphs) > len(whole.graphs)
-    found = pytest_torchgraph.diff(broken, whole)
-    assert names(found) == ["~ Broken -> Whole in layers.{0, 1}"], found
-    assert found.heading().startswith("1 edit: Broken -> Whole in layers.{0, 1} (")
-    assert found.heading().endswith("graphs removed)")
-    assert (finding := found.findings[0]).consequences
+    diff = pytest_torchgraph.diff(broken, whole)
+    assert names(diff) == ["~ Broken -> Whole in layers.{0, 1}"], diff
+    assert diff.heading().startswith("1 edit: Broken -> Whole in layers.{0, 1} (")
+    assert diff.heading().endswith("graphs removed)")
+    assert (finding := diff.findings[0]).consequences
     assert finding.cost.flops is not None
 
-    found = pytest_torchgraph.diff(whole, broken)
-    assert names(found) == ["~ Whole -> Broken in layers.{0, 1}"], found
-    assert found.heading().endswith("graphs added)")
+    diff = pytest_torchgraph.diff(whole, broken)
+    assert names(diff) == ["~ Whole -> Broken in layers.{0, 1}"], diff
+    assert diff.heading().endswith("graphs added)")
 
 
 def test_another_class_that_breaks_the_graph_elsewhere_is_one_finding(broken: Capture) -> None:
-    found = pytest_torchgraph.diff(broken, captured(Scaled))
-    assert names(found) == ["~ Broken -> Scaled in layers.{0, 1}"], found
+    diff = pytest_torchgraph.diff(broken, captured(Scaled))
+    assert names(diff) == ["~ Broken -> Scaled in layers.{0, 1}"], diff
 
 
 @pytest.mark.parametrize(
@@ -117,10 +117,10 @@ def test_edit_around_layers_of_another_class_is_a_separate_finding(
     broken: Capture, whole: Capture, edits: dict[str, bool], edit: str
 ) -> None:
     edited = captured(Whole, **edits)
-    found = pytest_torchgraph.diff(broken, edited)
-    assert names(found)[0] == "~ Broken -> Whole in layers.{0, 1}", found
-    assert found.heading().endswith(f"graphs removed), {edit}"), found
-    assert len(found.findings) == 2
+    diff = pytest_torchgraph.diff(broken, edited)
+    assert names(diff)[0] == "~ Broken -> Whole in layers.{0, 1}", diff
+    assert diff.heading().endswith(f"graphs removed), {edit}"), diff
+    assert len(diff.findings) == 2
     assert len(pytest_torchgraph.diff(whole, edited).findings) == 1
 
 
@@ -129,14 +129,14 @@ def test_an_edit_in_the_same_graphs_is_named_by_its_ops(whole: Capture) -> None:
         def forward(self, x: Tensor) -> Tensor:
             return self.lin(x).sin()
 
-    found = pytest_torchgraph.diff(whole, captured(Other))
-    assert found.heading() == "1 edit in 2 places: aten.cos -> aten.sin in layers.{0, 1}"
+    diff = pytest_torchgraph.diff(whole, captured(Other))
+    assert diff.heading() == "1 edit in 2 places: aten.cos -> aten.sin in layers.{0, 1}"
 
 
 def test_layers_of_two_other_classes_are_separate_findings(broken: Capture) -> None:
     made = iter([Whole, Scaled])
-    found = pytest_torchgraph.diff(broken, captured(lambda: next(made)()))
-    assert len(found.findings) > 1
+    diff = pytest_torchgraph.diff(broken, captured(lambda: next(made)()))
+    assert len(diff.findings) > 1
 
 
 class Residual(Net):

@@ -30,12 +30,12 @@ def step(
     *lines: str, saved: Sequence[str] = (), level: str = "aot", kind: str = "forward"
 ) -> Graph:
     """Return a graph of these lines on an %x of 24 bytes that saves these values."""
-    made = graph("\n".join(lines), f"{kind} @ {level}")
-    return replace(made, saved=tuple(map(Ref, saved)))
+    parsed = graph("\n".join(lines), f"{kind} @ {level}")
+    return replace(parsed, saved=tuple(map(Ref, saved)))
 
 
 def costs(before: Sequence[Graph], after: Sequence[Graph]) -> list[tuple[int | None, int | None]]:
-    found = [each.cost for each in diff_graphs(before, after).findings]
+    found = [finding.cost for finding in diff_graphs(before, after).findings]
     return [(each.flops, each.saved_bytes) for each in found]
 
 
@@ -93,12 +93,12 @@ def edited_model(seed: int, count: int) -> tuple[Graph, Graph]:
 
 def check_sum(before: Graph, after: Graph) -> bool:
     """Check that costs sum up to the difference of the graphs. Return False if one is unknown."""
-    found = costs([before], [after])
+    edit_costs = costs([before], [after])
     flops, saved = differ(before, after)
-    assert sum(each or 0 for each, _ in found) == flops
-    assert None not in [each for each, _ in found]
-    known = None not in [each for _, each in found]
-    assert not known or sum(each or 0 for _, each in found) == saved
+    assert sum(each or 0 for each, _ in edit_costs) == flops
+    assert None not in [each for each, _ in edit_costs]
+    known = None not in [each for _, each in edit_costs]
+    assert not known or sum(each or 0 for _, each in edit_costs) == saved
     return known
 
 
@@ -121,12 +121,12 @@ def test_single_edit_costs_the_whole_difference(length: int, seed: int, kind: st
     nodes = models(length, seed)
     edit = EDITS[kind](nodes, rng.randrange(2, len(nodes) - 1), rng)
     before, after = saving(nodes, rng), saving(edit.nodes if edit else nodes, rng)
-    found = costs([before], [after])
-    if len(found) < 2:
-        assert found == [differ(before, after)][: len(found)]
-        assert found or differ(before, after) == (0, 0)
-    elif all(None not in each for each in found):
-        assert tuple(map(sum, zip(*found, strict=True))) == differ(before, after)  # type: ignore[arg-type]
+    edit_costs = costs([before], [after])
+    if len(edit_costs) < 2:
+        assert edit_costs == [differ(before, after)][: len(edit_costs)]
+        assert edit_costs or differ(before, after) == (0, 0)
+    elif all(None not in each for each in edit_costs):
+        assert tuple(map(sum, zip(*edit_costs, strict=True))) == differ(before, after)  # type: ignore[arg-type]
 
 
 def total_of(figure: Callable[[Sequence[Graph]], int], graphs: Sequence[Graph]) -> int | None:
@@ -147,9 +147,9 @@ def test_costs_of_any_two_programs_sum_up_if_known(
 ) -> None:
     if more:
         after = [*before, *after]
-    found = costs(before, after)
+    edit_costs = costs(before, after)
     for number, figure in enumerate((lambda g: total_flops(g, times_run=True), saved_bytes)):
-        known = [each[number] for each in found]
+        known = [each[number] for each in edit_costs]
         sums = total_of(figure, before), total_of(figure, after)
         if None not in (*known, *sums):
             assert sum(each or 0 for each in known) == (sums[1] or 0) - (sums[0] or 0)
@@ -253,8 +253,8 @@ def test_saved_projection_is_attributed_to_its_producer() -> None:
             saved=saved,
         )
 
-    found = costs([normed("native_layer_norm")], [normed("other_norm", "mean")])
-    assert found == [(0, 8), (0, 0)]
+    edit_costs = costs([normed("native_layer_norm")], [normed("other_norm", "mean")])
+    assert edit_costs == [(0, 8), (0, 0)]
 
 
 def test_a_view_that_is_saved_costs_its_base() -> None:
@@ -280,9 +280,10 @@ def product(inner: int, first: str = "") -> Graph:
 
 
 def test_unchanged_op_costs_more_on_larger_operands() -> None:
-    found = costs([product(3)], [product(5)])
-    assert len(found) == 2  # one for each factor: the size of the product's own result is unchanged
-    assert sorted(flops or 0 for flops, _ in found) == [0, 8 * (5 - 3)]
+    edit_costs = costs([product(3)], [product(5)])
+    # One cost for each factor. The size of the product's own result is unchanged.
+    assert len(edit_costs) == 2
+    assert sorted(flops or 0 for flops, _ in edit_costs) == [0, 8 * (5 - 3)]
     cloned = product(3, "%c = aten.clone.default(%x) : f32[2, 3]")
     assert costs([product(3)], [cloned]) == [(0, 0)]
 
@@ -338,7 +339,7 @@ def test_edit_cost_is_unknown_at_levels_without_sizes() -> None:
     lines = ("%a = {0}(%x) : f32[2, 3]", "return %a")
     for level, known in (("fx", (None, None)), ("dynamo", (None, None)), ("export", (0, None))):
         before, after = (
-            step(*(each.format(f"aten.{op}.default") for each in lines), level=level)
+            step(*(line.format(f"aten.{op}.default") for line in lines), level=level)
             for op in ("sin", "cos")
         )
         assert costs([before], [after]) == [known]
@@ -347,12 +348,12 @@ def test_edit_cost_is_unknown_at_levels_without_sizes() -> None:
 
 def test_edit_cost_with_symbolic_sizes() -> None:
     def squared(op: str, *saved: str) -> Graph:
-        made = graph(
+        parsed = graph(
             f"%a = aten.{op}.default(%x, %x) : f32[s0, s0]\n"
             "%b = aten.neg.default(%x) : f32[s0, s0]\nreturn [%a, %b]",
             inputs="%x = input : f32[s0, s0]",
         )
-        return replace(made, saved=tuple(map(Ref, saved)))
+        return replace(parsed, saved=tuple(map(Ref, saved)))
 
     # The size of an unchanged node is not needed.
     assert costs([squared("mul", "b")], [squared("add", "b")]) == [(0, 0)]
@@ -385,13 +386,13 @@ def test_edit_cost_is_computed_lazily_and_once(monkeypatch: pytest.MonkeyPatch) 
     calls = []
     computed = module.costs_of
     monkeypatch.setattr(module, "costs_of", lambda *all: calls.append(1) or computed(*all))
-    found = difference(activated("neg", "neg"), activated("cos", "exp", "u/up", "b/act"))
+    diff = difference(activated("neg", "neg"), activated("cos", "exp", "u/up", "b/act"))
     again = difference(activated("neg", "neg"), activated("cos", "exp"))
     assert not calls
-    assert [finding.cost.saved_bytes for finding in found.findings] == [24, 24]
+    assert [finding.cost.saved_bytes for finding in diff.findings] == [24, 24]
     assert len(calls) == 1
     assert {finding.cost.saved_bytes for finding in again.findings} == {0}
-    assert "cost" not in repr(found.findings[0])
+    assert "cost" not in repr(diff.findings[0])
 
 
 def test_edit_cost_of_a_finding_without_a_difference_is_none() -> None:
@@ -400,8 +401,8 @@ def test_edit_cost_of_a_finding_without_a_difference_is_none() -> None:
 
 
 def test_edit_cost_line_has_the_known_figures() -> None:
-    found = difference(activated("neg", "neg"), activated("cos", "neg", "u/up"))
-    assert str(found) == (
+    diff = difference(activated("neg", "neg"), activated("cos", "neg", "u/up"))
+    assert str(diff) == (
         "1 edit: aten.neg -> aten.cos in a\n"
         "~ changed in a [forward]\n"
         "    before  %a/act = aten.neg.default(%u/up) : f32[2, 3]\n"

@@ -40,7 +40,7 @@ A, B, C, D = ("sin", "cos"), ("neg",), ("exp", "log", "abs"), ("tanh", "erf")
 
 
 def said(diff: GraphDiff) -> list[str]:
-    return [each.to_text().splitlines()[0] for each in diff.findings]
+    return [finding.to_text().splitlines()[0] for finding in diff.findings]
 
 
 def paired(diff: GraphDiff) -> list[tuple[str | None, str | None]]:
@@ -137,7 +137,7 @@ def test_edit_and_changed_runs_are_two_findings() -> None:
         step(forward, ops("sin", "tan", eager=True, runs=4)),
     )
 
-    assert [each.of_graph for each in diff.findings] == [False, True]
+    assert [finding.of_graph for finding in diff.findings] == [False, True]
     assert said(diff)[1] == "~ eager_0 ran 4 times, before: 1"
     assert diff.heading() == "1 edit: aten.cos -> aten.tan; 1 graph changed"
     assert len(diff.graphs) == 1
@@ -185,10 +185,10 @@ def test_added_or_removed_eager_backward_is_a_consequence() -> None:
 
 def test_added_compiled_backward_is_a_finding_beside_an_edit() -> None:
     backward = ops("neg", title="backward: backward @ aot")
-    found = diff_graphs(
+    diff = diff_graphs(
         step(compiled("forward", "sin")), [*step(compiled("forward", "tan")), backward]
     )
-    assert said(found)[1:] == ["+ backward graph 'backward' added (1 op)"]
+    assert said(diff)[1:] == ["+ backward graph 'backward' added (1 op)"]
 
 
 def test_added_eager_graph_has_the_line_of_its_graph_break() -> None:

@@ -99,11 +99,11 @@ def difference_of(before: Nodes, after: Nodes) -> GraphDiff:
     return difference(graph(before), graph(after))
 
 
-def is_true(found: GraphDiff, before: Nodes, after: Nodes) -> bool:
+def is_true(diff: GraphDiff, before: Nodes, after: Nodes) -> bool:
     """Return True if the findings account for all nodes of both graphs, and name each node once."""
-    named = [change for finding in found.findings for change in finding.changes]
+    named = [change for finding in diff.findings for change in finding.changes]
     assert len({id(change.node) for change in named}) == len(named)
-    return len(before) - len(found.removed) == len(after) - len(found.added)
+    return len(before) - len(diff.removed) == len(after) - len(diff.added)
 
 
 @pytest.mark.slow("further cases; a few are in every run", unless=["diamonds"])
@@ -114,9 +114,9 @@ def test_op_added_among_equal_ops_is_one_finding(shape: str) -> None:
     for at in range(1, len(base) - 1, 37):
         word = "exotic" if shape == "dead_fan" or at % 2 else "relu"
         edit = insert(base, at, None, word)
-        found = difference_of(base, edit.nodes)
-        assert [finding.kind for finding in found.findings] == ["added"], found
-        assert len(found.added) == 1, found
+        diff = difference_of(base, edit.nodes)
+        assert [finding.kind for finding in diff.findings] == ["added"], diff
+        assert len(diff.added) == 1, diff
         tried += 1
     assert tried >= 8
 
@@ -127,28 +127,28 @@ def test_op_replaced_among_equal_ops_is_one_finding(shape: str) -> None:
     base = SHAPES[shape](300)
     for at in range(2, len(base) - 1, 37):
         edit = exchange(base, at)
-        found = difference_of(base, edit.nodes)
-        assert [(f.kind, f.after.name) for f in found.findings if f.after] == [
+        diff = difference_of(base, edit.nodes)
+        assert [(f.kind, f.after.name) for f in diff.findings if f.after] == [
             ("changed", edit.name)
-        ], found
+        ], diff
 
 
 def test_op_removed_from_a_run_of_equal_ops_is_one_finding() -> None:
     base = one_op(300)
     for at in range(2, 302, 23):
-        found = difference_of(base, remove(base, at).nodes)
-        assert [(f.kind, len(f.changes)) for f in found.findings] == [("removed", 1)], found
+        diff = difference_of(base, remove(base, at).nodes)
+        assert [(f.kind, len(f.changes)) for f in diff.findings] == [("removed", 1)], diff
 
 
 @pytest.mark.parametrize("count", [1, 10, 100])
 def test_added_equal_ops_are_as_many_added_nodes(count: int) -> None:
-    found = difference_of(one_op(300), one_op(300 + count))
-    assert len(found.added) == count
-    assert not found.removed
-    assert not found.changed
-    found = difference_of(fan(300), fan(300 + count))
-    assert len(found.added) == count
-    assert not found.removed
+    diff = difference_of(one_op(300), one_op(300 + count))
+    assert len(diff.added) == count
+    assert not diff.removed
+    assert not diff.changed
+    diff = difference_of(fan(300), fan(300 + count))
+    assert len(diff.added) == count
+    assert not diff.removed
 
 
 @pytest.mark.slow("further cases; a few are in every run", unless=["insert-diamonds", "insert-hub"])
@@ -193,21 +193,21 @@ def test_random_pairs_of_graphs_have_a_true_difference(seed: int) -> None:
         words = rng.sample(["sin", "cos", "relu", "add", "mul"], rng.randrange(1, 5))
         a = chain(rng.randrange(1, 80), rng.randrange(99), words, rng.randrange(1, 20))
         b = chain(rng.randrange(1, 80), rng.randrange(99), words, rng.randrange(1, 20))
-        found = difference_of(a, b)
-        assert bool(found) == (graph(a) != graph(b))
-        assert is_true(found, a, b)
+        diff = difference_of(a, b)
+        assert bool(diff) == (graph(a) != graph(b))
+        assert is_true(diff, a, b)
 
 
 def test_many_edits_of_an_adversarial_graph_stay_close_to_their_number() -> None:
     base = far(2000)
     edited, done = scattered(base, 40, seed=2, kinds=("insert", "exchange"))
-    found = difference_of(base, edited)
-    named = sorted((f.kind, f.after.name) for f in found.findings if f.after)
+    diff = difference_of(base, edited)
+    named = sorted((f.kind, f.after.name) for f in diff.findings if f.after)
     assert named == sorted(done)
 
 
 def test_layers_that_were_doubled_are_mostly_additions() -> None:
     base, more = layers(10, scoped=False), layers(12, scoped=False)
-    found = difference_of(base, more)
-    assert len(found.added) == len(more) - len(base)
-    assert not found.removed
+    diff = difference_of(base, more)
+    assert len(diff.added) == len(more) - len(base)
+    assert not diff.removed

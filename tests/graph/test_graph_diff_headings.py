@@ -140,5 +140,5 @@ def _count(form: str) -> int:
 
 def test_finding_lists_its_places_abridged() -> None:
     edited = Edit("exchange", 2, "relu").of(LAYER)
-    found = difference(model_of([LAYER] * 3).graph, model_of([edited] * 3).graph)
-    assert places_text(found.findings[0]) == "model.layers.{0 … 2}.mlp.act"
+    diff = difference(model_of([LAYER] * 3).graph, model_of([edited] * 3).graph)
+    assert places_text(diff.findings[0]) == "model.layers.{0 … 2}.mlp.act"

@@ -96,13 +96,13 @@ def difference(
 def test_edited_line_of_a_class_is_one_finding_under_any_module_names(
     difference: Callable[..., GraphDiff],
 ) -> None:
-    found = difference(Decoder, (Scale, "edited"), 2, 4)
-    (finding,) = found.findings
+    diff = difference(Decoder, (Scale, "edited"), 2, 4)
+    (finding,) = diff.findings
     assert len(finding.places) == 7
     assert finding.source is not None
     assert "squared = x.abs()" in finding.source.code
-    assert found.heading().startswith("1 edit in 7 places: aten.pow.Tensor_Scalar -> aten.abs in ")
-    assert "layers.{0 … 2}.norm1" in found.heading()
+    assert diff.heading().startswith("1 edit in 7 places: aten.pow.Tensor_Scalar -> aten.abs in ")
+    assert "layers.{0 … 2}.norm1" in diff.heading()
 
 
 @pytest.mark.slow("further models and backends", unless=["dispatch"])
@@ -110,10 +110,10 @@ def test_replaced_torch_module_in_a_class_is_one_finding(
     difference: Callable[..., GraphDiff],
 ) -> None:
     """The sizes differ, and a batch norm counts its batches: all of this is one edit."""
-    found = difference(Convnet, (Convolved, "grouped"), 2, 3, 6, 6)
-    (finding,) = found.findings
+    diff = difference(Convnet, (Convolved, "grouped"), 2, 3, 6, 6)
+    (finding,) = diff.findings
     assert len(finding.places) == 4
-    assert "-> aten.native_group_norm" in found.heading()
+    assert "-> aten.native_group_norm" in diff.heading()
 
 
 @pytest.mark.slow("further models and backends", unless=["dispatch"])
@@ -125,7 +125,7 @@ def test_replaced_torch_module_is_one_cause_in_training_and_inference(
         (str(train), difference(Convnet, (Convolved, "grouped"), 2, 3, 6, 6, train=train))
         for train in (True, False)
     ]
-    (cause,) = join([(label, each) for label, diff in diffs for each in diff.findings])
+    (cause,) = join([(label, finding) for label, diff in diffs for finding in diff.findings])
     assert cause.files == ("True", "False")
     assert len(cause.places) == 8
 
@@ -138,7 +138,7 @@ def test_removed_module_is_one_cause_in_training_and_inference(
         (str(train), difference(Decoder, (Layer, "residual"), 2, 4, train=train))
         for train in (True, False)
     ]
-    (cause,) = join([(label, each) for label, diff in diffs for each in diff.findings])
+    (cause,) = join([(label, finding) for label, diff in diffs for finding in diff.findings])
     assert cause.files == ("True", "False")
     assert len(cause.places) == 6
 
@@ -171,7 +171,7 @@ def test_module_removed_from_a_class_is_one_cause_anywhere(
     diffs = [
         (make.__name__, difference(make, (Layer, "residual"), 2, 4)) for make in (Halves, Inside)
     ]
-    (cause,) = join([(label, each) for label, diff in diffs for each in diff.findings])
+    (cause,) = join([(label, finding) for label, diff in diffs for finding in diff.findings])
     assert cause.files == ("Halves", "Inside")
     assert len(cause.places) == 4
     assert [len(found.findings) for _, found in diffs] == [1, 1]
@@ -196,8 +196,8 @@ def test_two_lines_of_a_class_are_two_findings(
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.first(x) + self.second(x.exp())
 
-    found = difference(Pair, (Two, "edited"), 3, 3)
-    assert [len(finding.places) for finding in found.findings] == [2, 2]
+    diff = difference(Pair, (Two, "edited"), 3, 3)
+    assert [len(finding.places) for finding in diff.findings] == [2, 2]
 
 
 class Stage(nn.Module):

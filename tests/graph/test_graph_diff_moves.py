@@ -106,8 +106,8 @@ def compared(
 @pytest.mark.parametrize("back", [False, True], ids=["to post-norm", "to pre-norm"])
 def test_moved_norm_is_one_edit_in_each_layer(norm: Norm, via: str, back: bool) -> None:
     sides = (Moved, Block) if back else (Block, Moved)
-    found = compared(*sides, norm, via)
-    (finding,) = found.findings
+    diff = compared(*sides, norm, via)
+    (finding,) = diff.findings
     assert len(finding.places) == LAYERS
     assert finding.kind == "rewired"
     before, after = finding.before, finding.after
@@ -124,15 +124,15 @@ def test_moved_norm_is_one_edit_in_each_layer(norm: Norm, via: str, back: bool) 
     ]
     modules = {change.node.module.partition("layers.0.")[2] for change in follows}
     assert "mix" in modules
-    assert len(found.rewired) >= len(follows) + LAYERS
+    assert len(diff.rewired) >= len(follows) + LAYERS
 
 
 @pytest.mark.slow("large graphs")
 def test_two_moved_norms_are_two_findings() -> None:
     for sides in ((Block, AllMoved), (AllMoved, Block)):
-        found = compared(*sides)
-        assert [len(finding.places) for finding in found.findings] == [LAYERS, LAYERS]
-        assert [finding.module for finding in found.findings] == [
+        diff = compared(*sides)
+        assert [len(finding.places) for finding in diff.findings] == [LAYERS, LAYERS]
+        assert [finding.module for finding in diff.findings] == [
             "layers.0.norm1",
             "layers.0.norm2",
         ]
@@ -191,8 +191,8 @@ class Inner(Last):
 
 
 def test_two_swapped_modules_are_one_move() -> None:
-    found = pytest_torchgraph.diff(*(capture_of(module) for module in (Two, Swapped)))
-    (finding,) = found.findings
+    diff = pytest_torchgraph.diff(*(capture_of(module) for module in (Two, Swapped)))
+    (finding,) = diff.findings
     assert [change.node.module for change in finding.changes] == ["first"]
     assert [change.node.module for change in finding.consequences] == ["second", "second", ""]
 
@@ -223,9 +223,9 @@ def test_op_that_reads_another_value_without_a_move_is_an_edit(reverse: bool) ->
             """
 
     sides = [graph(two("a", "a")), graph(two("b", "b"))]
-    found = difference(*(sides[::-1] if reverse else sides))
-    assert [finding.changes[0].node.name for finding in found.findings] == ["n", "o"]
-    assert not any(finding.consequences for finding in found.findings)
+    diff = difference(*(sides[::-1] if reverse else sides))
+    assert [finding.changes[0].node.name for finding in diff.findings] == ["n", "o"]
+    assert not any(finding.consequences for finding in diff.findings)
 
 
 def test_move_is_not_traced_through_ops_with_two_operands() -> None:
@@ -238,5 +238,5 @@ def test_move_is_not_traced_through_ops_with_two_operands() -> None:
             return [%a, %b, %s, %r]
             """
 
-    found = difference(graph(added("a", "s")), graph(added("b", "a")))
-    assert sorted(finding.changes[0].node.name for finding in found.findings) == ["r", "s"]
+    diff = difference(graph(added("a", "s")), graph(added("b", "a")))
+    assert sorted(finding.changes[0].node.name for finding in diff.findings) == ["r", "s"]

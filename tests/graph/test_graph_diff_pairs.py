@@ -225,9 +225,9 @@ def test_two_different_edits_are_two_findings(via: str, name: str, tmp_path: Pat
     # A new path, because Python's cache of source lines holds the old file.
     path = tmp_path / "new" / path.name
     path.parent.mkdir()
-    found = pytest_torchgraph.diff(before, captured(path, pieces, WAYS[via], 0, 1))
-    assert len(found.findings) == expected, str(found)
-    causes = join([(test, finding) for test in "ab" for finding in found.findings])
+    diff = pytest_torchgraph.diff(before, captured(path, pieces, WAYS[via], 0, 1))
+    assert len(diff.findings) == expected, str(diff)
+    causes = join([(test, finding) for test in "ab" for finding in diff.findings])
     assert [cause.files for cause in causes] == [("a", "b")] * expected
 
 

@@ -38,9 +38,9 @@ def test_edit_of_some_layers_is_one_finding_with_a_place_in_each(
     edit = data.draw(edits_of(layer))
     base = model_of([layer] * COUNT)
     after = model_of([edit.of(layer) if k in some else layer for k in range(COUNT)])
-    found = difference(base.graph, after.graph)
-    assert len(found.findings) == 1, found
-    (finding,) = found.findings
+    diff = difference(base.graph, after.graph)
+    assert len(diff.findings) == 1, diff
+    (finding,) = diff.findings
     assert numbers(finding) == sorted(some)
     assert {len(place.changes) for place in finding.places} == {1}
 
@@ -62,11 +62,11 @@ def test_two_different_edits_are_never_one_finding(
         return other.of(layer) if number in second else layer
 
     after = model_of([edited(k) for k in range(COUNT)])
-    found = difference(model_of([layer] * COUNT).graph, after.graph)
-    for finding in found.findings:
+    diff = difference(model_of([layer] * COUNT).graph, after.graph)
+    for finding in diff.findings:
         places = set(numbers(finding))
-        assert places <= first or places <= second, found
-    assert sum(len(finding.places) for finding in found.findings) == len(first | second)
+        assert places <= first or places <= second, diff
+    assert sum(len(finding.places) for finding in diff.findings) == len(first | second)
 
 
 def test_an_op_before_all_uses_and_one_before_some_are_two_edits() -> None:
@@ -93,11 +93,11 @@ def test_an_op_before_all_uses_and_one_before_some_are_two_edits() -> None:
 
     base = model({})
     for one in ("all", "first", "second"):
-        found = difference(base, model({1: one, 3: one}))
-        assert [numbers_of(finding) for finding in found.findings] == [[1, 3]], found
+        diff = difference(base, model({1: one, 3: one}))
+        assert [numbers_of(finding) for finding in diff.findings] == [[1, 3]], diff
         for other in {"all", "first", "second"} - {one}:
-            found = difference(base, model({1: one, 3: other}))
-            assert [numbers_of(finding) for finding in found.findings] == [[1], [3]], found
+            diff = difference(base, model({1: one, 3: other}))
+            assert [numbers_of(finding) for finding in diff.findings] == [[1], [3]], diff
 
 
 def numbers_of(finding: Finding) -> list[int]:
@@ -110,8 +110,12 @@ def test_changes_are_neither_lost_nor_added(a: Graph, b: Graph) -> None:
     findings, _, origins = find_changes([a], [b])
     placed = with_places(findings, [a], [b], origins)
     places = [place for each in placed for place in each.places]
-    before = Counter(id(c) for each in findings for c in (*each.changes, *each.consequences))
-    assert before == Counter(id(c) for each in places for c in (*each.changes, *each.consequences))
+    before = Counter(
+        id(c) for finding in findings for c in (*finding.changes, *finding.consequences)
+    )
+    assert before == Counter(
+        id(c) for place in places for c in (*place.changes, *place.consequences)
+    )
 
 
 @checked
@@ -125,8 +129,8 @@ def test_changes_are_not_lost_with_added_and_removed_modules(
     findings, _, origins = find_changes([before], [after])
     placed = with_places(findings, [before], [after], origins)
     places = [place for each in placed for place in each.places]
-    assert Counter(id(c) for each in findings for c in each.changes) == Counter(
-        id(c) for each in places for c in each.changes
+    assert Counter(id(c) for finding in findings for c in finding.changes) == Counter(
+        id(c) for place in places for c in place.changes
     )
 
 
@@ -134,12 +138,12 @@ def test_changes_are_not_lost_with_added_and_removed_modules(
 @checked
 @given(st.lists(graphs(), max_size=3), st.lists(graphs(), max_size=3))
 def test_any_captures_have_a_difference_in_words(a: list[Graph], b: list[Graph]) -> None:
-    found = diff_graphs(a, b)
-    for finding in found.findings:
+    diff = diff_graphs(a, b)
+    for finding in diff.findings:
         assert finding.places
         assert finding.to_text(limit=100)
         assert len(finding.modules) in (0, len(finding.places))
-    assert bool(found) == (found.heading() != "no difference")
+    assert bool(diff) == (diff.heading() != "no difference")
 
 
 @pytest.mark.slow("many random graphs")

@@ -68,7 +68,7 @@ def test_dataflow_takes_precedence_over_names() -> None:
         return [*nodes[:-1], call("other", "tanh", [name]), returned("end/cos", "other")]
 
     before, after = used(run("a/c"), "a/c"), used(run("z/c", "a/c"), "z/c")
-    found = difference(graph(before), graph(after))
-    assert [node.name for node in found.added] == ["a/c"], found
-    assert len(found.findings) == 1
-    assert not found.rewired
+    diff = difference(graph(before), graph(after))
+    assert [node.name for node in diff.added] == ["a/c"], diff
+    assert len(diff.findings) == 1
+    assert not diff.rewired

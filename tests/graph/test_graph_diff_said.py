@@ -27,11 +27,11 @@ return %out"""
 @pytest.mark.parametrize("reverse", [False, True], ids=["by many", "by one"])
 def test_replaced_ops_are_listed_before_their_replacements(reverse: bool) -> None:
     sides = [graph(NORM), graph(BY_HAND)]
-    found = difference(*(sides[::-1] if reverse else sides))
-    (finding,) = found.findings
+    diff = difference(*(sides[::-1] if reverse else sides))
+    (finding,) = diff.findings
     one, many = "aten.native_layer_norm", "6 ops"
     edit = f"{many} -> {one}" if reverse else f"{one} -> {many}"
-    assert found.heading().startswith(f"1 edit: {edit}")
+    assert diff.heading().startswith(f"1 edit: {edit}")
     head, before, after, *rest = finding.to_text().splitlines()
     assert head.startswith("~ replaced in ")
     assert before.startswith("    before  %")
@@ -74,15 +74,15 @@ def test_reordered_random_ops_are_one_edit_in_many_places(
 ) -> None:
     plain, edited = layers({}), layers(dict.fromkeys(only, "noise"), effect)
     for before, after, kind in ((plain, edited, "added"), (edited, plain, "removed")):
-        found = difference(before, after)
-        (finding,) = found.findings
+        diff = difference(before, after)
+        (finding,) = diff.findings
         assert [place.module for place in finding.places] == [f"layers.{k}.drop" for k in only]
-        assert found.heading().startswith(f"1 edit in {len(only)} places: aten.noise {kind}")
+        assert diff.heading().startswith(f"1 edit in {len(only)} places: aten.noise {kind}")
 
 
 def test_two_kinds_of_random_ops_are_two_edits() -> None:
-    found = difference(layers({}), layers({0: "noise", 1: "noise", 2: "drop", 3: "drop"}))
-    assert [[place.module for place in finding.places] for finding in found.findings] == [
+    diff = difference(layers({}), layers({0: "noise", 1: "noise", 2: "drop", 3: "drop"}))
+    assert [[place.module for place in finding.places] for finding in diff.findings] == [
         ["layers.0.drop", "layers.1.drop"],
         ["layers.2.drop", "layers.3.drop"],
     ]
@@ -136,9 +136,9 @@ def step(op: str, saved: str, count: int = 3) -> list[Graph]:
 
 
 def lines_about_saved(before: list[Graph], after: list[Graph]) -> list[str]:
-    found = diff_graphs(before, after)
-    assert len(found.findings) == 1, found
-    return [line.strip() for line in str(found).splitlines() if "for the backward" in line]
+    diff = diff_graphs(before, after)
+    assert len(diff.findings) == 1, diff
+    return [line.strip() for line in str(diff).splitlines() if "for the backward" in line]
 
 
 def test_values_saved_more_or_fewer_are_said_once_with_their_number() -> None:
@@ -181,9 +181,9 @@ def inputs(*names: str, role: str = "input") -> Graph:
     [("abdc", "%c"), ("dbca", "%d, %a"), ("dcba", "%c, %b and 1 more")],
 )
 def test_reordered_inputs_are_one_finding(order: str, moved: str) -> None:
-    found = difference(inputs(*"abcd"), inputs(*order))
-    assert len(found.findings) == 1
-    assert found.heading() == (f"1 edit: forward: the same 5 inputs in another order ({moved})")
+    diff = difference(inputs(*"abcd"), inputs(*order))
+    assert len(diff.findings) == 1
+    assert diff.heading() == (f"1 edit: forward: the same 5 inputs in another order ({moved})")
 
 
 def test_parameters_of_the_same_names_may_be_in_any_order() -> None:

@@ -105,9 +105,9 @@ NAMED = "output start = %sin\noutput end = %cos"
 def test_another_output_is_a_difference_in_words(before: str, after: str, words: str) -> None:
     a, b = with_facts(TWO + before), with_facts(TWO + after)
     assert a != b
-    found = diff_graphs([a], [b])
-    assert len(found.findings) == 1
-    assert words in found.heading()
+    diff = diff_graphs([a], [b])
+    assert len(diff.findings) == 1
+    assert words in diff.heading()
 
 
 def test_order_of_names_and_names_of_inputs_do_not_count() -> None:
@@ -135,8 +135,8 @@ def test_another_number_of_runs_is_one_finding() -> None:
     once = with_facts(TWO)
     assert diff_graphs([once], [b]).findings[0].summary == "forward ran 6 times, before: 1"
     backward = [with_facts(TWO, f"backward @ aot × {n}") for n in (2, 6)]
-    found = diff_graphs([a, backward[0]], [b, backward[1]])
-    assert [finding.summary for finding in found.findings] == [
+    diff = diff_graphs([a, backward[0]], [b, backward[1]])
+    assert [finding.summary for finding in diff.findings] == [
         "forward, backward ran 6 times, before: 2"
     ]
 

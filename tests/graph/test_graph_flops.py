@@ -25,11 +25,11 @@ def test_flops_equal_torchs_counter(name: str, via: str) -> None:
     expected = counter.get_total_flops()
     with FlopCounterMode(display=False) as counter:
         backward(output)
-    made = capture(subject.model, *subject.args, via=via, **subject.kwargs)
-    assert sum(each.flops * each.runs for each in made.program if each.kind != "backward") == (
-        expected
-    )
-    assert made.flops == expected + counter.get_total_flops()
+    captured = capture(subject.model, *subject.args, via=via, **subject.kwargs)
+    assert sum(
+        graph.flops * graph.runs for graph in captured.program if graph.kind != "backward"
+    ) == (expected)
+    assert captured.flops == expected + counter.get_total_flops()
 
 
 class Broken(torch.nn.Module):
@@ -47,22 +47,22 @@ class Broken(torch.nn.Module):
 def test_flops_are_multiplied_by_runs_via_compiled_autograd() -> None:
     """Blocks of one class share one forward graph."""
     blocks = torch.nn.Sequential(Broken(), Broken(), Broken())
-    made = capture(blocks, torch.ones(4, 8), via="compiled_autograd")
+    captured = capture(blocks, torch.ones(4, 8), via="compiled_autograd")
     one = 2 * 4 * 8 * 8
-    assert made.flops == made.at("aot").flops == (3 + 3 + 2) * one
+    assert captured.flops == captured.at("aot").flops == (3 + 3 + 2) * one
 
 
 def test_flops_of_a_graph_from_text() -> None:
-    made = capture(torch.nn.Linear(8, 4), torch.ones(2, 8))
-    (again,) = (Graph.from_text(graph.to_text()) for graph in made.forwards)
-    assert again.flops == made.forward.flops == 2 * 2 * 8 * 4
+    captured = capture(torch.nn.Linear(8, 4), torch.ones(2, 8))
+    (again,) = (Graph.from_text(graph.to_text()) for graph in captured.forwards)
+    assert again.flops == captured.forward.flops == 2 * 2 * 8 * 4
 
 
 def test_flops_of_a_stored_file(tmp_path: object) -> None:
-    made = capture(torch.nn.Linear(8, 4), torch.ones(2, 8))
+    captured = capture(torch.nn.Linear(8, 4), torch.ones(2, 8))
     file = tmp_path / "graphs.tgraph"  # type: ignore[operator]
-    file.write_text(made.to_text())
-    assert load(file).flops == made.flops
+    file.write_text(captured.to_text())
+    assert load(file).flops == captured.flops
 
 
 def attention(q: torch.Tensor) -> torch.Tensor:
@@ -71,17 +71,17 @@ def attention(q: torch.Tensor) -> torch.Tensor:
 
 def test_flops_of_attention_are_equal_on_cpu_and_gpu() -> None:
     q = torch.ones(2, 3, 16, 8, requires_grad=True)
-    made = capture(attention, q)
-    made.assert_op_counts({"aten._scaled_dot_product_flash_attention_for_cpu": 1})
+    captured = capture(attention, q)
+    captured.assert_op_counts({"aten._scaled_dot_product_flash_attention_for_cpu": 1})
     product = 2 * 2 * 3 * 16 * 16 * 8
-    assert made.forward.flops == 2 * product
-    assert made.backward.flops == 5 * product  # the scores again, and two per product
+    assert captured.forward.flops == 2 * product
+    assert captured.backward.flops == 5 * product  # the scores again, and two per product
 
 
 def test_flops_error_names_an_op_without_a_formula() -> None:
-    made = capture(lambda x: torch.linalg.inv(x @ x), torch.eye(4), via="dispatch")
+    captured = capture(lambda x: torch.linalg.inv(x @ x), torch.eye(4), via="dispatch")
     with pytest.raises(CaptureError, match=r"torch has no formula for aten.linalg_inv_ex.default"):
-        _ = made.flops
+        _ = captured.flops
 
 
 def test_flops_of_ops_without_products_are_zero() -> None:
@@ -89,15 +89,15 @@ def test_flops_of_ops_without_products_are_zero() -> None:
 
 
 def test_flops_error_names_a_symbolic_size() -> None:
-    made = capture(torch.nn.Linear(8, 4), torch.ones(2, 8), via=Aot(dynamic=True))
+    captured = capture(torch.nn.Linear(8, 4), torch.ones(2, 8), via=Aot(dynamic=True))
     with pytest.raises(CaptureError, match=r"the FLOPs of %addmm \(aten.addmm.default\) depend on"):
-        _ = made.flops
+        _ = captured.flops
 
 
 def test_flops_of_torch_functions_are_refused() -> None:
-    made = capture(torch.nn.Linear(8, 4), torch.ones(2, 8), via="dynamo")
+    captured = capture(torch.nn.Linear(8, 4), torch.ones(2, 8), via="dynamo")
     with pytest.raises(CaptureError, match="FLOPs are unknown in a graph at level 'dynamo'"):
-        _ = made.flops
+        _ = captured.flops
 
 
 def test_flops_of_a_cond_are_those_of_the_larger_branch() -> None:
@@ -109,26 +109,26 @@ def test_flops_of_a_cond_are_those_of_the_larger_branch() -> None:
 
 def test_flops_error_names_impossible_shapes() -> None:
     text = "%x = input : f32[2, 3]\n  %a = aten.mm.default(%x, %x) : f32[2, 3]\n  return %a"
-    made = Graph.from_text(f"torchgraph 1\n\nforward @ aot {{\n  {text}\n}}\n")
+    parsed = Graph.from_text(f"torchgraph 1\n\nforward @ aot {{\n  {text}\n}}\n")
     with pytest.raises(CaptureError, match=r"%a \(aten.mm.default\) are unknown, because torch's"):
-        _ = made.flops
+        _ = parsed.flops
 
 
 @pytest.mark.slow("further cases; a few are in every run", unless=["residual_cnn"])
 @pytest.mark.parametrize("name", ["transformer_block", "residual_cnn"])
 def test_composite_ops_of_an_exported_program_count_as_their_parts(name: str) -> None:
     subject = SUBJECTS[name]()
-    made = capture(subject.model, *subject.args, via="export", **subject.kwargs)
+    captured = capture(subject.model, *subject.args, via="export", **subject.kwargs)
     with FlopCounterMode(display=False) as counter:
         forward(subject)
-    assert made.flops == counter.get_total_flops() > 0
+    assert captured.flops == counter.get_total_flops() > 0
 
 
 def test_flops_error_names_a_part_of_a_composite_op() -> None:
-    made = capture(torch.matmul, torch.ones(4, 3), torch.ones(3), via="export")
-    assert made.op_counts["aten.matmul"] == 1
+    captured = capture(torch.matmul, torch.ones(4, 3), torch.ones(3), via="export")
+    assert captured.op_counts["aten.matmul"] == 1
     with pytest.raises(CaptureError, match=r"torch has no formula for aten\.matmul\.default"):
-        _ = made.flops
+        _ = captured.flops
 
 
 @pytest.mark.parametrize("via", ["dispatch", "export"])
@@ -146,12 +146,12 @@ def test_flops_error_names_a_part_of_a_composite_op() -> None:
     ],
 )
 def test_flops_of_products_in_other_forms(function: object, flops: int | None, via: str) -> None:
-    made = capture(function, torch.eye(4) + 1, via=via)
+    captured = capture(function, torch.eye(4) + 1, via=via)
     if flops is not None:
-        assert made.flops == flops
+        assert captured.flops == flops
         return
     with pytest.raises(CaptureError, match="torch has no formula for aten"):
-        _ = made.flops
+        _ = captured.flops
 
 
 def test_registered_ops_that_multiply_are_never_free() -> None:

@@ -134,10 +134,10 @@ class Net(torch.nn.Module):
 
 
 def test_pattern_failure_names_modules_and_lines() -> None:
-    made = capture(Net(), torch.ones(2, 4))
-    made.assert_pattern("aten.addmm -> aten.gelu")
+    captured = capture(Net(), torch.ones(2, 4))
+    captured.assert_pattern("aten.addmm -> aten.gelu")
     with pytest.raises(AssertionError) as error:
-        made.assert_no_pattern("aten.addmm -> aten.gelu")
+        captured.assert_no_pattern("aten.addmm -> aten.gelu")
     lines = str(error.value).splitlines()
     assert lines[:2] == [
         "aten.addmm -> aten.gelu: expected none, found 1",
@@ -153,9 +153,9 @@ def test_pattern_follows_reads_of_a_written_tensor() -> None:
         y.sin_()
         return y.cos()
 
-    made = capture(step, torch.ones(3), via="dispatch")
-    made.assert_pattern("aten.sin_ -> aten.cos")
-    made.assert_pattern("aten.mul ~> aten.cos", count=1)
+    captured = capture(step, torch.ones(3), via="dispatch")
+    captured.assert_pattern("aten.sin_ -> aten.cos")
+    captured.assert_pattern("aten.mul ~> aten.cos", count=1)
 
 
 def test_order() -> None:
@@ -177,10 +177,10 @@ def test_order() -> None:
 
 
 def test_order_is_checked_in_each_graph_with_both_ops() -> None:
-    made = capture(Net(), torch.ones(2, 4))
-    made.assert_order("aten.addmm", "aten.gelu")
+    captured = capture(Net(), torch.ones(2, 4))
+    captured.assert_order("aten.addmm", "aten.gelu")
     with pytest.raises(AssertionError, match=r"no graph contains both aten.gelu and aten.mm"):
-        made.assert_order("aten.gelu", "aten.mm")
+        captured.assert_order("aten.gelu", "aten.mm")
 
 
 @pytest.mark.slow("the same with another process, plugin, option or mechanism")
@@ -201,14 +201,14 @@ def test_the_branches_of_a_cond_have_no_order_among_them() -> None:
             x.sum() > 0, lambda x: (x @ x.t()).relu(), lambda x: (x @ x.t()).sin().neg(), (x,)
         ).exp()
 
-    made = capture(branches, torch.ones(4, 4))
-    made.assert_order("aten.mm", "aten.relu")  # the second product is in the other branch
-    made.assert_order("aten.sin", "aten.neg")
-    made.assert_order("aten.sum", "aten.mm")
-    made.assert_order("aten.mm", "aten.exp")
+    captured = capture(branches, torch.ones(4, 4))
+    captured.assert_order("aten.mm", "aten.relu")  # the second product is in the other branch
+    captured.assert_order("aten.sin", "aten.neg")
+    captured.assert_order("aten.sum", "aten.mm")
+    captured.assert_order("aten.mm", "aten.exp")
     with pytest.raises(AssertionError, match=r"aten\.neg after aten\.sin"):
-        made.assert_order("aten.neg", "aten.sin")
+        captured.assert_order("aten.neg", "aten.sin")
     with pytest.raises(AssertionError, match=r"aten\.exp after aten\.relu"):
-        made.assert_order("aten.exp", "aten.relu")
+        captured.assert_order("aten.exp", "aten.relu")
     with pytest.raises(AssertionError, match=r"no graph contains both aten\.relu and aten\.sin"):
-        made.assert_order("aten.relu", "aten.sin")
+        captured.assert_order("aten.relu", "aten.sin")

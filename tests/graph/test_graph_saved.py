@@ -76,8 +76,8 @@ def test_a_split_keeps_the_whole_and_a_write_its_target() -> None:
 
     x = torch.ones(3, 4, requires_grad=True)
     for function in (halves, written):
-        made = capture(function, x, via="dispatch")
-        assert made.saved_bytes == kept(lambda function=function: function(x), x) == 3 * 4 * 4
+        captured = capture(function, x, via="dispatch")
+        assert captured.saved_bytes == kept(lambda function=function: function(x), x) == 3 * 4 * 4
 
 
 class Broken(torch.nn.Module):
@@ -113,12 +113,14 @@ def test_a_value_between_two_graphs_counts_once(
 ) -> None:
     """The eager product saves h, its sine, and the result, which the second graph saves, too."""
     model, x = Broken(between), torch.ones(3, 4)
-    made = capture(model, x)
-    assert len(made.forwards) == 2
+    captured = capture(model, x)
+    assert len(captured.forwards) == 2
     own = [*model.parameters(), x]
-    assert made.saved_bytes == kept(lambda: model(x), *own) == values * 3 * 32 * 4
-    assert sum(cost.saved_bytes or 0 for cost in made.by_module().values()) == made.saved_bytes
-    made.assert_budget(saved_bytes=(made.saved_bytes, made.saved_bytes))
+    assert captured.saved_bytes == kept(lambda: model(x), *own) == values * 3 * 32 * 4
+    assert (
+        sum(cost.saved_bytes or 0 for cost in captured.by_module().values()) == captured.saved_bytes
+    )
+    captured.assert_budget(saved_bytes=(captured.saved_bytes, captured.saved_bytes))
 
 
 def test_only_the_second_of_two_graphs_keeps_a_value_of_the_first() -> None:
@@ -128,11 +130,11 @@ def test_only_the_second_of_two_graphs_keeps_a_value_of_the_first() -> None:
         return h * h
 
     x, w = torch.ones(3, 4), torch.ones(4, requires_grad=True)
-    made = capture(kept_by_the_product, x, w)
-    first, second = made.forwards
+    captured = capture(kept_by_the_product, x, w)
+    first, second = captured.forwards
     assert [ref.name for ref in first.saved] == []
     assert [second[ref.name].op for ref in second.saved] == ["input"]
-    assert made.saved_bytes == kept(lambda: kept_by_the_product(x, w), x, w) == 6 * 4 * 4
+    assert captured.saved_bytes == kept(lambda: kept_by_the_product(x, w), x, w) == 6 * 4 * 4
 
 
 def test_a_capture_that_does_not_know_is_an_error() -> None:

@@ -131,12 +131,12 @@ def test_select_failure_has_the_selection_and_the_alternatives() -> None:
 
 def test_select_on_a_capture_covers_all_graphs() -> None:
     model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4).double())
-    made = capture(lambda x: model[1](model[0](x).double()), torch.ones(2, 4))
-    made.assert_no_ops("aten.addmm", dtype=torch.float16)
-    assert made.count("aten.addmm", dtype=torch.float64) == 1
+    captured = capture(lambda x: model[1](model[0](x).double()), torch.ones(2, 4))
+    captured.assert_no_ops("aten.addmm", dtype=torch.float16)
+    assert captured.count("aten.addmm", dtype=torch.float64) == 1
     with pytest.raises(AssertionError, match=r"found 2\n"):
-        made.assert_op_counts({"aten.addmm": 1})
-    made.assert_op_counts({"aten.addmm": 1}, dtype="f32", device="cpu")
+        captured.assert_op_counts({"aten.addmm": 1})
+    captured.assert_op_counts({"aten.addmm": 1}, dtype="f32", device="cpu")
 
 
 def test_op_without_a_result_is_chosen_by_what_it_writes() -> None:
@@ -145,17 +145,17 @@ def test_op_without_a_result_is_chosen_by_what_it_writes() -> None:
         torch._foreach_mul_([y], 2.0)
         return y
 
-    made = capture(scaled, torch.ones(2), via="dispatch")
-    assert made.count("aten._foreach_mul_", dtype="f32", device="cpu") == 1
-    assert made.count("aten._foreach_mul_", dtype="f64") == 0
+    captured = capture(scaled, torch.ones(2), via="dispatch")
+    assert captured.count("aten._foreach_mul_", dtype="f32", device="cpu") == 1
+    assert captured.count("aten._foreach_mul_", dtype="f64") == 0
     with pytest.raises(AssertionError, match=r"aten._foreach_mul_: found 1"):
-        made.assert_no_ops("aten._foreach_mul_", dtype="f32")
+        captured.assert_no_ops("aten._foreach_mul_", dtype="f32")
 
 
 def test_dtype_of_ops_without_any_tensor_is_an_error() -> None:
-    made = capture(lambda x: x * x.sum().item(), torch.ones(2), via="dispatch")
+    captured = capture(lambda x: x * x.sum().item(), torch.ones(2), via="dispatch")
     with pytest.raises(
         ValueError, match=r"dtype float32 can match no aten._local_scalar_dense, which neither"
     ):
-        made.assert_no_ops("aten._local_scalar_dense", dtype="f32")
-    assert made.count("aten.*", dtype="f32") == 2
+        captured.assert_no_ops("aten._local_scalar_dense", dtype="f32")
+    assert captured.count("aten.*", dtype="f32") == 2

@@ -47,7 +47,9 @@ def test_a_document_with_eager_graphs_is_version_2_and_reads_back() -> None:
     document = parse_document(TEXT)
 
     assert format_document(document.graphs, document.header) == TEXT
-    ran = [(each.name, each.kind, each.level, each.eager, each.runs) for each in document.graphs]
+    ran = [
+        (graph.name, graph.kind, graph.level, graph.eager, graph.runs) for graph in document.graphs
+    ]
     assert ran == [
         ("forward_0", "forward", "aot", False, 1),
         ("eager_0", "forward", "dispatch", True, 3),
@@ -85,7 +87,7 @@ def test_a_compiled_graph_of_an_eager_name_always_writes_its_level() -> None:
     text = format_document([given, eager()], Header("aot"))
 
     assert "\neager_0: forward @ aot {" in text
-    assert [each.eager for each in parse_document(text).graphs] == [False, True]
+    assert [graph.eager for graph in parse_document(text).graphs] == [False, True]
 
 
 def test_body_with_an_eager_name_is_not_an_eager_graph() -> None:

@@ -56,7 +56,7 @@ forward @ aot {
 }
 """
     captured = Graph.from_text(text)
-    assert [each.overlap for each in captured.collectives] == [("aten.sin.default",)]
+    assert [collective.overlap for collective in captured.collectives] == [("aten.sin.default",)]
     captured.assert_overlapped()
 
 

@@ -173,12 +173,12 @@ def test_numbers_among_the_arguments_are_in_the_order_of_the_declaration(
     mechanism: type, numbers: tuple[float, float]
 ) -> None:
     x, via = torch.ones(4, 6), mechanism(dynamic=True)
-    made = capture(lambda x, n, m: x * n + m, x, *numbers, via=via)
+    captured = capture(lambda x, n, m: x * n + m, x, *numbers, via=via)
     swapped = capture(lambda x, n, m: x * m + n, x, *numbers, via=via)
     renamed = capture(lambda y, a, b: y * a + b, x, *numbers, via=via)
-    assert [node.name for node in made.forward.inputs][-2:] == ["n", "m"]
-    assert made.forward != swapped.forward
-    assert made.forward == renamed.forward
+    assert [node.name for node in captured.forward.inputs][-2:] == ["n", "m"]
+    assert captured.forward != swapped.forward
+    assert captured.forward == renamed.forward
 
 
 def test_op_of_triton_op_cannot_occur_in_a_compiled_graph() -> None:
@@ -189,13 +189,13 @@ def test_op_of_triton_op_cannot_occur_in_a_compiled_graph() -> None:
     def step(x: torch.Tensor) -> torch.Tensor:
         return doubled(x).cos()
 
-    made = capture(step, torch.ones(4))
+    captured = capture(step, torch.ones(4))
     said = r"'tests_aot.doubled' cannot occur in a graph at level 'aot', because torch.compile"
     with pytest.raises(ValueError, match=said):
-        made.assert_no_ops("tests_aot.doubled")
+        captured.assert_no_ops("tests_aot.doubled")
     with pytest.raises(ValueError, match=said):
-        made.assert_no_pattern("tests_aot.doubled -> aten.cos")
-    made.assert_op_counts({"aten.sin": 1, "aten.mul": 1, "aten.cos": 1}, exact=True)
+        captured.assert_no_pattern("tests_aot.doubled -> aten.cos")
+    captured.assert_op_counts({"aten.sin": 1, "aten.mul": 1, "aten.cos": 1}, exact=True)
     for via in ("dispatch", "dynamo", "export"):
         with pytest.raises(AssertionError, match=r"tests_aot\.doubled: found 1"):
             capture(step, torch.ones(4), via=via).assert_no_ops("tests_aot.doubled")

@@ -85,8 +85,8 @@ WAYS: dict[str, Callable[[nn.Module, Tensor], Any]] = {
 
 def test_saved_bytes_with_checkpointing_equal_torchs() -> None:
     model, x = Layers(), torch.ones(2, 8)
-    found = capture(model, x)
-    assert found.saved_bytes == kept_by_torch(model, x) == 2 * ROW + 3 * STATE
+    captured = capture(model, x)
+    assert captured.saved_bytes == kept_by_torch(model, x) == 2 * ROW + 3 * STATE
 
 
 @pytest.mark.slow("runs pytest in a new process", unless=["aot"])
@@ -131,15 +131,15 @@ def test_checkpointing_is_one_edit(sides: tuple[type[Layers], type[Layers]]) -> 
 
 
 def test_checkpointed_graph_returns_what_the_target_returns() -> None:
-    found = capture(Layers(), torch.ones(2, 8))
-    (output,) = (node for node in found.forward.nodes if node.op == "output")
+    captured = capture(Layers(), torch.ones(2, 8))
+    (output,) = (node for node in captured.forward.nodes if node.op == "output")
     assert len(output.args[0]) == 3  # type: ignore[arg-type]  # the buffer and the two outputs
 
 
 @pytest.mark.slow("compiles many times")
 def test_inductor_saves_seeds_in_place_of_generator_states() -> None:
-    found = capture(Layers(), torch.ones(2, 8), via=Inductor(codegen=False))
-    assert found.saved_bytes == 2 * ROW + 3 * 8
+    captured = capture(Layers(), torch.ones(2, 8), via=Inductor(codegen=False))
+    assert captured.saved_bytes == 2 * ROW + 3 * 8
 
 
 class Attention(nn.Module):
@@ -168,18 +168,18 @@ def test_recomputed_random_ops_are_counted() -> None:
 
 
 def test_symbolic_sizes_of_checkpointed_layers_keep_their_numbers() -> None:
-    found = capture(Layers(), torch.ones(2, 8), via=Aot(dynamic=True))
-    assert found.backward.to_text().count("s0") > 0
-    assert found.with_sizes(s0=2).saved_bytes == 2 * ROW + 3 * STATE
-    found.assert_matches_eager()
+    captured = capture(Layers(), torch.ones(2, 8), via=Aot(dynamic=True))
+    assert captured.backward.to_text().count("s0") > 0
+    assert captured.with_sizes(s0=2).saved_bytes == 2 * ROW + 3 * STATE
+    captured.assert_matches_eager()
 
 
 def test_recomputed_random_ops_are_found() -> None:
-    found = capture(Layers(), torch.ones(2, 8))
-    found.assert_op_counts({"aten.native_dropout": 6, "aten.addmm": 6})
-    found.forward.assert_pattern("aten.addmm -> aten.native_dropout", count=3)
-    assert found.op_counts["aten.native_dropout"] == 6
+    captured = capture(Layers(), torch.ones(2, 8))
+    captured.assert_op_counts({"aten.native_dropout": 6, "aten.addmm": 6})
+    captured.forward.assert_pattern("aten.addmm -> aten.native_dropout", count=3)
+    assert captured.op_counts["aten.native_dropout"] == 6
     with pytest.raises(AssertionError, match=r"aten\.native_dropout: found 6"):
-        found.assert_no_ops("aten.native_dropout")
-    by_ops = found.backward.to_text(detail="ops")
+        captured.assert_no_ops("aten.native_dropout")
+    by_ops = captured.backward.to_text(detail="ops")
     assert "\n  3 aten.native_dropout.default\n" in by_ops

@@ -567,15 +567,15 @@ def test_ops_of_a_hook_are_unknown(kind: str) -> None:
     else:
         model.register_full_backward_pre_hook(lambda _, grads: (grads[0].tanh(),))
         called = "torch._dynamo._trace_wrapped_higher_order_op.self_invoke"
-    made = capture(model, x, via="compiled_autograd")
-    assert made.count(called) >= 1
+    captured = capture(model, x, via="compiled_autograd")
+    assert captured.count(called) >= 1
     said = rf"does not contain the ops that {called} runs: .* capture via 'aot' or 'dispatch'"
     with pytest.raises(CaptureError, match=said):
-        made.assert_no_ops("aten.tanh")
+        captured.assert_no_ops("aten.tanh")
     with pytest.raises(CaptureError, match=said):
-        made.assert_no_pattern("aten.mm ~> aten.tanh")
+        captured.assert_no_pattern("aten.mm ~> aten.tanh")
     with pytest.raises(CaptureError, match=called):
-        _ = made.flops
+        _ = captured.flops
     for via in ("aot", "dispatch") if kind == "tensor" else ("dispatch",):
         with pytest.raises(AssertionError, match=r"aten\.tanh: found 1"):
             capture(model, x, via=via).assert_no_ops("aten.tanh")

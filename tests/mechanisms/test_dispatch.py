@@ -324,14 +324,14 @@ def test_ops_of_output_hooks_belong_to_the_module() -> None:
             return self.outer(x).exp()
 
     outer.register_forward_hook(lambda module, args, output: inner(output.tanh()).cos())
-    made = capture(Net(), torch.ones(2, 4), via="dispatch")
+    captured = capture(Net(), torch.ones(2, 4), via="dispatch")
     modules = {
-        op: made.forward.find(f"aten.{op}")[0].module for op in ("tanh", "sin", "cos", "exp")
+        op: captured.forward.find(f"aten.{op}")[0].module for op in ("tanh", "sin", "cos", "exp")
     }
     assert modules == {"tanh": "outer", "sin": "inner", "cos": "outer", "exp": ""}
-    products = [node.module for node in made.backward.find("aten.mm")]
+    products = [node.module for node in captured.backward.find("aten.mm")]
     assert products == ["inner", "inner", "outer"]
-    (node,) = made.backward.find("aten.tanh_backward")
+    (node,) = captured.backward.find("aten.tanh_backward")
     assert node.module == "outer"
 
 

@@ -232,6 +232,6 @@ def test_options_of_an_own_class_are_unknown() -> None:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return x + 1
 
-    made = capture(nn.Sequential(Own()), torch.ones(2), via=Fx(tracer=Tracer()))
-    assert [node.options for node in made.forward.nodes] == [None] * 3
-    assert made.to_text().startswith("torchgraph 1\n")
+    captured = capture(nn.Sequential(Own()), torch.ones(2), via=Fx(tracer=Tracer()))
+    assert [node.options for node in captured.forward.nodes] == [None] * 3
+    assert captured.to_text().startswith("torchgraph 1\n")

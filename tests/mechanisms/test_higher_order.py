@@ -460,16 +460,16 @@ def test_an_edit_in_a_body_is_one_finding_and_drawn(name: str, via: str, edit: E
     assert before != after
     assert before.forward != after.forward
     new = "tanh" if edit == "changed" else "exp"
-    found = diff(before, after)
-    (finding, *_) = found.findings
-    places = [place for finding in found.findings for place in finding.places]
-    assert len(places) == (2 if via in subject.repeated else 1), found
+    graph_diff = diff(before, after)
+    (finding, *_) = graph_diff.findings
+    places = [place for finding in graph_diff.findings for place in finding.places]
+    assert len(places) == (2 if via in subject.repeated else 1), graph_diff
     assert finding.kind == ("changed" if edit == "changed" else "added")
     assert finding.after is not None
     assert new in finding.after.op
     assert (finding.graph != before.forward.name) == (via not in subject.inlined)
     assert new in finding.to_text()
-    drawing = diff_to_dot(found).source
+    drawing = diff_to_dot(graph_diff).source
     assert re.search(rf'label="[~+] [^"]*{new}', drawing)
 
 
@@ -564,8 +564,12 @@ def test_a_call_with_other_bodies_that_comes_or_goes_is_one_finding(
     graphs = {each: capture(each, numbers(3, 4), via=via).forward for each in (alone, in_front)}
     graphs[behind] = capture(behind, numbers(3, 4), via=via).forward
     for longer in (in_front, behind):
-        assert [each.kind for each in diff(graphs[alone], graphs[longer]).findings] == ["added"]
-        assert [each.kind for each in diff(graphs[longer], graphs[alone]).findings] == ["removed"]
+        assert [finding.kind for finding in diff(graphs[alone], graphs[longer]).findings] == [
+            "added"
+        ]
+        assert [finding.kind for finding in diff(graphs[longer], graphs[alone]).findings] == [
+            "removed"
+        ]
 
 
 def test_a_value_that_a_body_saves_belongs_to_the_edit_that_needs_it() -> None:
@@ -608,7 +612,7 @@ def test_an_associative_scan_on_cpu_is_unrolled_by_torch() -> None:
     def prefix(x: Tensor) -> Tensor:
         return associative_scan(lambda a, b: a.sin() * b, x, 0, combine_mode="generic")
 
-    found = capture(prefix, numbers(3, 4))
-    assert found.forward.subgraphs == ()
-    found.assert_op_counts({"aten.sin": 2})
-    found.assert_matches_eager()
+    captured = capture(prefix, numbers(3, 4))
+    assert captured.forward.subgraphs == ()
+    captured.assert_op_counts({"aten.sin": 2})
+    captured.assert_matches_eager()

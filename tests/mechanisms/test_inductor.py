@@ -137,12 +137,12 @@ def printed_graphs(target: Callable[..., Any]) -> tuple[Capture, list[Graph]]:
             texts.append(payload)
 
     with torch_private.structured_trace(emit):
-        found = capture(target, example(3, 4), via="inductor")
+        captured = capture(target, example(3, 4), via="inductor")
     graphs = [
         convert_printed(read_printed(text), level="post_grad", kind=graph.kind).graph
-        for text, graph in zip(texts, found.graphs, strict=True)
+        for text, graph in zip(texts, captured.graphs, strict=True)
     ]
-    return found, graphs
+    return captured, graphs
 
 
 @pytest.mark.slow("further cases; a few are in every run", unless=["indexed"])
@@ -162,10 +162,10 @@ def test_passes_that_come_last_are_in_the_graph() -> None:
 
 
 def test_inductor_bodies_are_not_separate_graphs() -> None:
-    found = capture(branches, example(3, 4), via="inductor")
-    found.assert_graph_count(forward=1, backward=0)
-    assert len(found.forward.subgraphs) == 2
-    assert {kernel.graph for kernel in found.kernels} == {"inference"}
+    captured = capture(branches, example(3, 4), via="inductor")
+    captured.assert_graph_count(forward=1, backward=0)
+    assert len(captured.forward.subgraphs) == 2
+    assert {kernel.graph for kernel in captured.kernels} == {"inference"}
 
 
 def test_passes_of_the_user_are_in_the_graph_too() -> None:
@@ -174,8 +174,8 @@ def test_passes_of_the_user_are_in_the_graph_too() -> None:
             node.target = torch.ops.aten.cos.default
 
     with torch._inductor.config.patch(post_grad_custom_post_pass=pass_):
-        found = capture(lambda x: x.sin() + 1, example(4), via="inductor")
-    found.assert_op_counts({"aten.cos": 1, "aten.sin": 0})
+        captured = capture(lambda x: x.sin() + 1, example(4), via="inductor")
+    captured.assert_op_counts({"aten.cos": 1, "aten.sin": 0})
 
 
 @pytest.mark.slow("inductor compiles C++")

@@ -150,9 +150,9 @@ def dispatched(target: Callable[..., Any], x: Tensor) -> Dispatched:
     return ran
 
 
-def library_calls(found: Capture) -> Counter[str]:
+def library_calls(captured: Capture) -> Counter[str]:
     calls: Counter[str] = Counter()
-    for kernel in found.kernels:
+    for kernel in captured.kernels:
         if kernel.kind == "extern":
             calls[kernel.ops[0]] += kernel.launches
     return calls
@@ -163,30 +163,30 @@ def library_calls(found: Capture) -> Counter[str]:
 @pytest.mark.usefixtures("fresh")
 def test_library_calls_equal_the_dispatched_ops(name: str) -> None:
     make, x = SUBJECTS[name]
-    found = capture(make(), x, via=WRITTEN)
-    assert library_calls(found) == dispatched(make(), x).ops
-    assert library_calls(found)
+    captured = capture(make(), x, via=WRITTEN)
+    assert library_calls(captured) == dispatched(make(), x).ops
+    assert library_calls(captured)
 
 
 @pytest.mark.usefixtures("fresh")
 def test_views_are_no_library_calls() -> None:
-    found = capture(viewed, example(4, 4), via=WRITTEN)
-    assert found.kernels == ()
-    found.assert_kernel_count(0, extern=0, launches=0)
+    captured = capture(viewed, example(4, 4), via=WRITTEN)
+    assert captured.kernels == ()
+    captured.assert_kernel_count(0, extern=0, launches=0)
     ran = dispatched(viewed, example(4, 4))
     assert ran.views
     assert not ran.ops
 
 
 def test_each_branch_of_a_condition_counts() -> None:
-    found = capture(one_branch, example(4, 8), via=WRITTEN)
-    assert library_calls(found) == {"aten.mm": 1}
-    assert {"aten.cos", "aten.sin"} <= {op for kernel in found.kernels for op in kernel.ops}
+    captured = capture(one_branch, example(4, 8), via=WRITTEN)
+    assert library_calls(captured) == {"aten.mm": 1}
+    assert {"aten.cos", "aten.sin"} <= {op for kernel in captured.kernels for op in kernel.ops}
 
 
 def test_a_region_is_launched_for_each_call_of_it() -> None:
-    found = capture(Regions(), example(4, 8), via=WRITTEN)
-    forward = [kernel for kernel in found.kernels if kernel.graph == "forward"]
+    captured = capture(Regions(), example(4, 8), via=WRITTEN)
+    forward = [kernel for kernel in captured.kernels if kernel.graph == "forward"]
     assert sum(kernel.launches for kernel in forward if kernel.kind == "cpp") == 3
     assert sum(kernel.launches for kernel in forward if kernel.kind == "extern") == 3
 
@@ -196,8 +196,10 @@ def test_a_region_is_launched_for_each_call_of_it() -> None:
 
 @pytest.mark.slow("inductor compiles C++")
 def test_a_library_call_has_module_line_and_device() -> None:
-    found = capture(mlp(), example(4, 8), via=WRITTEN)
-    calls = [kernel for kernel in found.kernels if kernel.graph == "forward" and kernel.is_extern]
+    captured = capture(mlp(), example(4, 8), via=WRITTEN)
+    calls = [
+        kernel for kernel in captured.kernels if kernel.graph == "forward" and kernel.is_extern
+    ]
     assert [kernel.modules for kernel in calls] == [
         ("blocks.0",),
         ("blocks.1",),
@@ -208,7 +210,7 @@ def test_a_library_call_has_module_line_and_device() -> None:
     assert {kernel.device for kernel in calls} == {"cpu"}
     assert calls[0].lines[0].code == "x = x + torch.relu(block(x))"
     assert calls[0].lines[0].file.endswith("models.py")
-    backward = [kernel for kernel in found.kernels if kernel.graph == "backward"]
+    backward = [kernel for kernel in captured.kernels if kernel.graph == "backward"]
     assert {module for kernel in backward for module in kernel.modules} == {
         *(f"blocks.{number}" for number in range(3)),
         "norm",
@@ -218,15 +220,15 @@ def test_a_library_call_has_module_line_and_device() -> None:
 
 @pytest.mark.slow("inductor compiles C++")
 def test_a_generated_kernel_has_its_modules() -> None:
-    found = capture(mlp(), example(4, 8), via=WRITTEN)
-    norm = next(kernel for kernel in found.kernels if "aten.native_layer_norm" in kernel.ops)
+    captured = capture(mlp(), example(4, 8), via=WRITTEN)
+    norm = next(kernel for kernel in captured.kernels if "aten.native_layer_norm" in kernel.ops)
     assert norm.modules == ("norm",)
     assert "return self.head(self.norm(x))" in {line.code for line in norm.lines}
 
 
 def test_an_op_in_a_body_has_its_line() -> None:
-    found = capture(one_branch, example(4, 8), via=WRITTEN)
-    (call,) = [kernel for kernel in found.kernels if kernel.is_extern]
+    captured = capture(one_branch, example(4, 8), via=WRITTEN)
+    (call,) = [kernel for kernel in captured.kernels if kernel.is_extern]
     assert [line.function for line in call.lines] == ["<lambda>"]
 
 
@@ -238,19 +240,19 @@ def fused(x: Tensor) -> Tensor:
 
 
 def test_assert_kernel_count_of_one_kernel() -> None:
-    found = capture(fused, example(8), via=WRITTEN)
-    found.assert_kernel_count(1, extern=0, launches=1)
-    found.assert_kernel_count({"cpu": (None, 1)}, extern={"cpu": 0, "cuda": 1})
+    captured = capture(fused, example(8), via=WRITTEN)
+    captured.assert_kernel_count(1, extern=0, launches=1)
+    captured.assert_kernel_count({"cpu": (None, 1)}, extern={"cpu": 0, "cuda": 1})
 
 
 def test_a_planted_library_call_is_named() -> None:
     def planted(x: Tensor) -> Tensor:
         return torch.tanh(x.cumsum(0) * 2).relu()
 
-    found = capture(planted, example(8), via=WRITTEN)
-    found.assert_kernel_count(1)
+    captured = capture(planted, example(8), via=WRITTEN)
+    captured.assert_kernel_count(1)
     with pytest.raises(AssertionError) as raised:
-        found.assert_kernel_count(1, extern=0)
+        captured.assert_kernel_count(1, extern=0)
     message = str(raised.value)
     assert "library calls: expected 0, found 1" in message
     assert "generated kernels" not in message
@@ -263,16 +265,16 @@ def test_a_second_kernel_and_a_second_launch_are_named() -> None:
     def apart(x: Tensor) -> Tensor:
         return (x.sin().cumsum(0).sin()).cumsum(0)
 
-    found = capture(apart, example(8), via=WRITTEN)
-    generated = [kernel for kernel in found.kernels if not kernel.is_extern]
+    captured = capture(apart, example(8), via=WRITTEN)
+    generated = [kernel for kernel in captured.kernels if not kernel.is_extern]
     launched = sum(kernel.launches for kernel in generated)
     assert launched == 2
     with pytest.raises(AssertionError, match="launches of generated kernels: expected 1, found 2"):
-        found.assert_kernel_count(launches=1)
+        captured.assert_kernel_count(launches=1)
     with pytest.raises(AssertionError, match=r"generated kernels: expected at most 1, found 2"):
-        found.assert_kernel_count((None, 1))
+        captured.assert_kernel_count((None, 1))
     with pytest.raises(AssertionError, match="library calls: expected at least 3, found 2"):
-        found.assert_kernel_count(extern=(3, None))
+        captured.assert_kernel_count(extern=(3, None))
 
 
 def test_many_calls_are_listed_together_and_no_more_than_fits() -> None:
@@ -281,16 +283,16 @@ def test_many_calls_are_listed_together_and_no_more_than_fits() -> None:
             x = x.cumsum(0) + number
         return x
 
-    found = capture(alike, example(8), via=WRITTEN)
+    captured = capture(alike, example(8), via=WRITTEN)
     with pytest.raises(AssertionError) as raised:
-        found.assert_kernel_count(extern=1)
+        captured.assert_kernel_count(extern=1)
     message = str(raised.value)
     assert message.count("aten.cumsum.default (library call on cpu, 15 times)") == 1
     assert "kernel on cpu" not in message, "a correct count is listed"
     with pytest.raises(AssertionError) as raised:
-        found.assert_kernel_count(1)
+        captured.assert_kernel_count(1)
     message = str(raised.value)
-    kernels = sum(not kernel.is_extern for kernel in found.kernels)
+    kernels = sum(not kernel.is_extern for kernel in captured.kernels)
     assert message.count("cpp kernel on cpu") == MOST_LISTED < kernels
     assert (
         f"... and {kernels - MOST_LISTED} more; to see all, with their ops: print(capture.kernels)"
@@ -299,14 +301,14 @@ def test_many_calls_are_listed_together_and_no_more_than_fits() -> None:
 
 
 def test_assert_kernel_count_without_a_limit_is_an_error() -> None:
-    found = capture(fused, example(8), via=WRITTEN)
+    captured = capture(fused, example(8), via=WRITTEN)
     with pytest.raises(TypeError, match="checks nothing"):
-        found.assert_kernel_count()
+        captured.assert_kernel_count()
     with pytest.raises(TypeError, match="checks nothing"):
-        found.assert_kernel_count((0, None), launches=(0, None))
-    found.assert_kernel_count((0, None), launches=1)
+        captured.assert_kernel_count((0, None), launches=(0, None))
+    captured.assert_kernel_count((0, None), launches=1)
     with pytest.raises(ValueError, match="missing count for device 'cpu'"):
-        found.assert_kernel_count({"cuda": 1})
+        captured.assert_kernel_count({"cuda": 1})
     with pytest.raises(CaptureError, match=r"'aot' has no kernels.*via='inductor'"):
         capture(fused, example(8)).assert_kernel_count(1)
 
@@ -317,16 +319,16 @@ def test_kernel_count_without_code_is_an_error(monkeypatch: pytest.MonkeyPatch) 
         "pytest_torchgraph.mechanisms.torch_compile.inductor._InductorRecorder.at_code",
         lambda *_: None,
     )
-    found = capture(fused, example(8), via="inductor")
+    captured = capture(fused, example(8), via="inductor")
     with pytest.raises(CaptureError, match="no Python code for 1 of 1 graphs"):
-        found.assert_kernel_count(extern=0)
+        captured.assert_kernel_count(extern=0)
 
 
 def test_kernel_count_of_unreadable_code_is_an_error() -> None:
     via = Inductor(codegen=False, options={"cpp_wrapper": True})
-    found = capture(fused, example(8), via=via)
+    captured = capture(fused, example(8), via=via)
     with pytest.raises(CaptureError, match="cpp_wrapper"):
-        found.assert_kernel_count(extern=0)
+        captured.assert_kernel_count(extern=0)
 
 
 def test_a_watch_without_a_graph_fails() -> None:
@@ -424,9 +426,9 @@ def test_writing_code_stores_nothing_in_caches(
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
     cpu_vec_isa.valid_vec_isa_list.cache_clear()
     tells = debug.set_kernel_post_grad_provenance_tracing
-    found = capture(mlp(), example(4, 8), via=WRITTEN)
-    found.assert_kernel_count(extern=(1, None))
-    found.assert_matches_eager()
+    captured = capture(mlp(), example(4, 8), via=WRITTEN)
+    captured.assert_kernel_count(extern=(1, None))
+    captured.assert_matches_eager()
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
     assert not cpu_vec_isa.valid_vec_isa_list.cache_info().currsize
     assert debug.set_kernel_post_grad_provenance_tracing is tells
@@ -441,10 +443,10 @@ def test_wrong_inductor_pass_is_detected() -> None:
             node.target = torch.ops.aten.sin.default
 
     via = Inductor(codegen=False, options={"post_grad_custom_post_pass": pass_})
-    found = capture(fused, example(8), via=via)
-    found.assert_op_counts({"aten.sin": 1, "aten.tanh": 0})
+    captured = capture(fused, example(8), via=via)
+    captured.assert_op_counts({"aten.sin": 1, "aten.tanh": 0})
     with pytest.raises(AssertionError, match="output"):
-        found.assert_matches_eager()
+        captured.assert_matches_eager()
 
 
 def test_the_backward_draws_what_the_forward_drew() -> None:
@@ -459,10 +461,10 @@ def test_the_backward_draws_what_the_forward_drew() -> None:
     x = (example(64) + 2).requires_grad_()
     grads: list[Tensor] = []
     x.register_hook(grads.append)
-    found = capture(again, x, via=WRITTEN)
-    drawn = [graph.kind for graph in found.graphs if graph.count("prims.inductor_random")]
+    captured = capture(again, x, via=WRITTEN)
+    drawn = [graph.kind for graph in captured.graphs if graph.count("prims.inductor_random")]
     assert drawn == ["forward", "backward"]
-    kept = found.output != 0
+    kept = captured.output != 0
     assert 0 < kept.sum() < 64
     assert torch.equal(grads[0] != 0, kept)
 
@@ -485,16 +487,16 @@ def test_calls_that_only_generated_code_can_compute_are_run_before_the_passes() 
         return lowerings[torch.ops.aten.tanh](x)
 
     via = Inductor(codegen=False, options={"post_grad_custom_post_pass": passes.apply})
-    found = capture(fused, example(8), via=via)
-    assert torch.equal(found.output, fused(example(8)))
-    found.assert_kernel_count(1, extern=0)
+    captured = capture(fused, example(8), via=via)
+    assert torch.equal(captured.output, fused(example(8)))
+    captured.assert_kernel_count(1, extern=0)
     with pytest.raises(CaptureError, match=r"codegen=False.*lowered.*use Inductor\(\)"):
-        found.assert_matches_eager()
+        captured.assert_matches_eager()
 
 
 def test_inductor_receives_fullgraph_and_dynamic() -> None:
     with pytest.raises(Exception, match="graph_break"):
         capture(broken, example(6, 8), via=Inductor(codegen=False, fullgraph=True))
-    found = capture(fused, example(8), via=Inductor(codegen=False, dynamic=True))
-    found.assert_dynamic("x", dim=0)
-    found.assert_kernel_count(1, extern=0)
+    captured = capture(fused, example(8), via=Inductor(codegen=False, dynamic=True))
+    captured.assert_dynamic("x", dim=0)
+    captured.assert_kernel_count(1, extern=0)

@@ -206,7 +206,10 @@ def test_a_graph_that_the_backend_fails_on(via: str) -> None:
 
 def test_a_failure_of_the_backend_among_the_breaks() -> None:
     captured = capture(MaskedBeside(), example(3, 4), MASK)
-    kinds = {each.kind.removeprefix("frame skipped: "): each for each in captured.breaks}
+    kinds = {
+        graph_break.kind.removeprefix("frame skipped: "): graph_break
+        for graph_break in captured.breaks
+    }
     found = kinds["Backend compiler exception"]
     assert found.reason == (
         "AOTAutograd failed on the graph that ends here: "

@@ -50,8 +50,8 @@ def test_using_an_input_earlier_moves_no_other(via: str) -> None:
         return a.sin() * b
 
     x, y = example(2, 4, grad=True), example(2, 4, grad=True)
-    found = diff(capture(plain, x, y, via=via), capture(earlier, x, y, via=via))
-    assert [finding.kind for finding in found.findings] == ["added"]
+    graph_diff = diff(capture(plain, x, y, via=via), capture(earlier, x, y, via=via))
+    assert [finding.kind for finding in graph_diff.findings] == ["added"]
 
 
 @pytest.mark.parametrize("via", BOTH)

@@ -65,12 +65,18 @@ def by_torch(
         return kinds_of(forward.get_comm_counts()), kinds_of(backward.get_comm_counts())
 
 
-def by_us(made: Capture) -> Counts:
+def by_us(captured: Capture) -> Counts:
     """Count the collectives of a capture, compiled or not."""
-    backward = {graph.name for graph in made.program if graph.kind == "backward"}
+    backward = {graph.name for graph in captured.program if graph.kind == "backward"}
     return (
-        Counter(each.kind for each in made.collectives if each.graph not in backward),
-        Counter(each.kind for each in made.collectives if each.graph in backward),
+        Counter(
+            collective.kind
+            for collective in captured.collectives
+            if collective.graph not in backward
+        ),
+        Counter(
+            collective.kind for collective in captured.collectives if collective.graph in backward
+        ),
     )
 
 

@@ -174,7 +174,9 @@ def test_roots_have_more_tensors_than_others_and_agree() -> None:
         return y + 1
 
     ranks = ranks_of(step, tp=2)
-    assert [[each.bytes for each in made.collectives] for made in ranks] == [[32, 32], [16, 16]]
+    assert [
+        [collective.bytes for collective in rank_capture.collectives] for rank_capture in ranks
+    ] == [[32, 32], [16, 16]]
     ranks.assert_same_collectives()
     ranks.assert_matching_collectives()
 
@@ -186,7 +188,7 @@ def test_all_to_all_may_be_uneven() -> None:
         return functional.all_to_all_single(x, rows, rows, group("tp"))
 
     ranks = ranks_of(step, tp=2)
-    assert [made.collectives[0].bytes for made in ranks] == [16, 24]
+    assert [rank_capture.collectives[0].bytes for rank_capture in ranks] == [16, 24]
     ranks.assert_matching_collectives()
     assert "24 bytes  beside  all_to_all over tp, 16 b" in message(ranks.assert_same_collectives)
 
@@ -197,7 +199,9 @@ def test_all_to_all_may_be_uneven() -> None:
 def test_pipeline_with_different_stages_matches() -> None:
     ranks = capture_ranks(stages, dp=4, via="dispatch")
     ranks.assert_matching_collectives()
-    assert [[each.peer for each in made.collectives] for made in ranks] == [
+    assert [
+        [collective.peer for collective in rank_capture.collectives] for rank_capture in ranks
+    ] == [
         [1],
         [0, 2],
         [1, 3],
@@ -232,7 +236,9 @@ def test_send_and_receive_in_one_batch_match() -> None:
 
     ranks = ranks_of(step, pp=2)
     ranks.assert_matching_collectives()
-    assert [[each.peer for each in made.collectives] for made in ranks] == [[1, 1], [0, 0]]
+    assert [
+        [collective.peer for collective in rank_capture.collectives] for rank_capture in ranks
+    ] == [[1, 1], [0, 0]]
 
 
 def test_send_without_a_receive_fails() -> None:
@@ -302,7 +308,7 @@ def test_collective_order_follows_the_run_across_graph_breaks(via: str) -> None:
 def test_collectives_across_graph_breaks_equal_the_eager_run() -> None:
     def sent(via: str) -> list[tuple[str, int]]:
         (rank,) = capture_ranks(prefetching, dp=2, ranks=(0,), via=via)
-        return [(each.kind, each.bytes) for each in rank.collectives]
+        return [(collective.kind, collective.bytes) for collective in rank.collectives]
 
     assert sent("aot") == sent("dispatch")
     assert len(sent("aot")) > 6

@@ -35,7 +35,7 @@ def own_group() -> Iterator[None]:
 def test_a_sequence_of_captures_with_ranks() -> None:
     ranks = capture_ranks(reduced, dp=2, tp=2, via="dispatch")
     assert isinstance(ranks, Ranks)
-    assert [made.rank for made in ranks] == [0, 1, 2, 3] == list(ranks.ranks)
+    assert [rank_capture.rank for rank_capture in ranks] == [0, 1, 2, 3] == list(ranks.ranks)
     assert len(ranks) == ranks.world_size == 4
     assert ranks[-1].rank == 3
     assert [made.rank for made in ranks[1:3]] == [1, 2]
@@ -47,8 +47,8 @@ def test_some_ranks_of_a_large_world() -> None:
     ranks = capture_ranks(reduced, dp=128, tp=8, ranks=(0, 1, 1023), via="dispatch")
     assert list(ranks.ranks) == [0, 1, 1023]
     ranks.assert_same_graphs()
-    for made in ranks:
-        made.assert_collectives({"all_reduce": 1}, group="tp", bytes=16)
+    for rank_capture in ranks:
+        rank_capture.assert_collectives({"all_reduce": 1}, group="tp", bytes=16)
 
 
 def one_more(mesh: DeviceMesh) -> tuple[nn.Module, tuple[Tensor]]:
@@ -90,7 +90,9 @@ def test_groups_are_named_after_mesh_dimensions() -> None:
     """torch numbers the groups, and uses the default group for a mesh of one dimension."""
     for mesh in ({"tp": 4}, {"tp": 2, "dp": 2}, {"dp": 2, "pp": 2, "tp": 2}):
         ranks = capture_ranks(reduced, ranks=(1, 3), via="aot", **mesh)
-        assert [each.group for made in ranks for each in made.collectives] == ["tp", "tp"]
+        assert [
+            collective.group for rank_capture in ranks for collective in rank_capture.collectives
+        ] == ["tp", "tp"]
 
 
 @pytest.mark.slow(
@@ -375,9 +377,9 @@ def test_users_process_group_is_refused_and_kept(own_group: None) -> None:
 
 
 def test_assert_matches_eager_is_refused_on_a_rank() -> None:
-    (made,) = capture_ranks(reduced, tp=2, ranks=(0,), via="aot")
+    (rank_capture,) = capture_ranks(reduced, tp=2, ranks=(0,), via="aot")
     with pytest.raises(CaptureError, match="one of several ranks"):
-        made.assert_matches_eager()
+        rank_capture.assert_matches_eager()
 
 
 @pytest.mark.parametrize(
@@ -421,11 +423,11 @@ def test_build_that_ends_the_process_group_is_refused() -> None:
 
 def test_collectives_of_a_redistribution_are_refused() -> None:
     """In a graph of torch functions, a redistribution is one call, with any collectives."""
-    (made,) = capture_ranks(tensor_parallel, tp=2, ranks=(0,), via="dynamo")
+    (rank_capture,) = capture_ranks(tensor_parallel, tp=2, ranks=(0,), via="dynamo")
     with pytest.raises(
         CaptureError, match=r"decides at run time what it communicates\. Capture via 'aot'"
     ):
-        made.assert_collectives({})
+        rank_capture.assert_collectives({})
 
 
 @pytest.mark.parametrize("via", ["dispatch", "aot"])
@@ -439,10 +441,10 @@ def test_custom_op_with_a_group_argument(via: str) -> None:
             group, ops = mesh.get_group("tp").group_name, torch.ops.torchgraph_ranks
             return lambda x: ops.exchange(ops.quick_all_reduce(x, group), group), (torch.ones(4),)
 
-        (made,) = capture_ranks(build, tp=2, ranks=(0,), via=via)
-    made.assert_collectives({"all_reduce": 1, "other": 1}, group="tp", bytes=2 * 16)
+        (rank_capture,) = capture_ranks(build, tp=2, ranks=(0,), via=via)
+    rank_capture.assert_collectives({"all_reduce": 1, "other": 1}, group="tp", bytes=2 * 16)
     with pytest.raises(AssertionError, match="all_reduce: expected none"):
-        made.assert_collectives({})
+        rank_capture.assert_collectives({})
 
 
 def test_keyword_arguments_of_the_target() -> None:
@@ -455,11 +457,11 @@ def test_keyword_arguments_of_the_target() -> None:
 
 def test_graph_of_a_rank_converts_to_fx() -> None:
     """Without the meshes that torch passes through the graph."""
-    (made,) = capture_ranks(tensor_parallel, tp=2, ranks=(0,), via="aot")
-    module = made.fx(made.forward)
+    (rank_capture,) = capture_ranks(tensor_parallel, tp=2, ranks=(0,), via="aot")
+    module = rank_capture.fx(rank_capture.forward)
     names = [node.name for node in module.graph.find_nodes(op="placeholder")]
-    assert len(names) == len(made.forward.inputs) == 5
-    assert from_fx(module) == made.forward
+    assert len(names) == len(rank_capture.forward.inputs) == 5
+    assert from_fx(module) == rank_capture.forward
 
 
 @pytest.mark.slow("further cases; a few are in every run", unless=["raising_model"])
@@ -510,5 +512,5 @@ def test_the_fixture(pytester: pytest.Pytester) -> None:
 @pytest.mark.slow("compiles many times")
 def test_tensor_parallel_by_every_mechanism_that_runs() -> None:
     for via in ("aot", "dispatch", "compiled_autograd"):
-        (made,) = capture_ranks(tensor_parallel, dp=2, tp=2, ranks=(1,), via=via)
-        made.assert_collectives({"all_reduce": 2}, group="tp")
+        (rank_capture,) = capture_ranks(tensor_parallel, dp=2, tp=2, ranks=(1,), via=via)
+        rank_capture.assert_collectives({"all_reduce": 2}, group="tp")

@@ -26,8 +26,8 @@ def over(*groups: Any) -> Any:
 
 
 def groups_of(build: Any, **mesh: int) -> list[str]:
-    (made,) = capture_ranks(build, ranks=(1,), via="dispatch", **mesh)
-    return [each.group for each in made.collectives]
+    (rank_capture,) = capture_ranks(build, ranks=(1,), via="dispatch", **mesh)
+    return [collective.group for collective in rank_capture.collectives]
 
 
 def test_mesh_created_by_the_build_keeps_group_names() -> None:
@@ -59,10 +59,10 @@ def test_flattened_dimensions_have_their_names() -> None:
 
 @pytest.mark.parametrize("via", ["dispatch", "aot"])
 def test_unused_mesh_dimension_is_a_group_without_collectives(via: str) -> None:
-    (made,) = capture_ranks(reduced, dp=2, tp=2, ranks=(3,), via=via)
-    for each in (made, made.graphs[0]):
+    (rank_capture,) = capture_ranks(reduced, dp=2, tp=2, ranks=(3,), via=via)
+    for each in (rank_capture, rank_capture.graphs[0]):
         each.assert_collectives({}, group="dp")
         each.assert_collectives({"all_reduce": 1}, group="tp")
         with pytest.raises(ValueError, match="groups: dp, tp"):
             each.assert_collectives({}, group="dpp")
-    assert made.graphs[0].groups == {"dp": (1, 3), "tp": (2, 3)}
+    assert rank_capture.graphs[0].groups == {"dp": (1, 3), "tp": (2, 3)}

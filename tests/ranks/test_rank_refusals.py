@@ -98,11 +98,11 @@ def with_hooks(*names: str) -> Any:
 
 def test_leaf_module_with_hidden_collectives_is_refused() -> None:
     for build in (tensor_parallel_inside, with_hooks("register_forward_hook")):
-        (made,) = capture_ranks(build, tp=2, ranks=(0,), via="fx")
+        (rank_capture,) = capture_ranks(build, tp=2, ranks=(0,), via="fx")
         with pytest.raises(CaptureError, match=r"%0.*\(torch\.nn\.Linear\) decides at run time"):
-            made.assert_collectives({})
-    (made,) = capture_ranks(with_hooks(), tp=2, ranks=(0,), via="fx")
-    made.assert_collectives({})
+            rank_capture.assert_collectives({})
+    (rank_capture,) = capture_ranks(with_hooks(), tp=2, ranks=(0,), via="fx")
+    rank_capture.assert_collectives({})
 
 
 def tensor_parallel_inside(mesh: DeviceMesh) -> tuple[Any, ...]:
@@ -112,12 +112,12 @@ def tensor_parallel_inside(mesh: DeviceMesh) -> tuple[Any, ...]:
 
 def test_backward_hook_with_hidden_collectives_is_refused() -> None:
     build = with_hooks("register_post_accumulate_grad_hook")
-    (made,) = capture_ranks(build, tp=2, ranks=(0,), via="compiled_autograd")
+    (rank_capture,) = capture_ranks(build, tp=2, ranks=(0,), via="compiled_autograd")
     with pytest.raises(CaptureError, match=r"call_hook\) decides at run time"):
-        made.assert_collectives({})
+        rank_capture.assert_collectives({})
     for via in ("aot", "dispatch"):
-        (made,) = capture_ranks(build, tp=2, ranks=(0,), via=via)
-        made.assert_collectives({"all_reduce": 1}, group="tp")
+        (rank_capture,) = capture_ranks(build, tp=2, ranks=(0,), via=via)
+        rank_capture.assert_collectives({"all_reduce": 1}, group="tp")
 
 
 def test_collectives_at_a_graph_break_are_refused() -> None:
@@ -132,5 +132,5 @@ def test_collectives_at_a_graph_break_are_refused() -> None:
         return step, (torch.ones(4),)
 
     for via in ("dynamo", "dispatch"):
-        (made,) = capture_ranks(build, tp=2, ranks=(0,), via=via)
-        made.assert_collectives({"all_reduce": 1}, group="tp", bytes=16)
+        (rank_capture,) = capture_ranks(build, tp=2, ranks=(0,), via=via)
+        rank_capture.assert_collectives({"all_reduce": 1}, group="tp", bytes=16)

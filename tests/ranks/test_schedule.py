@@ -19,8 +19,8 @@ ops = torch.ops._c10d_functional
 
 def captured(build: Any, **options: Any) -> Capture:
     via = Inductor(options=options, codegen=False)
-    (made,) = capture_ranks(build, ranks=(1,), tp=2, via=via, backward=False)
-    return made
+    (rank_capture,) = capture_ranks(build, ranks=(1,), tp=2, via=via, backward=False)
+    return rank_capture
 
 
 class Branches(nn.Module):
@@ -87,10 +87,10 @@ def ordered_by(*passes: Any) -> dict[str, Any]:
 
 @pytest.mark.slow("compiles many times")
 def test_collectives_without_overlap_are_exposed() -> None:
-    made = captured(branches, **ordered_by(waits_first))
-    assert [each.distance for each in made.collectives] == [0, 0]
+    capture = captured(branches, **ordered_by(waits_first))
+    assert [collective.distance for collective in capture.collectives] == [0, 0]
     with pytest.raises(AssertionError) as error:
-        made.assert_overlapped()
+        capture.assert_overlapped()
     first, why, *_ = str(error.value).splitlines()
     assert first == "exposed collectives: expected 0, found 2 of 2"
     assert why.strip() == "waited for directly after the start:"
@@ -100,25 +100,25 @@ def test_collectives_without_overlap_are_exposed() -> None:
 
 @pytest.mark.slow("compiles many times")
 def test_collectives_reordered_by_inductor_overlap() -> None:
-    made = captured(branches, **ordered_by("sink_waits", "raise_comms"))
-    made.assert_overlapped(exposed=1)  # no op follows the last collective
-    found = {each.module: each for each in made.collectives}
+    capture = captured(branches, **ordered_by("sink_waits", "raise_comms"))
+    capture.assert_overlapped(exposed=1)  # no op follows the last collective
+    found = {collective.module: collective for collective in capture.collectives}
     assert set(found) == {"first.down", "second.down"}
-    (overlapped,) = (each for each in made.collectives if each.overlap)
+    (overlapped,) = (collective for collective in capture.collectives if collective.overlap)
     assert "extern_kernels.addmm" in overlapped.overlap
     assert overlapped.distance == len(overlapped.overlap)
 
 
 @pytest.mark.slow("compiles many times")
 def test_gathers_in_one_bucket_are_one_collective() -> None:
-    made = captured(gathers)
-    made.assert_collectives({"all_gather": 2, "all_reduce": 1})
-    made.assert_overlapped("tp")
+    capture = captured(gathers)
+    capture.assert_collectives({"all_gather": 2, "all_reduce": 1})
+    capture.assert_overlapped("tp")
     bucketed = captured(gathers, bucket_all_gathers_fx="all")
     bucketed.assert_collectives({"all_gather": 1, "all_reduce": 1})
     sizes = [
-        [each.bytes for each in one.collectives if each.kind == "all_gather"]
-        for one in (made, bucketed)
+        [collective.bytes for collective in one.collectives if collective.kind == "all_gather"]
+        for one in (capture, bucketed)
     ]
     size = 2 * ROWS * DIM * 4
     assert sizes == [[size, size], [2 * size]]
@@ -143,8 +143,10 @@ def test_collective_order_follows_the_generated_code() -> None:
         wait = max(k for k, node in enumerate(rest) if op_of(node) == "wait_tensor")
         return [*rest[:wait], gather, *rest[wait:]]
 
-    kinds = [each.kind for each in captured(build).collectives]
-    made = captured(build, **ordered_by(reverse))
+    kinds = [collective.kind for collective in captured(build).collectives]
+    capture = captured(build, **ordered_by(reverse))
     assert kinds == ["all_gather", "all_reduce"]
-    assert [each.kind for each in made.collectives] == ["all_reduce", "all_gather"]
-    assert [each.kind for graph in made.graphs for each in graph.collectives] == kinds
+    assert [collective.kind for collective in capture.collectives] == ["all_reduce", "all_gather"]
+    assert [
+        collective.kind for graph in capture.graphs for collective in graph.collectives
+    ] == kinds

@@ -129,10 +129,10 @@ def test_a_change_leads_to_its_box_also_where_the_graphs_have_other_names():
     old, new = layers(3), replace(layers(3), name="other")
     nodes = list(new.nodes)
     nodes[5] = replace(nodes[5], op="aten.relu.default")
-    found = diff_graphs((old,), (replace(new, nodes=tuple(nodes)),))
-    (change,) = found.findings[0].changes
+    diff = diff_graphs((old,), (replace(new, nodes=tuple(nodes)),))
+    (change,) = diff.findings[0].changes
 
-    picture = difference.drawing(found)
+    picture = difference.drawing(diff)
 
     assert change.graph == "forward -> other"
     assert picture.elements[picture.id_of(change.graph, change.node.name) or ""].change == "changed"

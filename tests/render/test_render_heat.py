@@ -112,7 +112,7 @@ def test_heat_of_a_step_is_multiplied_by_runs(look):
 
 
 def test_the_ops_of_a_body_have_its_cost_once_for_each_call(look):
-    made = graph("""
+    parsed = graph("""
         body: forward {
           %a = input : f32[2, 2]
           %mm = aten.mm.default(%a, %a) : f32[2, 2]
@@ -123,32 +123,32 @@ def test_the_ops_of_a_body_have_its_cost_once_for_each_call(look):
         %q = higher_order.invoke_subgraph(@body, "body", %p) : f32[2, 2]
         return %q
     """)
-    seen = look(to_dot(made, heat="flops"))
+    seen = look(to_dot(parsed, heat="flops"))
 
     assert heat_of(seen.box("aten.mm\n32 FLOP, 100.0%")) == "most"
-    assert "share of all floating-point operations, 32 FLOP" in to_dot(made, heat="flops").source
+    assert "share of all floating-point operations, 32 FLOP" in to_dot(parsed, heat="flops").source
 
 
 def test_unknown_cost_is_labelled_and_not_drawn_as_zero(look):
-    made = graph("""
+    parsed = graph("""
         %x = input : f32[s0, 4]
         %w = parameter : f32[4, 4]
         %a = my.op.default(%x) : f32[s0, 4]
         %b = aten.mm.default(%a, %w) : f32[s0, 4]
         return %b
     """)
-    seen = look(to_dot(made, heat="flops"))
+    seen = look(to_dot(parsed, heat="flops"))
 
     assert heat_of(seen.box("my.op\nFLOP of 1 op unknown")) == "unknown"
     assert "unknown" in seen.clusters["share of all"]
-    assert "unknown for 2 ops" in to_dot(made, heat="flops").source
+    assert "unknown for 2 ops" in to_dot(parsed, heat="flops").source
 
 
 def test_heat_without_costs_is_drawn(look):
-    made = graph("%x = input : f32[2]\n%a = aten.relu.default(%x) : f32[2]\nreturn %a")
+    parsed = graph("%x = input : f32[2]\n%a = aten.relu.default(%x) : f32[2]\nreturn %a")
 
-    assert heat_of(look(to_dot(made, heat="flops")).box("aten.relu")) == "none"
-    assert "floating-point operations, 0 FLOP" in to_dot(made, heat="flops").source
+    assert heat_of(look(to_dot(parsed, heat="flops")).box("aten.relu")) == "none"
+    assert "floating-point operations, 0 FLOP" in to_dot(parsed, heat="flops").source
 
 
 def test_unknown_heat_is_refused(tmp_path: Path):

@@ -39,9 +39,9 @@ def suite(pytester: pytest.Pytester, run: Run) -> dict[str, bytes]:
     run(UPDATE).assert_outcomes(passed=14)
     stale = Path("__snapshots__/test_net/test_gone.tgraph")
     stale.write_bytes(Path("__snapshots__/test_net/test_sized[1].tgraph").read_bytes())
-    found = files(pytester)
-    assert len(found) == 21
-    return found
+    stored_files = files(pytester)
+    assert len(stored_files) == 21
+    return stored_files
 
 
 def stays_the_same(

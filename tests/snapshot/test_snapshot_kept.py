@@ -139,9 +139,9 @@ def before(pytester: pytest.Pytester, run: Run, kept: Path) -> dict[str, bytes]:
     cache = pytester.path / ".pytest_cache" / "v" / "cache"
     cache.mkdir(parents=True, exist_ok=True)
     (cache / "lastfailed").write_text('{"test_net.py::test_step": true}')
-    found = files(pytester)
-    assert len(graphs_of(found)) == 18
-    return found
+    stored_files = files(pytester)
+    assert len(graphs_of(stored_files)) == 18
+    return stored_files
 
 
 def graphs_of(found: dict[str, bytes]) -> dict[str, bytes]:

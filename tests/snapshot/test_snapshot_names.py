@@ -148,9 +148,9 @@ def test_hostile_tests_store_all_files(pytester: pytest.Pytester, run: Run) -> N
         """
     )
     run("-W", "error", "--torchgraph-update").assert_outcomes(passed=6)
-    found = files(pytester)
-    assert len(found) == 12
-    assert all(path.startswith("__snapshots__/test_net/test_x[") for path in found)
+    stored_files = files(pytester)
+    assert len(stored_files) == 12
+    assert all(path.startswith("__snapshots__/test_net/test_x[") for path in stored_files)
     assert not list(pytester.path.parent.glob("*.tgraph"))
     run("-W", "error").assert_outcomes(passed=6)
 

@@ -32,9 +32,9 @@ def mixed(pytester: pytest.Pytester, run: Run) -> dict[str, bytes]:
     """A project with graphs and a text of syrupy, all stored."""
     pytester.makepyfile(test_mixed=MIXED)
     run("--torchgraph-update", "--snapshot-update").assert_outcomes(passed=5)
-    found = files(pytester)
-    assert len(found) == 6, sorted(found)
-    return found
+    stored_files = files(pytester)
+    assert len(stored_files) == 6, sorted(stored_files)
+    return stored_files
 
 
 def test_syrupy_reports_no_stale_graph_and_still_removes_its_own(

@@ -211,8 +211,8 @@ def test_update_keeps_an_equal_file_in_another_form(pytester: pytest.Pytester, r
     for text in (folded, flat, flat.replace("torchgraph 1", "torchgraph 2")):
         path.write_text(text)
         before = files(pytester)
-        told = listed(run("--torchgraph-update"))
-        assert {line.split()[0] for line in told} == {"unchanged"}
+        listing = listed(run("--torchgraph-update"))
+        assert {line.split()[0] for line in listing} == {"unchanged"}
         assert files(pytester) == before
     # Equal bytes are not parsed, because parsing takes many times as long.
     pytester.makeconftest(
@@ -231,8 +231,8 @@ def test_update_keeps_an_equal_file_in_another_form(pytester: pytest.Pytester, r
     run().assert_outcomes(passed=2, failed=1)
     pytester.makeconftest("")
     path.write_text(folded)
-    told = listed(run("--torchgraph-update", LAYER="block"))
-    assert f"renamed  {path.relative_to(pytester.path)}: 36 names: layer -> block" in told
+    listing = listed(run("--torchgraph-update", LAYER="block"))
+    assert f"renamed  {path.relative_to(pytester.path)}: 36 names: layer -> block" in listing
 
 
 SUITE_WIDE = """

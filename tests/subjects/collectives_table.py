@@ -140,8 +140,8 @@ def _entry(row: Row, expected: Counts, via: str) -> tuple[str, str]:
     if found != expected:
         return "WRONG", f"{_shown(found)} via {via}"
     moved: Counter[tuple[str, str]] = Counter()
-    for each in made.collectives:
-        moved[each.kind, each.group] += each.bytes or 0
+    for collective in made.collectives:
+        moved[collective.kind, collective.group] += collective.bytes or 0
     return ("equal", "") if moved == row.bytes else ("WRONG", f"via {via} {dict(moved)}")
 
 

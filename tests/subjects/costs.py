@@ -64,24 +64,24 @@ def flops(name: str) -> Row:
         with_attention = costs_by_torch.flops(make(), costs_by_torch.ATTENTION)
         row.entries["FLOPs by torch"] = Entry(_sum(torchs))
         for via in ("dispatch", "aot"):
-            found = captured(make(), via)
-            if isinstance(found, str):
-                entry = Entry("refused", found)
+            subject_capture = captured(make(), via)
+            if isinstance(subject_capture, str):
+                entry = Entry("refused", subject_capture)
             else:
-                entry = _flops(found, torchs, with_attention)
+                entry = _flops(subject_capture, torchs, with_attention)
             row.entries[f"FLOPs via {via}"] = entry
     return row
 
 
-def _flops(found: Capture, torchs: tuple[int, int], with_attention: tuple[int, int]) -> Entry:
+def _flops(captured: Capture, torchs: tuple[int, int], with_attention: tuple[int, int]) -> Entry:
     graphs = (
-        [graph for graph in found.program if graph.kind != "backward"],
-        [graph for graph in found.program if graph.kind == "backward"],
+        [graph for graph in captured.program if graph.kind != "backward"],
+        [graph for graph in captured.program if graph.kind == "backward"],
     )
-    forward, backward = (total_flops(each, times_run=True, unknown="ignore") for each in graphs)
+    forward, backward = (total_flops(graph, times_run=True, unknown="ignore") for graph in graphs)
     ours = forward, backward
     try:
-        _ = found.flops
+        _ = captured.flops
     except CaptureError as refusal:
         ops = str(refusal).partition(" has no formula for ")[2].partition(": register")[0]
         known = "all else agrees" if ours == torchs else f"of all else: {ATTENTION}"
@@ -99,13 +99,15 @@ def saved(name: str) -> Row:
         kept = costs_by_torch.kept(make())
         row.entries["saved in eager"] = Entry(_bytes(sum(each.nbytes for each in kept)))
         row.entries["saved via dispatch"] = _saved(captured(make(), "dispatch"), kept)
-        found = captured(make(), "aot")
-        if isinstance(found, str):
-            row.entries["saved compiled"] = row.entries["saved via aot"] = Entry("refused", found)
+        subject_capture = captured(make(), "aot")
+        if isinstance(subject_capture, str):
+            row.entries["saved compiled"] = row.entries["saved via aot"] = Entry(
+                "refused", subject_capture
+            )
             return row
         kept = costs_by_torch.after_a_run(costs_by_torch.kept, make)
         row.entries["saved compiled"] = Entry(_bytes(sum(each.nbytes for each in kept)))
-        row.entries["saved via aot"] = _saved(found, kept)
+        row.entries["saved via aot"] = _saved(subject_capture, kept)
     return row
 
 
@@ -130,13 +132,15 @@ def peak(name: str) -> Row:
         true = costs_by_torch.peak(make())
         row.entries["peak in eager"] = Entry(_bytes(true))
         row.entries["peak via dispatch"] = _peak(captured(make(), "dispatch"), true)
-        found = captured(make(), "aot")
-        if isinstance(found, str):
-            row.entries["peak compiled"] = row.entries["peak via aot"] = Entry("refused", found)
+        subject_capture = captured(make(), "aot")
+        if isinstance(subject_capture, str):
+            row.entries["peak compiled"] = row.entries["peak via aot"] = Entry(
+                "refused", subject_capture
+            )
             return row
         true = costs_by_torch.after_a_run(costs_by_torch.peak, make)
         row.entries["peak compiled"] = Entry(_bytes(true))
-        row.entries["peak via aot"] = _peak(found, true)
+        row.entries["peak via aot"] = _peak(subject_capture, true)
     return row
 
 
@@ -159,15 +163,15 @@ def checkpointing(policy: checkpointed.Policy) -> Row:
     storages = costs_by_torch.storages(make())
     read = sum(each.nbytes for each in storages if each.read and not each.in_backward)
     for via in ("dispatch", "aot"):
-        found = captured(make(), via)
-        assert isinstance(found, Capture), found
-        row.entries[f"FLOPs via {via}"] = each = Entry(_bytes(found.flops))
-        if via == "dispatch" and found.flops != sum(costs_by_torch.flops(make())):
+        subject_capture = captured(make(), via)
+        assert isinstance(subject_capture, Capture), subject_capture
+        row.entries[f"FLOPs via {via}"] = each = Entry(_bytes(subject_capture.flops))
+        if via == "dispatch" and subject_capture.flops != sum(costs_by_torch.flops(make())):
             each.wrong = "FlopCounterMode counts another number"
         kept = costs_by_torch.after_a_run(costs_by_torch.kept, make) if via == "aot" else []
         torchs = sum(each.nbytes for each in kept) if via == "aot" else read
-        row.entries[f"saved via {via}"] = each = Entry(_bytes(found.saved_bytes))
-        if found.saved_bytes != torchs:
+        row.entries[f"saved via {via}"] = each = Entry(_bytes(subject_capture.saved_bytes))
+        if subject_capture.saved_bytes != torchs:
             each.wrong = f"torch keeps {torchs}"
     return row
 
@@ -176,11 +180,11 @@ def min_cut(budget: float) -> Row:
     """As `checkpointing`, for the plain transformer split by AOTAutograd's `min_cut`."""
     row = Row(f"min_cut, budget {budget}")
     with torch._functorch.config.patch(activation_memory_budget=budget):
-        found = captured(checkpointed.subject("none"), Aot(partition="min_cut"))
-    assert isinstance(found, Capture), found
+        subject_capture = captured(checkpointed.subject("none"), Aot(partition="min_cut"))
+    assert isinstance(subject_capture, Capture), subject_capture
     row.entries["FLOPs via dispatch"] = row.entries["saved via dispatch"] = Entry("")
-    row.entries["FLOPs via aot"] = Entry(_bytes(found.flops))
-    row.entries["saved via aot"] = Entry(_bytes(found.saved_bytes))
+    row.entries["FLOPs via aot"] = Entry(_bytes(subject_capture.flops))
+    row.entries["saved via aot"] = Entry(_bytes(subject_capture.saved_bytes))
     return row
 
 

@@ -191,7 +191,7 @@ def build_of(name: str) -> Build:
     try:
         kind = _class_for(_configuration(name))
         with torch.device("meta"):
-            size = sum(each.numel() for each in kind(_configuration(name)).parameters())
+            size = sum(parameter.numel() for parameter in kind(_configuration(name)).parameters())
         if size > MOST_PARAMETERS:
             raise NotRun(f"its configuration is not a small one: {size:,} parameters")
         tokens = torch.arange(16).reshape(2, 8) % 50 + 3
@@ -243,7 +243,7 @@ def _result(build: Build, size: int, via: str) -> tuple[str, str]:
         reasons.append(f"counted by a dispatch mode, for CommDebugMode raises {_said(error)}")
     if found != counts:
         return "WRONG", f"counted were {_shown(*counts)}, and by us {_shown(*found)}"
-    if {each.group for each in ranks[-1].collectives} - {"tp"}:
+    if {collective.group for collective in ranks[-1].collectives} - {"tp"}:
         return "WRONG", "a collective has another group"
     try:
         ranks.assert_same_collectives()

@@ -30,8 +30,8 @@ def test_cudagraph_skip_has_reason_and_line() -> None:
 
 def test_cudagraph_skip_without_a_reason_is_listed() -> None:
     seen = capture(double, torch.ones(3), via=Inductor(mode="reduce-overhead"))
-    (found,) = seen.cudagraph_skips
-    assert found.reason.startswith("torch gives no reason")
+    (skipped,) = seen.cudagraph_skips
+    assert skipped.reason.startswith("torch gives no reason")
     assert seen.counters["inductor"]["cudagraph_skips"] == 1
     assert capture(double, torch.ones(3), via="aot").cudagraph_skips == ()
 

@@ -96,18 +96,18 @@ def test_function_without_a_sync_has_none(function: Callable[..., Tensor], via: 
 
 @pytest.mark.parametrize("via", ["dynamo", "compiled_autograd"])
 def test_syncs_via_other_compiling_mechanisms(via: str) -> None:
-    (found,) = capture(WAITING["item"][0], example().requires_grad_(), via=via).syncs
+    (sync,) = capture(WAITING["item"][0], example().requires_grad_(), via=via).syncs
     op = "aten._local_scalar_dense.default"
-    assert (found.line, found.op, found.seen) == (line_of("item"), op, "eager_0")
+    assert (sync.line, sync.op, sync.seen) == (line_of("item"), op, "eager_0")
 
 
 def test_syncs_of_a_watch() -> None:
-    (found,) = watched(WAITING["boolean_mask"][0]).syncs
-    assert (found.file, found.line) == (FILE, line_of("boolean_mask"))
-    (found,) = watched(WAITING["written_by_mask"][0]).syncs
-    assert (found.line, found.seen) == (line_of("written_by_mask"), "inference")
-    (found,) = watched(WAITING["to_the_host"][0]).syncs
-    assert (found.line, found.op, found.seen) == (line_of("to_the_host"), "Tensor.cpu", "call")
+    (sync,) = watched(WAITING["boolean_mask"][0]).syncs
+    assert (sync.file, sync.line) == (FILE, line_of("boolean_mask"))
+    (sync,) = watched(WAITING["written_by_mask"][0]).syncs
+    assert (sync.line, sync.seen) == (line_of("written_by_mask"), "inference")
+    (sync,) = watched(WAITING["to_the_host"][0]).syncs
+    assert (sync.line, sync.op, sync.seen) == (line_of("to_the_host"), "Tensor.cpu", "call")
 
 
 def test_syncs_of_an_exported_program() -> None:
@@ -116,26 +116,26 @@ def test_syncs_of_an_exported_program() -> None:
             return x.nonzero() * 2
 
     seen = capture(Finding(), example(), via=Export())
-    (found,) = seen.syncs
+    (sync,) = seen.syncs
     line = Finding.forward.__code__.co_firstlineno + 1
-    assert (found.line, found.op) == (line, "aten.nonzero.default")
+    assert (sync.line, sync.op) == (line, "aten.nonzero.default")
     with pytest.raises(AssertionError, match=r"has a size that depends on data: aten\.nonzero"):
         seen.assert_no_syncs()
 
 
 def test_sync_captured_in_the_graph_is_found() -> None:
     with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
-        (found,) = capture(WAITING["boolean_mask"][0], example()).syncs
-    assert (found.line, found.op) == (line_of("boolean_mask"), "aten.index.Tensor")
-    assert (found.kind, found.seen) == ("indexes by a bool mask", "inference")
+        (sync,) = capture(WAITING["boolean_mask"][0], example()).syncs
+    assert (sync.line, sync.op) == (line_of("boolean_mask"), "aten.index.Tensor")
+    assert (sync.kind, sync.seen) == ("indexes by a bool mask", "inference")
 
 
 def test_syncs_of_each_level() -> None:
     with torch._dynamo.config.patch(capture_scalar_outputs=True):
         seen = watched(WAITING["item"][0])
     for level, op in (("dynamo", "Tensor.item"), ("aot", "aten._local_scalar_dense.default")):
-        (found,) = seen.at(level).syncs  # type: ignore[arg-type]
-        assert (found.op, found.line) == (op, line_of("item"))
+        (sync,) = seen.at(level).syncs  # type: ignore[arg-type]
+        assert (sync.op, sync.line) == (op, line_of("item"))
         with pytest.raises(AssertionError, match=rf"reads a value back: {re.escape(op)} \("):
             seen.at(level).assert_no_syncs()  # type: ignore[arg-type]
 
@@ -144,8 +144,8 @@ def test_predicate_of_cond_is_a_sync() -> None:
     def choosing(x: Tensor) -> Tensor:
         return torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: x - 1, (x,))
 
-    (found,) = capture(choosing, example()).syncs
-    assert (found.op, found.kind) == ("higher_order.cond", "reads a value back")
+    (sync,) = capture(choosing, example()).syncs
+    assert (sync.op, sync.kind) == ("higher_order.cond", "reads a value back")
 
 
 def test_custom_op_is_a_sync_by_its_tags() -> None:
@@ -153,8 +153,8 @@ def test_custom_op_is_a_sync_by_its_tags() -> None:
         tag = torch.Tag.dynamic_output_shape
         torch.library.define("syncs_test::kept", "(Tensor x) -> Tensor", tags=(tag,), lib=library)
         torch.library.impl("syncs_test::kept", "CPU", lambda x: x[:2].clone(), lib=library)
-        (found,) = capture(torch.ops.syncs_test.kept, example(), via="dispatch").syncs
-    assert found.op == "syncs_test.kept.default"
+        (sync,) = capture(torch.ops.syncs_test.kept, example(), via="dispatch").syncs
+    assert sync.op == "syncs_test.kept.default"
 
 
 # -- counts and places -----------------------------------------------------------------------------
@@ -162,16 +162,16 @@ def test_custom_op_is_a_sync_by_its_tags() -> None:
 
 def test_sync_in_a_loop_is_one_sync() -> None:
     seen = capture(Generator(), example(), via="dispatch")
-    (found,) = seen.syncs
-    assert (found.line, found.occurrences) == (line_of("Generator"), 4)
+    (sync,) = seen.syncs
+    assert (sync.line, sync.occurrences) == (line_of("Generator"), 4)
     with pytest.raises(AssertionError, match="     4 times"):
         seen.assert_no_syncs()
 
 
 def test_sync_has_the_module_that_waits() -> None:
     model = torch.nn.Sequential(torch.nn.Linear(3, 3), Generator())
-    (found,) = capture(model, example(), via="dispatch").syncs
-    assert found.module == "1"
+    (sync,) = capture(model, example(), via="dispatch").syncs
+    assert sync.module == "1"
     with pytest.raises(AssertionError, match="     module 1\n"):
         capture(model, example(), via="dispatch").assert_no_syncs()
 
@@ -183,7 +183,7 @@ def test_sync_with_an_unused_result_is_found() -> None:
 
     seen = capture(forgotten, example(), via="dispatch")
     assert not seen.forward.op_counts.keys() & {"aten.nonzero.default"}
-    assert [each.op for each in seen.syncs] == ["aten.nonzero.default"]
+    assert [sync.op for sync in seen.syncs] == ["aten.nonzero.default"]
 
 
 class Halved(torch.autograd.Function):
@@ -198,16 +198,16 @@ class Halved(torch.autograd.Function):
 
 def test_a_sync_of_the_backward_is_found() -> None:
     seen = capture(Halved.apply, example().requires_grad_(), via="dispatch")
-    (found,) = seen.syncs
-    assert (found.op, found.seen) == ("aten._local_scalar_dense.default", "backward")
+    (sync,) = seen.syncs
+    assert (sync.op, sync.seen) == ("aten._local_scalar_dense.default", "backward")
     with pytest.raises(AssertionError, match=r"aten._local_scalar_dense.default \(backward\)"):
         seen.assert_no_syncs()
 
 
 def test_a_sync_can_be_printed() -> None:
-    (found,) = capture(WAITING["item"][0], example()).syncs
-    assert isinstance(found, Sync)
-    assert str(found) == (
+    (sync,) = capture(WAITING["item"][0], example()).syncs
+    assert isinstance(sync, Sync)
+    assert str(sync) == (
         f"{FILE}:{line_of('item')} in item: scale = x.sum().item()  # waits: item\n"
         "reads a value back: aten._local_scalar_dense.default"
     )
@@ -245,7 +245,7 @@ def test_syncs_of_equal_eager_graphs_have_all_lines() -> None:
 
     seen = capture(reading_twice, example())
     assert [graph.runs for graph in seen.eager] == [2]
-    assert [(each.code, each.seen, each.occurrences) for each in seen.syncs] == [
+    assert [(sync.code, sync.seen, sync.occurrences) for sync in seen.syncs] == [
         ("first = x.sum().item()", "eager_0", 1),
         ("second = x.sum().item()", "eager_0", 1),
     ]
@@ -258,15 +258,15 @@ def test_graph_break_at_an_eager_sync_is_not_a_second_sync() -> None:
 
     seen = capture(encoded, example())
     assert len(seen.breaks) == 1
-    assert {(each.kind, each.seen) for each in seen.syncs} == {("reads a value back", "eager_0")}
+    assert {(sync.kind, sync.seen) for sync in seen.syncs} == {("reads a value back", "eager_0")}
 
 
 def test_eager_sync_is_multiplied_by_its_runs() -> None:
     def scaled(x: Tensor) -> Tensor:
         return x * x.sum().item()
 
-    (found,) = capture(lambda x: scaled(scaled(scaled(x))), example()).syncs
-    assert (found.function, found.occurrences, found.seen) == ("scaled", 3, "eager_0")
+    (sync,) = capture(lambda x: scaled(scaled(scaled(x))), example()).syncs
+    assert (sync.function, sync.occurrences, sync.seen) == ("scaled", 3, "eager_0")
 
 
 def test_sync_of_an_eager_backward_is_found() -> None:
@@ -289,9 +289,9 @@ def printing(x: Tensor) -> Tensor:
 
 def test_syncs_at_a_graph_break_are_unknown(capsys: pytest.CaptureFixture[str]) -> None:
     seen = capture(printing, example())
-    (found,) = seen.syncs
-    assert not found.certain
-    assert found.code == "print(x)"
+    (sync,) = seen.syncs
+    assert not sync.certain
+    assert sync.code == "print(x)"
     with pytest.raises(
         AssertionError, match=r"none for certain, and 1 possible\n  1\. .*print"
     ) as failure:
@@ -304,8 +304,8 @@ def test_syncs_at_a_graph_break_are_unknown(capsys: pytest.CaptureFixture[str]) 
         capture(printing, example(), via="dynamo").assert_no_syncs()
     with pytest.raises(AssertionError, match="Ops that ran at a graph break are not in a graph"):
         watched(printing, example()).assert_no_syncs()
-    (found,) = capture(printing, example(), via="dispatch").syncs
-    assert (found.op, found.code, found.certain) == ("Tensor.__repr__", "print(x)", True)
+    (sync,) = capture(printing, example(), via="dispatch").syncs
+    assert (sync.op, sync.code, sync.certain) == ("Tensor.__repr__", "print(x)", True)
 
 
 def test_requested_graph_break_has_no_unknown_syncs() -> None:
@@ -356,9 +356,9 @@ def masking(grad: Tensor) -> Tensor:
 def test_sync_in_a_hook_of_a_captured_backward_is_found() -> None:
     """Its graph only calls the hook. Dynamo's trace of the hook has its syncs."""
     via = "compiled_autograd"
-    (found,) = capture(hooked(masking), example(), via=via).syncs
-    assert found.kind == "indexes by a bool mask"
-    assert (found.code, found.function) == ("grad[grad > 0] = torch.arange(9.0)", "masking")
+    (sync,) = capture(hooked(masking), example(), via=via).syncs
+    assert sync.kind == "indexes by a bool mask"
+    assert (sync.code, sync.function) == ("grad[grad > 0] = torch.arange(9.0)", "masking")
 
     def inside(x: Tensor) -> Tensor:
         x = x * 2
@@ -366,7 +366,7 @@ def test_sync_in_a_hook_of_a_captured_backward_is_found() -> None:
         return x.sin()
 
     seen = capture(inside, example().requires_grad_(), via=via)
-    assert [each.function for each in seen.syncs] == ["reading", "reading"]
+    assert [sync.function for sync in seen.syncs] == ["reading", "reading"]
     capture(hooked(torch.neg), example(), via=via).assert_no_syncs()
 
 
@@ -550,8 +550,8 @@ def test_a_method_that_the_target_replaces_stays_replaced(monkeypatch: pytest.Mo
         torch.Tensor.cpu = made[0]  # type: ignore[method-assign]
         return x.cpu() * 2
 
-    (found,) = capture(patching, example(), via="dispatch").syncs
-    assert found.op == "Tensor.cpu"
+    (sync,) = capture(patching, example(), via="dispatch").syncs
+    assert sync.op == "Tensor.cpu"
     assert vars(torch.Tensor)["cpu"] is made[0]
     assert torch.equal(example().cpu(), example())
 

@@ -24,7 +24,7 @@ def row(name: str, subject: Any) -> list[str]:
     run = subject("eager")
     with contextlib.redirect_stdout(io.StringIO()), watch() as seen:
         run()
-    lines = sorted(each.line for each in seen.breaks)
+    lines = sorted(graph_break.line for graph_break in seen.breaks)
     counted = sum(torch._dynamo.utils.counters["graph_break"].values())
     return [
         name,

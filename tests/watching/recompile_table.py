@@ -43,7 +43,7 @@ def text() -> str:
         said, known = str(recompile), facts(log)
         guard = re.sub(r"  # .*", "", log.partition("\n    - ")[2].partition("\n")[0])
         both = [("torch", "# " in log, kind.new.split()[-1] in guard)]
-        ours = any(each.source is not None for each in recompile.failed_guards)
+        ours = any(guard.source is not None for guard in recompile.failed_guards)
         both.append(("ours", ours, kind.new in said))
         line, value = (", ".join(each[0] for each in both if each[n]) or "none" for n in (1, 2))
         found = sum(fact in said for fact in known)

@@ -78,7 +78,7 @@ def test_break_cases_cover_enough_kinds() -> None:
 @pytest.mark.parametrize("name", BROKEN)
 def test_each_break_is_reported_once_on_its_line(name: str) -> None:
     seen = watched(BROKEN[name]("eager"))
-    assert sorted(each.line for each in seen.breaks) == expected(name)
+    assert sorted(graph_break.line for graph_break in seen.breaks) == expected(name)
     lines = Path(break_cases.__file__).read_text().splitlines()
     for each in seen.breaks:
         assert each.file == FILE
@@ -115,7 +115,7 @@ def test_each_break_is_reported_once_on_its_line(name: str) -> None:
 @pytest.mark.parametrize("name", BROKEN)
 def test_given_up_frame_is_reported_as_given_up(name: str) -> None:
     seen = watched(BROKEN[name]("eager"))
-    given_up = any(each.kind.startswith("frame skipped: ") for each in seen.breaks)
+    given_up = any(graph_break.kind.startswith("frame skipped: ") for graph_break in seen.breaks)
     assert given_up == (name in GIVEN_UP)
 
 
@@ -152,8 +152,10 @@ def test_every_backend_has_the_same_breaks(name: str, backend: str) -> None:
 
 def test_breaks_of_two_kinds_on_one_line_are_two() -> None:
     seen = compiled(two_kinds)
-    assert [each.line for each in seen.breaks] == [two_kinds.__code__.co_firstlineno + 2] * 2
-    assert len({each.kind for each in seen.breaks}) == 2
+    assert [graph_break.line for graph_break in seen.breaks] == [
+        two_kinds.__code__.co_firstlineno + 2
+    ] * 2
+    assert len({graph_break.kind for graph_break in seen.breaks}) == 2
 
 
 def two_kinds(x: Tensor) -> Tensor:
@@ -163,29 +165,33 @@ def two_kinds(x: Tensor) -> Tensor:
 
 def test_breaks_of_one_kind_on_two_lines_are_two() -> None:
     seen = watched(BROKEN["two_in_a_row"]("eager"))
-    assert len({each.kind for each in seen.breaks}) == 1
+    assert len({graph_break.kind for graph_break in seen.breaks}) == 1
     seen.assert_graph_breaks(2)
 
 
 def test_break_in_a_callee_has_its_call_stack() -> None:
     seen = compiled(break_cases.nested_deeper)
-    (found,) = seen.breaks
-    assert [each.function for each in found.stack[-3:]] == ["nested_deeper", "between", "says"]
-    assert found.stack[-2].code == "return says(x * 3) * 4"
+    (graph_break,) = seen.breaks
+    assert [frame.function for frame in graph_break.stack[-3:]] == [
+        "nested_deeper",
+        "between",
+        "says",
+    ]
+    assert graph_break.stack[-2].code == "return says(x * 3) * 4"
     with pytest.raises(AssertionError, match=r"from .*break_cases.py:.* in between: return says"):
         seen.assert_no_graph_breaks()
 
 
 def test_break_stack_begins_in_the_test() -> None:
-    (found,) = compiled(break_cases.printed).breaks
-    assert Path(found.stack[0].file).name == Path(__file__).name
+    (graph_break,) = compiled(break_cases.printed).breaks
+    assert Path(graph_break.stack[0].file).name == Path(__file__).name
 
 
 def test_break_hint_is_dynamos() -> None:
-    (found,) = compiled(break_cases.boolean_mask).breaks
-    assert "capture_dynamic_output_shape_ops" in found.hint
-    (found,) = compiled(break_cases.asked_for).breaks
-    assert "Message: asked for" in found.reason
+    (graph_break,) = compiled(break_cases.boolean_mask).breaks
+    assert "capture_dynamic_output_shape_ops" in graph_break.hint
+    (graph_break,) = compiled(break_cases.asked_for).breaks
+    assert "Message: asked for" in graph_break.reason
 
 
 def test_break_has_its_compile_id() -> None:
@@ -201,9 +207,11 @@ def test_break_at_a_recompile_is_the_same_break() -> None:
     once = watched(lambda: function(torch.ones(3)))
     torch._dynamo.reset()
     thrice = watched(lambda: [function(torch.ones(n)) for n in (3, 4, 5)])
-    assert [each.occurrences for each in once.breaks] == [1]
-    assert [each.occurrences for each in thrice.breaks] == [3]
-    assert len([each for each in thrice.recompiles if each.function == "printed"]) >= 2
+    assert [graph_break.occurrences for graph_break in once.breaks] == [1]
+    assert [graph_break.occurrences for graph_break in thrice.breaks] == [3]
+    assert (
+        len([recompile for recompile in thrice.recompiles if recompile.function == "printed"]) >= 2
+    )
     thrice.assert_graph_breaks(1)
     with pytest.raises(AssertionError, match="met 3 times"):
         thrice.assert_no_graph_breaks()
@@ -212,7 +220,7 @@ def test_break_at_a_recompile_is_the_same_break() -> None:
 def test_break_is_not_counted_again_for_compiled_calls() -> None:
     function = torch.compile(break_cases.printed, backend="eager")
     seen = watched(lambda: [function(torch.ones(3)) for _ in range(3)])
-    assert [each.occurrences for each in seen.breaks] == [1]
+    assert [graph_break.occurrences for graph_break in seen.breaks] == [1]
 
 
 def test_break_reached_from_two_functions_is_one() -> None:
@@ -400,8 +408,12 @@ def test_within_tolerates_breaks_elsewhere(library: Any) -> None:
         return library.scale(x + 1) * 3
 
     seen = compiled(calls)
-    (found,) = seen.breaks
-    assert (found.file, found.line, found.function) == ("somelibrary/ops.py", 4, "scale")
+    (graph_break,) = seen.breaks
+    assert (graph_break.file, graph_break.line, graph_break.function) == (
+        "somelibrary/ops.py",
+        4,
+        "scale",
+    )
     seen.assert_no_graph_breaks(within=Path(__file__).parent)
     seen.assert_no_graph_breaks(within=__file__)
     seen.assert_no_graph_breaks(within="watching")
@@ -475,8 +487,8 @@ class First(Model):
 @pytest.mark.slow("compiles many times")
 def test_a_break_has_the_path_of_its_module() -> None:
     for model in (Model(Speaking), First(Speaking)):
-        (found,) = compiled(model).breaks
-        assert found.module == "layers.0"
+        (graph_break,) = compiled(model).breaks
+        assert graph_break.module == "layers.0"
         torch._dynamo.reset()
     with pytest.raises(AssertionError, match=r"     module layers\.0\n"):
         compiled(First(Speaking)).assert_no_graph_breaks()
@@ -485,13 +497,13 @@ def test_a_break_has_the_path_of_its_module() -> None:
 
 def test_break_in_a_function_has_a_path_from_the_model_name() -> None:
     model = First(lambda: First(Speaking))
-    (found,) = compiled(lambda x: model(x) * 2).breaks
-    assert found.module == "model.layers.0.layers.0"
+    (graph_break,) = compiled(lambda x: model(x) * 2).breaks
+    assert graph_break.module == "model.layers.0.layers.0"
 
 
 def test_break_in_the_root_or_no_module_has_no_path() -> None:
     for function in (Speaking(), break_cases.printed):
-        assert [each.module for each in compiled(function).breaks] == [""]
+        assert [graph_break.module for graph_break in compiled(function).breaks] == [""]
 
 
 def test_break_after_a_break_has_no_module_path() -> None:
@@ -507,7 +519,7 @@ def test_break_after_a_break_has_no_module_path() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return self.second(self.first(x))
 
-    assert [each.module for each in compiled(Both()).breaks] == ["first", ""]
+    assert [graph_break.module for graph_break in compiled(Both()).breaks] == ["first", ""]
 
 
 @pytest.mark.slow("further cases; a few are in every run", unless=["", "nonsense"])
@@ -527,8 +539,8 @@ def test_break_of_a_given_up_frame_in_a_library_is_the_librarys(library: Any) ->
             x = library.scale(x)
         return x
 
-    (found,) = compiled(loops).breaks
-    assert (found.file, found.line) == ("somelibrary/ops.py", 4)
+    (graph_break,) = compiled(loops).breaks
+    assert (graph_break.file, graph_break.line) == ("somelibrary/ops.py", 4)
 
 
 # -- hand-overs to compiled autograd ---------------------------------------------------------------
@@ -549,9 +561,9 @@ def test_compiled_autograd_takes_over_without_a_break() -> None:
 
 
 def test_without_compiled_autograd_the_backward_is_a_break() -> None:
-    (found,) = compiled(train, torch.ones(3, requires_grad=True)).breaks
-    assert found.kind == "Unsupported Tensor.backward() call"
-    assert found.code == "loss.backward()"
+    (graph_break,) = compiled(train, torch.ones(3, requires_grad=True)).breaks
+    assert graph_break.kind == "Unsupported Tensor.backward() call"
+    assert graph_break.code == "loss.backward()"
 
 
 def test_break_beside_a_hand_over_is_reported() -> None:
@@ -562,8 +574,8 @@ def test_break_beside_a_hand_over_is_reported() -> None:
         return loss
 
     with torch._dynamo.config.patch(compiled_autograd=True):
-        (found,) = compiled(noisy, torch.ones(3, requires_grad=True)).breaks
-    assert found.code == 'print("seen")'
+        (graph_break,) = compiled(noisy, torch.ones(3, requires_grad=True)).breaks
+    assert graph_break.code == 'print("seen")'
 
 
 # -- asserts that pytest rewrote -------------------------------------------------------------------
@@ -575,9 +587,9 @@ def asserting(x: Tensor) -> Tensor:
 
 
 def test_assert_rewritten_by_pytest_is_named() -> None:
-    (found,) = compiled(asserting).breaks
-    assert found.line == asserting.__code__.co_firstlineno + 1
-    assert found.hint.startswith("pytest rewrote this assert, and the new code branches on")
+    (graph_break,) = compiled(asserting).breaks
+    assert graph_break.line == asserting.__code__.co_firstlineno + 1
+    assert graph_break.hint.startswith("pytest rewrote this assert, and the new code branches on")
 
 
 def test_plain_assert_is_not_named_as_rewritten(tmp_path: Path, monkeypatch: Any) -> None:
@@ -587,9 +599,9 @@ def test_plain_assert_is_not_named_as_rewritten(tmp_path: Path, monkeypatch: Any
     monkeypatch.syspath_prepend(tmp_path)
     import notrewritten  # type: ignore[import-not-found]
 
-    (found,) = compiled(notrewritten.check).breaks
-    assert found.code.startswith("assert")
-    assert "pytest rewrote" not in found.hint
+    (graph_break,) = compiled(notrewritten.check).breaks
+    assert graph_break.code.startswith("assert")
+    assert "pytest rewrote" not in graph_break.hint
 
 
 # -- failures --------------------------------------------------------------------------------------
@@ -599,8 +611,8 @@ def test_a_break_under_fullgraph_is_raised_and_seen() -> None:
     function = torch.compile(break_cases.printed, backend="eager", fullgraph=True)
     with watch() as seen, pytest.raises(torch._dynamo.exc.Unsupported):
         function(torch.ones(3))
-    (found,) = seen.breaks
-    assert (found.line, found.kind) == (
+    (graph_break,) = seen.breaks
+    assert (graph_break.line, graph_break.kind) == (
         line_of("printed"),
         "frame skipped: Failed to trace builtin operator",
     )
@@ -613,10 +625,10 @@ def test_a_backend_that_fails_is_a_frame_given_up() -> None:
     function = torch.compile(plain, backend=backend)
     with torch._dynamo.config.patch(suppress_errors=True):
         seen = watched(lambda: function(torch.ones(3)))
-    (found,) = seen.breaks
-    assert found.kind == "frame skipped: backend='backend' raised"
-    assert found.reason.startswith("ValueError: not today")
-    assert found.line == plain.__code__.co_firstlineno
+    (graph_break,) = seen.breaks
+    assert graph_break.kind == "frame skipped: backend='backend' raised"
+    assert graph_break.reason.startswith("ValueError: not today")
+    assert graph_break.line == plain.__code__.co_firstlineno
     with pytest.raises(AssertionError, match=r"found 1\n  1\. .* in plain: def plain"):
         seen.assert_no_graph_breaks()
 
@@ -628,9 +640,9 @@ def test_an_exception_in_compiled_code_is_a_frame_given_up() -> None:
 
     with watch() as seen, pytest.raises(KeyError, match="mine"):
         torch.compile(raises, backend="eager")(torch.ones(3))
-    (found,) = seen.breaks
-    assert found.kind == "frame skipped: Observed exception"
-    assert found.code == 'raise KeyError("mine")'
+    (graph_break,) = seen.breaks
+    assert graph_break.kind == "frame skipped: Observed exception"
+    assert graph_break.code == 'raise KeyError("mine")'
 
 
 @pytest.mark.parametrize("verbose", [False, True])

@@ -107,8 +107,8 @@ def test_a_gradient_that_becomes_a_tensor_is_named() -> None:
         "!1": 2,
         "!1/3/0" if SINCE_2_15 else "!1/2/0": 2,
     }
-    (found,) = seen.recompiles
-    assert (found.compile_id, found.function, found.file) == ("!1", "backward", "")
+    (recompile,) = seen.recompiles
+    assert (recompile.compile_id, recompile.function, recompile.file) == ("!1", "backward", "")
     message = (
         "compiled autograd captured the backward 2 times instead of once:\n"
         "  !1 backward: another autograd node: AccumulateGrad changed: a .grad "
@@ -172,9 +172,9 @@ def test_a_hook_that_breaks_is_an_error_under_fullgraph() -> None:
         _enable(compiler(fullgraph=True)),
     ):
         (hooked_leaf(say) * 2).sum().backward()
-    (found,) = seen.breaks
-    assert found.code.startswith('print("seen")')
-    assert found.function == "say"
+    (graph_break,) = seen.breaks
+    assert graph_break.code.startswith('print("seen")')
+    assert graph_break.function == "say"
     with pytest.raises(AssertionError, match="compiling the backward failed: Failed to trace buil"):
         seen.assert_single_backward_graph()
 
@@ -193,7 +193,7 @@ def test_three_forward_graphs_have_three_backwards_or_one() -> None:
     whole.assert_graph_count(forward=0, backward=1)
     whole.assert_single_backward_graph()
     whole.assert_no_graph_breaks()
-    assert [each.compile_id for each in plain.breaks] == ["0/0", "1/0"]
+    assert [graph_break.compile_id for graph_break in plain.breaks] == ["0/0", "1/0"]
     with pytest.raises(
         AssertionError, match=f"{SINGLE}compiled autograd captured no backward: set"
     ):
@@ -254,9 +254,9 @@ def test_added_hook_is_a_recapture_reason() -> None:
 
 def test_another_hook_compiles_the_captured_graph_again() -> None:
     seen = backwards(*(lambda hook=h: (hooked_leaf(hook) * 2).sum() for h in (add_ten, halve)))
-    (found,) = seen.recompiles
-    assert found.compile_id == "!0/0/1"
-    (words,) = found.reasons
+    (recompile,) = seen.recompiles
+    assert recompile.compile_id == "!0/0/1"
+    (words,) = recompile.reasons
     function = r"is another function: (was add_ten .*, )?is halve"  # torch 2.11 names both
     assert re.fullmatch(rf"hooks\[0\]: {function} \(\S+_watch\.py:\d+\)", words)
     with pytest.raises(AssertionError, match="Dynamo compiled the captured backward as 2 graphs"):
@@ -273,7 +273,7 @@ def halve(grad: Tensor) -> Tensor:
 def test_another_structure_of_the_loss_is_named() -> None:
     operations = (torch.add, torch.sub, torch.mul, torch.div)
     seen = backwards(*(lambda op=op: op(*[leaf(10)] * 2).sum() for op in operations))
-    assert [str(each) for each in seen.recompiles] == [
+    assert [str(recompile) for recompile in seen.recompiles] == [
         f"!{number} backward: another autograd node: {node}Backward0, which is new at this position"
         for number, node in enumerate(("Sub", "Mul", "Div"), 1)
     ]

@@ -93,10 +93,10 @@ def test_refused_call_is_not_listed_as_eager(name: str) -> None:
 def test_capture_records_every_eager_call(name: str) -> None:
     """It resets Dynamo, so some calls are compiled. The others are eager graphs."""
     try:
-        found = capture(beside(name), ones(), via="aot")
+        captured = capture(beside(name), ones(), via="aot")
     except (CaptureError, RuntimeError, AssertionError):  # Dynamo asserts that no stance is set
         return
-    assert found.count("aten.cos") >= 1
+    assert captured.count("aten.cos") >= 1
 
 
 @pytest.mark.parametrize("name", LISTED)

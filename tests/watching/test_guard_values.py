@@ -261,7 +261,7 @@ def test_guard_fields() -> None:
     assert guard.guard == "self.held.value == 2"
     assert guard.source is not None
     assert (guard.source.line, guard.source.code) == (line, "return x * self.held.value")
-    assert [each.line for each in guard.stack] == [line]
+    assert [frame.line for frame in guard.stack] == [line]
     assert str(guard).splitlines()[0] == "0/0: self.held.value: was 2, is 7"
 
 
@@ -272,7 +272,7 @@ def test_a_guard_of_torchs_own_code_has_no_line_of_the_users() -> None:
         compiled(torch.ones(4, 3))
     (guard,) = seen.recompiles[0].failed_guards
     assert guard.source is None
-    assert {each.file.partition("/")[0] for each in guard.stack} == {"torch"}
+    assert {frame.file.partition("/")[0] for frame in guard.stack} == {"torch"}
     assert f"made at {guard.stack[-1]}" in str(guard)
 
 
@@ -313,8 +313,8 @@ def test_guard_new_value_is_correct(function: Any, before: Any, after: Any, word
     with watch() as seen:
         compiled(torch.ones(3), before)
         compiled(torch.ones(3), after)
-    (found,) = seen.recompiles
-    assert found.reasons == (words,)
+    (recompile,) = seen.recompiles
+    assert recompile.reasons == (words,)
 
 
 def test_guard_on_a_global_of_any_name(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -346,5 +346,5 @@ def test_error_in_a_guard_read_does_not_break_compilation(monkeypatch: pytest.Mo
     with watch() as seen:
         compiled(torch.ones(3))
         assert compiled(torch.ones(3, 3)).sum() == 18
-    (found,) = seen.recompiles
-    assert found.reasons == ("argument x: had 1 dims, has 2",)
+    (recompile,) = seen.recompiles
+    assert recompile.reasons == ("argument x: had 1 dims, has 2",)

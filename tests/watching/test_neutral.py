@@ -65,7 +65,7 @@ def trained_small(backend: str) -> list[Any]:
     for _ in range(2):
         loss = step(ones(10)).sum()
         loss.backward()
-    return [loss, *(each.grad for each in model.parameters())]
+    return [loss, *(parameter.grad for parameter in model.parameters())]
 
 
 def broken(backend: str) -> list[Any]:
@@ -97,7 +97,7 @@ def taken_over(backend: str) -> list[Any]:
         step = compiled(hook_cases.train, backend)
         for _ in range(3):
             step(model, ones(10))
-    return [each.grad for each in model.parameters()]
+    return [parameter.grad for parameter in model.parameters()]
 
 
 def in_place(backend: str) -> list[Any]:
@@ -507,7 +507,7 @@ def test_watch_survives_a_reset() -> None:
     assert seen.executions == {"0/0": 5, "0/0 backward": 5}
     seen.assert_graph_count(forward=5, backward=5)
     seen.assert_no_graph_breaks()
-    assert [each.reasons for each in seen.recompiles] == [
+    assert [recompile.reasons for recompile in seen.recompiles] == [
         ("torch._dynamo.reset() cleared the earlier compilations",)
     ] * 4
 

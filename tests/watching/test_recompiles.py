@@ -249,7 +249,7 @@ def test_recompile_names_all_guards_latest_compilation_first() -> None:
     seen = watched(
         recompile_cases.doubled, *(called(x) for x in (ones(3), ones(3).double(), ones(3, 3).int()))
     )
-    assert [each.reasons for each in seen.recompiles] == [
+    assert [recompile.reasons for recompile in seen.recompiles] == [
         ("argument x: dtype was Float, is Double",),
         ("argument x: dtype was Double, is Int", "argument x: dtype was Float, is Int"),
     ]
@@ -291,18 +291,20 @@ SYMBOL = "torch.compile makes an int symbolic at its second value"
 def test_recompile_by_an_int_has_a_hint_if_it_may_become_dynamic() -> None:
     calls = [called(ones(3), scale) for scale in (2, 3, 4)]
     seen = watched(recompile_cases.scaled, *calls)
-    (found,) = seen.recompiles
-    assert found.failed_guards[0].hint.startswith(SYMBOL)
+    (recompile,) = seen.recompiles
+    assert recompile.failed_guards[0].hint.startswith(SYMBOL)
     torch._dynamo.reset()
     watched(recompile_cases.scaled, *calls, dynamic=True).assert_no_recompiles()
     torch._dynamo.reset()
     seen = watched(recompile_cases.from_table, *calls)  # its code needs the int's value
-    hints = [[guard.hint for guard in each.failed_guards] for each in seen.recompiles]
+    hints = [[guard.hint for guard in recompile.failed_guards] for recompile in seen.recompiles]
     assert hints[0][0].startswith(SYMBOL)
     assert not any(SYMBOL in hint for hint in hints[1])
     torch._dynamo.reset()
     seen = watched(recompile_cases.scaled, *calls, dynamic=False)
-    assert [guard.hint for each in seen.recompiles for guard in each.failed_guards] == [""] * 3
+    assert [guard.hint for recompile in seen.recompiles for guard in recompile.failed_guards] == [
+        ""
+    ] * 3
 
 
 def test_recompile_by_a_dynamic_int_that_became_1_has_a_hint() -> None:
@@ -312,7 +314,9 @@ def test_recompile_by_a_dynamic_int_that_became_1_has_a_hint() -> None:
     index = torch.zeros(5, dtype=torch.long)
     calls = [called(index, size) for size in (2, 3, 1, 4, 1)]
     seen = watched(pooled, *calls, backend="aot_eager")
-    hints = ["\n".join(guard.hint for guard in each.failed_guards) for each in seen.recompiles]
+    hints = [
+        "\n".join(guard.hint for guard in recompile.failed_guards) for recompile in seen.recompiles
+    ]
     assert SYMBOL in hints[0]
     assert "do not serve 0 and 1: warm up with these" in hints[1]
     assert SYMBOL not in hints[1]
@@ -341,8 +345,8 @@ def test_recompile_by_an_int_inside_an_argument_has_a_hint(
     counted: Callable[[Any], list[Tensor]],
 ) -> None:
     batches = [called(made(ones(3), n)) for n in (2, 3, 4)]
-    (found,) = watched(scaled, *batches).recompiles
-    assert found.failed_guards[0].hint.startswith(SYMBOL)
+    (recompile,) = watched(scaled, *batches).recompiles
+    assert recompile.failed_guards[0].hint.startswith(SYMBOL)
     torch._dynamo.reset()
     watched(scaled, *batches, dynamic=True).assert_no_recompiles()
     torch._dynamo.reset()
@@ -356,7 +360,7 @@ def test_recompile_by_a_value_of_a_resumed_frame_is_explained() -> None:
         return x.sum().item() * x
 
     seen = watched(read, *(called(ones(3) * 1.2345678 * n) for n in (1, 2)))
-    (found,) = (guard for each in seen.recompiles for guard in each.failed_guards)
+    (found,) = (guard for recompile in seen.recompiles for guard in recompile.failed_guards)
     assert found.words.startswith("argument ___stack0: was ")
     assert found.was in found.guard, "a long number was removed as an id"
     assert "is a value from before a graph break" in found.hint
@@ -370,28 +374,28 @@ def test_the_second_step_of_an_optimizer_is_explained() -> None:
         for _ in range(3):
             net(ones(2)).sum().backward()
             step()
-    (found,) = seen.recompiles
-    assert "warm up with two" in found.failed_guards[0].hint
+    (recompile,) = seen.recompiles
+    assert "warm up with two" in recompile.failed_guards[0].hint
 
 
 def test_recompile_by_a_bool_has_a_hint() -> None:
     def chosen(x: Tensor, twice: bool) -> Tensor:
         return x * 2 if twice else x + 1
 
-    (found,) = watched(chosen, called(ones(3), False), called(ones(3), True)).recompiles
-    assert found.failed_guards[0].hint == (
+    (recompile,) = watched(chosen, called(ones(3), False), called(ones(3), True)).recompiles
+    assert recompile.failed_guards[0].hint == (
         "each value of a bool compiles separately: warm up with both"
     )
 
 
 def test_recompile_by_a_stride_has_a_hint() -> None:
     tensors = (ones(3, 4), ones(4, 3).t())
-    (found,) = watched(recompile_cases.doubled, *map(called, tensors)).recompiles
-    assert found.failed_guards[0].hint == (
+    (recompile,) = watched(recompile_cases.doubled, *map(called, tensors)).recompiles
+    assert recompile.failed_guards[0].hint == (
         "call x.contiguous() before each call: then equal sizes have equal strides"
     )
     torch._dynamo.reset()
-    helped = (called(each.contiguous()) for each in tensors)
+    helped = (called(tensor.contiguous()) for tensor in tensors)
     watched(recompile_cases.doubled, *helped).assert_no_recompiles()
 
 
@@ -426,8 +430,8 @@ def test_unknown_guard_is_shown_without_process_specific_numbers() -> None:
 
 def test_shape_that_becomes_dynamic_is_one_recompile() -> None:
     seen = watched(recompile_cases.doubled, *(called(ones(3, n)) for n in (4, 5, 6, 7, 8)))
-    (found,) = seen.recompiles
-    assert found.reasons == (
+    (recompile,) = seen.recompiles
+    assert recompile.reasons == (
         "argument x: size of dim 1 was 4, is 5; the size is dynamic from 0/1 on",
     )
     assert seen.executions == {"0/0": 1, "0/1": 4}
@@ -436,7 +440,7 @@ def test_shape_that_becomes_dynamic_is_one_recompile() -> None:
 def test_second_dynamic_size_is_named_separately() -> None:
     sizes = ((3, 4), (3, 5), (4, 6))
     seen = watched(recompile_cases.doubled, *(called(ones(*size)) for size in sizes))
-    assert [" is dynamic from " in str(each) for each in seen.recompiles] == [True, False]
+    assert [" is dynamic from " in str(recompile) for recompile in seen.recompiles] == [True, False]
 
 
 def test_shape_marked_dynamic_does_not_recompile() -> None:
@@ -471,7 +475,7 @@ def test_size_fixed_by_code_has_no_mark_dynamic_hint(by: str) -> None:
         return total
 
     tensors = (ones(3, 4), ones(3, 5), ones(6, 5))
-    given = tensors if by == "argument" else ({"left": each} for each in tensors)
+    given = tensors if by == "argument" else ({"left": tensor} for tensor in tensors)
     first, second = watched(looped, *map(called, given)).recompiles
     assert "hint: this graph serves only this size. If the code" in str(first)
     assert "mark_dynamic(" not in str(first)
@@ -546,7 +550,7 @@ def test_reaching_the_limit_always_fails() -> None:
     ):
         with pytest.raises(AssertionError, match=eager):
             check()
-    assert [each.limit_hit for each in seen.recompiles] == [*[False] * 7, True]
+    assert [recompile.limit_hit for recompile in seen.recompiles] == [*[False] * 7, True]
 
 
 def test_recompiles_below_the_limit_pass() -> None:
@@ -663,9 +667,9 @@ def test_instances_of_one_class_compile_each_other_again() -> None:
     with watch() as seen:
         first(ones(4))
         second(ones(4))
-    (found,) = seen.recompiles
-    assert found.reasons == ("self.scale: was 2, is 3",)
-    assert found.function == "forward"
+    (recompile,) = seen.recompiles
+    assert recompile.reasons == ("self.scale: was 2, is 3",)
+    assert recompile.function == "forward"
 
 
 def test_recompiles_of_one_function() -> None:

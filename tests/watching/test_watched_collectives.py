@@ -68,7 +68,9 @@ def test_collectives_of_watched_graphs(
 ) -> None:
     capture = watched(split(mesh), backend, **options)
     size = SIZE * SIZE * FLOAT
-    found = [(each.kind, each.group, each.bytes) for each in capture.collectives]
+    found = [
+        (collective.kind, collective.group, collective.bytes) for collective in capture.collectives
+    ]
     assert found == [("all_reduce", "tp", size), ("all_reduce", "dp", size)]
     capture.assert_collectives({"all_reduce": 2}, bytes=2 * size)
     capture.assert_overlapped("tp")
@@ -118,8 +120,8 @@ def test_collectives_of_a_watch_inside_a_ranks_build() -> None:
 
     ranks = capture_ranks(build, dp=2, tp=2, via="aot")
     for capture, rank in zip(seen, ranks, strict=True):
-        assert [(each.kind, each.group) for each in capture.collectives] == [
-            (each.kind, each.group) for each in rank.collectives
+        assert [(collective.kind, collective.group) for collective in capture.collectives] == [
+            (collective.kind, collective.group) for collective in rank.collectives
         ]
 
 
@@ -143,7 +145,9 @@ def test_collectives_of_a_dtensor_model(mesh: DeviceMesh) -> None:
     compiled = torch.compile(model, backend="aot_eager")
     with watch() as capture:
         compiled(*args).sum().backward()
-    assert [(each.kind, each.group, each.graph) for each in capture.collectives] == [
+    assert [
+        (collective.kind, collective.group, collective.graph) for collective in capture.collectives
+    ] == [
         ("all_reduce", "tp", "forward"),
         ("all_reduce", "tp", "backward"),
     ]

@@ -34,10 +34,10 @@ def test_accept_of_one_cause_changes_only_its_files(
     left: Left, updated: dict[str, bytes], run: Output
 ) -> None:
     before = left.stored()
-    told = run("review", "--accept", str(left.directory), f"--cause={SECOND}", code=2)
+    output = run("review", "--accept", str(left.directory), f"--cause={SECOND}", code=2)
     new = {f"{HOME}/test_other[{k}][last].tgraph": None for k in range(2)}
     assert left.stored() == {**before, **{name: updated[name] for name in new}}
-    assert told.splitlines() == [
+    assert output.splitlines() == [
         *(
             f"updated  {name}: 1 edit: aten.log -> aten.abs in layer.{k}"
             for k, name in enumerate(new, 1)
@@ -61,15 +61,15 @@ def test_accept_writes_a_file_once_both_its_causes_are_accepted(
 def test_accept_stores_the_bytes_of_an_update(
     left: Left, updated: dict[str, bytes], run: Output
 ) -> None:
-    told = run("review", "--accept", str(left.directory), code=0)
+    output = run("review", "--accept", str(left.directory), code=0)
     assert left.stored() == updated
-    assert told.count("updated  ") == 40
-    assert f"created  {HOME}/test_new.tgraph: no graph is stored" in told
+    assert output.count("updated  ") == 40
+    assert f"created  {HOME}/test_new.tgraph: no graph is stored" in output
     folded = updated[f"{HOME}/test_net[35].tgraph"]
     assert b"each layer.* {" in folded
     assert b"detail ops" in updated[f"{HOME}/test_net[33].tgraph"]
-    told = run("review", "--accept", str(left.directory), code=0)
-    assert told == "nothing to write: all chosen graphs are already stored\n"
+    output = run("review", "--accept", str(left.directory), code=0)
+    assert output == "nothing to write: all chosen graphs are already stored\n"
 
 
 def test_cause_numbers_stay_after_an_accept(left: Left, run: Output) -> None:
@@ -134,8 +134,8 @@ def test_accept_names_tests_by_id(
 
 def test_accept_dry_run_writes_nothing(left: Left, run: Output) -> None:
     before = left.stored()
-    told = run("review", "--accept", str(left.directory), "--cause=4", "--dry-run", code=1)
-    assert told.startswith(f"would be created  {HOME}/test_new.tgraph: ")
+    output = run("review", "--accept", str(left.directory), "--cause=4", "--dry-run", code=1)
+    assert output.startswith(f"would be created  {HOME}/test_new.tgraph: ")
     assert left.stored() == before
 
 
@@ -156,8 +156,8 @@ def test_accept_with_meaningless_arguments_exits_2(
     left: Left, run: Output, options: list[str], problem: str
 ) -> None:
     before = left.stored()
-    told = run("review", "--accept", str(left.directory), *options, code=2)
-    assert fnmatch(told.strip(), f"pytest_torchgraph: {problem}")
+    output = run("review", "--accept", str(left.directory), *options, code=2)
+    assert fnmatch(output.strip(), f"pytest_torchgraph: {problem}")
     assert left.stored() == before
 
 
@@ -177,12 +177,12 @@ def test_accept_refuses_a_snapshot_that_changed_since(
     appeared = left.root / HOME / "test_new.tgraph"
     appeared.write_text(edited.read_text())
     before = left.stored()
-    told = run("review", "--accept", str(left.directory), "--cause=2", "--cause=4", code=2)
+    output = run("review", "--accept", str(left.directory), "--cause=2", "--cause=4", code=2)
     assert changed(before, left.stored()) == {f"{HOME}/test_other[1][last].tgraph"}
     for name in ("test_other[0][last]", "test_new"):
         assert (
             f"refused  {HOME}/{name}.tgraph changed after the "
-            "comparison: run the test again" in told
+            "comparison: run the test again" in output
         )
     assert ", 2 cannot be accepted" in run("review", "--list", left.directory, code=1)
 
@@ -197,17 +197,17 @@ def test_accept_ignores_windows_line_ends(left: Left, run: Output) -> None:
 def test_accept_refuses_a_deleted_test_file(left: Left, run: Output) -> None:
     before = left.stored()
     (left.root / "test_a.py").unlink()
-    told = run("review", "--accept", str(left.directory), code=2)
-    assert told.count("test_a.py no longer exists") == 41
+    output = run("review", "--accept", str(left.directory), code=2)
+    assert output.count("test_a.py no longer exists") == 41
     assert left.stored() == before
 
 
 def test_accept_refuses_an_unwritable_file_and_writes_the_others(left: Left, run: Output) -> None:
     path = left.root / HOME / "test_new.tgraph"
     path.mkdir()
-    told = run("review", "--accept", str(left.directory), code=2)
-    assert told.count("updated  ") == 40
-    assert f"refused  {HOME}/test_new.tgraph: cannot read the stored graph" in told
+    output = run("review", "--accept", str(left.directory), code=2)
+    assert output.count("updated  ") == 40
+    assert f"refused  {HOME}/test_new.tgraph: cannot read the stored graph" in output
 
 
 def test_accept_reads_shards_together(left: Left, run: Output) -> None:
@@ -221,9 +221,9 @@ def test_accept_reads_shards_together(left: Left, run: Output) -> None:
     assert "41 stored graphs" in run("review", "--list", left.directory, code=1)
     data = json.loads(again.read_text())
     again.write_text(json.dumps({**data, "text": data["text"].replace("abs", "neg")}))
-    told = run("review", "--accept", str(left.directory), "--cause=4", code=2)
-    assert told.startswith(f"refused  {HOME}/test_new.tgraph: ")
-    assert "have different graphs" in told
+    output = run("review", "--accept", str(left.directory), "--cause=4", code=2)
+    assert output.startswith(f"refused  {HOME}/test_new.tgraph: ")
+    assert "have different graphs" in output
     assert not (left.root / HOME / "test_new.tgraph").exists()
 
 
@@ -260,8 +260,8 @@ def test_review_root_is_found_from_below_or_named(
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     monkeypatch.chdir(elsewhere)
-    told = run("review", "--accept", str(left.directory), code=2)
-    assert "no test file of " in told
+    output = run("review", "--accept", str(left.directory), code=2)
+    assert "no test file of " in output
     assert not [*elsewhere.iterdir()]
     run("review", "--accept", str(left.directory), f"--root={left.root}", code=0)
 
@@ -282,8 +282,8 @@ def test_review_of_a_directory_without_artifacts_exits_2(
 def test_review_names_artifacts_of_an_older_release(left: Left, run: Output) -> None:
     for file in left.directory.glob("*.update.json"):
         file.unlink()
-    told = run("review", "--list", left.directory, code=2)
-    assert "an older release of pytest-torchgraph wrote it" in told
+    output = run("review", "--list", left.directory, code=2)
+    assert "an older release of pytest-torchgraph wrote it" in output
 
 
 def saved(left: Left) -> tuple[Path, dict[str, Any]]:
@@ -313,8 +313,8 @@ def test_accept_writes_only_stored_graphs_of_the_checkout(
     file, data = saved(few)
     file.write_text(json.dumps({**data, "target": target, "digests": {target: None}}))
     before = set(few.root.parent.rglob("*"))
-    told = run("review", "--accept", str(few.directory), "--test=test_a.py::test_other", code=2)
-    assert f"{target!r} is not the path of a stored graph below the root directory" in told
+    output = run("review", "--accept", str(few.directory), "--test=test_a.py::test_other", code=2)
+    assert f"{target!r} is not the path of a stored graph below the root directory" in output
     assert set(few.root.parent.rglob("*")) == before
     others = json.loads(run("review", "--format=json", few.directory, code=2))
     assert len(others["updates"]) == 2
@@ -349,10 +349,10 @@ def test_accept_reports_a_broken_file_and_accepts_the_others(
     file, data = saved(few)
     torn = file.read_text()[:200]
     file.write_text(torn if change is None else json.dumps({**data, **change}))
-    told = run("review", "--accept", str(few.directory), code=2)
-    assert f"! {file}" in told
-    assert problem in told
-    assert told.count("updated  ") == 2
+    output = run("review", "--accept", str(few.directory), code=2)
+    assert f"! {file}" in output
+    assert problem in output
+    assert output.count("updated  ") == 2
     assert not (few.root / HOME / "test_new.tgraph").exists()
 
 
@@ -360,8 +360,8 @@ def test_review_escapes_terminal_codes_of_artifacts(few: Left, run: Output) -> N
     file, data = saved(few)
     data |= {"headline": "\x1b]0;title\x07", "refused": "\x1b[2J"}
     file.write_text(json.dumps(data))
-    told = run("review", "--accept", str(few.directory), code=2)
-    assert f"refused  {HOME}/test_new.tgraph: ?[2J\n" in told
+    output = run("review", "--accept", str(few.directory), code=2)
+    assert f"refused  {HOME}/test_new.tgraph: ?[2J\n" in output
     for form in ("text", "markdown"):
         listed = run("review", "--list", f"--format={form}", few.directory, code=1)
         assert "?[2J" in listed
@@ -370,16 +370,19 @@ def test_review_escapes_terminal_codes_of_artifacts(few: Left, run: Output) -> N
 
 def test_review_without_a_terminal_lists(few: Left, run: Output) -> None:
     before = few.stored()
-    told = run("review", few.directory, code=1)
-    assert told == run("review", "--list", few.directory, code=1)
-    assert f"review --accept {few.directory} --cause=N" in told
+    output = run("review", few.directory, code=1)
+    assert output == run("review", "--list", few.directory, code=1)
+    assert f"review --accept {few.directory} --cause=N" in output
     assert few.stored() == before
 
 
 def test_review_lists_only_chosen_causes(left: Left, run: Output) -> None:
-    told = run("review", "--list", "--cause=2,4", left.directory, code=1)
-    assert [line[:3] for line in told.splitlines() if line[:3].strip().isdigit()] == ["  2", "  4"]
-    assert told.startswith("2 causes in 5 stored graphs\n")
+    output = run("review", "--list", "--cause=2,4", left.directory, code=1)
+    assert [line[:3] for line in output.splitlines() if line[:3].strip().isdigit()] == [
+        "  2",
+        "  4",
+    ]
+    assert output.startswith("2 causes in 5 stored graphs\n")
     data = json.loads(run("review", "--format=json", "--cause=4", left.directory, code=1))
     assert [cause["number"] for cause in data["causes"]] == [4]
     assert [update["causes"] for update in data["updates"]] == [[4]]

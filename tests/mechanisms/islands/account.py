@@ -56,7 +56,7 @@ def unlike(captured: Capture, account: Everything) -> list[str]:
     pairs = (
         ("compiled", ops_of(captured.graphs), account.compiled),
         ("eager", ops_of(captured.eager), account.eager),
-        ("eager_ops", Counter(each.op for each in captured.eager_ops), account.eager),
+        ("eager_ops", Counter(eager_op.op for eager_op in captured.eager_ops), account.eager),
     )
     return [
         f"{what}: too many {dict(own - torchs)}, too few {dict(torchs - own)}"

@@ -34,9 +34,9 @@ def test_capture_has_every_op_that_ran_and_forward_ops_have_lines(name: str) -> 
     torch.manual_seed(1)
     with preserve_state(NamedTensors(target, args, {})):
         account = everything(target, args)
-    found = captured(name)
-    assert unlike(found, account) == []
-    for graph in found.eager:
+    subject_capture = captured(name)
+    assert unlike(subject_capture, account) == []
+    for graph in subject_capture.eager:
         if graph.kind != "backward":
             assert all(node.source is not None for node in graph.nodes if node.is_call)
 

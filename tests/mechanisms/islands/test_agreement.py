@@ -209,19 +209,19 @@ TARGETS = {
 }
 
 
-def ran_eagerly(found: Capture, *, backward: bool) -> Counter[str]:
+def ran_eagerly(captured: Capture, *, backward: bool) -> Counter[str]:
     """Count the eager ops of the program, without the autograd engine's own ops."""
-    kinds = {graph.name: graph.kind for graph in found.eager}
+    kinds = {graph.name: graph.kind for graph in captured.eager}
     return Counter(
         op.op
-        for op in found.eager_ops
+        for op in captured.eager_ops
         if not op.by_engine and (backward or kinds[op.graph] != "backward")
     )
 
 
-def fails(found: Capture) -> bool:
+def fails(captured: Capture) -> bool:
     try:
-        found.assert_no_eager_ops()
+        captured.assert_no_eager_ops()
     except AssertionError:
         return True
     return False
@@ -259,10 +259,10 @@ def test_hook_on_a_graph_output_is_an_eager_op_via_dynamo() -> None:
         return second(x)  # type: ignore[no-any-return]
 
     for via in ("aot", "dynamo"):
-        found = capture(target, example(2, 4), via=via)
-        assert ran_eagerly(found, backward=True) == {"aten.mul.Tensor": 1}
+        captured = capture(target, example(2, 4), via=via)
+        assert ran_eagerly(captured, backward=True) == {"aten.mul.Tensor": 1}
         with pytest.raises(AssertionError, match=r"doubled: return grad \* 2"):
-            found.assert_no_eager_ops()
+            captured.assert_no_eager_ops()
     capture(target, example(2, 4), via="compiled_autograd").assert_no_eager_ops()
 
 
@@ -277,7 +277,7 @@ def test_eager_inputs_from_a_graph_and_gradients_are_named_by_origin() -> None:
         memory.add_(1)
         return scaled(linear(x), memory).sin()
 
-    found = capture(target, example(2, 4), torch.ones(4), via="dynamo")
-    forward, backward = found.eager
+    captured = capture(target, example(2, 4), torch.ones(4), via="dynamo")
+    forward, backward = captured.eager
     assert [node.name for node in forward.inputs] == ["forward_0:memory", "forward_0:linear"]
     assert "forward_1:grad" in [node.name for node in backward.inputs]

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from pytest_torchgraph import Capture, Node, capture
 
 
-def backward_ops(found: Capture) -> list[Node]:
+def backward_ops(captured: Capture) -> list[Node]:
     """Return the ops of the backward. Via aot they ran eagerly."""
-    graphs = found.eager if found.via == "aot" else found.graphs
+    graphs = captured.eager if captured.via == "aot" else captured.graphs
     return [n for graph in graphs if graph.kind == "backward" for n in graph.nodes if n.is_call]
 
 

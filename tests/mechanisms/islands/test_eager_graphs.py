@@ -190,15 +190,15 @@ def test_allow_of_every_op_is_an_error(model: Capture, allow: Any) -> None:
 
 @pytest.mark.parametrize("name", ["views_of_inputs_and_outputs", "an_output_that_nothing_uses"])
 def test_ops_of_the_engine_between_graphs_are_not_eager_ops(name: str) -> None:
-    found = captured(name)
-    assert found.eager
-    found.assert_no_eager_ops()
+    subject_capture = captured(name)
+    assert subject_capture.eager
+    subject_capture.assert_no_eager_ops()
 
 
 @pytest.mark.parametrize("via", ["dispatch", "fx", "export"])
 def test_eager_graphs_of_other_mechanisms_are_unknown(via: str) -> None:
-    found = capture(mlp(), example(2, 8), via=via, backward=None if via != "export" else False)
-    _refuses(found, f"via '{via}'")
+    captured = capture(mlp(), example(2, 8), via=via, backward=None if via != "export" else False)
+    _refuses(captured, f"via '{via}'")
 
 
 def test_an_eager_forward_before_compiled_autograd_is_not_recorded() -> None:
@@ -207,8 +207,8 @@ def test_an_eager_forward_before_compiled_autograd_is_not_recorded() -> None:
     def transposed(x: Tensor) -> Tensor:
         return x.mT.reshape(2, 8).sin()
 
-    found = capture(transposed, example(4, 4, grad=True), via=CompiledAutograd(forward="eager"))
-    _refuses(found, "a dispatch mode would change the autograd nodes")
+    captured = capture(transposed, example(4, 4, grad=True), via=CompiledAutograd(forward="eager"))
+    _refuses(captured, "a dispatch mode would change the autograd nodes")
 
 
 def test_eager_graphs_of_a_watch_are_unknown() -> None:
@@ -217,16 +217,16 @@ def test_eager_graphs_of_a_watch_are_unknown() -> None:
     _refuses(seen, "a watch does not record ops that run eagerly")
 
 
-def _refuses(found: Capture, words: str) -> None:
+def _refuses(captured: Capture, words: str) -> None:
     for read in (
-        lambda: found.eager,
-        lambda: found.compiled_share,
-        lambda: found.eager_ops,
-        found.assert_no_eager_ops,
+        lambda: captured.eager,
+        lambda: captured.compiled_share,
+        lambda: captured.eager_ops,
+        captured.assert_no_eager_ops,
     ):
         with pytest.raises(CaptureError, match=words):
             read()
-    assert found.program == found.graphs
+    assert captured.program == captured.graphs
 
 
 def test_file_has_eager_graphs_without_runs_of_compiled_ones(
@@ -285,18 +285,18 @@ def test_tensor_subclass_is_one_eager_op() -> None:
         return disabled(x * 2).exp()
 
     x = TwoTensor(example(2, 4), example(2, 4))
-    found = capture(target, x, backward=False)
-    assert found.op_counts["aten.exp"] == 2
-    assert sum(graph.count("aten.sin") for graph in found.eager) == 1
+    captured = capture(target, x, backward=False)
+    assert captured.op_counts["aten.exp"] == 2
+    assert sum(graph.count("aten.sin") for graph in captured.eager) == 1
 
 
 @pytest.mark.slow("further cases; a few are in every run", unless=["inference_mode"])
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
 def test_without_gradients_the_graphs_are_of_inference(mode: Any) -> None:
     with mode():
-        found = capture(Model(), example(2, 4))
-    assert [graph.kind for graph in found.eager] == ["inference"]
-    assert "eager_0: inference {" in found.to_text()
+        captured = capture(Model(), example(2, 4))
+    assert [graph.kind for graph in captured.eager] == ["inference"]
+    assert "eager_0: inference {" in captured.to_text()
 
 
 def test_recorder_keeps_no_tensor_of_the_step(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -344,5 +344,5 @@ def test_profiler_marks_are_not_eager_ops() -> None:
     def step(x: torch.Tensor) -> torch.Tensor:
         return marked(x * 2).exp()
 
-    found = capture(step, torch.ones(3))
-    assert [str(each.op) for each in found.eager_ops] == ["aten.sin.default"]
+    captured = capture(step, torch.ones(3))
+    assert [str(eager_op.op) for eager_op in captured.eager_ops] == ["aten.sin.default"]

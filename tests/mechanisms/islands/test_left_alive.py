@@ -30,7 +30,7 @@ def alive() -> tuple[int, int]:
     types = Counter(map(type, gc.get_objects()))
     ours = [each for each in types if str(each.__module__).startswith("pytest_torchgraph.")]
     modules = [each for each in types if issubclass(each, torch.fx.GraphModule)]
-    return sum(types[each] for each in ours), sum(types[each] for each in modules)
+    return sum(types[each] for each in ours), sum(types[module] for module in modules)
 
 
 @pytest.mark.slow("long models; short ones are in every run")
@@ -63,11 +63,11 @@ class Retaining(nn.Module):
 def test_gradient_of_a_deleted_tensor_is_not_retained() -> None:
     gc.disable()
     try:
-        found = pytest_torchgraph.capture(Retaining(), example(2, 4))
+        captured = pytest_torchgraph.capture(Retaining(), example(2, 4))
     finally:
         gc.enable()
-    assert len(found.breaks) > 1
-    found.assert_no_ops("aten.clone")
+    assert len(captured.breaks) > 1
+    captured.assert_no_ops("aten.clone")
 
 
 def test_a_graph_break_keeps_no_tensor_of_the_target_alive() -> None:

@@ -154,17 +154,17 @@ PLANTED: dict[str, Callable[[Tensor], Tensor]] = {
 @pytest.mark.parametrize("via", ["aot", "inductor"])
 @pytest.mark.parametrize("place", PLANTED)
 def test_a_planted_op_is_in_the_capture_with_its_line(place: str, via: str) -> None:
-    found = capture(Planted(PLANTED[place]), example(2, 4), via=via)
-    nodes = [node for graph in found.program for node in graph.find("aten.atan")]
+    captured = capture(Planted(PLANTED[place]), example(2, 4), via=via)
+    nodes = [node for graph in captured.program for node in graph.find("aten.atan")]
     assert nodes
-    eager = [node for graph in found.eager for node in graph.find("aten.atan")]
+    eager = [node for graph in captured.eager for node in graph.find("aten.atan")]
     assert all("atan()" in node.source.code for node in eager if node.source is not None)
     assert all(node.source is not None for node in eager)
     if place not in ("after a break in a loop", "at a break"):
         assert eager
     with pytest.raises(AssertionError, match=r"aten\.atan: found"):
-        found.assert_no_ops("aten.atan")
-    found.assert_matches_eager()
+        captured.assert_no_ops("aten.atan")
+    captured.assert_matches_eager()
 
 
 @pytest.mark.parametrize("via", BOTH)
@@ -178,8 +178,8 @@ def test_an_op_in_the_body_of_a_custom_op_is_that_op(via: str) -> None:
     def target(x: Tensor) -> Tensor:
         return inner(x.sin()).cos()
 
-    found = capture(target, example(2, 4, grad=True), via=via)
-    assert found.op_counts["islands_cases.scaled"] == 1
+    captured = capture(target, example(2, 4, grad=True), via=via)
+    assert captured.op_counts["islands_cases.scaled"] == 1
 
 
 @pytest.mark.slow("further cases; a few are in every run", unless=["True"])

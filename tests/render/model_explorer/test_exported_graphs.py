@@ -138,10 +138,10 @@ def sides(found: ExportedComparison) -> tuple[dict[str, Json], dict[str, Json]]:
 
 
 def test_nodes_that_correspond_have_one_id_and_are_mapped() -> None:
-    found = compared(FORWARD, FORWARD.replace("relu", "tanh").replace("%x", "%y"))
-    old, new = sides(found)
+    diff = compared(FORWARD, FORWARD.replace("relu", "tanh").replace("%x", "%y"))
+    old, new = sides(diff)
     assert old.keys() == new.keys()
-    assert found.mapping["mapping"].items() >= {name: name for name in old}.items()
+    assert diff.mapping["mapping"].items() >= {name: name for name in old}.items()
     assert attributes(new["x"])["name"] == "y"
     assert "name" not in attributes(new["layers.0/mm"])
 
@@ -166,24 +166,24 @@ CLONED = FORWARD.replace(
 
 @pytest.mark.parametrize(("texts", "side"), [((FORWARD, CLONED), 1), ((CLONED, FORWARD), 0)])
 def test_exported_added_or_removed_nodes_have_no_partner(texts: tuple[str, str], side: int) -> None:
-    found = compared(*texts)
-    one, other = sides(found)[side], sides(found)[1 - side]
+    diff = compared(*texts)
+    one, other = sides(diff)[side], sides(diff)[1 - side]
     assert "clone" in one
     assert "clone" not in other
-    assert "clone" not in found.mapping["mapping"]
+    assert "clone" not in diff.mapping["mapping"]
     assert one["clone"]["label"] == ("+ aten.clone" if side else "- aten.clone")
-    assert found.mapping["disableMappingFallback"]
-    assert found.mapping["showDiffHighlights"]
+    assert diff.mapping["disableMappingFallback"]
+    assert diff.mapping["showDiffHighlights"]
 
 
 def test_exported_new_node_has_an_unused_id() -> None:
     """In matching by id, model-explorer treats nodes with the same id as the same node."""
     old = FORWARD.replace("%layers.0.act/relu", "%clone")
-    found = compared(old, CLONED)
-    left, right = sides(found)
+    diff = compared(old, CLONED)
+    left, right = sides(diff)
     assert [name for name in right if name not in left] == ["clone (new)"]
     assert attributes(right["clone (new)"])["name"] == "clone"
-    assert found.mapping["mapping"]["clone"] == "clone"
+    assert diff.mapping["mapping"]["clone"] == "clone"
 
 
 def test_the_layers_around_a_change_are_marked() -> None:
@@ -194,8 +194,8 @@ def test_the_layers_around_a_change_are_marked() -> None:
 
 
 def test_layers_with_other_paths_are_mapped() -> None:
-    found = compared(FORWARD, FORWARD.replace("layers.0", "blocks.3"))
-    groups = {k: v for k, v in found.mapping["mapping"].items() if k.endswith("___group___")}
+    diff = compared(FORWARD, FORWARD.replace("layers.0", "blocks.3"))
+    groups = {k: v for k, v in diff.mapping["mapping"].items() if k.endswith("___group___")}
     assert groups == {
         "layers___group___": "blocks___group___",
         "layers/0___group___": "blocks/3___group___",
@@ -205,10 +205,10 @@ def test_layers_with_other_paths_are_mapped() -> None:
 
 @pytest.mark.parametrize("new", [COND, COND.replace("aten.neg", "aten.abs")])
 def test_bodies_are_matched_too(new: str) -> None:
-    found = compared(COND, new)
+    diff = compared(COND, new)
     old, after = (
-        {each["id"].partition("/")[2]: nodes(each) for each in side["subgraphs"]}
-        for side in found.collections
+        {subgraph["id"].partition("/")[2]: nodes(subgraph) for subgraph in side["subgraphs"]}
+        for side in diff.collections
     )
     assert old.keys() == after.keys() == {"main", "main/yes", "main/no"}
     assert {name: [*each] for name, each in old.items()} == {
@@ -218,8 +218,8 @@ def test_bodies_are_matched_too(new: str) -> None:
 
 
 def test_the_first_edit_is_opened() -> None:
-    found = compared(FORWARD, FORWARD.replace("relu", "tanh"))
-    assert [(pane.graph, pane.node, pane.layer) for pane in found.panes] == [
+    diff = compared(FORWARD, FORWARD.replace("relu", "tanh"))
+    assert [(pane.graph, pane.node, pane.layer) for pane in diff.panes] == [
         ("old/forward", "layers.0.act/relu", "layers/0/act___group___"),
         ("new/forward", "layers.0.act/relu", "layers/0/act___group___"),
     ]
@@ -276,11 +276,11 @@ def test_equal_graphs_are_mapped_as_a_whole(a: Graph, seed: int) -> None:
 @given(graphs(), graphs())
 def test_any_two_graphs_can_be_written(a: Graph, b: Graph) -> None:
     found = compare([a], [b], ("old", "new"))
-    ids = [each["id"] for side in found.collections for each in side["subgraphs"]]
+    ids = [subgraph["id"] for side in found.collections for subgraph in side["subgraphs"]]
     assert len(ids) == len(set(ids))
     for side in found.collections:
-        for each in side["subgraphs"]:
-            check_nodes(each, set(ids))
+        for subgraph in side["subgraphs"]:
+            check_nodes(subgraph, set(ids))
 
 
 def test_removed_layer_does_not_shift_later_layers() -> None:
@@ -302,15 +302,15 @@ def test_no_two_layers_are_mapped_to_one() -> None:
 
 
 def test_slash_in_a_module_path_is_not_a_layer() -> None:
-    found = Graph.from_text(FORWARD)
-    paths = [replace(n, module="a/b.c") if n.name == "layers.0/mm" else n for n in found.nodes]
-    (exported,) = graph_collection([replace(found, nodes=tuple(paths))], "f")["subgraphs"]
+    parsed = Graph.from_text(FORWARD)
+    paths = [replace(n, module="a/b.c") if n.name == "layers.0/mm" else n for n in parsed.nodes]
+    (exported,) = graph_collection([replace(parsed, nodes=tuple(paths))], "f")["subgraphs"]
     assert nodes(exported)["layers.0/mm"]["namespace"] == r"a\/b/c"
 
 
 def test_nodes_of_bodies_have_the_ids_of_their_partners() -> None:
-    found = compared(COND, COND.replace("%y", "%z"))
-    bodies = [nodes(each) for each in found.collections[1]["subgraphs"][1:]]
+    diff = compared(COND, COND.replace("%y", "%z"))
+    bodies = [nodes(each) for each in diff.collections[1]["subgraphs"][1:]]
     assert [[*each] for each in bodies] == [["x", "y", "output"]] * 2
 
 
@@ -320,10 +320,10 @@ SHARED = SHARED[: SHARED.index("  no: ")] + SHARED[SHARED.index("  %p = ") :]
 
 def test_body_that_was_split_in_two_is_matched_with_the_first() -> None:
     two = COND.replace("aten.neg", "aten.relu").replace("%y", "%z").replace("%z", "%y", 2)
-    found = compared(two, SHARED)
-    names = [[*nodes(each)] for each in found.collections[0]["subgraphs"][1:]]
+    diff = compared(two, SHARED)
+    names = [[*nodes(each)] for each in diff.collections[0]["subgraphs"][1:]]
     assert names == [["x", "y", "output"], ["x", "z", "output"]]
-    assert [*nodes(found.collections[1]["subgraphs"][1])] == names[0]
+    assert [*nodes(diff.collections[1]["subgraphs"][1])] == names[0]
 
 
 def test_exported_backward_consequence_names_its_edit() -> None:
@@ -347,7 +347,7 @@ def test_exported_graphs_keep_the_file_order() -> None:
     captured = [replace(forward, kind="inference", name="inference"), forward]
     found = compare(captured, captured, ("old", "new"))
     for side, prefix in zip(found.collections, ("old/", "new/"), strict=True):
-        assert [each["id"] for each in side["subgraphs"]] == [
+        assert [subgraph["id"] for subgraph in side["subgraphs"]] == [
             f"{prefix}inference",
             f"{prefix}forward",
         ]

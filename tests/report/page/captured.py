@@ -19,7 +19,7 @@ class Captured:
 
     @property
     def collectives(self) -> tuple[Collective, ...]:
-        return tuple(each for graph in self.program for each in graph.collectives)
+        return tuple(collective for graph in self.program for collective in graph.collectives)
 
     def by_module(self, depth: int | None = None) -> dict[str, Cost]:
         from pytest_torchgraph.graph import by_module

@@ -65,5 +65,5 @@ def opened(chromium: Any) -> Iterator[Opened]:
 def failed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """A test with one finding in the seventh of twelve layers. Must not be modified."""
     directory = tmp_path_factory.mktemp("failed")
-    found = difference(network(12), network(12, changed=7), directory)
-    return one_test("test_a.py::test_step", "failed", message="E  assert", differences=[found])
+    diff = difference(network(12), network(12, changed=7), directory)
+    return one_test("test_a.py::test_step", "failed", message="E  assert", differences=[diff])

@@ -300,14 +300,14 @@ HOSTILE = (
 def test_hostile_names_are_shown_as_text(opened: Any, tmp_path: Path) -> None:
     hostile = "".join(name for name in HOSTILE if "\ud800" not in name)
     graph = Graph.from_text(network(2).to_text())
-    found = difference(graph, network(2, changed=1), tmp_path)
-    for node in found["nodes"]:
+    diff = difference(graph, network(2, changed=1), tmp_path)
+    for node in diff["nodes"]:
         node.update(name=hostile, op=hostile, module=hostile, line=hostile, code=hostile)
-    for finding in found["findings"]:
+    for finding in diff["findings"]:
         finding.update(summary=hostile, more=hostile)
-    found.update(file=hostile, headline=hostile, accept=hostile, diff=[hostile])
+    diff.update(file=hostile, headline=hostile, accept=hostile, diff=[hostile])
     tests = [
-        one_test(name, "failed", message=name, where=name, differences=[found]) for name in HOSTILE
+        one_test(name, "failed", message=name, where=name, differences=[diff]) for name in HOSTILE
     ]
     page = opened.open(written(tmp_path, *tests, about=hostile, warning=hostile))
     assert page.locator("nav li").count() == len(HOSTILE)

@@ -30,10 +30,10 @@ CAUSES = {
 @pytest.fixture(scope="module")
 def tests(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     directory = tmp_path_factory.mktemp("keys")
-    found = difference(trained(removed=4), trained(changed=2, added=3), directory)
+    diff = difference(trained(removed=4), trained(changed=2, added=3), directory)
     message = "\n".join(f"line {n} of the message" for n in range(100))
     return [
-        one_test("test_a.py::test_0", "failed", message=message, differences=[found]),
+        one_test("test_a.py::test_0", "failed", message=message, differences=[diff]),
         one_test("test_a.py::test_1"),
         one_test("test_a.py::test_2", "failed", message="E  assert 0"),
     ]

@@ -23,14 +23,14 @@ CAUSE = {
 @pytest.fixture(scope="module")
 def tests(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     directory = tmp_path_factory.mktemp("links")
-    found = difference(trained(removed=4), trained(changed=2, added=3), directory)
+    diff = difference(trained(removed=4), trained(changed=2, added=3), directory)
     captures = [
         collect.capture_data(Captured(network(n)))  # type: ignore[arg-type]
         for n in (1, 2)
     ]
     return [
         one_test("test_a.py::test_first", captures=captures),
-        one_test(ODD, "failed", message="E  assert", differences=[found]),
+        one_test(ODD, "failed", message="E  assert", differences=[diff]),
     ]
 
 

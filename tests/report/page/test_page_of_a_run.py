@@ -185,7 +185,7 @@ def test_page_has_captures_of_real_models(pytester: pytest.Pytester, run: Run) -
     run("--torchgraph-report=page.html", "-p", "no:torchgraph").assert_outcomes(passed=2)
     first = data_of(pytester)["tests"][0]
     assert len(data_of(pytester)["tests"]) == 1
-    captures = {each["via"]: each for each in first["captures"]}
+    captures = {capture["via"]: capture for capture in first["captures"]}
     assert list(captures) == ["dispatch", "fx", "watch"]
     assert [graph["name"] for graph in captures["dispatch"]["graphs"]] == ["forward", "backward"]
     assert dict(captures["fx"]["graphs"][0]["ops"]) == {"torch.nn.functional.relu": 1}
@@ -332,5 +332,5 @@ def test_error_while_collecting_page_data_changes_no_outcome(
     result.assert_outcomes(passed=1, failed=2)
     said = "not in the page of this run: RuntimeError: no words"
     assert result.outlines.count(said) == 2
-    notes = {each["note"] for test in data_of(pytester)["tests"] for each in test["captures"]}
+    notes = {capture["note"] for test in data_of(pytester)["tests"] for capture in test["captures"]}
     assert notes == {"cannot be shown: RuntimeError: no words"}

@@ -242,7 +242,7 @@ def test_ranks_are_gathered_together_and_once() -> None:
     assert reported(gatherer, "setup") == {}
     found = reported(gatherer)
     assert [(each["captured"], each["count"]) for each in found["ranks"]] == [(4, 2)]
-    assert [each["rank"] for each in found["captures"]] == [None, 0, 1]
+    assert [entry["rank"] for entry in found["captures"]] == [None, 0, 1]
     assert reported(gatherer, "teardown") == {}
     with pytest.raises(StopIteration):
         next(running)
@@ -292,10 +292,10 @@ def test_a_run_has_ranks_as_one_test(pytester: pytest.Pytester, run: Run) -> Non
     tests = {test["id"].partition("::")[2]: test for test in data_of(pytester)["tests"]}
     both = tests["test_ranks"]
     assert [each["mesh"] for each in both["ranks"]] == ["dp=2, tp=2", "tp=2"]
-    assert [each["rank"] for each in both["captures"]] == [None]
+    assert [entry["rank"] for entry in both["captures"]] == [None]
     raised = tests["test_a_rank_raises"]
     assert raised["ranks"] == []
-    assert [each["rank"] for each in raised["captures"]] == [0, 1]
+    assert [entry["rank"] for entry in raised["captures"]] == [0, 1]
     (note,) = [each["note"] for each in tests["test_odd"]["ranks"]]
     assert note == "<Ranks of tp=2: ranks 0-1> cannot be shown: ZeroDivisionError: division by zero"
     (part,) = tests["test_stored"]["differences"]

@@ -62,8 +62,8 @@ def shown(opened: Any, tmp_path: Path) -> Any:
 @pytest.fixture
 def compared(opened: Any, tmp_path: Path) -> Any:
     """Open both graphs of a difference side by side."""
-    found = difference(trained(removed=1), trained(changed=4), tmp_path)
-    test = one_test("test_a.py::test_step", "failed", differences=[found])
+    diff = difference(trained(removed=1), trained(changed=4), tmp_path)
+    test = one_test("test_a.py::test_step", "failed", differences=[diff])
     page = opened.open(written(tmp_path, test))
     page.locator("details.graph > summary").click()
     page.locator(".outline [role=row]").first.wait_for()
@@ -172,8 +172,8 @@ def test_a_finding_shows_its_rows(compared: Any) -> None:
 
 @pytest.mark.slow("runs pytest in a new process")
 def test_outline_opens_at_the_selected_finding(opened: Any, tmp_path: Path) -> None:
-    found = difference(deep(40), deep(40, cloned=30), tmp_path)
-    test = one_test("test_a.py::test_step", "failed", differences=[found])
+    diff = difference(deep(40), deep(40, cloned=30), tmp_path)
+    test = one_test("test_a.py::test_step", "failed", differences=[diff])
     page = opened.open(written(tmp_path, test))
     page.locator("details.graph > summary").click()
     page.locator(".outline .active .what", has_text="clone").wait_for()
@@ -184,8 +184,8 @@ def test_outline_opens_at_the_selected_finding(opened: Any, tmp_path: Path) -> N
 def test_equal_nodes_are_folded_until_opened(opened: Any, tmp_path: Path) -> None:
     before = deep(1)
     text = before.to_text().replace("aten.gelu.default", "aten.silu.default")
-    found = difference(before, Graph.from_text(text), tmp_path)
-    test = one_test("test_a.py::test_step", "failed", differences=[found])
+    diff = difference(before, Graph.from_text(text), tmp_path)
+    test = one_test("test_a.py::test_step", "failed", differences=[diff])
     page = opened.open(written(tmp_path, test))
     page.locator("details.graph > summary").click()
     alike = page.locator(".outline [role=row]", has_text="alike")

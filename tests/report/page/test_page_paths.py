@@ -99,6 +99,6 @@ def test_reads_of_a_storage_after_a_write_are_on_its_paths() -> None:
 def test_saved_values_are_unknown_without_a_record() -> None:
     lines = "  %x = input : f32[2, 8]\n  %y = aten.relu.default(%x) : f32[2, 8]\n  return %y\n"
     for level, kept in (("aot", [0, 0]), ("dynamo", [0, None])):
-        found = Graph.from_text(f"torchgraph 1\n\nforward @ {level} {{\n{lines}}}\n")
-        saved = [node["saved"] for node in nodes_data((found,), None)]
+        parsed = Graph.from_text(f"torchgraph 1\n\nforward @ {level} {{\n{lines}}}\n")
+        saved = [node["saved"] for node in nodes_data((parsed,), None)]
         assert saved == [*kept, 0]

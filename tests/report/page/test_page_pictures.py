@@ -25,8 +25,8 @@ CLEAR = """(pane) => [...pane.shadowRoot.querySelectorAll('g.node:not(.faint)')]
 @pytest.fixture(scope="module")
 def three_edits(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     directory = tmp_path_factory.mktemp("three_edits")
-    found = difference(trained(removed=4), trained(changed=2, added=3), directory)
-    return one_test("test_a.py::test_step", "failed", message="E  assert", differences=[found])
+    diff = difference(trained(removed=4), trained(changed=2, added=3), directory)
+    return one_test("test_a.py::test_step", "failed", message="E  assert", differences=[diff])
 
 
 @pytest.fixture
@@ -170,17 +170,17 @@ def test_the_pane_of_the_old_graph_has_its_costs(opened: Any, tmp_path: Path) ->
     """The old graph saved another product, and its loss was a mean."""
     old = trained().to_text(fold=False).replace("  save %layers.1/mm\n", "  save %layers.5/mm\n")
     old = old.replace("aten.sum.default", "aten.mean.default")
-    found = difference(Graph.from_text(old), trained(), tmp_path)
-    page = opened.open(written(tmp_path, one_test("test_a", "failed", differences=[found])))
+    diff = difference(Graph.from_text(old), trained(), tmp_path)
+    page = opened.open(written(tmp_path, one_test("test_a", "failed", differences=[diff])))
     both(page)
     kept = (
         "(pane) => [...pane.shadowRoot.querySelectorAll('g.node:has(.kept)')].map((box) => box.id)"
     )
     before, after = panes(page, kept)
-    boxes = {node["name"]: node["ids"][0] for node in found["nodes"] if node["ids"]}
+    boxes = {node["name"]: node["ids"][0] for node in diff["nodes"] if node["ids"]}
     assert boxes["layers.5/mm"] in before
     assert boxes["layers.5/mm"] not in after
-    costs = found["sides"]["before"]["costs"]
+    costs = diff["sides"]["before"]["costs"]
     assert costs["total"] == {"flops": 6 * 2 * 2 * 8 * 8, "saved": 3 * 2 * 8 * 4}
 
 
@@ -244,10 +244,10 @@ def test_a_removed_node_is_shown_in_the_box_of_a_graph_with_another_name(tmp_pat
 
 @pytest.mark.slow("runs pytest in a new process")
 def test_a_picture_without_sides_and_costs_has_no_switches(opened: Any, tmp_path: Path) -> None:
-    found = difference(network(2), network(2, changed=1), tmp_path)
-    for node in found["nodes"]:
+    diff = difference(network(2), network(2, changed=1), tmp_path)
+    for node in diff["nodes"]:
         node.update(flops=0, saved=0)
-    shown = {"title": "breaks", "note": "", **{key: found[key] for key in ("svg", "nodes")}}
+    shown = {"title": "breaks", "note": "", **{key: diff[key] for key in ("svg", "nodes")}}
     test = one_test("test_a", "failed", pictures=[{**shown, "findings": []}])
     page = opened.open(written(tmp_path, test))
     assert page.locator(".picture .tools button").count() == 3  # zoom in, out, whole picture

@@ -95,7 +95,9 @@ def test_json_of_a_check_has_lines_and_exit_status(pytester: pytest.Pytester, ru
     assert data["exit_status"] == 1
     baseline = data["audit"]["baseline"]
     verdict = baseline["verdict"]
-    (broken,) = (each for each in verdict["worse"] if "graph break" in each["text"])
+    (broken,) = (
+        regression for regression in verdict["worse"] if "graph break" in regression["text"]
+    )
     assert (broken["file"], broken["line"], broken["function"]) == ("test_net.py", 7, "helper")
     assert broken["tests"] == verdict["new"]
     assert verdict["gone"] == ["test_net.py::test_empty"]
@@ -232,7 +234,10 @@ def test_json_has_one_cause_with_all_its_places(
     (cause,) = document["causes"]
     assert cause["words"] == "compile nothing: b.py:5 in f and 1 more function: never called"
     assert cause["keys"] == [other.key, nothing.key]
-    assert [(each["file"], each["line"]) for each in cause["places"]] == [("a.py", 7), ("b.py", 5)]
+    assert [(place["file"], place["line"]) for place in cause["places"]] == [
+        ("a.py", 7),
+        ("b.py", 5),
+    ]
     assert cause["without_graph"] == 2
 
 
