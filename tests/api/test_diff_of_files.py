@@ -328,5 +328,5 @@ def test_compare_is_diff_with_a_warning(tmp_path: Path) -> None:
     old = directory(tmp_path / "old", {"a.tgraph": text("sin")})
     new = directory(tmp_path / "new", {"a.tgraph": text("cos")})
     with pytest.warns(DeprecationWarning, match=r"use pytest_torchgraph\.diff"):
-        found = compare(old, new)
-    assert found.to_json() == diff(old, new).to_json()
+        comparison = compare(old, new)
+    assert comparison.to_json() == diff(old, new).to_json()

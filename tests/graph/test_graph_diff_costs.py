@@ -41,7 +41,7 @@ def costs(before: Sequence[Graph], after: Sequence[Graph]) -> list[tuple[int | N
 
 def saved_bytes(graphs: Sequence[Graph]) -> int:
     need_saved(graphs)
-    return sum(each.bytes * graph.runs for graph in graphs for each in saved_storages(graph))
+    return sum(storage.bytes * graph.runs for graph in graphs for storage in saved_storages(graph))
 
 
 # -- the costs of findings sum up to the difference of the graphs ---------------------------------
@@ -125,7 +125,7 @@ def test_single_edit_costs_the_whole_difference(length: int, seed: int, kind: st
     if len(edit_costs) < 2:
         assert edit_costs == [differ(before, after)][: len(edit_costs)]
         assert edit_costs or differ(before, after) == (0, 0)
-    elif all(None not in each for each in edit_costs):
+    elif all(None not in cost for cost in edit_costs):
         assert tuple(map(sum, zip(*edit_costs, strict=True))) == differ(before, after)  # type: ignore[arg-type]
 
 
@@ -149,7 +149,7 @@ def test_costs_of_any_two_programs_sum_up_if_known(
         after = [*before, *after]
     edit_costs = costs(before, after)
     for number, figure in enumerate((lambda g: total_flops(g, times_run=True), saved_bytes)):
-        known = [each[number] for each in edit_costs]
+        known = [cost[number] for cost in edit_costs]
         sums = total_of(figure, before), total_of(figure, after)
         if None not in (*known, *sums):
             assert sum(each or 0 for each in known) == (sums[1] or 0) - (sums[0] or 0)

@@ -90,7 +90,7 @@ EDITS: dict[str, tuple[nn.Module, nn.Module, Cost | None]] = {
 
 def saved_by_graphs(capture: Capture) -> int:
     """Sum up the bytes saved by each graph, times its runs. One forward saves nothing else."""
-    saved = sum(each.bytes * g.runs for g in capture.program for each in saved_storages(g))
+    saved = sum(storage.bytes * g.runs for g in capture.program for storage in saved_storages(g))
     if len(capture.forwards) < 2:
         assert saved == capture.saved_bytes
     return saved

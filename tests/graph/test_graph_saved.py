@@ -57,7 +57,7 @@ def test_an_op_that_saves_its_result_is_named_with_its_line(via: str) -> None:
     before = capture(Net(torch.relu), torch.ones(2, 3, 4), via=via)
     after = capture(Net(lambda x: torch.relu(x.exp())), torch.ones(2, 3, 4), via=via)
     assert after.saved_bytes - before.saved_bytes == 2 * 3 * 32 * 4
-    made_by = {each.node.op: each for each in saved_storages(after.forward)}
+    made_by = {storage.node.op: storage for storage in saved_storages(after.forward)}
     assert made_by.keys() == {"aten.exp.default", "aten.relu.default"}
     source = made_by["aten.exp.default"].node.source
     assert source is not None

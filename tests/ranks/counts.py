@@ -37,7 +37,7 @@ class Collectives(TorchDispatchMode):
         return self.counts
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if any(issubclass(each, DTensor) for each in types):
+        if any(issubclass(tensor_type, DTensor) for tensor_type in types):
             return NotImplemented
         name = str(func.overloadpacket)
         if func.namespace in ("_c10d_functional", "c10d") and not re.search("wait|wrap", name):

@@ -42,9 +42,9 @@ def test_differing_rank_has_a_section() -> None:
         "rank 5",
     ]
     without = program_of(ranks[:5])
-    found = compare(read_stored(text), without, "dataflow")
-    assert found is not None
-    assert (found.problem, found.details) == (
+    mismatch = compare(read_stored(text), without, "dataflow")
+    assert mismatch is not None
+    assert (mismatch.problem, mismatch.details) == (
         "captured ranks differ from the stored ranks",
         ("stored:  ranks 0-7 of tp=8", "now:     ranks 0-4 of tp=8"),
     )

@@ -75,7 +75,7 @@ def test_every_element_is_in_the_svg_under_its_id_and_ids_are_unique(tmp_path):
     assert len(ids) == len(set(ids))
     assert set(picture.elements) <= set(ids)
     assert "t1-picture" in ids
-    assert all(each.removeprefix("a_").startswith("t1-") for each in ids)
+    assert all(id_.removeprefix("a_").startswith("t1-") for id_ in ids)
 
 
 def test_a_node_leads_to_its_box_and_the_box_to_all_that_is_folded_into_it(tmp_path):
@@ -140,10 +140,14 @@ def test_a_change_leads_to_its_box_also_where_the_graphs_have_other_names():
 
 def test_classes_say_family_and_change(tmp_path):
     whole_picture = whole.drawing(MLP)
-    found = classes(drawn(whole_picture, tmp_path))
-    assert {"node", "tg-op", "tg-matmul"} <= set(found[whole_picture.id_of("forward", "fc/mm")])
-    assert {"tg-pointwise", "tg-saved"} <= set(found[whole_picture.id_of("forward", "relu")])
-    assert "tg-input" in found[whole_picture.id_of("forward", "x")]
+    classes_by_id = classes(drawn(whole_picture, tmp_path))
+    assert {"node", "tg-op", "tg-matmul"} <= set(
+        classes_by_id[whole_picture.id_of("forward", "fc/mm")]
+    )
+    assert {"tg-pointwise", "tg-saved"} <= set(
+        classes_by_id[whole_picture.id_of("forward", "relu")]
+    )
+    assert "tg-input" in classes_by_id[whole_picture.id_of("forward", "x")]
 
     edited = replace(
         MLP,
@@ -152,9 +156,9 @@ def test_classes_say_family_and_change(tmp_path):
         ),
     )
     picture = difference.drawing(diff_graphs((MLP,), (edited,)))
-    found = classes(drawn(picture, tmp_path))
-    assert "tg-changed" in found[picture.id_of("forward", "relu")]
-    assert "tg-context" in found[picture.id_of("forward", "max")]
+    classes_by_id = classes(drawn(picture, tmp_path))
+    assert "tg-changed" in classes_by_id[picture.id_of("forward", "relu")]
+    assert "tg-context" in classes_by_id[picture.id_of("forward", "max")]
 
 
 def test_clusters_are_elements_with_their_paths():

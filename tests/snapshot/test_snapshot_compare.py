@@ -21,8 +21,8 @@ STRIDED = ' stride [16, 1] on "cuda"'
 
 def against(stored: str, *now: Any, detail: Detail = "dataflow") -> str | None:
     """Return None for a match, else the problem and the details as one text."""
-    found = compare(parse_document(stored), program_of(Capture(*now)), detail)
-    return None if found is None else "\n".join([found.problem, *found.details])
+    mismatch = compare(parse_document(stored), program_of(Capture(*now)), detail)
+    return None if mismatch is None else "\n".join([mismatch.problem, *mismatch.details])
 
 
 def document(*of: Any, detail: Detail = "dataflow") -> str:

@@ -30,8 +30,8 @@ def captured(*program: Graph) -> Capture:
 
 def against(stored: str, *now: Graph, detail: Detail = "dataflow") -> str | None:
     """Return None for a match, else the problem and the details as one text."""
-    found = compare(parse_document(stored), program_of(captured(*now)), detail)
-    return None if found is None else "\n".join([found.problem, *found.details])
+    mismatch = compare(parse_document(stored), program_of(captured(*now)), detail)
+    return None if mismatch is None else "\n".join([mismatch.problem, *mismatch.details])
 
 
 def stored(*of: Graph, detail: Detail = "dataflow") -> str:

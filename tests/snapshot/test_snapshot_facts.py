@@ -37,8 +37,8 @@ def two(first: Graph, second: Graph) -> Program:
 def against(stored: Graph, now: Graph, detail: Detail = "dataflow") -> str | None:
     """Return None for a match, else the problem and the details as one text."""
     document = parse_document(format_document((stored,), HEADER, detail))
-    found = compare(document, Program(HEADER, (now,)), detail)
-    return None if found is None else "\n".join([found.problem, *found.details])
+    mismatch = compare(document, Program(HEADER, (now,)), detail)
+    return None if mismatch is None else "\n".join([mismatch.problem, *mismatch.details])
 
 
 def test_stored_facts_are_compared() -> None:
@@ -68,9 +68,9 @@ def test_ranks_with_facts_are_of_version_4() -> None:
     assert compare(again, subject, "dataflow") is None
     assert subject.to_text("dataflow") == text
     other = two(PLAIN, PLAIN)
-    found = compare(again, other, "dataflow")
-    assert found is not None
-    assert (found.problem, found.details) == (
+    mismatch = compare(again, other, "dataflow")
+    assert mismatch is not None
+    assert (mismatch.problem, mismatch.details) == (
         "rank 1 differs from the stored graphs (rank 0 equal)",
         (),
     )

@@ -116,8 +116,8 @@ def test_prune_gives_the_reason_for_keeping_all(
 
 def test_prune_respects_arguments_from_the_environment(pytester: pytest.Pytester, run: Run) -> None:
     stored(pytester, run)
-    told = lines(run("--torchgraph-prune", PYTEST_ADDOPTS="test_net.py::test_step"))
-    assert told == ["nothing removed: only test_net.py::test_step ran"]
+    printed_lines = lines(run("--torchgraph-prune", PYTEST_ADDOPTS="test_net.py::test_step"))
+    assert printed_lines == ["nothing removed: only test_net.py::test_step ran"]
 
 
 def test_prune_accepts_testpaths_as_a_complete_run(pytester: pytest.Pytester, run: Run) -> None:
@@ -133,8 +133,8 @@ def test_prune_names_a_failing_test_as_the_reason(
 ) -> None:
     stored(pytester, run)
     pytester.makepyfile(test_net=suite(step="raise MemoryError"))
-    told = lines(run(*workers, "--torchgraph-prune"))
-    assert told == ["nothing removed: test_net.py::test_step failed"]
+    printed_lines = lines(run(*workers, "--torchgraph-prune"))
+    assert printed_lines == ["nothing removed: test_net.py::test_step failed"]
 
 
 @pytest.mark.slow("the same without workers is in every run", unless=["one"])
@@ -251,8 +251,8 @@ def test_prune_names_an_uncalled_test_as_the_reason(
 def test_prune_names_a_lost_worker_as_the_reason(pytester: pytest.Pytester, run: Run) -> None:
     stored(pytester, run)
     pytester.makepyfile(test_net=suite(step="import os; os._exit(3)"))
-    told = lines(run("-p", "xdist", "-n2", "--torchgraph-prune"))
-    assert told == ["nothing removed: a pytest-xdist worker crashed"]
+    printed_lines = lines(run("-p", "xdist", "-n2", "--torchgraph-prune"))
+    assert printed_lines == ["nothing removed: a pytest-xdist worker crashed"]
 
 
 DEVICES = """
@@ -314,10 +314,12 @@ def test_prune_removes_stale_graphs_of_a_present_device(
     pytester.makepyfile(test_net=DEVICES.format(devices=["cpu", "cuda"], gpu=True))
     run("--torchgraph-update").assert_outcomes(passed=6)
     pytester.makepyfile(test_net=DEVICES.format(devices=["cpu", "cuda"], gpu=False))
-    told = lines(run("--torchgraph-prune"))
+    printed_lines = lines(run("--torchgraph-prune"))
     stems = ["TestOnCUDA.test_step", "test_input_clamps"]
-    assert told[:-1] == [f"removed  __snapshots__/test_net/{stem}.tgraph" for stem in stems]
-    assert told[-1].endswith("ran no test on gpu")
+    assert printed_lines[:-1] == [
+        f"removed  __snapshots__/test_net/{stem}.tgraph" for stem in stems
+    ]
+    assert printed_lines[-1].endswith("ran no test on gpu")
     assert len(files(pytester)) == 4
 
 

@@ -244,7 +244,7 @@ def test_guard_keeps_no_user_object_alive() -> None:
     del x, model, compiled
     torch._dynamo.reset()
     gc.collect()
-    assert [each() for each in alive] == [None, None]
+    assert [reference() for reference in alive] == [None, None]
 
 
 def test_guard_fields() -> None:

@@ -491,9 +491,9 @@ def test_size_fixed_by_the_compiler_has_no_mark_dynamic_hint() -> None:
     """torch 2.13 does so in inductor's lowering of the backward of a strided convolution."""
 
     def lowering(graph: torch.fx.GraphModule, inputs: Any) -> Any:
-        for each in inputs:
-            if isinstance(each, torch.SymInt):
-                guard_int(each // 2)
+        for tensor in inputs:
+            if isinstance(tensor, torch.SymInt):
+                guard_int(tensor // 2)
         return graph
 
     calls = (called(ones(n)) for n in (4, 6, 8))

@@ -311,7 +311,7 @@ def test_recorder_keeps_no_tensor_of_the_step(monkeypatch: pytest.MonkeyPatch) -
     capture(Model(), example(2, 4))
     (recorder,) = kept
     alive = [each for each in recorder._tensors.values() if each[0]() is not None]
-    assert not any(each[0]().grad_fn is not None for each in alive)
+    assert not any(reference[0]().grad_fn is not None for reference in alive)
 
 
 def test_thread_hook_is_restored() -> None:

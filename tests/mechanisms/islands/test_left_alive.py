@@ -28,8 +28,8 @@ def alive() -> tuple[int, int]:
     """Count the living objects of this package's types, and the living modules of torch.fx."""
     gc.collect()
     types = Counter(map(type, gc.get_objects()))
-    ours = [each for each in types if str(each.__module__).startswith("pytest_torchgraph.")]
-    modules = [each for each in types if issubclass(each, torch.fx.GraphModule)]
+    ours = [kind for kind in types if str(kind.__module__).startswith("pytest_torchgraph.")]
+    modules = [kind for kind in types if issubclass(kind, torch.fx.GraphModule)]
     return sum(types[each] for each in ours), sum(types[module] for module in modules)
 
 

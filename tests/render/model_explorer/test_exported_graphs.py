@@ -98,7 +98,7 @@ def test_saved_values_and_effects_are_said() -> None:
 
 def test_a_higher_order_op_opens_its_bodies() -> None:
     exported = graph_collection([Graph.from_text(COND)], "f")["subgraphs"]
-    assert [each["id"] for each in exported] == ["main", "main/yes", "main/no"]
+    assert [exported_graph["id"] for exported_graph in exported] == ["main", "main/yes", "main/no"]
     assert nodes(exported[0])["c"]["subgraphIds"] == ["main/yes", "main/no"]
     assert "subgraphIds" not in nodes(exported[0])["out"]
 
@@ -109,10 +109,10 @@ def test_a_higher_order_op_opens_its_bodies() -> None:
 def test_any_graph_has_unique_ids_and_edges_between_its_own_nodes(found: list[Graph]) -> None:
     named = [graph.renamed(f"g{k}") for k, graph in enumerate(found)]
     exported = graph_collection(named, "f")["subgraphs"]
-    ids = {each["id"] for each in exported}
+    ids = {exported_graph["id"] for exported_graph in exported}
     assert len(ids) == len(exported) == sum(1 for graph in named for _ in graph.walk())
-    for each in exported:
-        check_nodes(each, ids)
+    for exported_graph in exported:
+        check_nodes(exported_graph, ids)
 
 
 def check_nodes(exported: Json, graph_ids: set[str]) -> None:
@@ -230,9 +230,11 @@ def test_the_first_edit_is_opened() -> None:
 
 def test_exported_added_graph_is_entirely_new() -> None:
     forward = Graph.from_text(FORWARD)
-    found = compare([forward], [forward, forward.renamed("more")], ("old", "new"))
+    comparison = compare([forward], [forward, forward.renamed("more")], ("old", "new"))
     labels = [
-        node["label"] for each in found.collections[1]["subgraphs"][1:] for node in each["nodes"]
+        node["label"]
+        for each in comparison.collections[1]["subgraphs"][1:]
+        for node in each["nodes"]
     ]
     assert len(labels) == len(forward.nodes)
     assert all(label.startswith("+ ") for label in labels)
@@ -241,16 +243,16 @@ def test_exported_added_graph_is_entirely_new() -> None:
 @checked
 @given(plain_graphs(), plain_graphs())
 def test_each_unchanged_node_is_mapped_exactly_once(a: Graph, b: Graph) -> None:
-    found = compare([a], [b], ("old", "new"))
-    left, right = sides(found)
-    mapping = {k: v for k, v in found.mapping["mapping"].items() if "___group___" not in k}
+    comparison = compare([a], [b], ("old", "new"))
+    left, right = sides(comparison)
+    mapping = {k: v for k, v in comparison.mapping["mapping"].items() if "___group___" not in k}
     assert mapping.keys() == left.keys() & right.keys()
     assert all(key == value for key, value in mapping.items())
     for side in (left, right):
         for name, node in side.items():
             kind = attributes(node).get("difference", "").partition(":")[0]
             assert (name not in mapping) == (kind in ("added", "removed"))
-    for each, given_graph in zip(found.collections, (a, b), strict=True):
+    for each, given_graph in zip(comparison.collections, (a, b), strict=True):
         (exported,) = each["subgraphs"]
         assert len(exported["nodes"]) == len(canonical([given_graph])[0].nodes)
         check_nodes(exported, set())
@@ -260,13 +262,13 @@ def test_each_unchanged_node_is_mapped_exactly_once(a: Graph, b: Graph) -> None:
 @given(plain_graphs(), SEEDS)
 def test_equal_graphs_are_mapped_as_a_whole(a: Graph, seed: int) -> None:
     rng = random.Random(seed)
-    found = compare([a], [shuffled(renamed(a, rng), rng)], ("old", "new"))
-    left, right = sides(found)
+    comparison = compare([a], [shuffled(renamed(a, rng), rng)], ("old", "new"))
+    left, right = sides(comparison)
     assert (
         left.keys()
         == right.keys()
-        == found.mapping["mapping"].keys()
-        - {key for key in found.mapping["mapping"] if "___group___" in key}
+        == comparison.mapping["mapping"].keys()
+        - {key for key in comparison.mapping["mapping"] if "___group___" in key}
     )
     assert not any("difference" in attributes(node) for node in right.values())
 
@@ -275,10 +277,10 @@ def test_equal_graphs_are_mapped_as_a_whole(a: Graph, seed: int) -> None:
 @checked
 @given(graphs(), graphs())
 def test_any_two_graphs_can_be_written(a: Graph, b: Graph) -> None:
-    found = compare([a], [b], ("old", "new"))
-    ids = [subgraph["id"] for side in found.collections for subgraph in side["subgraphs"]]
+    comparison = compare([a], [b], ("old", "new"))
+    ids = [subgraph["id"] for side in comparison.collections for subgraph in side["subgraphs"]]
     assert len(ids) == len(set(ids))
-    for side in found.collections:
+    for side in comparison.collections:
         for subgraph in side["subgraphs"]:
             check_nodes(subgraph, set(ids))
 
@@ -286,8 +288,8 @@ def test_any_two_graphs_can_be_written(a: Graph, b: Graph) -> None:
 def test_removed_layer_does_not_shift_later_layers() -> None:
     before, after = layers(4, scoped=True, size=6), layers(3, scoped=True, size=6)
     marked = [replace(n, op="aten.exotic.default") if n.module == "layers.1" else n for n in before]
-    found = compare([graph(marked)], [graph(after)], ("old", "new"))
-    mapping = found.mapping["mapping"]
+    comparison = compare([graph(marked)], [graph(after)], ("old", "new"))
+    mapping = comparison.mapping["mapping"]
     assert mapping["layers/0___group___"] == "layers/0___group___"
     assert "layers/1___group___" not in mapping
     assert mapping["layers/2___group___"] == "layers/1___group___"
@@ -334,8 +336,8 @@ def test_exported_backward_consequence_names_its_edit() -> None:
     )
     edited = Graph.from_text(backward.to_text().replace("relu", "tanh"))
     new = Graph.from_text(FORWARD.replace("relu", "tanh"))
-    found = compare([Graph.from_text(FORWARD), backward], [new, edited], ("old", "new"))
-    node = nodes(found.collections[1]["subgraphs"][1])["relu_backward"]
+    comparison = compare([Graph.from_text(FORWARD), backward], [new, edited], ("old", "new"))
+    node = nodes(comparison.collections[1]["subgraphs"][1])["relu_backward"]
     assert attributes(node)["difference"] == (
         "changed: follows from 1 edit: aten.relu -> aten.tanh in layers.0.act"
     )
@@ -345,8 +347,8 @@ def test_exported_backward_consequence_names_its_edit() -> None:
 def test_exported_graphs_keep_the_file_order() -> None:
     forward = Graph.from_text(FORWARD)
     captured = [replace(forward, kind="inference", name="inference"), forward]
-    found = compare(captured, captured, ("old", "new"))
-    for side, prefix in zip(found.collections, ("old/", "new/"), strict=True):
+    comparison = compare(captured, captured, ("old", "new"))
+    for side, prefix in zip(comparison.collections, ("old/", "new/"), strict=True):
         assert [subgraph["id"] for subgraph in side["subgraphs"]] == [
             f"{prefix}inference",
             f"{prefix}forward",

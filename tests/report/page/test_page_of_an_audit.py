@@ -31,7 +31,7 @@ def show(opened: Any, tmp_path: Path) -> Callable[..., Any]:
     def show(outcome: AuditOutcome, *ids: str, **more: Any) -> Any:
         parts = {"outcome": "passed", "seconds": 0.1, "message": "", "where": "test_a.py:1"}
         lists: dict[str, Any] = {"captures": [], "ranks": [], "differences": [], "pictures": []}
-        tests = [{"id": each, **parts, **lists} for each in ids]
+        tests = [{"id": test_id, **parts, **lists} for test_id in ids]
         data = {"causes": None, "audit": audit_document(outcome), **more}
         return opened.open(page_of(tmp_path, *tests, **data))
 

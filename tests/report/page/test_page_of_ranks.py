@@ -48,10 +48,10 @@ def data(build: Any, **mesh: Any) -> dict[str, Any]:
 
 
 def test_equal_ranks_are_one_class() -> None:
-    found = data(tensor_parallel, dp=2, tp=2)
-    assert (found["mesh"], found["captured"], found["world"]) == ("dp=2, tp=2", 4, 4)
-    assert found["count"] == 1
-    (only,) = found["classes"]
+    page_data = data(tensor_parallel, dp=2, tp=2)
+    assert (page_data["mesh"], page_data["captured"], page_data["world"]) == ("dp=2, tp=2", 4, 4)
+    assert page_data["count"] == 1
+    (only,) = page_data["classes"]
     assert (only["name"], only["ranks"], only["order"]) == ("A", "ranks 0-3", None)
     sent = only["capture"]["collectives"]
     assert sent["about"] == "2 collectives, 256 B: 2 over tp"
@@ -66,15 +66,15 @@ def test_equal_ranks_are_one_class() -> None:
 
 
 def test_rank_order_is_shown_around_the_first_difference() -> None:
-    found = data(reduces(before=5, after=20), dp=2, tp=2)
-    assert [one["ranks"] for one in found["classes"]] == ["ranks 0-2", "rank 3"]
-    assert found["grid"]["rows"] == [[[0, "A"], [1, "A"]], [[2, "A"], [3, "B"]]]
-    assert (found["grid"]["down"], found["grid"]["across"]) == ("dp", "tp")
-    order = found["classes"][1]["order"]
+    page_data = data(reduces(before=5, after=20), dp=2, tp=2)
+    assert [one["ranks"] for one in page_data["classes"]] == ["ranks 0-2", "rank 3"]
+    assert page_data["grid"]["rows"] == [[[0, "A"], [1, "A"]], [[2, "A"], [3, "B"]]]
+    assert (page_data["grid"]["down"], page_data["grid"]["across"]) == ("dp", "tp")
+    order = page_data["classes"][1]["order"]
     assert (order["waits"], order["start"]) == (False, 5)  # no deadlock: the ranks meet again
     assert order["danger"] == "which deadlocks if they share a group"
     assert (order["same_order"], order["words"]) == (False, "communicate in different orders")
-    assert found["problems"] == []
+    assert page_data["problems"] == []
     assert [row[0] for row in order["rows"]] == list(range(5 - BEFORE, 5 + AFTER))
     assert order["rows"][BEFORE][1:] == [
         "all_reduce over tp, 16 bytes",
@@ -90,12 +90,12 @@ def another_group(mesh: DeviceMesh) -> tuple[Any, ...]:
 
 
 def test_deadlocked_ranks_are_named() -> None:
-    found = data(another_group, dp=2, tp=2)
-    assert found["waiting"] == 2
-    first, second = found["problems"]
+    page_data = data(another_group, dp=2, tp=2)
+    assert page_data["waiting"] == 2
+    first, second = page_data["problems"]
     assert first.startswith("rank 0 waits in all_reduce over tp, 16 bytes for rank 1: %all_reduce")
     assert second.startswith("rank 1 waits in all_reduce over dp, 16 bytes for rank 3: ")
-    order = found["classes"][1]["order"]
+    order = page_data["classes"][1]["order"]
     assert (order["waits"], order["start"]) == (True, 0)
 
 
@@ -105,21 +105,25 @@ def last_is_silent(mesh: DeviceMesh) -> tuple[Any, ...]:
 
 
 def test_pipeline_stages_are_not_a_deadlock() -> None:
-    found = data(stages, dp=3)
-    assert found["count"] == 3
-    assert [one["order"] and one["order"]["danger"] for one in found["classes"]] == [None, "", ""]
-    assert found["grid"]["rows"] == [[[0, "A"], [1, "B"], [2, "C"]]]
-    assert found["grid"]["down"] == ""
-    assert (found["waiting"], found["problems"]) == (0, [])
+    page_data = data(stages, dp=3)
+    assert page_data["count"] == 3
+    assert [one["order"] and one["order"]["danger"] for one in page_data["classes"]] == [
+        None,
+        "",
+        "",
+    ]
+    assert page_data["grid"]["rows"] == [[[0, "A"], [1, "B"], [2, "C"]]]
+    assert page_data["grid"]["down"] == ""
+    assert (page_data["waiting"], page_data["problems"]) == (0, [])
     silent = data(last_is_silent, dp=3)
     assert silent["waiting"] == 0
     assert silent["problems"][0].startswith("1 sent from rank 1 to rank 2 but not received")
 
 
 def test_ranks_of_a_large_mesh_are_not_drawn() -> None:
-    found = data(reduces(), dp=128, tp=8, ranks=(0, 1, 1023))
-    assert found["grid"] is None
-    assert (found["captured"], found["world"], found["count"]) == (3, 1024, 2)
+    page_data = data(reduces(), dp=128, tp=8, ranks=(0, 1, 1023))
+    assert page_data["grid"] is None
+    assert (page_data["captured"], page_data["world"], page_data["count"]) == (3, 1024, 2)
 
 
 def of_text(*lines: str, level: str = "aot") -> Graph:
@@ -240,9 +244,9 @@ def test_ranks_are_gathered_together_and_once() -> None:
     with pytest.raises(TypeError):
         capture_ranks(raising, dp=2, tp=2, via="dispatch")
     assert reported(gatherer, "setup") == {}
-    found = reported(gatherer)
-    assert [(each["captured"], each["count"]) for each in found["ranks"]] == [(4, 2)]
-    assert [entry["rank"] for entry in found["captures"]] == [None, 0, 1]
+    page_data = reported(gatherer)
+    assert [(each["captured"], each["count"]) for each in page_data["ranks"]] == [(4, 2)]
+    assert [entry["rank"] for entry in page_data["captures"]] == [None, 0, 1]
     assert reported(gatherer, "teardown") == {}
     with pytest.raises(StopIteration):
         next(running)
