@@ -160,7 +160,7 @@ def test_old_torch_skips_tests_without_isolation(pytester: pytest.Pytester, run_
 
 
 @pytest.mark.slow("runs pytest several times")
-def test_without_torch_stored_graphs_can_be_compared_and_the_rest_is_skipped(
+def test_missing_torch_compares_files_and_skips_the_rest(
     pytester: pytest.Pytester, run_without_torch: RunIn
 ) -> None:
     pytester.makepyfile(SUITE)
@@ -185,7 +185,7 @@ def test_old_torch_ini_limits_are_reported_as_unchecked(
 
 
 @pytest.mark.slow("runs pytest several times")
-def test_without_limits_an_old_torch_is_not_mentioned(
+def test_old_torch_without_limits_is_not_mentioned(
     pytester: pytest.Pytester, run_old: RunIn
 ) -> None:
     pytester.makepyfile("def test_plain(): pass\ndef test_failing(): assert 0")

@@ -147,7 +147,7 @@ def test_files_that_cannot_be_opened_are_named(tmp_path: Path) -> None:
     assert "No such file" in files_of(graph_diff).unreadable["a.tgraph"]
 
 
-def test_nothing_to_compare_is_an_error(tmp_path: Path) -> None:
+def test_diff_of_empty_directories_is_an_error(tmp_path: Path) -> None:
     empty = directory(tmp_path / "empty", {"readme.txt": "nothing"})
     with pytest.raises(TorchGraphError, match=r"no \.tgraph file in .*empty"):
         diff(empty, empty)

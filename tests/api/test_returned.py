@@ -106,7 +106,7 @@ def test_returned_values_of_the_graph_need_no_lines() -> None:
     assert captured.to_text().startswith("torchgraph 1\n")
 
 
-def test_mutated_buffer_is_no_output() -> None:
+def test_mutated_buffer_is_not_an_output() -> None:
     norm = nn.BatchNorm1d(4)
     captured = capture(norm, torch.ones(2, 4))
     assert captured.forward.output == ()
@@ -377,7 +377,7 @@ VIAS_IN_TRAINING = ("aot", "dispatch", "inductor", "compiled_autograd", "dynamo"
 
 @pytest.mark.slow("inductor compiles C++", only=["inductor"])
 @pytest.mark.parametrize("via", [*VIAS_IN_TRAINING, Export(strict=True), Export(strict=False)])
-def test_swapped_independent_statements_are_no_difference(via: Any) -> None:
+def test_swapped_independent_statements_are_equal(via: Any) -> None:
     """The input requires grad. Its gradient is a sum in the order of the statements."""
     x = torch.ones(2, 3, 4, requires_grad=True)
     options = {"backward": False} if isinstance(via, Export) else {}
@@ -387,7 +387,7 @@ def test_swapped_independent_statements_are_no_difference(via: Any) -> None:
     assert [*a.graphs] == [*b.graphs]
 
 
-def test_swapped_statements_are_no_difference_in_a_watch() -> None:
+def test_swapped_statements_in_a_watch_are_equal() -> None:
     seen = []
     for swap in (False, True):
         torch._dynamo.reset()

@@ -111,7 +111,7 @@ def test_audit_check_that_compares_nothing_fails(pytester: pytest.Pytester, suit
     result.stdout.fnmatch_lines([NOTHING])
 
 
-def test_a_shard_without_a_test_of_the_baseline_succeeds(
+def test_audit_check_of_a_shard_without_baseline_tests_passes(
     pytester: pytest.Pytester, suite: Run
 ) -> None:
     pytester.makepyfile(test_more="def test_more(): pass")
@@ -143,7 +143,9 @@ def test_audit_with_a_malformed_baseline_is_a_usage_error(
     assert (pytester.path / FILE).read_text() == "{}"
 
 
-def test_without_a_baseline_check_is_a_usage_error(pytester: pytest.Pytester, run: Run) -> None:
+def test_audit_check_without_a_baseline_is_a_usage_error(
+    pytester: pytest.Pytester, run: Run
+) -> None:
     pytester.makepyfile("def test_one(): pass")
     pytester.makeini("[pytest]\ntorchgraph_audit_file = ci/audit.json")
     result = run("--torchgraph-audit=check")

@@ -193,7 +193,7 @@ def test_setting_that_disables_compilation_is_named() -> None:
     assert "disable" in cause.text
 
 
-def test_a_test_that_calls_nothing_compiled_has_no_facts() -> None:
+def test_facts_of_a_test_without_compiled_calls_are_none() -> None:
     assert not facts(lambda: torch.ones(3).sin()).uses_compile
 
 
@@ -357,5 +357,5 @@ def test_summary_without_a_watch_gives_the_reason(monkeypatch: pytest.MonkeyPatc
     assert line.endswith("it is disabled by TORCHDYNAMO_DISABLE=1")
 
 
-def test_a_suite_without_torch_compile_says_so() -> None:
+def test_summary_of_a_suite_without_torch_compile_says_so() -> None:
     assert list(summary_lines({}, 3)) == ["none of 3 tests uses torch.compile"]

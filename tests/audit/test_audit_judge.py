@@ -91,11 +91,11 @@ def test_shared_test_is_judged_only_by_new_causes() -> None:
         assert compare(before, replace(after, causes=(OTHER,))).worse != []
 
 
-def test_a_test_that_shares_and_uses_nothing_now_is_not_worse() -> None:
+def test_shared_test_that_uses_nothing_is_not_worse() -> None:
     assert compare(replace(GOOD, shared=True), None).worse == []
 
 
-def test_with_nested_graph_breaks_on_one_side_only_unknown_causes_count() -> None:
+def test_nested_graph_breaks_on_one_side_are_judged_by_new_causes() -> None:
     broken = replace(GOOD, causes=(BREAK,))
     nested = replace(broken, nested=True)
     for before, after in ((broken, nested), (nested, broken)):

@@ -115,7 +115,9 @@ def test_a_line_is_cut_where_a_terminal_has_no_room_and_whole_in_a_log(
 
 
 @pytest.mark.slow("the same without workers is in every run")
-def test_under_xdist_the_controller_reports(pytester: pytest.Pytester, run: Run) -> None:
+def test_audit_under_xdist_is_reported_by_the_controller(
+    pytester: pytest.Pytester, run: Run
+) -> None:
     pytester.makepyfile(test_net=SUITE)
     result = run("-p", "xdist", "-n", "2", "--torchgraph-audit=show")
     totals, *causes, _ = section(result)

@@ -183,7 +183,7 @@ def test_edit_in_two_blocks_is_one_finding_with_both_consequences(via: str) -> N
 
 
 @pytest.mark.slow("further models and backends", unless=["dispatch"])
-def test_a_model_that_is_no_longer_trained_lost_its_backward(via: str) -> None:
+def test_model_without_training_has_a_removed_backward(via: str) -> None:
     x = torch.ones(2, 8)
     both = pytest_torchgraph.capture(Net(Block), x, via=via)
     with torch.no_grad():

@@ -141,7 +141,7 @@ def lines_about_saved(before: list[Graph], after: list[Graph]) -> list[str]:
     return [line.strip() for line in str(diff).splitlines() if "for the backward" in line]
 
 
-def test_values_saved_more_or_fewer_are_said_once_with_their_number() -> None:
+def test_added_or_removed_saved_values_are_counted_once() -> None:
     none, gelu = step("", ""), step("gelu", "in")
     assert lines_about_saved(none, gelu) == [
         "saves 3 more values for the backward: + %l.0.fc/neg, + %l.1.fc/neg and 1 more"
@@ -154,7 +154,7 @@ def test_values_saved_more_or_fewer_are_said_once_with_their_number() -> None:
     ]
 
 
-def test_other_values_in_place_of_some_are_said() -> None:
+def test_replaced_saved_values_are_reported() -> None:
     assert lines_about_saved(step("gelu", "in"), step("relu", "out")) == [
         "saves 3 other values for the backward (+ %l.0.act/relu, + %l.1.act/relu and 1 more) "
         "in place of 3 (- %l.0.fc/neg, - %l.1.fc/neg and 1 more)"

@@ -82,7 +82,7 @@ def test_another_constant_of_a_quantize_op_is_an_edit(low: int) -> None:
     assert len(graph_diff.findings[0].changes) == 2
 
 
-def test_a_constant_that_is_no_scale_stays_an_edit() -> None:
+def test_changed_constant_that_is_not_a_scale_is_an_edit() -> None:
     def scaled(factor: float, *steps: Step) -> torch.fx.GraphModule:
         module = calibrated(steps)
         output = next(iter(module.graph.find_nodes(op="output")))

@@ -156,7 +156,7 @@ CONSTANTS = [
 ]
 
 
-def test_every_two_constants_are_told_apart() -> None:
+def test_every_two_constants_are_unequal() -> None:
     bodies = "".join(
         f"{name}: inference @ aot {{\n  %p = input : f32[2]\n  %q = {op}(%p)\n  return %q\n}}\n"
         for name, op in (("b", "aten.sin"), ("c", "aten.cos"))

@@ -266,7 +266,7 @@ def test_sum_in_a_forward_keeps_its_order() -> None:
     assert one != other
 
 
-def test_equal_nodes_that_are_saved_are_told_apart_by_their_use() -> None:
+def test_equal_saved_nodes_are_distinguished_by_their_use() -> None:
     """Each layer of a transformer saves a view of the input: the views are equal nodes."""
 
     def layers(names: str) -> Graph:

@@ -274,7 +274,7 @@ def test_graphs_inside_graphs_have_an_end() -> None:
 
 
 @pytest.mark.parametrize("opening", ["[", "{1: ", "slice(", "complex("])
-def test_a_deeply_nested_value_is_no_recursion_error(opening: str) -> None:
+def test_deeply_nested_value_is_a_format_error(opening: str) -> None:
     with pytest.raises(GraphFormatError, match="values are nested too deeply"):
         Graph.from_text(line(f"%y = f({opening * 100_000}"))
 

@@ -20,7 +20,7 @@ def test_forward_and_backward_are_split() -> None:
     assert captured.backward.count("aten.native_layer_norm_backward") == 1
 
 
-def test_without_grad_there_is_one_inference_graph() -> None:
+def test_capture_without_grad_has_one_inference_graph() -> None:
     with torch.no_grad():
         captured = capture(mlp(), example(4, 8))
     assert [graph.kind for graph in captured.graphs] == ["inference"]

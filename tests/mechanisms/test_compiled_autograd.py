@@ -262,7 +262,7 @@ def test_a_break_in_a_hook_is_an_error_only_under_backward_fullgraph(forward: An
 
 
 @pytest.mark.slow("compiles many times")
-def test_under_backward_fullgraph_hooks_run_once() -> None:
+def test_hooks_run_once_under_backward_fullgraph() -> None:
     calls: list[Tensor] = []
     x = example(4, grad=True)
     x.register_hook(lambda grad: calls.append(grad))
@@ -453,7 +453,7 @@ def test_an_edit_in_one_block_renames_nothing_in_the_others(forward: Any) -> Non
 # -- refusals and state ----------------------------------------------------------------------------
 
 
-def test_without_a_backward_nothing_is_captured_and_the_error_says_why() -> None:
+def test_compiled_autograd_without_a_backward_is_refused_with_the_reason() -> None:
     with pytest.raises(CaptureError, match="no backward ran: no parameter and no input"):
         capture(torch.sin, example(4), via="compiled_autograd")
     with (

@@ -52,7 +52,7 @@ def test_a_graph_break_gives_several_dynamo_graphs() -> None:
         capture(breaks, example(4), via=Dynamo(fullgraph=True))
 
 
-def test_in_place_ops_order_what_reads_afterwards() -> None:
+def test_in_place_ops_precede_later_reads() -> None:
     def write(x: Tensor) -> Tensor:
         y = x.clone()
         z = y.view(-1)
@@ -132,7 +132,7 @@ def test_export_of_untraceable_code_does_not_blame_control_flow() -> None:
     assert message.endswith("capture via 'dynamo', 'aot' or 'dispatch'.")
 
 
-def test_export_has_no_backward_and_says_so() -> None:
+def test_backward_via_export_is_refused() -> None:
     captured = capture(mlp(), example(4, 8), via="export")
     captured.assert_graph_count(forward=1, backward=0)
     captured.assert_matches_eager()

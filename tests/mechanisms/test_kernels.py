@@ -169,7 +169,7 @@ def test_library_calls_equal_the_dispatched_ops(name: str) -> None:
 
 
 @pytest.mark.usefixtures("fresh")
-def test_views_are_no_library_calls() -> None:
+def test_views_are_not_library_calls() -> None:
     captured = capture(viewed, example(4, 4), via=WRITTEN)
     assert captured.kernels == ()
     captured.assert_kernel_count(0, extern=0, launches=0)

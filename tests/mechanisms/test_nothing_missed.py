@@ -41,7 +41,7 @@ def test_swapped_inputs_and_swapped_modules_are_different(via: str) -> None:
 
 
 @pytest.mark.parametrize("via", BOTH)
-def test_using_an_input_earlier_moves_no_other(via: str) -> None:
+def test_earlier_use_of_an_input_moves_no_other_input(via: str) -> None:
     def plain(a: Tensor, b: Tensor) -> Tensor:
         return a.sin() * b
 
@@ -89,7 +89,7 @@ def test_value_read_back_stays_and_is_not_a_constant() -> None:
         first.assert_no_ops("aten._local_scalar_dense")
 
 
-def test_ops_that_write_and_return_nothing_stay() -> None:
+def test_ops_that_only_write_are_kept() -> None:
     def scaled(x: Tensor) -> Tensor:
         y = x * 1
         torch._foreach_mul_([y], 2)
@@ -158,13 +158,13 @@ def test_a_skipped_frame_beside_a_captured_one_is_recorded() -> None:
     assert any("rnn_layer" in op or "lstm" in op for op in ops)
 
 
-def test_composite_ops_are_taken_apart_in_inference_mode_too() -> None:
+def test_composite_ops_are_decomposed_in_inference_mode() -> None:
     with torch.inference_mode():
         captured = capture(nn.Linear(4, 4), example(2, 4), via="dispatch")
     assert captured.op_counts == {"aten.t.default": 1, "aten.addmm.default": 1}
 
 
-def test_casts_that_autocast_has_cached_are_seen() -> None:
+def test_casts_cached_by_autocast_are_recorded() -> None:
     model = nn.Linear(4, 4)
     with torch.autocast("cpu", torch.bfloat16):
         counts = [
@@ -207,7 +207,7 @@ def test_running_statistics_are_restored(via: str) -> None:
 
 
 @pytest.mark.parametrize("via", ["dispatch"])
-def test_writes_that_torch_does_not_count_are_noticed(via: str) -> None:
+def test_writes_without_a_version_bump_are_detected(via: str) -> None:
     model = nn.Linear(4, 4)
     x = example(2, 4)
     value = x.clone()

@@ -111,7 +111,7 @@ def test_recompiled_graph_is_not_drawn_as_a_continuation(look):
     assert "not drawn: 1 graph of recompiles" in of_breaks(cut("0/0", "0/1")).digraph.source
 
 
-def test_an_unknown_order_is_said(look):
+def test_unknown_order_of_graphs_is_labelled(look):
     source = of_breaks(cut()).digraph.source
 
     assert "which break ended which graph is unknown" in source

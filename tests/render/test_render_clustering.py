@@ -85,7 +85,7 @@ def test_excess_focus_is_folded_by_importance():
     assert len(alone) > 30
 
 
-def test_without_a_limit_everything_has_its_box():
+def test_clustering_without_a_limit_gives_each_node_a_box():
     assert len(Clustering(clusters(*TWELVE)).units(None)) == 120
 
 

@@ -360,7 +360,7 @@ def test_changed_saved_values_alone_are_drawn(look):
     assert "- save x f32[2, 4]" in shown
 
 
-def test_no_difference_gives_a_drawing_that_says_so(look):
+def test_drawing_without_a_difference_says_so(look):
     digraph = diff_to_dot(GraphDiff((), ()))
 
     assert look(digraph).count == 0

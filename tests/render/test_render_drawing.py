@@ -238,7 +238,7 @@ def test_bodies_of_higher_order_ops_are_folded_too(look):
     assert any(text.startswith("encoder.layer.3\n10 ops") for text in seen.boxes)
 
 
-def test_nothing_is_folded_without_a_limit(look):
+def test_drawing_without_a_limit_folds_nothing(look):
     assert look(to_dot(layers(40), limit=None)).count == 400 + 2 + 3  # includes the legend
 
 

@@ -95,7 +95,7 @@ def test_another_suffix_is_an_error_that_lists_the_known_ones(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_without_any_renderer_the_error_says_what_to_install(tmp_path, no_dot, no_pygraphviz):
+def test_render_without_a_renderer_names_the_install_command(tmp_path, no_dot, no_pygraphviz):
     with pytest.raises(TorchGraphError) as caught:
         render(GRAPH, tmp_path / "g.svg")
 
@@ -134,7 +134,7 @@ def test_pygraphviz_draws_where_dot_is_missing(tmp_path, digraph, no_dot, suffix
     assert drawing.path.read_bytes().startswith(STARTS[suffix])
 
 
-def test_without_a_renderer_the_dot_text_is_written_with_advice(
+def test_draw_without_a_renderer_writes_dot_text_with_advice(
     tmp_path, digraph, no_dot, no_pygraphviz
 ):
     (tmp_path / "g.svg").write_text("an older picture")

@@ -113,7 +113,7 @@ def test_the_port_of_a_removed_op_and_its_edge_are_only_in_the_old_graph() -> No
     (port,) = (key for key, line in tails.items() if f"id={ports[0]}" in line.replace('"', ""))
     edges = [line for line in drawing.digraph.body if line.strip().startswith(f"{port} -> ")]
     ids = [re.search(r'id="?([\w-]+)', line) for line in edges]
-    assert [test_id[1] in gone for test_id in ids if test_id] == [True]
+    assert [id_[1] in gone for id_ in ids if id_] == [True]
     assert not set(ports) & set(drawing.sides.before.without)
 
 

@@ -318,7 +318,7 @@ def test_layers_that_follow_each_other_are_not_drawn_side_by_side(look):
         ("mutates", "mutates x"),
     ],
 )
-def test_effects_are_said(look, kind, line):
+def test_effects_are_drawn_as_lines(look, kind, line):
     effect = Effect(kind, Ref("x") if kind == "mutates" else None)
     nodes = [*chain(1)]
     nodes[1] = replace(nodes[1], effects=(effect, effect))
@@ -333,7 +333,7 @@ def test_effects_are_said(look, kind, line):
         ("torch._dynamo._trace_wrapped_higher_order_op.self_invoke", "runs a hook"),
     ],
 )
-def test_hooks_are_said(look, op, line):
+def test_hooks_are_drawn_as_lines(look, op, line):
     nodes = [*chain(1)]
     nodes[1] = replace(nodes[1], op=op)
 

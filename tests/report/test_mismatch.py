@@ -246,7 +246,7 @@ def test_uncreatable_artifact_directory_changes_nothing_else(
     assert section(result)[-1].startswith("picture: none, ")
 
 
-def test_without_the_cache_plugin_pictures_go_to_a_temporary_directory(project: Run) -> None:
+def test_pictures_without_the_cache_plugin_are_in_a_temporary_directory(project: Run) -> None:
     lines = section(project("-p", "no:cacheprovider", OP="gelu"))
     drawn = Path(lines[-1].removeprefix("picture: ").partition(" (")[0])
     assert drawn.is_absolute()

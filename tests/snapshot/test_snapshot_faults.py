@@ -129,9 +129,7 @@ def after(pytester: pytest.Pytester) -> dict[str, bytes]:
 
 
 @pytest.mark.slow("runs pytest several times")
-def test_on_a_full_disk_the_old_file_stays_and_the_error_names_it(
-    pytester: pytest.Pytester, mounted: Run
-) -> None:
+def test_full_disk_keeps_the_old_file_and_names_it(pytester: pytest.Pytester, mounted: Run) -> None:
     before = files(pytester)
     result = mounted("true", UPDATE, OP="gelu", SIZE="3000")
     result.assert_outcomes(passed=2, failed=1)
@@ -146,7 +144,7 @@ def test_on_a_full_disk_the_old_file_stays_and_the_error_names_it(
     assert all(b"gelu" in data for path, data in now.items() if path != large)
 
 
-def test_in_a_read_only_directory_the_old_files_stay_and_the_error_names_them(
+def test_read_only_directory_keeps_the_old_files_and_names_them(
     pytester: pytest.Pytester, mounted: Run
 ) -> None:
     before = files(pytester)
@@ -159,7 +157,7 @@ def test_in_a_read_only_directory_the_old_files_stay_and_the_error_names_them(
     assert after(pytester) == before
 
 
-def test_in_a_read_only_directory_graphs_that_match_are_no_error(
+def test_read_only_directory_with_matching_graphs_passes(
     pytester: pytest.Pytester, mounted: Run
 ) -> None:
     prepare = "mount -o remount,ro __snapshots__"

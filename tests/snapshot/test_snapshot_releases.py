@@ -179,7 +179,7 @@ def test_invalid_release_is_a_usage_error(on: On, listed: str, problem: str) -> 
     result.stderr.fnmatch_lines([f"ERROR: torchgraph_releases: {problem}"])
 
 
-def test_without_the_option_there_is_one_file_for_all_releases(
+def test_releases_without_the_option_share_one_file(
     pytester: pytest.Pytester, on: On, update: On
 ) -> None:
     update("2.13", "relu", listed="")

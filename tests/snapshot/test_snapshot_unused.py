@@ -220,7 +220,9 @@ def test_step(graph_snapshot):
     result.stdout.fnmatch_lines(["graph_snapshot was requested*"])
 
 
-def test_nothing_is_pruned_by_a_forgotten_comparison(pytester: pytest.Pytester, run: Run) -> None:
+def test_prune_removes_nothing_after_a_forgotten_comparison(
+    pytester: pytest.Pytester, run: Run
+) -> None:
     pytester.makepyfile(test_net=HEAD + USED["equal"])
     run("--torchgraph-update").assert_outcomes(passed=1)
     pytester.makepyfile(test_net=HEAD + UNUSED["forgotten"])

@@ -316,7 +316,7 @@ def test_update_of_one_file_is_one_line(pytester: pytest.Pytester, run: Run) -> 
 
 
 @pytest.mark.slow("runs pytest several times")
-def test_an_update_on_another_release_of_torch_says_so_and_v_lists_each_file(
+def test_update_on_another_torch_release_says_so_and_lists_files_with_v(
     pytester: pytest.Pytester, run: Run
 ) -> None:
     pytester.makepyfile(test_net=SUITE_WIDE)

@@ -560,7 +560,7 @@ def test_compiled_autograd_takes_over_without_a_break() -> None:
     seen.assert_no_graph_breaks()
 
 
-def test_without_compiled_autograd_the_backward_is_a_break() -> None:
+def test_backward_without_compiled_autograd_is_a_break() -> None:
     (graph_break,) = compiled(train, torch.ones(3, requires_grad=True)).breaks
     assert graph_break.kind == "Unsupported Tensor.backward() call"
     assert graph_break.code == "loss.backward()"

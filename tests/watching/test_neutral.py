@@ -638,7 +638,7 @@ def test_a_call_with_breaks_costs_one_frame() -> None:
         assert len(frames_of_ours(lambda: function(ones()))) == 1
 
 
-def test_nothing_grows_in_a_thousand_warm_calls() -> None:
+def test_watch_does_not_grow_in_a_thousand_warm_calls() -> None:
     function = compiled(recompile_cases.doubled, "aot_eager")
     x = ones(requires_grad=True)
 

@@ -357,7 +357,7 @@ def test_a_frame_given_up_is_explained_also_when_it_is_called_again() -> None:
     assert "3 of 3 calls ran eagerly: Dynamic shape operator" in message
 
 
-def test_a_watch_that_was_never_entered_says_so() -> None:
+def test_watch_that_was_never_entered_fails_with_the_reason() -> None:
     never = watch()
     for check in CHECKS.values():
         with pytest.raises(AssertionError, match="the watch was not entered: use `with graph_ca"):

@@ -283,14 +283,14 @@ def test_a_backward_that_runs_later_counts_for_the_watch_that_saw_it() -> None:
     assert first.capture.executions == {"0/0": 1, "0/0 backward": 1}
 
 
-def test_without_gradients_there_is_an_inference_graph() -> None:
+def test_watch_without_gradients_has_an_inference_graph() -> None:
     with torch.no_grad():
         seen = watched(Small(), data(3, 4), backend="aot_eager", backward=False)
     assert [g.kind for g in seen.graphs] == ["inference"]
     seen.assert_graph_count(forward=1, backward=0)
 
 
-def test_graphs_of_several_functions_are_told_apart() -> None:
+def test_graphs_of_several_functions_are_distinguished() -> None:
     with watch() as seen:
         for target in (recompile_cases.doubled, recompile_cases.by_global):
             torch.compile(target, backend="aot_eager")(data(3)).sum().backward()

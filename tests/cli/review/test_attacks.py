@@ -196,7 +196,9 @@ TEXTS = {
 
 
 @pytest.mark.parametrize("kind", TEXTS)
-def test_text_that_is_no_whole_document_is_never_stored(place: Place, run: Run, kind: str) -> None:
+def test_text_that_is_not_a_whole_document_is_never_stored(
+    place: Place, run: Run, kind: str
+) -> None:
     file = place.leave("bad", BAD, None, TEXTS[kind])
     code, said = run("review", "--accept", str(place.artifacts))
     assert code == 2
@@ -373,14 +375,14 @@ def test_texts_beside_the_artifact_are_not_shown(
     assert "+  %layer.0/gelu = aten.gelu.default(%x) : f32[2, 16]" in said
 
 
-def test_text_with_equal_graphs_is_said_to_have_equal_graphs(place: Place, run: Run) -> None:
+def test_text_with_equal_graphs_is_reported_as_equal(place: Place, run: Run) -> None:
     place.leave("good", GOOD, RELU, RELU.replace("layer.0/relu", "layer.0/r"))
     code, said = run("review", "--accept", str(place.artifacts))
     assert code == 0
     assert f"updated  {GOOD}: only names, line order" in said
 
 
-def test_text_with_less_detail_is_said_to_have_less(place: Place, run: Run) -> None:
+def test_text_with_less_detail_is_reported(place: Place, run: Run) -> None:
     counts = _GRAPHS["graph"]("relu").to_text("ops")
     place.leave("good", GOOD, RELU, counts)
     code, said = run("review", "--accept", str(place.artifacts))
@@ -486,9 +488,7 @@ def test_artifact_cannot_choose_the_root_or_stop_the_others(
     assert not (below / "__snapshots__").exists()
 
 
-def test_artifact_that_cannot_be_read_says_so_without_escapes_in_its_name(
-    place: Place, run: Run
-) -> None:
+def test_unreadable_artifact_is_reported_with_an_escaped_name(place: Place, run: Run) -> None:
     (place.artifacts / "good.update.json").rename(place.artifacts / "\x1b[2J\x07.update.json")
     os.truncate(place.artifacts / "\x1b[2J\x07.update.json", 3)
     for words in (["review", "--accept"], ["review", "--list"], ["review"]):

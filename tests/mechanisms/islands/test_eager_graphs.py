@@ -292,7 +292,7 @@ def test_tensor_subclass_is_one_eager_op() -> None:
 
 @pytest.mark.slow("further cases; a few are in every run", unless=["inference_mode"])
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
-def test_without_gradients_the_graphs_are_of_inference(mode: Any) -> None:
+def test_eager_graphs_without_gradients_are_inference_graphs(mode: Any) -> None:
     with mode():
         captured = capture(Model(), example(2, 4))
     assert [graph.kind for graph in captured.eager] == ["inference"]

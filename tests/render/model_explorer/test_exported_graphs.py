@@ -86,7 +86,7 @@ def test_an_edge_leads_from_each_operand_in_its_place() -> None:
     ]
 
 
-def test_saved_values_and_effects_are_said() -> None:
+def test_exported_nodes_have_saved_values_and_effects() -> None:
     (graph,) = graph_collection([Graph.from_text(FORWARD)], "f")["subgraphs"]
     found = nodes(graph)
     assert attributes(found["layers.0/mm"])["saved for the backward"] == "yes"

@@ -76,7 +76,7 @@ WORKERS = {"alone": (), "two workers": ("-p", "xdist", "-n2"), "plain": ("--asse
 
 @pytest.mark.slow("further cases; a few are in every run", unless=["plain"])
 @pytest.mark.parametrize("how", WORKERS)
-def test_the_page_has_each_test_with_its_difference(
+def test_page_has_each_test_with_its_difference(
     pytester: pytest.Pytester, project: Run, how: str
 ) -> None:
     result = project("--torchgraph-report=page.html", *WORKERS[how], OP="relu tanh")
@@ -102,9 +102,7 @@ def test_the_page_has_each_test_with_its_difference(
 
 
 @pytest.mark.slow("runs pytest several times")
-def test_a_worker_that_crashes_takes_only_its_test_with_it(
-    pytester: pytest.Pytester, project: Run
-) -> None:
+def test_crashed_worker_loses_only_its_test(pytester: pytest.Pytester, project: Run) -> None:
     result = project("--torchgraph-report=page.html", "-p", "xdist", "-n2", CRASH="1")
     assert result.ret == 1
     data = data_of(pytester)

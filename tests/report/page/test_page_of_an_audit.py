@@ -137,7 +137,7 @@ def test_audit_page_without_compilations_or_watch_says_so(
     assert "a.json: not checked: cut short" in show(cut).locator("main").inner_text()
 
 
-def test_on_a_narrow_window_and_on_paper_nothing_is_cut(
+def test_audit_page_is_uncut_on_a_narrow_window_and_on_paper(
     made: Made, compiling: Compiling, broken_at: BrokenAt, show: Callable[..., Any]
 ) -> None:
     facts = {f"test_{'long_' * 30}{n}": compiling(broken_at(n, "x" * 300)) for n in range(30)}

@@ -101,9 +101,7 @@ def test_junit_without_an_audit_or_compiled_code_is_unchanged(
     assert written("--torchgraph-json=run.json") == plain
 
 
-def test_without_the_file_a_report_has_no_such_properties(
-    pytester: pytest.Pytester, run: Run
-) -> None:
+def test_report_without_junit_has_no_properties(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(test_net=SUITE)
     pytester.makeconftest(
         """
