@@ -193,7 +193,7 @@ def test_setting_that_disables_compilation_is_named() -> None:
     assert "disable" in cause.text
 
 
-def test_facts_of_a_test_without_compiled_calls_are_none() -> None:
+def test_facts_of_a_test_without_compiled_calls_say_so() -> None:
     assert not facts(lambda: torch.ones(3).sin()).uses_compile
 
 

@@ -428,7 +428,7 @@ def test_compared_release_is_independent_of_the_order_of_updates(
         assert rounds.wrong() == set()
     before = files(pytester)
     rounds.update()
-    assert files(pytester) == before, "prune removed a file"
+    assert files(pytester) == before, "a further update changed files"
 
 
 @pytest.mark.slow("several changes at once are in every run")

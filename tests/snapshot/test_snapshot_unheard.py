@@ -64,7 +64,7 @@ def test_not_equal_requires_a_stored_graph(pytester: pytest.Pytester, run: Run) 
     run().assert_outcomes(failed=1)
     run(OP="tanh").assert_outcomes(passed=1)
     run("--torchgraph-update", OP="tanh").assert_outcomes(passed=1)
-    run(OP="relu").assert_outcomes(failed=1)  # the file is still missing
+    run(OP="relu").assert_outcomes(failed=1)  # the update stored nothing
 
 
 def test_xfail_covers_a_failed_comparison(pytester: pytest.Pytester, run: Run) -> None:
