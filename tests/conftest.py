@@ -1,4 +1,4 @@
-"""Fixtures that run pytest on a project of its own, in a process of its own."""
+"""Fixtures that run pytest on a separate project in a separate process."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ pytest_plugins = ["pytester"]
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Take the mark `slow` off the cases that it does not mean, before `-m` deselects any.
+    """Remove the mark `slow` from the cases that it excludes, before `-m` deselects any.
 
-    `@pytest.mark.slow(reason, unless=[...])` means all cases of a test but these, and
-    `only=[...]` just these; each is the id of a case, or a glob.
+    `@pytest.mark.slow(reason, unless=[...])` applies to all other cases of a test, and
+    `only=[...]` applies to these cases. Each is the id of a case, or a glob.
     """
     used: dict[tuple[str, str], bool] = {}
     for item in items:
@@ -36,7 +36,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 used[key] = used.get(key, False) or pattern in hits
             if patterns and bool(hits) == ("unless" in mark.kwargs):
                 item.own_markers.remove(mark)
-    # Another release of torch has other cases.
+    # Other releases of torch have other cases.
     whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS
     whole = whole and metadata.version("torch").startswith("2.13.")
     if whole and (unused := sorted(key for key, is_used in used.items() if not is_used)):
@@ -46,10 +46,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup() -> None:
-    """Leave out what torch measures in each compilation, and no test reads.
+    """Skip a measurement that torch makes in each compilation and no test reads.
 
-    It writes 256 MB, so that the caches of the CPU are cold when it measures how long the guards
-    take: 22 ms of the 120 ms that a small function takes to compile.
+    To measure the time of guards with cold CPU caches, torch writes 256 MB: 22 ms of the 120 ms
+    that a small function takes to compile.
     """
     guards: Any = sys.modules.get("torch._dynamo.guards")
     if guards is not None:
@@ -58,7 +58,7 @@ def pytest_runtest_setup() -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call() -> Generator[None, object, object]:
-    """Skip what inductor cannot link: it does not quote the directory of torch's libraries."""
+    """Skip tests that inductor cannot link, because it does not quote torch's library path."""
     try:
         return (yield)
     except Exception as error:
@@ -70,8 +70,8 @@ def pytest_runtest_call() -> Generator[None, object, object]:
     pytest.skip("inductor cannot link C++ where torch is installed in a path with a space")
 
 
-# Each run tries the same examples. `.ci/nightly` searches further, with
-# `--hypothesis-profile=random`. None fails because a machine is slow.
+# Each run tries the same examples. `.ci/nightly` tries new ones, with
+# `--hypothesis-profile=random`. No example fails because a machine is slow.
 settings.register_profile("same", derandomize=True, deadline=None)
 settings.register_profile("random", derandomize=False, deadline=None, print_blob=True)
 settings.load_profile("same")
@@ -79,7 +79,7 @@ settings.load_profile("same")
 
 @pytest.fixture(scope="session")
 def template() -> Iterator[Callable[[Path], Template]]:
-    """The interpreter of which the runs of a project may be forks."""
+    """Return the interpreter that runs of a project may be forked from."""
     made: dict[tuple[str, ...], Template] = {}
 
     def template(project: Path) -> Template:
@@ -95,7 +95,7 @@ def template() -> Iterator[Callable[[Path], Template]]:
 
 @pytest.fixture
 def new_interpreter() -> None:
-    """For tests of what is imported: each run is a new interpreter, not a fork of one."""
+    """For tests of imports: start a new interpreter for each run instead of a fork."""
 
 
 @pytest.fixture
@@ -105,10 +105,10 @@ def run(
     monkeypatch: pytest.MonkeyPatch,
     template: Callable[[Path], Template],
 ) -> Run:
-    """Run pytest on the project in `pytester.path`; keywords are environment variables.
+    """Run pytest on the project in `pytester.path`. Keywords are environment variables.
 
-    No other plugin is loaded than syrupy and those named with `-p`. Never in this process: syrupy
-    has one session for each process.
+    Loads only syrupy and the plugins named with `-p`. Never in this process, because syrupy has one
+    session per process.
     """
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
@@ -120,14 +120,14 @@ def run(
     ):  # pytest-xdist gives its workers a terminal of 80 columns
         monkeypatch.delenv(name, raising=False)
     for name in [name for name in os.environ if name.startswith(("PYTEST_XDIST_", "GITHUB_"))]:
-        monkeypatch.delenv(name)  # else the inner run takes itself for a worker, or for a CI step
+        monkeypatch.delenv(name)  # otherwise the inner run would act as a worker or a CI step
     pytester.makepyfile(graphs=GRAPHS)
 
     def run(*args: str | Path, **environment: str) -> pytest.RunResult:
         with monkeypatch.context() as patch:
             for name, value in environment.items():
                 patch.setenv(name, value)
-            # On macOS its libraries do not survive a fork, on Windows there is none.
+            # On macOS torch's libraries do not survive a fork, and Windows has no fork.
             if "new_interpreter" not in request.fixturenames and sys.platform == "linux":
                 parent = template(pytester.path)
                 if read_at_start(os.environ) == parent.started:
@@ -139,7 +139,7 @@ def run(
 
 @pytest.fixture
 def project(pytester: pytest.Pytester, run: Run) -> Run:
-    """A project with one test, `test_net.py::test_step`, whose graph is stored: ops relu."""
+    """A project with one test, `test_net.py::test_step`, and its stored graph with the op relu."""
     pytester.makepyfile(
         test_net="""
         from graphs import Capture, graph
@@ -154,5 +154,5 @@ def project(pytester: pytest.Pytester, run: Run) -> Run:
 
 @pytest.fixture
 def stored(pytester: pytest.Pytester) -> Path:
-    """Where the graph of `project` is stored."""
+    """The path of the stored graph of `project`."""
     return pytester.path / "__snapshots__" / "test_net" / "test_step.tgraph"

@@ -1,4 +1,4 @@
-"""Environments in which packages are missing, or are others, made of links to this one's."""
+"""Environments with missing or replaced packages, made of links to this environment's packages."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ ROOT = Path(__file__).parents[1]
 def make_environment(
     home: Path, *, without: Iterable[str] = (), stubs: dict[str, str] | None = None
 ) -> Path:
-    """A directory with the packages of this environment, for `PYTHONPATH` of a `python -S`.
+    """Make a directory with this environment's packages, for `PYTHONPATH` of a `python -S`.
 
     Args:
-        home: the directory to make.
-        without: names of modules that are to be missing, with what says their version.
-        stubs: versions of modules that are to be empty.
+        home: the directory to create.
+        without: names of modules to omit, with their metadata.
+        stubs: versions of modules to replace by empty ones.
     """
     stubs = stubs or {}
     missing = {*without, *stubs}
@@ -43,7 +43,7 @@ def make_environment(
 
 
 def runner(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, environment: Path) -> RunIn:
-    """Runs pytest with our plugin, and those named with `-p`, in such an environment."""
+    """Run pytest with our plugin, and those named with `-p`, in such an environment."""
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(environment), str(ROOT)]))
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")

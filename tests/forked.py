@@ -1,11 +1,11 @@
-"""Runs of pytest in processes of their own that are forked, so that they need not import torch.
+"""Runs of pytest in forked processes, which do not need to import torch.
 
-A new interpreter takes 0.3 seconds until the first test of a project begins, and 3 until something
-is compiled in it, and there are hundreds of such runs. A template is an interpreter that has
-imported pytest and, for a project that imports it, torch; it forks for each run. The fork has
-the arguments, directory, environment, path and standard streams that a new interpreter would have.
-It ends as that would, but for the modules, which it does not take apart: with torch that takes half
-of the time.
+A new interpreter takes 0.3 seconds to start a project's first test, and 3 seconds to start the
+first compilation, and there are hundreds of such runs. A template is an interpreter that has
+imported pytest and, for a project that imports it, torch. It forks for each run. The fork has
+the arguments, directory, environment, path and standard streams of a new interpreter. It also ends
+like a new interpreter, except that it does not clear the modules, which with torch takes half of
+the time.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ HANGS_AFTER = 600
 """Seconds after which a run is taken to hang. The longest takes half a minute."""
 
 READ_AT_START = ("PYTHON", "TORCH", "PYTORCH", "ATEN_", "OMP_", "MKL_", "LD_", "LC_", "LANG")
-"""Beginnings of the environment variables that count when Python starts or torch is imported."""
+"""Prefixes of environment variables that are read when Python starts or torch is imported."""
 TAKEN_OVER = frozenset({"PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "TORCHINDUCTOR_CACHE_DIR"})
-"""Those of them that a fork gets as well. The last one is set by torch where inductor is used."""
+"""Those of them that a fork receives as well. torch sets the last one when inductor is used."""
 
 
 def read_at_start(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables with which a template must have been started."""
+    """Return the variables that a template must have been started with."""
     return {
         name: value
         for name, value in environment.items()
@@ -49,7 +49,7 @@ def read_at_start(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def needed_by(project: Path) -> list[str]:
-    """The modules, beside this one, that import what a project will need."""
+    """Return the modules to import in addition to this one for a project."""
     text = "\n".join(path.read_text("utf-8", "replace") for path in project.rglob("*.py"))
     found = ["forked_pytest"]
     if re.search(r"^\s*(import|from) torch\b|\bgraph_capture\b|\bgraph_device\b", text, re.M):
@@ -60,10 +60,10 @@ def needed_by(project: Path) -> list[str]:
 
 
 class Template:
-    """An interpreter that forks.
+    """An interpreter that forks for each run.
 
     Attributes:
-        started: what of its environment a fork cannot change.
+        started: variables of its environment that a fork cannot change.
     """
 
     def __init__(self, *imported: str) -> None:
@@ -82,7 +82,7 @@ class Template:
     def popen(
         self, command: Sequence[str], *, stdout: IO[str], stderr: IO[str], **_: Any
     ) -> Forked:
-        """What `pytester.popen` does for `python -mpytest ...`."""
+        """Replace `pytester.popen` for `python -mpytest ...`."""
         path = os.pathsep.join(filter(None, [os.getcwd(), os.environ.get("PYTHONPATH", "")]))
         asked = {
             "arguments": command[2:],
@@ -95,14 +95,14 @@ class Template:
         return Forked(self._stream, self._process.pid)
 
     def close(self) -> None:
-        """End it."""
+        """End the interpreter."""
         self._stream.close()
         self._socket.close()
         self._process.wait()
 
 
 class Forked:
-    """As much of a `Popen` as pytester needs."""
+    """The part of `Popen` that pytester uses."""
 
     stdin = None
 
@@ -111,7 +111,7 @@ class Forked:
         self._template = template
 
     def wait(self) -> int:
-        """The exit status, negative for a signal.
+        """Return the exit status, negative for a signal.
 
         A run that hangs is aborted: pytest's faulthandler then prints its stacks.
         """
@@ -135,21 +135,21 @@ if serve(int(sys.argv[2]), loaded(sys.argv[3:])):
     with ending():
         runpy.run_module("pytest", run_name="__main__", alter_sys=True)
 """
-"""A template. No file: its frame is on every stack, and that of a user's file would be shown."""
+"""A template. Not a file, because its frame is on every stack and would be shown as user code."""
 
 
 def loaded(modules: Sequence[str]) -> list[str]:
-    """Import modules; the part of the path that an interpreter has by itself."""
+    """Import modules, and return the interpreter's own part of the path."""
     given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     for name in modules:
         importlib.import_module(name)
     gc.collect()
-    gc.freeze()  # or else each fork would copy what its collector looks at
+    gc.freeze()  # otherwise the collector would make each fork copy its objects
     return [each for each in sys.path[1:] if each not in given]
 
 
 def serve(descriptor: int, path: Sequence[str]) -> bool:
-    """Fork for each request: true in the fork, false in the template when all is done."""
+    """Fork for each request. Return True in the fork, and False in the template at the end."""
     with socket.socket(fileno=descriptor) as connection, connection.makefile("rw") as stream:
         while line := stream.readline():
             pid = os.fork()
@@ -163,7 +163,7 @@ def serve(descriptor: int, path: Sequence[str]) -> bool:
 
 
 def become(asked: Mapping[str, Any], path: Sequence[str]) -> None:
-    """Be the interpreter that was asked for."""
+    """Turn this fork into the requested interpreter."""
     for number, name in enumerate(asked["streams"], 1):
         opened = os.open(name, os.O_WRONLY)
         os.dup2(opened, number)
@@ -179,7 +179,7 @@ def become(asked: Mapping[str, Any], path: Sequence[str]) -> None:
 
 @contextlib.contextmanager
 def ending() -> Iterator[None]:
-    """End this process behind the block as an interpreter ends, but for taking modules apart."""
+    """After the block, end this process as an interpreter does, but without clearing modules."""
     status = 1
     try:
         yield

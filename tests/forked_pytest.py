@@ -1,4 +1,4 @@
-"""What a fork for a project without torch finds imported: pytest, and what our plugin imports."""
+"""Modules that a fork for a project without torch has imported: pytest and our plugin's imports."""
 
 from __future__ import annotations
 
@@ -12,4 +12,5 @@ for name in default_plugins:
 plugin = importlib.import_module("pytest_torchgraph.plugin")
 for name in (*plugin.pytest_plugins, "pytest_torchgraph.plugin"):
     importlib.import_module(name)
-    del sys.modules[name]  # pytest rewrites assertions of plugins, and says where it comes too late
+    # pytest rewrites assertions of plugins, and warns if a plugin is already imported.
+    del sys.modules[name]

@@ -1,4 +1,4 @@
-"""What a fork for a project with torch finds imported too."""
+"""Additional modules that a fork for a project with torch has imported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a fork for a project with models of transformers finds imported too."""
+"""Additional modules that a fork for a project with models of transformers has imported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a test that runs pytest on a project of its own shares with the others."""
+"""Helpers shared by tests that run pytest on a separate project."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from pytest_torchgraph.graph.text.format import Header
 
 
 def text(*ops, name="forward", torch="2.13.0", tail="", stride=""):
-    """A chain of ops, by default the one that the environment variable OP names.
+    """Return a chain of ops, by default those in the environment variable OP.
 
-    Where the variable SAVE is set the result is saved for a backward.
+    If the variable SAVE is set, the result is saved for a backward.
     """
     lines = [f"torchgraph 1\\nvia aot, torch {torch}{tail}\\n\\n{name} {{"]
     lines.append(f"  %x = input : f32[2, 16]{stride}")
@@ -45,7 +45,7 @@ class Capture:
 
 
 def section(result: pytest.RunResult) -> list[str]:
-    """The lines of the one torchgraph section of a run."""
+    """Return the lines of the only torchgraph section of a run."""
     heads = [i for i, line in enumerate(result.outlines) if line.strip("-") == " torchgraph "]
     assert len(heads) == 1, f"{len(heads)} torchgraph sections in\n{result.stdout}"
     lines = result.outlines[heads[0] + 1 :]
@@ -54,7 +54,7 @@ def section(result: pytest.RunResult) -> list[str]:
 
 
 def stored_graphs(result: pytest.RunResult) -> list[str]:
-    """The lines of the section "stored graphs" of a run; none where there is no such section."""
+    """Return the lines of a run's section "stored graphs", or [] if it has no such section."""
     heads = [i for i, line in enumerate(result.outlines) if line.strip("= ") == "stored graphs"]
     if not heads:
         return []
@@ -63,7 +63,7 @@ def stored_graphs(result: pytest.RunResult) -> list[str]:
 
 
 def files(pytester: pytest.Pytester) -> dict[str, bytes]:
-    """All stored files of a project and everything that lies beside them."""
+    """Return all stored files of a project, and all files beside them."""
     return {
         path.relative_to(pytester.path).as_posix(): path.read_bytes()
         for directory in pytester.path.rglob("__snapshots__")

@@ -1,8 +1,8 @@
-"""A library and its suite that know nothing of the plugin, with edits for the worse and the better.
+"""A library and a suite that do not use the plugin, with edits for the worse and the better.
 
-Much of it is shared: functions that are compiled when they are imported, a helper that they all
-call, a model that a fixture of the session compiles. What a test compiles there depends on the
-tests before it.
+Much compiled code is shared: functions compiled at import, a helper that they all call, and a
+model compiled by a session fixture. The compilations of a test there depend on the tests before
+it.
 """
 
 from __future__ import annotations
@@ -268,12 +268,12 @@ class Edit:
     """A change of the suite.
 
     Attributes:
-        name: what it is.
+        name: a description.
         file: the file that is edited.
-        old, new: text of it, and what replaces it.
-        at: part of the line that is to be named, in `net.py` unless `where` says otherwise; "" for
-            none.
-        says: what else is to be said.
+        old, new: the text, and its replacement.
+        at: part of the line that must be named, in `net.py` unless `where` is given; "" if no
+            line is named.
+        says: another expected part of the message.
         where: the file of that line.
     """
 
@@ -286,12 +286,12 @@ class Edit:
     where: str = "net.py"
 
     def applied(self, files: dict[str, str]) -> dict[str, str]:
-        """The files with this change."""
+        """Return the files with this change."""
         assert files[self.file].count(self.old) == 1, (self.name, files[self.file].count(self.old))
         return {**files, self.file: files[self.file].replace(self.old, self.new)}
 
     def place(self, files: dict[str, str]) -> str:
-        """The place that is to be named, in the changed files."""
+        """Return the place that must be named, in the changed files."""
         if not self.at:
             return ""
         lines = files[self.where].splitlines()
@@ -300,7 +300,7 @@ class Edit:
 
 
 PART_DETACHED = "part of a graph is detached"
-"""Nothing of it shows: there are more ops, no fewer, and the backward graph runs as before."""
+"""It has no visible effect: there are more ops, not fewer, and the backward graph still runs."""
 
 COS = "    y = y.cos() + 1\n"
 CALL = '    torch.compile(net.chain, backend="eager")(torch.ones(3))\n\n\ndef test_full'

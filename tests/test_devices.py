@@ -1,4 +1,4 @@
-"""`graph_device`: which tests run on what, and what an absent device does."""
+"""`graph_device`: the devices of each test, and the effect of an absent device."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def without_cuda():
 WITH_CUDA = WITHOUT_CUDA.replace("False", "True")
 
 
-def test_ids_are_the_names_of_the_devices(pytester: pytest.Pytester, run: Run) -> None:
+def test_graph_device_ids_are_device_names(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(
         """
         import pytest
@@ -38,11 +38,11 @@ def test_ids_are_the_names_of_the_devices(pytester: pytest.Pytester, run: Run) -
     )
     result = run("--collect-only", "-q")
     assert sorted(line for line in result.outlines if "::" in line) == [
-        "test_ids_are_the_names_of_the_devices.py::test_x[cpu-float]",
-        "test_ids_are_the_names_of_the_devices.py::test_x[cpu-half]",
-        "test_ids_are_the_names_of_the_devices.py::test_x[cuda-float]",
-        "test_ids_are_the_names_of_the_devices.py::test_x[cuda-half]",
-        "test_ids_are_the_names_of_the_devices.py::test_y",
+        "test_graph_device_ids_are_device_names.py::test_x[cpu-float]",
+        "test_graph_device_ids_are_device_names.py::test_x[cpu-half]",
+        "test_graph_device_ids_are_device_names.py::test_x[cuda-float]",
+        "test_graph_device_ids_are_device_names.py::test_x[cuda-half]",
+        "test_graph_device_ids_are_device_names.py::test_y",
     ]
 
 
@@ -190,7 +190,9 @@ def test_a_fixture_and_a_class_can_use_it_too(pytester: pytest.Pytester, run: Ru
     run().assert_outcomes(passed=5)
 
 
-def test_asking_for_it_by_name_needs_one_device(pytester: pytest.Pytester, run: Run) -> None:
+def test_getfixturevalue_of_graph_device_needs_one_device(
+    pytester: pytest.Pytester, run: Run
+) -> None:
     pytester.makepyfile(
         """
         def test_x(request):
@@ -203,7 +205,7 @@ def test_asking_for_it_by_name_needs_one_device(pytester: pytest.Pytester, run: 
     result.stdout.fnmatch_lines(["graph_device has several devices here (cpu or cuda)*"])
 
 
-def test_captures_are_told_the_device_only_during_tests_that_use_one(
+def test_captures_use_the_device_only_in_tests_with_one(
     pytester: pytest.Pytester, run: Run
 ) -> None:
     pytester.makeconftest(WITH_CUDA)
@@ -275,7 +277,7 @@ torch.device, torch.__version__ = Device, "0"
 torch.version = SimpleNamespace(cuda=None, hip=None)
 torch.cuda = SimpleNamespace(is_available=lambda: "CUDA" in os.environ, device_count=lambda: 1)
 """
-"""As much of torch as tells which devices are there, without the seconds that its import takes."""
+"""The part of torch that reports devices, without the seconds that importing torch takes."""
 
 FORMS = """
 import pytest
@@ -326,7 +328,7 @@ ini=cuda      |absent |cudas     |cpus|cudas|cudas     |metas|cudas   |cpu.|cuda
 ini=cuda      |present|cuda.     |cpus|cuda.|cuda.     |metas|cuda.   |cpu.|cuda.s
 ini=meta --cpu|absent |cpu.      |cpu.|cudas|cpu.      |metas|cudas   |cpu.|cpu..
 """
-"""Which devices each form of test runs on: `.` passed, `s` skipped, `E` error."""
+"""The devices that each form of test runs on: `.` passed, `s` skipped, `E` error."""
 
 HEAD, *ROWS = [[cell.strip() for cell in line.split("|")] for line in TABLE.strip().splitlines()]
 
@@ -336,9 +338,7 @@ HEAD, *ROWS = [[cell.strip() for cell in line.split("|")] for line in TABLE.stri
     unless=["--cpu-absent", "--cuda-present", "--meta-absent", "ini=cuda-absent"],
 )
 @pytest.mark.parametrize("row", ROWS, ids=[f"{row[0] or 'default'}-{row[1]}" for row in ROWS])
-def test_what_is_selected_and_what_is_there(
-    pytester: pytest.Pytester, run: Run, row: list[str]
-) -> None:
+def test_selected_and_present_devices(pytester: pytest.Pytester, run: Run, row: list[str]) -> None:
     pytester.makeconftest(STAND_IN)
     pytester.makepyfile(test_forms=FORMS)
     options, ini = [], ["[pytest]", "torchgraph_isolation = off"]
@@ -366,7 +366,9 @@ def test_what_is_selected_and_what_is_there(
     assert all(re.search(reasons, line) for line in skipped)
 
 
-def test_what_a_marker_leaves_of_none_says_why(pytester: pytest.Pytester, run: Run) -> None:
+def test_marker_that_excludes_all_devices_gives_the_reason(
+    pytester: pytest.Pytester, run: Run
+) -> None:
     pytester.makepyfile(
         """
         import pytest
@@ -444,7 +446,7 @@ def test_a_marker_on_a_test_without_the_fixture_is_an_error_at_collection(
     result.stdout.no_fnmatch_line("*test_y*")
 
 
-def test_it_stands_beside_a_fixture_called_device(pytester: pytest.Pytester, run: Run) -> None:
+def test_graph_device_beside_a_fixture_named_device(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(
         """
         import pytest
@@ -487,7 +489,7 @@ CUDA_FILES = {
 
 @pytest.fixture
 def stored(pytester: pytest.Pytester, run: Run) -> Run:
-    """A project whose graphs were stored where CUDA was there."""
+    """A project whose graphs were stored on a machine with CUDA."""
     pytester.makeconftest(STAND_IN)
     pytester.makepyfile(test_net=STORED)
     pytester.makeini("[pytest]\ntorchgraph_isolation = off")
@@ -511,7 +513,7 @@ def stored(pytester: pytest.Pytester, run: Run) -> Run:
     ],
     ids=" ".join,
 )
-def test_the_files_of_an_absent_device_are_left_alone(
+def test_files_of_an_absent_device_are_kept(
     pytester: pytest.Pytester, stored: Run, options: tuple[str, ...]
 ) -> None:
     before = files(pytester)
@@ -623,7 +625,7 @@ def test_an_accelerator_by_simulation(pytester: pytest.Pytester, run: Run) -> No
 
 
 @pytest.mark.slow("via dispatch each case is in every run")
-def test_what_is_one_tensor_has_one_copy() -> None:
+def test_tensor_used_twice_has_one_copy() -> None:
     attention = nn.MultiheadAttention(8, 2, batch_first=True)
     x = torch.randn(2, 3, 8)
     assert capture(attention, x, x, x, device="cpu") == capture(attention, x, x, x)
@@ -632,7 +634,7 @@ def test_what_is_one_tensor_has_one_copy() -> None:
     assert capture(bound, value=x, device="cpu") == capture(bound, value=x)
 
 
-def test_a_parameter_among_the_arguments_is_that_of_the_copy() -> None:
+def test_parameter_argument_is_the_copys() -> None:
     tied = nn.Linear(4, 4)
     seen = capture(nn.Sequential(tied), tied.weight, device="meta", via="dispatch")
     assert sorted(node.name for node in seen.forward.inputs) == ["0.bias", "input"]
@@ -640,7 +642,7 @@ def test_a_parameter_among_the_arguments_is_that_of_the_copy() -> None:
     assert seen.op_counts == here.op_counts
 
 
-def test_counts_are_those_of_the_graphs_device() -> None:
+def test_counts_by_device_use_the_graphs_device() -> None:
     text = """torchgraph 1
 detail full
 

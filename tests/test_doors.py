@@ -17,7 +17,7 @@ TESTS = Path(__file__).parent
 MOST_DEEP_IMPORTS = 150
 """Allowed imports of modules below a room's `__init__` in all tests.
 
-A test that needs one more goes through the front door, or the public API.
+A test that needs another one imports it through the front door, or uses the public API.
 """
 
 DOORS = sorted(

@@ -1,4 +1,4 @@
-"""From a real model to a stored graph to a failure that says what changed."""
+"""From a real model to a stored graph, and to a failure that names the change."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ SMALL = """
 
 @pytest.fixture(scope="module")
 def stored_before() -> dict[str, bytes]:
-    """The stored files of `bert`, once it has stored any."""
+    """A cache for the stored files of `bert`."""
     return {}
 
 
@@ -113,14 +113,12 @@ def test_an_inserted_clone_is_one_finding_and_few_lines(bert: Path, run: Run) ->
         for line in difflib.unified_diff(before, after, n=0, lineterm="")
         if line[:1] in "+-" and line[:3] not in ("+++", "---")
     ]
-    assert 0 < len(changed) <= 35  # of 341: the file is folded, and this is one layer of twelve
+    assert 0 < len(changed) <= 35  # of 341: one of twelve folded layers
     run(EDIT="clone").assert_outcomes(passed=1)
 
 
 @pytest.mark.slow("several changes at once are in every run")
-def test_stored_files_are_the_same_bytes_however_they_were_made(
-    pytester: pytest.Pytester, run: Run
-) -> None:
+def test_stored_files_have_the_same_bytes_in_any_run(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(test_small=SMALL)
     folder = pytester.path / "__snapshots__" / "test_small"
 

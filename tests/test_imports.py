@@ -1,4 +1,4 @@
-"""What the plugin imports: of torch and Dynamo nothing that the suite does not import itself."""
+"""The plugin's imports: nothing of torch and Dynamo unless the suite imports it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("new_interpreter")
     ],
     ids=["audit", "limits", "both, in a worker"],
 )
-def test_a_suite_stays_without_what_it_does_not_import(
+def test_plugin_imports_nothing_that_the_suite_does_not(
     pytester: pytest.Pytester, run: Run, ini: str, options: tuple[str, ...]
 ) -> None:
     pytester.makeini(ini)
@@ -57,7 +57,7 @@ def test_a_suite_stays_without_what_it_does_not_import(
 
 @pytest.mark.slow("the same with another process, plugin, option or mechanism")
 @pytest.mark.parametrize("options", [(), ("--torchgraph-audit=show",)], ids=["run", "audit"])
-def test_limits_of_the_ini_file_hold_for_the_test_that_imports_dynamo_first(
+def test_ini_limits_apply_to_the_test_that_imports_dynamo_first(
     pytester: pytest.Pytester, run: Run, options: tuple[str, ...]
 ) -> None:
     pytester.makeini(LIMITS)
@@ -93,7 +93,7 @@ def test_limits_of_the_ini_file_hold_for_the_test_that_imports_dynamo_first(
 
 
 @pytest.mark.slow("runs pytest several times")
-def test_nothing_stays_in_the_import_system(pytester: pytest.Pytester, run: Run) -> None:
+def test_import_system_is_restored(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makeini(LIMITS)
     pytester.makepyfile(
         """

@@ -1,4 +1,4 @@
-"""Tests begin with a fresh compiler, and leave its settings as they found them."""
+"""Tests begin with a fresh compiler, and its settings are restored after them."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def assigned(config: Any, name: str) -> None:
 def deleted(config: Any, name: str) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(config, name, 3)
-    delattr(config, name)  # what the undo of pytest 9.2 does
+    delattr(config, name)  # as the undo of pytest 9.2 does
 
 
 CHANGES = {
@@ -76,14 +76,14 @@ CHANGES = {
     "a set of Dynamo": (add, dynamo, "reorderable_logging_functions"),
     "a deprecated switch of Dynamo": (turned, dynamo, "inline_inbuilt_nn_modules"),
     "a switch of inductor": (turned, inductor, "max_autotune"),
-    "one that torch.compiler keeps": (turned, inductor, "force_disable_caches"),
+    "a switch that torch.compiler keeps": (turned, inductor, "force_disable_caches"),
     "a number below inductor.cpp": (assigned, inductor, "cpp.threads"),
     "a dict of inductor": (put, inductor, "post_grad_fusion_options"),
     "a list of inductor": (append, inductor, "custom_should_partition_ops"),
     "a switch of functorch": (turned, functorch, "donated_buffer"),
     "a switch of torch.fx": (turned, fx_config, "use_duck_shape"),
-    "one that monkeypatch deletes": (deleted, dynamo, "recompile_limit"),
-    "a patch that nobody ends": (patched, dynamo, "accumulated_recompile_limit"),
+    "a number that monkeypatch deletes": (deleted, dynamo, "recompile_limit"),
+    "a patch that is never undone": (patched, dynamo, "accumulated_recompile_limit"),
 }
 
 
@@ -100,24 +100,24 @@ def state(config: Any, name: str) -> tuple[Any, bytes]:
         "passes-a number below inductor.cpp",
         "passes-a switch of torch.fx",
         "passes-an alias of it",
-        "passes-one that torch.compiler keeps",
+        "passes-a switch that torch.compiler keeps",
     ],
 )
 @pytest.mark.filterwarnings("ignore:.* is deprecated:FutureWarning")
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("fails", [False, True], ids=["passes", "fails"])
-def test_a_config_is_what_it_was_whatever_the_test_did_to_it(change: str, fails: bool) -> None:
+def test_isolation_restores_a_config(change: str, fails: bool) -> None:
     do, config, name = CHANGES[change]
     before = state(config, name)
     with contextlib.suppress(ZeroDivisionError), isolated():
         do(config, name)
-        assert state(config, name) != before  # else this test could not fail
+        assert state(config, name) != before  # otherwise this test could not fail
         if fails:
             raise ZeroDivisionError
     assert state(config, name) == before
 
 
-def test_what_wider_scoped_fixtures_have_set_is_kept() -> None:
+def test_isolation_keeps_settings_of_wider_fixtures() -> None:
     functions: set[Any] = {len}
     with dynamo.patch(recompile_limit=5, reorderable_logging_functions=functions):
         with isolated():
@@ -129,7 +129,7 @@ def test_what_wider_scoped_fixtures_have_set_is_kept() -> None:
         assert dynamo.reorderable_logging_functions == {len}
 
 
-def test_a_config_that_holds_what_cannot_be_copied_is_no_obstacle() -> None:
+def test_isolation_of_an_uncopyable_config_value() -> None:
     class Alone:
         def __deepcopy__(self, memo: object) -> Alone:
             raise TypeError("there can be only one")
@@ -140,7 +140,7 @@ def test_a_config_that_holds_what_cannot_be_copied_is_no_obstacle() -> None:
         assert list(inductor.post_grad_fusion_options) == ["a pass"]
 
 
-def test_the_stance_is_what_it_was() -> None:
+def test_isolation_restores_the_stance() -> None:
     with isolated():
         torch.compiler.set_stance("force_eager")
         assert torch_private.stance() == "force_eager"
@@ -161,7 +161,7 @@ def logger() -> Iterator[logging.Logger]:
     torch._logging.set_logs()
 
 
-def test_the_logs_are_what_they_were(logger: logging.Logger) -> None:
+def test_isolation_restores_logs(logger: logging.Logger) -> None:
     known = torch_private.get("log_state")
     before = logger.level
     with isolated():
@@ -177,14 +177,14 @@ def test_the_logs_are_what_they_were(logger: logging.Logger) -> None:
     assert logger.level == logging.INFO
 
 
-def test_the_level_of_a_logger_of_torch_is_what_it_was(logger: logging.Logger) -> None:
+def test_isolation_restores_the_level_of_a_torch_logger(logger: logging.Logger) -> None:
     logger.setLevel(logging.ERROR)
     with isolated():
         logger.setLevel(logging.CRITICAL)
     assert logger.level == logging.ERROR
 
 
-def test_loggers_of_others_are_left_alone() -> None:
+def test_isolation_keeps_other_loggers() -> None:
     with isolated():
         logging.getLogger("torchvision").setLevel(logging.CRITICAL)
     assert logging.getLogger("torchvision").level == logging.CRITICAL
@@ -196,7 +196,7 @@ def precisions() -> list[object]:
     matmul: Any = torch.backends.cuda.matmul
     try:
         cudnn = torch.backends.cudnn.allow_tf32
-    except RuntimeError:  # fp32_precision of convolutions is not that of recurrent networks
+    except RuntimeError:  # fp32_precision differs between convolutions and recurrent networks
         cudnn = None
     flags = [matmul.allow_fp16_accumulation, matmul.allow_fp16_reduced_precision_reduction]
     flags += [matmul.allow_bf16_reduced_precision_reduction, cudnn]
@@ -240,8 +240,8 @@ PRECISIONS: dict[str, Callable[[], None]] = {
 )
 @pytest.mark.parametrize("inside", PRECISIONS)
 @pytest.mark.parametrize("outside", [None, "that of oneDNN's matmul", "that of all backends"])
-def test_the_precision_of_matmuls_is_what_it_was(outside: str | None, inside: str) -> None:
-    with isolated():  # of the two, for the tests after this one
+def test_isolation_restores_matmul_precision(outside: str | None, inside: str) -> None:
+    with isolated():  # restores both settings for the following tests
         if outside is not None:
             PRECISIONS[outside]()
         before = precisions()
@@ -252,7 +252,7 @@ def test_the_precision_of_matmuls_is_what_it_was(outside: str | None, inside: st
         assert precisions() == before
 
 
-def test_nothing_is_compiled_or_counted_at_the_beginning() -> None:
+def test_isolation_starts_with_empty_caches_and_counters() -> None:
     run = compiled_double()
     run(torch.ones(3))
     with isolated():
@@ -261,7 +261,7 @@ def test_nothing_is_compiled_or_counted_at_the_beginning() -> None:
         assert counters["stats"]["unique_graphs"] == 1
 
 
-def test_the_counters_of_what_is_around_are_what_they_were() -> None:
+def test_isolation_restores_outer_counters() -> None:
     with isolated():
         counters["stats"]["of another test"] = 7
         with isolated():
@@ -271,7 +271,7 @@ def test_the_counters_of_what_is_around_are_what_they_were() -> None:
 
 
 @pytest.mark.slow("runs pytest several times")
-def test_two_that_together_pass_the_recompile_limit_do_not_disturb_each_other() -> None:
+def test_isolation_of_two_runs_that_exceed_the_recompile_limit() -> None:
     run = torch.compile(double, backend="eager", dynamic=False)
     for _ in range(2):
         with isolated():
@@ -280,7 +280,7 @@ def test_two_that_together_pass_the_recompile_limit_do_not_disturb_each_other() 
             assert counters["stats"]["unique_graphs"] == dynamo.recompile_limit
 
 
-def test_a_capture_of_compiled_autograd_that_failed_is_forgotten() -> None:
+def test_isolation_forgets_a_failed_compiled_autograd_capture() -> None:
     def step(x: torch.Tensor) -> None:
         (x * 2).sum().backward()
 
@@ -303,7 +303,7 @@ def test_a_capture_of_compiled_autograd_that_failed_is_forgotten() -> None:
     del kept
 
 
-def test_callbacks_of_the_user_stay() -> None:
+def test_isolation_keeps_user_callbacks() -> None:
     seen: list[str] = []
     start = on_compile_start(lambda args: seen.append("start"))
     end = on_compile_end(lambda args: seen.append("end"))
@@ -329,13 +329,13 @@ def unset(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("unset")
-def test_caches_on_disk_are_left_alone_without_xdist() -> None:
+def test_cache_directories_are_unchanged_without_xdist() -> None:
     with isolated():
         assert not any(name in os.environ for name in CACHES)
 
 
 @pytest.mark.usefixtures("unset")
-def test_an_xdist_worker_has_caches_of_its_own() -> None:
+def test_xdist_worker_has_its_own_cache_directories() -> None:
     with isolated("gw1"):
         places = [Path(os.environ[name]) for name in CACHES]
         assert [place.name for place in places] == ["gw1", "gw1"]
@@ -346,7 +346,7 @@ def test_an_xdist_worker_has_caches_of_its_own() -> None:
     assert not any(name in os.environ for name in CACHES)
 
 
-def test_caches_of_a_worker_are_below_those_that_the_user_chose(
+def test_worker_cache_directories_are_below_the_users(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "of inductor"))
@@ -359,7 +359,7 @@ def test_caches_of_a_worker_are_below_those_that_the_user_chose(
 
 
 @pytest.mark.usefixtures("unset")
-def test_other_variables_are_those_that_were_set_last(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_worker_keeps_other_variables_set_last(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTEST_CURRENT_TEST", "a test (setup)")
     with isolated("gw1"):
         monkeypatch.setenv("PYTEST_CURRENT_TEST", "a test (teardown)")
@@ -369,7 +369,7 @@ def test_other_variables_are_those_that_were_set_last(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.usefixtures("unset")
-def test_a_user_without_a_name_has_caches_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cache_directories_of_a_user_without_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
     def nobody() -> str:
         raise KeyError("getpwuid(): uid not found: 1234")
 
@@ -478,7 +478,7 @@ def settings_project(pytester: pytest.Pytester, run: Run) -> Run:
     return run
 
 
-def test_tests_that_use_nothing_of_ours_leak_as_ever_and_others_do_not(
+def test_isolation_applies_only_to_tests_that_use_the_plugin(
     settings_project: Run,
 ) -> None:
     result = settings_project()
@@ -493,7 +493,7 @@ def test_isolation_can_be_switched_off(pytester: pytest.Pytester, settings_proje
     result.stdout.fnmatch_lines(["FAILED *::test_after_fixture - *"])
 
 
-def test_isolation_is_neither_on_nor_off(pytester: pytest.Pytester, run: Run) -> None:
+def test_invalid_isolation_value_is_a_usage_error(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makeini("[pytest]\ntorchgraph_isolation = maybe\n")
     result = run()
     assert result.ret == pytest.ExitCode.USAGE_ERROR
@@ -535,7 +535,9 @@ def test_tests_that_together_pass_the_recompile_limit_do_not_disturb_each_other(
 
 
 @pytest.mark.slow("runs pytest several times")
-def test_without_isolation_they_do(pytester: pytest.Pytester, run: Run) -> None:
+def test_tests_without_isolation_exceed_the_recompile_limit(
+    pytester: pytest.Pytester, run: Run
+) -> None:
     pytester.makepyfile(LIMIT)
     result = run("-o", "torchgraph_isolation=off")
     result.assert_outcomes(passed=1, failed=1)
@@ -563,9 +565,7 @@ def test_the_same_tests_twice_in_one_process_give_the_same_answers(
     run().assert_outcomes(passed=4)
 
 
-def test_what_an_ini_file_watches_is_isolated_like_what_a_marker_watches(
-    pytester: pytest.Pytester, run: Run
-) -> None:
+def test_isolation_of_tests_with_ini_limits(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makeini("[pytest]\ntorchgraph_max_recompiles = 0\n")
     pytester.makepyfile(
         """
@@ -583,7 +583,7 @@ def test_what_an_ini_file_watches_is_isolated_like_what_a_marker_watches(
 
 
 @pytest.mark.slow("several changes at once are in every run")
-def test_each_xdist_worker_compiles_into_directories_of_its_own(
+def test_each_xdist_worker_compiles_into_its_own_directories(
     pytester: pytest.Pytester, run: Run, tmp_path: Path
 ) -> None:
     pytester.makepyfile(

@@ -1,4 +1,4 @@
-"""`@pytest.mark.torchgraph` and its ini twins: checks on whatever a test compiles."""
+"""`@pytest.mark.torchgraph` and its ini twins: checks on all compilations of a test."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pytest_torchgraph.settings.limits import Limits
 from pytest_torchgraph.settings.options import NAMES, SIGNATURE
 
 NET = '''
-"""What the tests inside the tests compile."""
+"""The code that the tests inside the tests compile."""
 import torch
 
 
@@ -49,7 +49,7 @@ HEADING = re.compile(r"_{3,} (?:ERROR at \w+ of |ERROR collecting )?(.+?) _{3,}\
 
 
 def failures(result: pytest.RunResult) -> dict[str, str]:
-    """The text of each failed test, by its name, without what it printed."""
+    """Return the text of each failed test, by name, without its output."""
     found: dict[str, list[str]] = {}
     name = ""
     for line in result.outlines:
@@ -70,7 +70,7 @@ def net(pytester: pytest.Pytester, run: Run) -> Run:
 
 
 @pytest.mark.slow("runs pytest several times")
-def test_it_is_known_and_explained(pytester: pytest.Pytester, run: Run) -> None:
+def test_marker_is_registered_and_documented(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(
         """
         import pytest
@@ -210,7 +210,7 @@ def test_each_argument_passes_and_fails(net: Run, pytester: pytest.Pytester) -> 
 
 
 @pytest.mark.slow("runs pytest several times")
-def test_the_closest_marker_counts_for_each_argument(net: Run, pytester: pytest.Pytester) -> None:
+def test_closest_marker_applies_for_each_argument(net: Run, pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         test_net="""
         import pytest, unittest
@@ -274,9 +274,7 @@ def test_the_closest_marker_counts_for_each_argument(net: Run, pytester: pytest.
 
 
 @pytest.mark.slow("runs pytest several times")
-def test_a_test_that_has_an_outcome_of_its_own_keeps_it(
-    net: Run, pytester: pytest.Pytester
-) -> None:
+def test_marker_keeps_other_outcomes(net: Run, pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         test_net="""
         import pytest, unittest
@@ -326,21 +324,21 @@ def test_a_test_that_has_an_outcome_of_its_own_keeps_it(
     )
     result = net()
     result.assert_outcomes(failed=5, skipped=3, xfailed=3)
-    told = failures(result)
-    assert sorted(told) == [
+    messages = failures(result)
+    assert sorted(messages) == [
         "Unit.test_error",
         "Unit.test_nothing",
         "Unit.test_own",
         "test_own",
         "test_unexpected",
     ]
-    assert "AssertionError: its own" in told["test_own"]
-    assert "AssertionError: its own, too" in told["Unit.test_own"]
-    assert "RuntimeError: raised" in told["Unit.test_error"]
-    assert "XPASS(strict)" in told["test_unexpected"]
-    assert told["Unit.test_nothing"].startswith("no graph was compiled:")
+    assert "AssertionError: its own" in messages["test_own"]
+    assert "AssertionError: its own, too" in messages["Unit.test_own"]
+    assert "RuntimeError: raised" in messages["Unit.test_error"]
+    assert "XPASS(strict)" in messages["test_unexpected"]
+    assert messages["Unit.test_nothing"].startswith("no graph was compiled:")
     owns = ["test_own", "Unit.test_own", "Unit.test_error"]
-    assert not any("required by" in told[name] for name in owns)
+    assert not any("required by" in messages[name] for name in owns)
 
 
 # -- the ini file ----------------------------------------------------------------------------------
@@ -377,7 +375,7 @@ def test_marked_twice(): run(twice_broken)
     ],
     ids=["graphs", "breaks", "no limits", "within", "recompiles and allow"],
 )
-def test_ini_files_have_the_limits_of_every_test(
+def test_ini_file_limits_every_test(
     net: Run, pytester: pytest.Pytester, ini: str, failed: list[str]
 ) -> None:
     pytester.makeini(f"[pytest]\ntorchgraph_{ini}\n")
@@ -386,14 +384,14 @@ def test_ini_files_have_the_limits_of_every_test(
     assert sorted(failures(result)) == [f"test_{name}" for name in failed]
     result.assert_outcomes(passed=8 - len(failed), failed=len(failed))
     if "max_graphs" in ini:
-        told = failures(result)
-        assert told["test_two"].endswith("required by torchgraph_max_graphs=1")
-        assert told["test_marked"].endswith("required by @pytest.mark.torchgraph()")
+        messages = failures(result)
+        assert messages["test_two"].endswith("required by torchgraph_max_graphs=1")
+        assert messages["test_marked"].endswith("required by @pytest.mark.torchgraph()")
 
 
 @pytest.mark.slow("runs pytest in a new process")
 @pytest.mark.parametrize("workers", [(), ("-p", "xdist", "-n2")], ids=["one", "n2"])
-def test_a_run_in_which_the_ini_files_limits_had_nothing_to_check_says_so(
+def test_run_without_anything_for_ini_limits_to_check_says_so(
     net: Run, pytester: pytest.Pytester, workers: tuple[str, ...]
 ) -> None:
     pytester.makeini(
@@ -438,7 +436,7 @@ def test_a_run_in_which_the_ini_files_limits_had_nothing_to_check_says_so(
         ("within = 'jsno'", "within='jsno' is neither an existing path nor an importable package"),
     ],
 )
-def test_an_ini_value_that_cannot_be_meant_is_a_usage_error(
+def test_invalid_ini_limit_is_a_usage_error(
     net: Run, pytester: pytest.Pytester, toml: str, why: str
 ) -> None:
     pytester.makefile(".toml", pyproject=f"[tool.pytest.ini_options]\ntorchgraph_{toml}\n")
@@ -479,7 +477,7 @@ def test_paths_are_relative_to_the_project_wherever_pytest_and_the_test_run(
     result.stdout.fnmatch_lines(["graph breaks: expected 0, found 1"])
 
 
-# -- what asks for what ----------------------------------------------------------------------------
+# -- limits and the records that they need ---------------------------------------------------------
 
 ONE_EACH = """
 import pytest
@@ -493,7 +491,7 @@ def test_limit(): run(double, *range(2, 15), dynamic=False)
 """
 GRAPHS = ["breaks", "graphs", "limit", "recompiles"]
 
-# Any limit needs all that ran to have run compiled, which it does not beyond the recompile limit.
+# Every limit requires that all code ran compiled, which is not the case after the recompile limit.
 ALONE = {
     "max_graphs = 1": (GRAPHS, "torchgraph_max_graphs=1"),
     "max_graph_breaks = 0": (["breaks", "limit"], "torchgraph_max_graph_breaks=0"),
@@ -517,23 +515,21 @@ ALONE = {
 
 
 def asked(text: str) -> str:
-    """Who asked for a limit, as a failure says it; a picture may be named behind it."""
+    """Return the origin of a limit as a failure names it. A picture may be named after it."""
     (line,) = re.findall(r"^required by (.+)$", text, re.MULTILINE)
     return str(line)
 
 
 @pytest.mark.slow("runs pytest several times")
 @pytest.mark.parametrize("ini", ALONE)
-def test_what_the_ini_file_does_not_limit_is_not_limited(
-    net: Run, pytester: pytest.Pytester, ini: str
-) -> None:
+def test_ini_file_limits_only_what_it_names(net: Run, pytester: pytest.Pytester, ini: str) -> None:
     failed, asked_by = ALONE[ini]
     pytester.makeini(f"[pytest]\ntorchgraph_{ini}\n")
     pytester.makepyfile(test_net=ONE_EACH)
     result = net()
-    told = failures(result)
-    assert sorted(told) == [f"test_{name}" for name in failed]
-    assert [asked(text) for text in told.values()] == [asked_by] * len(failed)
+    messages = failures(result)
+    assert sorted(messages) == [f"test_{name}" for name in failed]
+    assert [asked(text) for text in messages.values()] == [asked_by] * len(failed)
     result.assert_outcomes(passed=5 - len(failed), failed=len(failed))
 
 
@@ -604,13 +600,15 @@ TOGETHER: dict[str, dict[str, str]] = {
 
 @pytest.mark.slow("two settings are in every run")
 @pytest.mark.parametrize("ini", TOGETHER, ids=lambda ini: ini or "no ini")
-def test_a_marker_has_its_defaults_and_what_the_ini_file_says_where_it_is_silent(
+def test_marker_combines_its_arguments_with_defaults_and_ini_limits(
     net: Run, pytester: pytest.Pytester, ini: str
 ) -> None:
     pytester.makeini(f"[pytest]\ntorchgraph_{ini}\n" if ini else "[pytest]\n")
     pytester.makepyfile(test_net=MARKED)
-    told = failures(net())
-    assert {name.removeprefix("test_"): asked(text) for name, text in told.items()} == TOGETHER[ini]
+    messages = failures(net())
+    assert {name.removeprefix("test_"): asked(text) for name, text in messages.items()} == TOGETHER[
+        ini
+    ]
 
 
 # -- arguments that mean nothing -------------------------------------------------------------------
@@ -640,7 +638,7 @@ WRONG = {
 }
 
 
-def test_wrong_arguments_are_errors_of_their_tests_and_the_others_run(
+def test_wrong_marker_arguments_are_errors_of_their_tests(
     pytester: pytest.Pytester, run: Run
 ) -> None:
     wrong = [
@@ -677,9 +675,7 @@ def test_wrong_arguments_are_errors_of_their_tests_and_the_others_run(
 
 
 @pytest.mark.slow("runs pytest several times")
-def test_markers_that_are_added_later_count_and_are_checked_too(
-    net: Run, pytester: pytest.Pytester
-) -> None:
+def test_markers_added_later_are_checked(net: Run, pytester: pytest.Pytester) -> None:
     pytester.makeconftest(
         """
         import pytest
@@ -707,11 +703,13 @@ def test_markers_that_are_added_later_count_and_are_checked_too(
     )
     result = net()
     result.assert_outcomes(failed=2, errors=1)
-    told = failures(result)
-    assert told["test_late"].startswith("no graph was compiled:")
-    assert told["test_by_fixture"].startswith("graph breaks: expected at most 1, found 2")
-    assert "test_wrong: @pytest.mark.torchgraph takes keyword arguments only" in told["test_wrong"]
-    assert "marker.py" not in told["test_wrong"]
+    messages = failures(result)
+    assert messages["test_late"].startswith("no graph was compiled:")
+    assert messages["test_by_fixture"].startswith("graph breaks: expected at most 1, found 2")
+    assert (
+        "test_wrong: @pytest.mark.torchgraph takes keyword arguments only" in messages["test_wrong"]
+    )
+    assert "marker.py" not in messages["test_wrong"]
 
 
 # -- never vacuous ---------------------------------------------------------------------------------
@@ -846,31 +844,31 @@ CAUSES = {
 
 
 @pytest.mark.slow("runs pytest several times")
-def test_a_marked_test_that_compiles_nothing_fails_with_the_cause(
+def test_marked_test_without_compilation_fails_with_the_cause(
     run: Run, pytester: pytest.Pytester
 ) -> None:
     pytester.makepyfile(test_ways=WAYS)
     result = run()
-    told = failures(result)
+    messages = failures(result)
     causes = dict(CAUSES)
     if Version(version("torch").partition("+")[0]) >= Version("2.15"):
-        del causes["marked_skipped"], causes["of_torch"]  # both are compiled there
-    assert {name for name in told if "." not in name} == {f"test_{name}" for name in causes}
+        del causes["marked_skipped"], causes["of_torch"]  # both compile in this release
+    assert {name for name in messages if "." not in name} == {f"test_{name}" for name in causes}
     for name, cause in causes.items():
-        text = told[f"test_{name}"]
+        text = messages[f"test_{name}"]
         assert text.startswith("no graph was compiled:"), text
         assert cause in text, text
-    assert {name.partition(".")[2] for name in told if "." in name} == {
+    assert {name.partition(".")[2] for name in messages if "." in name} == {
         "test_mode",
         "test_suppressed",
         "test_one_of_two",
     }
     result.assert_outcomes(passed=2 + len(CAUSES) - len(causes), failed=len(causes) + 3)
-    assert "some calls ran eagerly" in told["TestNoneNeeded.test_one_of_two"]
+    assert "some calls ran eagerly" in messages["TestNoneNeeded.test_one_of_two"]
 
 
 @pytest.mark.slow("the same with another process, plugin, option or mechanism")
-def test_a_run_in_which_torch_compile_is_switched_off_fails_marked_tests_alone(
+def test_disabled_torch_compile_fails_only_marked_tests(
     net: Run, pytester: pytest.Pytester
 ) -> None:
     pytester.makeini("[pytest]\ntorchgraph_max_graph_breaks = 0\n")
@@ -899,9 +897,7 @@ def test_a_run_in_which_torch_compile_is_switched_off_fails_marked_tests_alone(
 
 
 @pytest.mark.slow("via dispatch each case is in every run")
-def test_captures_in_a_marked_test_work_and_are_not_its_own(
-    net: Run, pytester: pytest.Pytester
-) -> None:
+def test_captures_in_a_marked_test_are_not_checked(net: Run, pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         test_net="""
         import pytest
@@ -940,9 +936,7 @@ def test_captures_in_a_marked_test_work_and_are_not_its_own(
 
 
 @pytest.mark.slow("runs pytest in a new process")
-def test_an_assert_that_pytest_rewrote_is_named_as_the_cause(
-    pytester: pytest.Pytester, run: Run
-) -> None:
+def test_rewritten_assert_is_named_as_the_cause(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(
         """
         import pytest, torch
@@ -969,7 +963,7 @@ def test_an_assert_that_pytest_rewrote_is_named_as_the_cause(
 
 
 @pytest.mark.slow("the same without workers is in every run")
-def test_under_xdist_it_says_the_same(net: Run, pytester: pytest.Pytester) -> None:
+def test_marker_under_xdist_gives_the_same_messages(net: Run, pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         test_net="""
         import pytest
@@ -989,9 +983,7 @@ def test_under_xdist_it_says_the_same(net: Run, pytester: pytest.Pytester) -> No
 
 
 @pytest.mark.slow("runs pytest several times")
-def test_what_torch_traces_is_not_in_the_report_of_a_test_that_fails(
-    net: Run, pytester: pytest.Pytester
-) -> None:
+def test_failure_report_omits_torchs_trace(net: Run, pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         test_net="""
         import pytest
@@ -1011,9 +1003,7 @@ def test_what_torch_traces_is_not_in_the_report_of_a_test_that_fails(
 
 
 @pytest.mark.slow("runs pytest several times")
-def test_the_result_of_a_fixture_is_not_what_the_test_compiled(
-    net: Run, pytester: pytest.Pytester
-) -> None:
+def test_marker_excludes_compilations_of_fixtures(net: Run, pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         test_net="""
         import pytest
@@ -1032,9 +1022,7 @@ def test_the_result_of_a_fixture_is_not_what_the_test_compiled(
     net().assert_outcomes(passed=1)
 
 
-def test_marking_tests_imports_torch_in_none_that_is_not_run(
-    pytester: pytest.Pytester, run: Run
-) -> None:
+def test_marker_does_not_import_torch_for_unrun_tests(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(
         """
         import sys, pytest
@@ -1051,7 +1039,7 @@ def test_marking_tests_imports_torch_in_none_that_is_not_run(
 
 
 @pytest.mark.slow("runs pytest several times")
-def test_nothing_of_it_is_written_into_the_directory(net: Run, pytester: pytest.Pytester) -> None:
+def test_marker_writes_no_files(net: Run, pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         test_net="""
         import pytest
@@ -1072,7 +1060,7 @@ def _files(directory: Path) -> set[Path]:
     return {path for path in files if "runpytest" not in str(path)}
 
 
-def test_the_marker_has_the_arguments_that_limits_have() -> None:
+def test_marker_arguments_equal_the_limits() -> None:
     fields = [field.name for field in dataclasses.fields(Limits) if field.compare]
     assert list(NAMES) == fields
     declared = inspect.signature(Limits)

@@ -1,4 +1,4 @@
-"""The plugin as such: what it costs, what it adds, how it refuses."""
+"""The plugin itself: its start-up cost, its options and fixtures, its refusals."""
 
 from __future__ import annotations
 
@@ -33,9 +33,7 @@ def test_importing_the_plugin_imports_nothing_heavy() -> None:
 
 @pytest.mark.slow("runs pytest several times")
 @pytest.mark.usefixtures("new_interpreter")
-def test_a_suite_that_uses_nothing_of_ours_never_imports_torch(
-    pytester: pytest.Pytester, run: Run
-) -> None:
+def test_suite_without_the_plugin_never_imports_torch(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(
         f"""
         import sys, pytest
@@ -129,7 +127,7 @@ def test_without_syrupy_the_tests_that_need_it_say_so_and_others_run(
     ("directory", "problem"),
     [("file", "'*file' is not a directory"), ("", "empty path, expected a directory")],
 )
-def test_an_artifact_directory_that_cannot_be_one_is_a_usage_error(
+def test_invalid_artifact_directory_is_a_usage_error(
     pytester: pytest.Pytester, run: Run, directory: str, problem: str
 ) -> None:
     pytester.makefile("", file="x")

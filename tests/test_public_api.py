@@ -1,4 +1,4 @@
-"""What the package promises to the outside."""
+"""The package's public promises."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_capture_stays_a_function_after_its_package_was_imported() -> None:
     assert callable(pytest_torchgraph.diff)
 
 
-def test_graphs_that_a_pass_made_are_compared_with_those_before() -> None:
+def test_graphs_before_and_after_a_pass_are_compared() -> None:
     before = torch.fx.symbolic_trace(mlp())
     after = torch.fx.symbolic_trace(mlp())
     assert from_fx(before) == from_fx(after)
@@ -50,9 +50,9 @@ def test_graphs_that_a_pass_made_are_compared_with_those_before() -> None:
         if node is after.graph.find_nodes(op="call_function", target=torch.relu)[1]:
             node.target = torch.tanh
             break
-    found = diff(before, after)
-    assert len(found.findings) == 1
-    (finding,) = found.findings
+    graph_diff = diff(before, after)
+    assert len(graph_diff.findings) == 1
+    (finding,) = graph_diff.findings
     assert finding.kind == "changed"
     assert finding.before.op == "torch.relu"  # type: ignore[union-attr]
     assert finding.after.op == "torch.tanh"  # type: ignore[union-attr]
@@ -81,7 +81,7 @@ def test_the_table_has_the_columns_of_fx() -> None:
     assert any(line.split()[:3] == ["call_module", "blocks.0", "blocks.0"] for line in table)
 
 
-def test_type_checkers_are_told_the_same_names_as_users_get() -> None:
+def test_type_checkers_see_the_public_names() -> None:
     tree = ast.parse(Path(pytest_torchgraph.__file__).read_text())
     (block,) = [node for node in tree.body if isinstance(node, ast.If)]
     told = {

@@ -1,4 +1,4 @@
-"""What is too old or not there: torch, syrupy. Nothing that does not need it notices."""
+"""Old or missing torch and syrupy. Code that does not need them is unaffected."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def run_without_syrupy(
 
 
 def skipped(result: pytest.RunResult) -> dict[str, int]:
-    """How many tests were skipped, by reason."""
+    """Return the number of skipped tests by reason."""
     found: dict[str, int] = {}
     for line in result.outlines:
         if line.startswith("SKIPPED ["):
@@ -111,7 +111,7 @@ def skipped(result: pytest.RunResult) -> dict[str, int]:
         ("unknown", "", ""),
     ],
 )
-def test_the_release_decides(
+def test_required_torch_release(
     monkeypatch: pytest.MonkeyPatch, version: str, release: str, problem: str
 ) -> None:
     monkeypatch.setattr(torch, "__version__", version)
@@ -119,7 +119,7 @@ def test_the_release_decides(
     assert torch_release.why_unsupported() == problem
 
 
-def test_a_torch_that_is_not_imported_is_known_by_its_metadata(
+def test_torch_release_is_read_from_metadata_without_import(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delitem(sys.modules, "torch")
@@ -131,7 +131,7 @@ def test_a_torch_that_is_not_imported_is_known_by_its_metadata(
 @pytest.mark.parametrize(
     ("module", "problem"), [(None, NONE), (types.ModuleType("torch"), "")], ids=["none", "stub"]
 )
-def test_a_torch_without_metadata_is_taken_for_a_new_one(
+def test_torch_without_metadata_is_treated_as_new(
     monkeypatch: pytest.MonkeyPatch, module: Any, problem: str
 ) -> None:
     def version(name: str) -> str:
@@ -143,7 +143,7 @@ def test_a_torch_without_metadata_is_taken_for_a_new_one(
 
 
 @pytest.mark.slow("runs pytest several times")
-def test_on_an_old_torch_what_needs_a_newer_one_is_skipped(
+def test_old_torch_skips_tests_that_need_a_newer_one(
     pytester: pytest.Pytester, run_old: RunIn
 ) -> None:
     pytester.makepyfile(SUITE)
@@ -153,14 +153,14 @@ def test_on_an_old_torch_what_needs_a_newer_one_is_skipped(
 
 
 @pytest.mark.slow("runs pytest several times")
-def test_without_isolation_it_is_skipped_as_well(pytester: pytest.Pytester, run_old: RunIn) -> None:
+def test_old_torch_skips_tests_without_isolation(pytester: pytest.Pytester, run_old: RunIn) -> None:
     pytester.makeini("[pytest]\ntorchgraph_isolation = off")
     pytester.makepyfile(SUITE)
     run_old().assert_outcomes(passed=1, skipped=8)
 
 
 @pytest.mark.slow("runs pytest several times")
-def test_without_torch_stored_graphs_can_be_compared_and_the_rest_is_skipped(
+def test_missing_torch_compares_files_and_skips_the_rest(
     pytester: pytest.Pytester, run_without_torch: RunIn
 ) -> None:
     pytester.makepyfile(SUITE)
@@ -172,7 +172,7 @@ def test_without_torch_stored_graphs_can_be_compared_and_the_rest_is_skipped(
 
 @pytest.mark.slow("runs pytest several times")
 @pytest.mark.parametrize("isolation", ["on", "off"])
-def test_limits_of_the_ini_file_skip_no_test_and_say_that_they_were_not_checked(
+def test_old_torch_ini_limits_are_reported_as_unchecked(
     pytester: pytest.Pytester, run_old: RunIn, isolation: str
 ) -> None:
     pytester.makeini(
@@ -185,7 +185,7 @@ def test_limits_of_the_ini_file_skip_no_test_and_say_that_they_were_not_checked(
 
 
 @pytest.mark.slow("runs pytest several times")
-def test_without_limits_an_old_torch_is_not_mentioned(
+def test_old_torch_without_limits_is_not_mentioned(
     pytester: pytest.Pytester, run_old: RunIn
 ) -> None:
     pytester.makepyfile("def test_plain(): pass\ndef test_failing(): assert 0")
@@ -195,9 +195,7 @@ def test_without_limits_an_old_torch_is_not_mentioned(
 
 
 @pytest.mark.slow("runs pytest several times")
-def test_an_audit_that_shows_says_that_nothing_was_watched(
-    pytester: pytest.Pytester, run_old: RunIn
-) -> None:
+def test_old_torch_audit_show_says_unwatched(pytester: pytest.Pytester, run_old: RunIn) -> None:
     pytester.makepyfile("def test_plain(): pass")
     result = run_old("--torchgraph-audit=show", "-W", "error")
     assert result.ret == 0
@@ -206,7 +204,7 @@ def test_an_audit_that_shows_says_that_nothing_was_watched(
 
 @pytest.mark.slow("runs pytest several times")
 @pytest.mark.parametrize("mode", ["record", "check"])
-def test_an_audit_that_judges_is_refused(
+def test_old_torch_audit_check_is_refused(
     pytester: pytest.Pytester, run_without_torch: RunIn, mode: str
 ) -> None:
     pytester.makepyfile("def test_plain(): pass")
@@ -216,7 +214,7 @@ def test_an_audit_that_judges_is_refused(
     assert not (pytester.path / "torchgraph-audit.json").exists()
 
 
-def test_outside_of_pytest_an_old_torch_is_an_error_that_says_so(
+def test_old_torch_outside_pytest_is_an_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     linear, graph = torch.nn.Linear(2, 2), torch.fx.symbolic_trace(torch.nn.ReLU())
@@ -237,7 +235,7 @@ def test_outside_of_pytest_an_old_torch_is_an_error_that_says_so(
     unless=["no_torch-pytest-torchgraph needs torch 2.9 or newer, and none is installed"],
 )
 @pytest.mark.parametrize(("which", "problem"), [("old_torch", OLD), ("no_torch", NONE)])
-def test_a_name_that_cannot_be_imported_says_why(
+def test_unimportable_name_gives_the_reason(
     pytester: pytest.Pytester,
     monkeypatch: pytest.MonkeyPatch,
     request: pytest.FixtureRequest,
@@ -279,7 +277,7 @@ def test_without_syrupy_another_plugin_for_snapshots_has_its_options_and_fixture
 
 
 @pytest.mark.slow("via dispatch each case is in every run")
-def test_graph_snapshot_says_what_to_install(
+def test_graph_snapshot_without_syrupy_names_the_install_command(
     pytester: pytest.Pytester, run_without_syrupy: RunIn
 ) -> None:
     pytester.makepyfile(SUITE)
@@ -315,9 +313,7 @@ def test_captures_and_the_marker_need_no_syrupy(
 
 
 @pytest.mark.slow("runs pytest several times")
-def test_a_syrupy_that_is_too_old_is_named(
-    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_old_syrupy_is_named(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     environment = make_environment(pytester.path / "site", stubs={"syrupy": "4.9.1"})
     pytester.makepyfile(test_x="def test_stored(graph_snapshot): pass\ndef test_plain(): pass")
     result = runner(pytester, monkeypatch, environment)("test_x.py")

@@ -1,4 +1,4 @@
-"""The seam to torch's moving parts."""
+"""The private names of torch, and their use."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SEAM = Path(torch_private.__file__).parent
 
 
 def test_this_torch_has_every_private_name() -> None:
-    """But for those that came later and that something else stands in for (`has`)."""
+    """Newer names with a replacement may be missing (`has`)."""
     assert len(torch_private.NAMES) > 10
     running = Version(torch.__version__.partition("+")[0])
     later = {name for name, known in torch_private.NAMES.items() if Version(known.since) > running}
@@ -37,9 +37,9 @@ def test_this_torch_has_every_private_name() -> None:
     assert later <= {"skip_reason", "precompiled_call"}
 
 
-def test_the_backward_of_what_was_compiled_before_is_found_again() -> None:
-    """It is reached through torch's objects, which can change in kind and keep their names."""
-    torch._dynamo.reset()  # else compile ids go on from those of an earlier test
+def test_backward_compiled_before_the_watch_is_found() -> None:
+    """It is reached through objects of torch, whose type can change while their names stay."""
+    torch._dynamo.reset()  # otherwise compile ids go on from those of an earlier test
     compiled = torch.compile(torch.nn.Linear(4, 4), backend="aot_eager")
     compiled(torch.ones(2, 4)).sum().backward()
     with watch() as seen:
@@ -109,7 +109,7 @@ def test_precompiled_code_is_noticed(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("name", torch_private.NAMES)
-def test_a_private_name_says_where_it_is_and_what_needs_it(name: str) -> None:
+def test_private_name_has_location_and_purpose(name: str) -> None:
     known = torch_private.NAMES[name]
     assert re.fullmatch(r"(torch|functorch)[\w.]*:[\w.]+", known.path)
     assert Version(known.since).release >= (1, 8)
@@ -117,14 +117,14 @@ def test_a_private_name_says_where_it_is_and_what_needs_it(name: str) -> None:
 
 
 def test_every_private_name_is_needed() -> None:
-    """In a string of its own somewhere behind the table."""
+    """Each name is a string literal outside the table."""
     table = SEAM / "private_names.py"
     texts = [path.read_text() for path in SEAM.parent.rglob("*.py") if path != table]
     unused = [n for n in torch_private.NAMES if not any(f'"{n}"' in text for text in texts)]
     assert unused == []
 
 
-def test_a_missing_name_says_what_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_private_name_lists_unavailable_features(monkeypatch: pytest.MonkeyPatch) -> None:
     gone = torch_private.PrivateName("torch._dynamo.utils:gone", "2.0", "capture by aot")
     monkeypatch.setitem(torch_private.NAMES, "counters", gone)
     with pytest.raises(TorchGraphError, match=r"has no torch\._dynamo\.utils\.gone .*unavailable"):
@@ -132,7 +132,7 @@ def test_a_missing_name_says_what_is_unavailable(monkeypatch: pytest.MonkeyPatch
     assert "counters" in torch_private.probe()
 
 
-def test_private_names_are_used_through_the_seam_alone() -> None:
+def test_private_names_are_used_only_through_torch_private() -> None:
     private = re.compile(r"torch\.(_C|_dynamo|_functorch|_inductor|_logging)\b|functorch\.")
     found = [
         f"{path.name}:{number}: {line.strip()}"
@@ -144,7 +144,7 @@ def test_private_names_are_used_through_the_seam_alone() -> None:
     assert found == []
 
 
-def test_records_of_the_trace_that_nobody_wants_are_not_made() -> None:
+def test_unread_trace_records_are_not_created() -> None:
     made: list[str] = []
     seen: list[str] = []
 
@@ -164,7 +164,7 @@ def test_records_of_the_trace_that_nobody_wants_are_not_made() -> None:
             write("wanted")
             write("other")
             assert (made, seen) == (["wanted"] * 2, ["wanted"] * 2)
-            logger.addHandler(logging.NullHandler())  # now somebody may want it
+            logger.addHandler(logging.NullHandler())  # a reader exists from here on
             write("other")
             assert (made[2:], seen[2:]) == (["other"] * 2, [])
             with torch_private.structured_trace(lambda _, text: seen.append(text)):
@@ -178,7 +178,7 @@ def test_records_of_the_trace_that_nobody_wants_are_not_made() -> None:
 
 
 @pytest.mark.parametrize("package", RUN_WHILE_COMPILING)
-def test_the_packages_that_run_while_compiling_exist(package: str) -> None:
+def test_packages_that_run_during_compilation_exist(package: str) -> None:
     spec = importlib.util.find_spec(package)
     assert spec is not None
     assert spec.submodule_search_locations
@@ -186,19 +186,19 @@ def test_the_packages_that_run_while_compiling_exist(package: str) -> None:
 
 @pytest.fixture
 def modules(monkeypatch: pytest.MonkeyPatch) -> dict[str, ModuleType]:
-    """A module below a package of ours, and one of a package whose name merely begins alike."""
+    """A module below a package of ours, and a package whose name has the same prefix."""
     monkeypatch.setattr(observers, "_left_alone", set(observers._left_alone))
     watching = RUN_WHILE_COMPILING[0]
     made = {"below": ModuleType(f"{watching}.more"), "alike": ModuleType(f"{watching}_more")}
     for module in made.values():
-        # With a file: torch 2.9 wraps what has none, and inlines it.
+        # with a file, because torch 2.9 wraps and inlines modules without one
         exec(compile("def double(x):\n    return x * 2\n", __file__, "exec"), vars(module))
         monkeypatch.setitem(sys.modules, module.__name__, module)
     return made
 
 
 @pytest.mark.parametrize(("name", "graphs"), [("below", 0), ("alike", 1)])
-def test_dynamo_leaves_alone_what_is_below_a_package(
+def test_dynamo_skips_modules_below_a_package(
     modules: dict[str, ModuleType], name: str, graphs: int
 ) -> None:
     compiled: list[torch.fx.GraphModule] = []
@@ -212,8 +212,8 @@ def test_dynamo_leaves_alone_what_is_below_a_package(
     assert len(compiled) == graphs
 
 
-def test_the_functions_that_call_torch_are_ours() -> None:
-    """`leave_alone` knows them by name, so a function that is renamed would be forgotten."""
+def test_functions_that_call_torch_exist() -> None:
+    """`leave_alone` lists them by name, so a renamed function would be missed."""
     names = {
         code.co_name
         for package in (torch_private.__name__, *RUN_WHILE_COMPILING)

@@ -1,4 +1,4 @@
-"""The wheel: what is in it, and that installing it changes nothing else."""
+"""The wheel has only the package, and installing it changes nothing else."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow("further models and backends")
-def test_it_holds_the_package_and_nothing_else(wheel: Path) -> None:
+def test_wheel_has_only_the_package(wheel: Path) -> None:
     package = {
         path.relative_to(ROOT).as_posix()
         for path in (ROOT / PACKAGE).rglob("*")
@@ -66,10 +66,10 @@ def test_links_of_the_readme_lead_somewhere_without_the_repository(wheel: Path) 
 
 @pytest.mark.slow("further models and backends")
 @pytest.mark.parametrize("torch", ["2.6.0+cpu", "2.10.0+cpu"])
-def test_installing_it_changes_no_other_package(
+def test_wheel_install_changes_no_other_package(
     wheel: Path, tmp_path: Path, torch: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Beside a torch of this release: empty, but with the metadata that pip reads."""
+    """The environment has a stub of this torch release: empty, with the metadata that pip reads."""
     for name in [name for name in os.environ if name.startswith(("PYTHONPATH", "PYTEST_"))]:
         monkeypatch.delenv(name)
 

@@ -1,4 +1,4 @@
-"""What is different on Windows, as far as it can be tried anywhere."""
+"""Behaviour specific to Windows, as far as other systems can test it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_a_source_file_has_slashes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert relative(r"D:\a\nets\layers\gate.py") == "layers/gate.py"
 
 
-def test_the_command_for_a_test_on_another_drive_has_its_whole_path(
+def test_test_command_on_another_drive_has_the_absolute_path(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def relpath(path: str, start: str) -> str:

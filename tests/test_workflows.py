@@ -1,4 +1,4 @@
-"""What runs on GitHub: `.ci/run` and the other scripts, with few rights; what the action shows."""
+"""GitHub workflows run `.ci/run` and the other scripts with few rights; output of the action."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def commands(path: Path) -> list[str]:
     return [step["run"] for step in steps(path) if "run" in step]
 
 
-def test_there_are_workflows() -> None:
+def test_workflows_exist() -> None:
     assert {path.stem for path in WORKFLOWS} == {"tests", "nightly", "release"}
 
 
@@ -50,7 +50,7 @@ def test_linux_runs_all_of_ci() -> None:
     assert [step["run"] for step in job["steps"] if "run" in step] == ["bash .ci/run"]
 
 
-def test_classifiers_are_the_pythons_that_have_to_pass() -> None:
+def test_classifiers_equal_the_tested_pythons() -> None:
     matrix = jobs(ROOT / ".github" / "workflows" / "tests.yml")["linux"]["strategy"]["matrix"]
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     assert re.findall(r'"Programming Language :: Python :: (3\.\d+)"', text) == matrix["python"]
@@ -58,7 +58,7 @@ def test_classifiers_are_the_pythons_that_have_to_pass() -> None:
 
 
 @pytest.mark.parametrize("page", ["docs/tutorial.md", "action/README.md"])
-def test_what_readers_copy_uses_the_action_of_this_release(page: str) -> None:
+def test_documented_action_has_this_release(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
     at = re.findall(r"uses: pytest-torchgraph/pytest-torchgraph/action@(\S+)", text)
     assert at == [f"v{pytest_torchgraph.__version__}"]
@@ -78,7 +78,7 @@ def test_the_changelog_begins_with_this_release() -> None:
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
 def test_a_workflow_has_no_commands_of_its_own(path: Path) -> None:
-    """Whatever it runs is a script that anybody can run."""
+    """Every command is a script that can be run locally."""
     assert commands(path)
     for command in commands(path):
         shell, script = shlex.split(command)
@@ -94,7 +94,7 @@ def test_every_script_runs_somewhere_on_github_or_in_ci_run() -> None:
         assert f"bash .ci/{script.name}" in used or f"bash .ci/{script.name}\n" in run, script
 
 
-def test_the_newest_torch_gets_what_the_tests_need_and_the_readme_runs() -> None:
+def test_newest_installs_test_dependencies_and_runs_the_readme() -> None:
     script = (ROOT / ".ci" / "newest").read_text(encoding="utf-8")
     assert ".ci/newest" not in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
     only_parse = script.partition("rm -rf .venv/newest")[0].replace("$0", ".ci/newest")
@@ -107,7 +107,7 @@ def test_the_newest_torch_gets_what_the_tests_need_and_the_readme_runs() -> None
     assert "torch" not in names
 
 
-def test_what_portable_runs_is_there() -> None:
+def test_portable_script_paths_exist() -> None:
     text = (ROOT / ".ci" / "portable").read_text(encoding="utf-8")
     named = re.findall(r"\btests/[\w/.]+", text)
     assert len(named) > 5
@@ -115,7 +115,7 @@ def test_what_portable_runs_is_there() -> None:
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
-def test_jobs_end_and_may_do_little(path: Path) -> None:
+def test_jobs_have_timeouts_and_few_permissions(path: Path) -> None:
     workflow = read(path)
     assert workflow["permissions"] in ({}, {"contents": "read"})
     assert "group" in workflow["concurrency"]
@@ -140,11 +140,11 @@ def test_a_release_is_published_after_its_tests_only() -> None:
     release = jobs(ROOT / ".github" / "workflows" / "release.yml")
     assert set(release["publish"]["needs"]) == {"test", "build"}
     assert release["test"]["uses"] == "./.github/workflows/tests.yml"
-    assert release["publish"]["environment"]  # where people can be asked first
+    assert release["publish"]["environment"]  # an environment allows an approval
 
 
 @pytest.mark.parametrize("name", ["wrong-graph", "failing-run"])
-def test_a_report_asks_for_what_is_needed_to_repeat_it(name: str) -> None:
+def test_issue_form_asks_for_a_reproduction(name: str) -> None:
     form = read(ROOT / ".github" / "ISSUE_TEMPLATE" / f"{name}.yml")
     required = {
         field["id"] for field in form["body"] if field.get("validations", {}).get("required")
@@ -166,7 +166,7 @@ forward {
 
 
 def summarise(directory: Path, python: str = sys.executable) -> tuple[str, str]:
-    """What the action's step adds to the summary, and what it prints."""
+    """Return the action step's addition to the summary, and its output."""
     (step,) = (each for each in read(ACTION)["runs"]["steps"] if "run" in each)
     summary = directory / "summary.md"
     summary.write_text("of a step before\n", encoding="utf-8")
@@ -184,7 +184,7 @@ def summarise(directory: Path, python: str = sys.executable) -> tuple[str, str]:
         cwd=directory,
         env=environment,
         capture_output=True,
-        check=True,  # a failed step would hide how the tests went
+        check=True,  # a failed step would hide the result of the tests
         text=True,
     )
     text = summary.read_text(encoding="utf-8")
@@ -202,7 +202,7 @@ def artifacts(directory: Path, **graphs: tuple[str, str]) -> Path:
 
 
 @pytest.mark.slow("runs pytest several times")
-def test_the_summary_has_each_cause_once(tmp_path: Path) -> None:
+def test_action_summary_lists_each_cause_once(tmp_path: Path) -> None:
     changed = GRAPH, GRAPH.replace("relu", "tanh")
     artifacts(tmp_path, one=changed, two=changed)
     text, printed = summarise(tmp_path)
@@ -236,7 +236,7 @@ def test_scales(graph_capture, graph_snapshot, names):
 
 
 @pytest.mark.slow("runs pytest several times")
-def test_the_summary_of_a_run_says_its_one_cause(tmp_path: Path) -> None:
+def test_action_summary_of_a_single_cause(tmp_path: Path) -> None:
     test = tmp_path / "test_scales.py"
     plugins = ("-p", "syrupy", "-p", "pytest_torchgraph.plugin", "-p", "no:cacheprovider")
     environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": str(ROOT)}
@@ -255,7 +255,7 @@ def test_the_summary_of_a_run_says_its_one_cause(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow("runs pytest in a new process")
-def test_a_file_that_cannot_be_read_hides_no_cause(tmp_path: Path) -> None:
+def test_action_summary_with_an_unreadable_file_lists_causes(tmp_path: Path) -> None:
     artifacts(tmp_path, one=(GRAPH, GRAPH.replace("relu", "tanh")), two=(GRAPH, "no graph"))
     text, printed = summarise(tmp_path)
     assert "aten.relu -> aten.tanh" in text
@@ -264,7 +264,7 @@ def test_a_file_that_cannot_be_read_hides_no_cause(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow("runs pytest in a new process")
-def test_a_summary_that_github_would_not_show_is_a_file(tmp_path: Path) -> None:
+def test_action_summary_that_is_too_long_is_a_file(tmp_path: Path) -> None:
     made = artifacts(tmp_path)
     long = tmp_path / "prints-much"
     long.write_text("#!/bin/sh\necho '**many causes**'\nyes '| a row |' | head -n 200000\nexit 1\n")
@@ -276,14 +276,14 @@ def test_a_summary_that_github_would_not_show_is_a_file(tmp_path: Path) -> None:
     assert (made / "causes.md").read_text().count("| a row |") == 200_000
 
 
-def test_without_artifacts_nothing_is_added(tmp_path: Path) -> None:
+def test_action_summary_without_artifacts_is_unchanged(tmp_path: Path) -> None:
     text, printed = summarise(tmp_path)
     assert text == ""
     assert "no directory 'torchgraph'" in printed
 
 
 @pytest.mark.slow("runs pytest in a new process")
-def test_where_no_comparison_failed_nothing_is_added(tmp_path: Path) -> None:
+def test_action_summary_without_failures_is_unchanged(tmp_path: Path) -> None:
     artifacts(tmp_path)
     (tmp_path / "torchgraph" / "test_x.svg").touch()
     text, _ = summarise(tmp_path)

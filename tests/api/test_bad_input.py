@@ -1,4 +1,4 @@
-"""Each bad input gives one clear error."""
+"""Each bad input raises one clear error."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from pytest_torchgraph import (
 
 @pytest.mark.slow("further cases; a few are in every run", unless=["dispatch"])
 @pytest.mark.parametrize("via", ["aot", "dispatch"])
-def test_a_class_is_no_target(via: str) -> None:
-    """`torch.compile(cls)` changes the class, for all that comes after it in the process."""
+def test_class_as_a_target_is_refused(via: str) -> None:
+    """`torch.compile(cls)` changes the class for the rest of the process."""
 
     class Net(torch.nn.Linear):
         pass
@@ -48,7 +48,7 @@ def test_an_unknown_mechanism(via: str) -> None:
         capture(mlp(), example(4, 8), via=via)
 
 
-def test_a_watch_that_is_used_as_its_capture() -> None:
+def test_watch_used_as_its_capture_is_an_error() -> None:
     unused: Any = watch()
     with pytest.raises(AttributeError, match=r"`with .* as seen: .*seen\.assert_no_gr"):
         unused.assert_no_graph_breaks()
@@ -93,7 +93,7 @@ def test_backward_where_nothing_requires_grad(via: str) -> None:
         (lambda output: output.detach().sum(), "does not require grad"),
     ],
 )
-def test_a_loss_that_is_no_scalar_tensor(via: str, loss_fn: object, message: str) -> None:
+def test_nonscalar_loss_is_refused(via: str, loss_fn: object, message: str) -> None:
     with pytest.raises(CaptureError, match=message):
         capture(mlp(), example(4, 8), via=via, loss_fn=loss_fn)  # type: ignore[arg-type]
 
@@ -149,7 +149,7 @@ def test_an_exception_of_the_backward_passes_through_unchanged(via: str) -> None
         capture(lambda x: Fails.apply(x), example(4, grad=True), via=via)
 
 
-def test_a_parameter_of_the_target_with_one_of_our_names() -> None:
+def test_target_parameter_named_like_an_option() -> None:
     class Placed(nn.Module):
         def forward(self, x: Tensor, device: str = "cpu") -> Tensor:
             return x.to(device) * 2
@@ -174,7 +174,7 @@ def test_a_parameter_of_the_target_with_one_of_our_names() -> None:
         ),
     ],
 )
-def test_what_keeps_torch_compile_from_compiling_is_named(make: object, message: str) -> None:
+def test_setting_that_prevents_compilation_is_named(make: object, message: str) -> None:
 
     with make(), pytest.raises(CaptureError, match=message):  # type: ignore[operator]
         capture(mlp(), example(4, 8))
@@ -190,7 +190,7 @@ def test_code_that_is_disabled_entirely() -> None:
         capture(lambda x: inner(x), example(4))
 
 
-def test_files_that_are_no_graphs(tmp_path: object) -> None:
+def test_load_of_a_file_that_is_not_a_graph(tmp_path: object) -> None:
     path = tmp_path / "a.tgraph"  # type: ignore[operator]
     for content, message in (
         (b"", r"a\.tgraph:1:1: not a graph"),
@@ -204,7 +204,7 @@ def test_files_that_are_no_graphs(tmp_path: object) -> None:
             load(path)
 
 
-def test_objects_that_hold_no_graph() -> None:
+def test_from_fx_of_an_object_without_a_graph() -> None:
     with pytest.raises(TypeError, match=r"from_fx takes a torch.fx.GraphModule"):
         from_fx(mlp())
     graph = from_fx(torch.fx.symbolic_trace(mlp()))
@@ -212,7 +212,7 @@ def test_objects_that_hold_no_graph() -> None:
         diff(graph, mlp())
 
 
-def test_an_option_of_a_mechanism_given_to_the_target_is_an_error_that_says_where_it_goes() -> None:
+def test_mechanism_option_passed_to_the_target_is_an_error() -> None:
     with pytest.raises(TypeError) as caught:
         capture(torch.nn.Linear(2, 2), torch.randn(1, 2), dynamic=True)
     assert str(caught.value) == (
@@ -222,7 +222,7 @@ def test_an_option_of_a_mechanism_given_to_the_target_is_an_error_that_says_wher
     )
 
 
-def test_a_target_may_have_an_argument_that_is_called_like_an_option() -> None:
+def test_target_argument_named_like_an_option_is_passed() -> None:
     def named(x: torch.Tensor, mode: str) -> torch.Tensor:
         return x.relu() if mode == "relu" else x
 

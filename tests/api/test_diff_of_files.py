@@ -63,36 +63,36 @@ def compared(tmp_path: Path, old: dict[str, str], new: dict[str, str]) -> GraphD
     return diff(directory(tmp_path / "old", old), directory(tmp_path / "new", new))
 
 
-def files_of(found: GraphDiff) -> FilesDiff:
-    assert found.files is not None
-    return found.files
+def files_of(graph_diff: GraphDiff) -> FilesDiff:
+    assert graph_diff.files is not None
+    return graph_diff.files
 
 
-def test_one_edit_in_many_files_is_one_finding_with_all_of_them(tmp_path: Path) -> None:
+def test_edit_in_many_files_is_one_finding(tmp_path: Path) -> None:
     names = [f"tests/__snapshots__/test_{k}/step.tgraph" for k in range(40)]
-    found = compared(
+    graph_diff = compared(
         tmp_path,
         {name: text("sin", "gelu", "cos") for name in names} | {"same.tgraph": text("relu")},
         {name: text("sin", "relu", "cos") for name in names} | {"same.tgraph": text("relu")},
     )
-    assert found
-    (finding,) = found.findings
+    assert graph_diff
+    (finding,) = graph_diff.findings
     assert finding.files == tuple(sorted(names))
     assert len(finding.places) == 40
     assert finding.before.op == "aten.gelu.default"  # type: ignore[union-attr]
-    assert files_of(found).changed == finding.files
-    lines = str(found).splitlines()
+    assert files_of(graph_diff).changed == finding.files
+    lines = str(graph_diff).splitlines()
     assert lines[0] == "40 of 41 files differ by 1 cause"
     assert lines[1] == "~ aten.gelu -> aten.relu in layer.1  (40 places, 40 files)"
     assert lines[-1].endswith("step.tgraph and 37 more")
     assert len(lines) == 5
 
 
-def test_findings_are_in_the_order_of_how_many_files_they_are_in(tmp_path: Path) -> None:
+def test_findings_are_sorted_by_their_number_of_files(tmp_path: Path) -> None:
     old = {"a.tgraph": text("sin"), "b.tgraph": text("cos"), "c.tgraph": text("cos")}
     new = {"a.tgraph": text("exp"), "b.tgraph": text("tanh"), "c.tgraph": text("tanh")}
-    found = compared(tmp_path, old, new)
-    assert [finding.files for finding in found.findings] == [
+    graph_diff = compared(tmp_path, old, new)
+    assert [finding.files for finding in graph_diff.findings] == [
         ("b.tgraph", "c.tgraph"),
         ("a.tgraph",),
     ]
@@ -100,16 +100,16 @@ def test_findings_are_in_the_order_of_how_many_files_they_are_in(tmp_path: Path)
 
 def test_a_file_on_one_side_is_listed_and_is_a_difference(tmp_path: Path) -> None:
     both = {"a.tgraph": text("sin")}
-    found = compared(
+    graph_diff = compared(
         tmp_path, both | {"x/gone.tgraph": text("cos")}, both | {"x/came.tgraph": text("cos")}
     )
-    assert found
-    assert (files_of(found).added, files_of(found).removed) == (
+    assert graph_diff
+    assert (files_of(graph_diff).added, files_of(graph_diff).removed) == (
         ("x/came.tgraph",),
         ("x/gone.tgraph",),
     )
-    assert files_of(found).changed == ()
-    assert str(found).splitlines() == [
+    assert files_of(graph_diff).changed == ()
+    assert str(graph_diff).splitlines() == [
         "1 file added; 1 file removed",
         "+ added: x/came.tgraph",
         "- removed: x/gone.tgraph",
@@ -118,21 +118,21 @@ def test_a_file_on_one_side_is_listed_and_is_a_difference(tmp_path: Path) -> Non
 
 def test_a_malformed_file_is_named_and_hides_no_other_difference(tmp_path: Path) -> None:
     broken = text("sin").replace("%x = input", "%x = ")
-    found = compared(
+    graph_diff = compared(
         tmp_path,
         {"a.tgraph": text("sin"), "b.tgraph": text("sin"), "c.tgraph": "\n"},
         {"a.tgraph": broken, "b.tgraph": text("cos"), "c.tgraph": "\n"},
     )
-    assert found
-    assert list(files_of(found).unreadable) == ["a.tgraph", "c.tgraph"]
-    assert "a.tgraph:5:" in files_of(found).unreadable["a.tgraph"]
-    assert [finding.files for finding in found.findings] == [("b.tgraph",)]
-    assert "2 files cannot be read" in found.heading()
-    assert f"! {tmp_path}" in str(found)
+    assert graph_diff
+    assert list(files_of(graph_diff).unreadable) == ["a.tgraph", "c.tgraph"]
+    assert "a.tgraph:5:" in files_of(graph_diff).unreadable["a.tgraph"]
+    assert [finding.files for finding in graph_diff.findings] == [("b.tgraph",)]
+    assert "2 files cannot be read" in graph_diff.heading()
+    assert f"! {tmp_path}" in str(graph_diff)
 
 
 @pytest.mark.parametrize("mark", ["<<<<<<< HEAD\n", ""])
-def test_the_same_malformed_text_on_both_sides_is_no_equality(tmp_path: Path, mark: str) -> None:
+def test_equal_malformed_files_are_not_equal(tmp_path: Path, mark: str) -> None:
     bad = text("sin").replace("  return", f"{mark}  rturn")
     files = {"a.tgraph": bad if mark else bad.replace(" {\n", "\n")}
     assert list(files_of(compared(tmp_path, files, files)).unreadable) == ["a.tgraph"]
@@ -142,12 +142,12 @@ def test_files_that_cannot_be_opened_are_named(tmp_path: Path) -> None:
     old = directory(tmp_path / "old", {"a.tgraph": text("sin")})
     new = directory(tmp_path / "new", {})
     (new / "a.tgraph").symlink_to(tmp_path / "nowhere")
-    found = diff(old, new)
-    assert list(files_of(found).unreadable) == ["a.tgraph"]
-    assert "No such file" in files_of(found).unreadable["a.tgraph"]
+    graph_diff = diff(old, new)
+    assert list(files_of(graph_diff).unreadable) == ["a.tgraph"]
+    assert "No such file" in files_of(graph_diff).unreadable["a.tgraph"]
 
 
-def test_nothing_to_compare_is_an_error(tmp_path: Path) -> None:
+def test_diff_of_empty_directories_is_an_error(tmp_path: Path) -> None:
     empty = directory(tmp_path / "empty", {"readme.txt": "nothing"})
     with pytest.raises(TorchGraphError, match=r"no \.tgraph file in .*empty"):
         diff(empty, empty)
@@ -160,49 +160,49 @@ def test_nothing_to_compare_is_an_error(tmp_path: Path) -> None:
 
 def test_two_files_are_compared_and_a_malformed_one_raises(tmp_path: Path) -> None:
     where = directory(tmp_path / "d", {"a.tgraph": text("sin"), "b.tgraph": text("cos"), "c": "no"})
-    found = diff(str(where / "a.tgraph"), where / "b.tgraph")
-    assert [finding.files for finding in found.findings] == [("b.tgraph",)]
+    graph_diff = diff(str(where / "a.tgraph"), where / "b.tgraph")
+    assert [finding.files for finding in graph_diff.findings] == [("b.tgraph",)]
     assert not diff(where / "a.tgraph", where / "a.tgraph")
     with pytest.raises(GraphFormatError, match="c:1:1"):
         diff(where / "a.tgraph", where / "c")
 
 
-def test_equal_graphs_are_no_difference_whatever_their_origin_and_names(tmp_path: Path) -> None:
+def test_files_with_equal_graphs_of_other_origin_are_equal(tmp_path: Path) -> None:
     other = text("sin").replace("via aot", "via dispatch").replace("2.13.0", "2.15.0")
-    found = compared(
+    graph_diff = compared(
         tmp_path,
         {"a.tgraph": text("sin"), "b.tgraph": text("sin")},
         {"a.tgraph": other, "b.tgraph": text("sin").replace("layer.0", "block.0")},
     )
-    assert not found
-    assert files_of(found).renamed == ("b.tgraph",)
-    assert str(found).splitlines() == [
+    assert not graph_diff
+    assert files_of(graph_diff).renamed == ("b.tgraph",)
+    assert str(graph_diff).splitlines() == [
         "no difference in 2 files",
         "= only names, strides or devices differ: b.tgraph",
     ]
 
 
-def test_a_new_release_of_torch_joins_what_it_did_everywhere(tmp_path: Path) -> None:
-    """The clone goes from two places that have nothing else in common."""
+def test_change_by_a_torch_release_is_one_finding(tmp_path: Path) -> None:
+    """The clone is removed in two places with nothing else in common."""
     old = {"a.tgraph": text("sin", "clone", "cos"), "b.tgraph": text("exp", "relu", "clone")}
     new = {"a.tgraph": text("sin", "cos"), "b.tgraph": text("exp", "relu")}
     assert len(compared(tmp_path, old, new).findings) == 2
     (tmp_path / "later").mkdir()
     later = {name: each.replace("2.13.0", "2.15.0") for name, each in new.items()}
-    found = compared(tmp_path / "later", old, later)
-    assert [finding.files for finding in found.findings] == [("a.tgraph", "b.tgraph")]
-    assert set(files_of(found).releases.values()) == {("2.13.0", "2.15.0")}
-    assert "torch 2.13.0 -> 2.15.0" in str(found)
+    graph_diff = compared(tmp_path / "later", old, later)
+    assert [finding.files for finding in graph_diff.findings] == [("a.tgraph", "b.tgraph")]
+    assert set(files_of(graph_diff).releases.values()) == {("2.13.0", "2.15.0")}
+    assert "torch 2.13.0 -> 2.15.0" in str(graph_diff)
 
 
-def test_op_counts_are_compared_where_one_file_holds_them_alone(tmp_path: Path) -> None:
+def test_op_counts_are_compared_if_one_file_has_only_counts(tmp_path: Path) -> None:
     files = dict.fromkeys(("a.tgraph", "b.tgraph", "c.tgraph"), COUNTS)
     new = {"a.tgraph": text("cos"), "b.tgraph": text("sin"), "c.tgraph": text("cos")}
-    found = compared(tmp_path, files, new)
-    assert found
-    assert files_of(found).changed == ("a.tgraph", "c.tgraph")
-    assert files_of(found).counts["a.tgraph"][0] == "forward: aten.cos.default  0 -> 1"
-    assert str(found).splitlines() == [
+    graph_diff = compared(tmp_path, files, new)
+    assert graph_diff
+    assert files_of(graph_diff).changed == ("a.tgraph", "c.tgraph")
+    assert files_of(graph_diff).counts["a.tgraph"][0] == "forward: aten.cos.default  0 -> 1"
+    assert str(graph_diff).splitlines() == [
         "2 of 3 files differ",
         "~ op counts: forward: aten.cos.default  0 -> 1, forward: aten.sin.default  1 -> 0",
         "    in a.tgraph, c.tgraph",
@@ -215,9 +215,9 @@ def test_artifacts_are_compared_with_what_was_stored(tmp_path: Path) -> None:
         "a.received.tgraph": text("cos"),
         "b.received.tgraph": text("sin"),
     }
-    found = diff(directory(tmp_path / "art", files))
-    assert [finding.files for finding in found.findings] == [("a",)]
-    assert files_of(found).added == ("b",)
+    graph_diff = diff(directory(tmp_path / "art", files))
+    assert [finding.files for finding in graph_diff.findings] == [("a",)]
+    assert files_of(graph_diff).added == ("b",)
     with pytest.raises(TorchGraphError, match=r"no \.tgraph file in .*: no failed test wrote"):
         diff(directory(tmp_path / "none", {"a.tgraph": text("sin")}))
 
@@ -276,10 +276,10 @@ def test_files_of_ranks_are_compared_rank_by_rank(tmp_path: Path) -> None:
     where = directory(
         tmp_path / "d", {"a.tgraph": RANKS, "b.tgraph": OTHER, "c.tgraph": text("sin")}
     )
-    found = diff(where / "a.tgraph", where / "b.tgraph")
-    (finding,) = found.findings
+    graph_diff = diff(where / "a.tgraph", where / "b.tgraph")
+    (finding,) = graph_diff.findings
     assert (finding.files, finding.ranks) == (("b.tgraph",), (2, 3))
-    assert str(found).splitlines()[1] == "ranks 2-3:"
+    assert str(graph_diff).splitlines()[1] == "ranks 2-3:"
     other = directory(tmp_path / "e", {"a.tgraph": OTHER})
     (finding,) = diff(where, other).findings
     assert (finding.files, finding.ranks) == (("a.tgraph",), (2, 3))
@@ -288,7 +288,7 @@ def test_files_of_ranks_are_compared_rank_by_rank(tmp_path: Path) -> None:
 
 
 def test_a_difference_is_plain_data(tmp_path: Path) -> None:
-    found = compared(
+    graph_diff = compared(
         tmp_path,
         {"a.tgraph": text("sin"), "b.tgraph": text("sin"), "c.tgraph": "no", "d.tgraph": COUNTS},
         {
@@ -298,15 +298,15 @@ def test_a_difference_is_plain_data(tmp_path: Path) -> None:
             "d.tgraph": text("exp"),
         },
     )
-    data = json.loads(json.dumps(found.to_json()))
+    data = json.loads(json.dumps(graph_diff.to_json()))
     assert data["version"] == 1
-    assert data["heading"] == found.heading()
-    assert [Finding.from_json(each).files for each in data["findings"]] == [
+    assert data["heading"] == graph_diff.heading()
+    assert [Finding.from_json(finding).files for finding in data["findings"]] == [
         ("a.tgraph", "b.tgraph")
     ]
     assert data["files"]["changed"] == ["a.tgraph", "b.tgraph", "d.tgraph"]
     assert data["files"]["unreadable"].keys() == {"c.tgraph"}
-    assert data["files"]["counts"]["d.tgraph"] == [*files_of(found).counts["d.tgraph"]]
+    assert data["files"]["counts"]["d.tgraph"] == [*files_of(graph_diff).counts["d.tgraph"]]
     alone = diff(Graph.from_text(text("sin")), Graph.from_text(text("cos"))).to_json()
     assert (alone["files"], alone["findings"][0]["files"]) == (None, [])
     assert json.dumps(alone)
@@ -314,19 +314,19 @@ def test_a_difference_is_plain_data(tmp_path: Path) -> None:
 
 def test_nodes_that_differ_are_known_of_all_files(tmp_path: Path) -> None:
     names = ("a.tgraph", "b.tgraph")
-    found = compared(
+    graph_diff = compared(
         tmp_path,
         {name: text("sin") for name in names},
         {name: text("sin", "cos") for name in names},
     )
-    assert [node.op for node in found.added] == ["aten.cos.default"] * 2
+    assert [node.op for node in graph_diff.added] == ["aten.cos.default"] * 2
     with pytest.raises(TorchGraphError, match="draw the difference of two files"):
-        render(found, tmp_path / "x.dot")
+        render(graph_diff, tmp_path / "x.dot")
 
 
 def test_compare_is_diff_with_a_warning(tmp_path: Path) -> None:
     old = directory(tmp_path / "old", {"a.tgraph": text("sin")})
     new = directory(tmp_path / "new", {"a.tgraph": text("cos")})
     with pytest.warns(DeprecationWarning, match=r"use pytest_torchgraph\.diff"):
-        found = compare(old, new)
-    assert found.to_json() == diff(old, new).to_json()
+        comparison = compare(old, new)
+    assert comparison.to_json() == diff(old, new).to_json()

@@ -1,4 +1,4 @@
-"""`capture.at(level)` is the same run, seen at another level."""
+"""`capture.at(level)` gives the same run at another level."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pytest_torchgraph import CaptureError, CompiledAutograd, capture, from_fx, 
 from pytest_torchgraph.mechanisms.dispatch import DispatchRecorder
 
 
-def test_another_level_is_of_the_same_run() -> None:
+def test_at_gives_another_level_of_the_same_run() -> None:
     layer = torch.nn.Linear(4, 4)
     seen = capture(layer, example(3, 4), via="compiled_autograd")
     other = seen.at("aot")
@@ -22,7 +22,7 @@ def test_another_level_is_of_the_same_run() -> None:
     assert repr(other).startswith("<Capture via compiled_autograd: ")
 
 
-def test_what_has_no_output_says_why(tmp_path: object) -> None:
+def test_at_gives_the_reason_for_a_missing_output(tmp_path: object) -> None:
     with watch() as seen:
         torch.compile(torch.nn.Linear(4, 4), backend="aot_eager")(example(3, 4))
     for each in (seen, seen.at("dynamo")):
@@ -47,7 +47,7 @@ def test_a_graph_of_another_level_has_its_live_module() -> None:
 
 
 @pytest.mark.slow("compiles many times")
-def test_what_is_beside_the_graphs_is_there_at_each_level() -> None:
+def test_at_keeps_facts_beside_the_graphs() -> None:
     seen = capture(torch.nn.Linear(4, 4), example(3, 4))
     assert seen.at("aot").joint is seen.joint
     generated = capture(torch.relu, example(3, 4), via="inductor")
@@ -59,7 +59,7 @@ def test_what_is_beside_the_graphs_is_there_at_each_level() -> None:
     assert dispatched.syncs
 
 
-def test_one_level_leads_to_any_other() -> None:
+def test_at_is_available_from_every_level() -> None:
     seen = capture(torch.nn.Linear(4, 4), example(3, 4), via=CompiledAutograd())
     there_and_back = seen.at("aot").at("compiled_autograd")
     assert there_and_back.graphs == seen.at("compiled_autograd").graphs
@@ -88,7 +88,7 @@ def test_a_part_of_a_watch_can_be_taken_at_each_level() -> None:
     ]
 
 
-def test_what_was_recorded_is_gone_once_the_graphs_are_read() -> None:
+def test_records_are_freed_once_the_graphs_are_read() -> None:
     seen = capture(torch.nn.Linear(4, 4), example(3, 4), via="dispatch")
     assert seen.graphs
     gc.collect()

@@ -1,4 +1,4 @@
-"""A capture's text, equality, counts and levels are those of its program, with what ran eagerly."""
+"""A capture's text, equality, counts and levels include its eager graphs."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def captured(*program: Graph) -> Capture:
 
 
 def of_a_step(graphs: Sequence[Graph], *islands: tuple[int, Graph], **levels: Any) -> Capture:
-    """A capture whose islands are behind the graphs of these numbers."""
+    """Return a capture with eager graphs after the graphs of these numbers."""
     contents = Contents(
         lambda: (tuple(graphs), None), build_eager=lambda: EagerPart(islands, []), by_level=levels
     )
     return Capture(contents, Header("aot", "2.13.0"))
 
 
-def test_the_text_has_each_eager_graph_behind_the_one_that_ran_before_it(tmp_path: Path) -> None:
+def test_text_has_eager_graphs_in_program_order(tmp_path: Path) -> None:
     capture = of_a_step((FIRST, SECOND), (0, ISLAND), (-1, eager("exp", 1)))
     text = capture.to_text()
 
@@ -51,30 +51,33 @@ def test_the_text_has_each_eager_graph_behind_the_one_that_ran_before_it(tmp_pat
     loaded = load(path)
     assert loaded == capture
     assert loaded.to_text() == text
-    assert [(each.name, each.runs) for each in loaded.eager] == [("eager_1", 1), ("eager_0", 3)]
-    assert [each.name for each in loaded.graphs] == ["forward_0", "forward_1"]
+    assert [(eager_graph.name, eager_graph.runs) for eager_graph in loaded.eager] == [
+        ("eager_1", 1),
+        ("eager_0", 3),
+    ]
+    assert [graph.name for graph in loaded.graphs] == ["forward_0", "forward_1"]
 
 
 @pytest.mark.parametrize("detail", ["ops", "dataflow", "full"])
-def test_the_texts_of_each_detail_have_what_ran_eagerly(detail: Any) -> None:
+def test_text_at_each_detail_has_eager_graphs(detail: Any) -> None:
     text = captured(FIRST, ISLAND).to_text(detail)
 
     assert text.startswith("torchgraph 2\n")
     assert "\neager_0 × 3 {\n" in text
 
 
-def test_the_eager_ops_of_a_file_are_there_run_by_run(tmp_path: Path) -> None:
+def test_eager_ops_of_a_file_are_listed_per_run(tmp_path: Path) -> None:
     body = "%x = input\n  %y = aten.sin.default(%x)\n  %z = aten.cos.default(%y)\n  return %z"
     path = tmp_path / "step.tgraph"
     path.write_text(f"torchgraph 2\nvia aot\n\neager_0 × 2 {{\n  {body}\n}}\n")
 
-    assert [each.op for each in load(path).eager_ops] == [
+    assert [eager_op.op for eager_op in load(path).eager_ops] == [
         "aten.sin.default",
         "aten.cos.default",
     ] * 2
 
 
-def test_a_file_of_a_mechanism_that_sees_no_eager_ops_knows_of_none(tmp_path: Path) -> None:
+def test_eager_ops_of_a_file_without_a_record_are_unknown(tmp_path: Path) -> None:
     path = tmp_path / "step.tgraph"
     path.write_text(captured(FIRST).to_text().replace("via aot", "via dispatch"))
 
@@ -93,7 +96,7 @@ DIFFERENT = {
 
 
 @pytest.mark.parametrize("case", DIFFERENT)
-def test_captures_differ_where_what_ran_eagerly_does(case: str) -> None:
+def test_captures_with_different_eager_graphs_differ(case: str) -> None:
     one, other = DIFFERENT[case]
 
     assert one != other
@@ -101,36 +104,36 @@ def test_captures_differ_where_what_ran_eagerly_does(case: str) -> None:
     assert hash(one) == hash(captured(*one.program))
 
 
-def test_runs_of_compiled_graphs_do_not_count() -> None:
+def test_changed_runs_of_compiled_graphs_are_ignored() -> None:
     assert captured(FIRST, ISLAND) == captured(replace(FIRST, runs=7), ISLAND)
 
 
-def test_another_level_keeps_what_ran_eagerly_and_compares_it() -> None:
+def test_at_keeps_and_compares_eager_graphs() -> None:
     dynamo = (graph("sin", "forward_0", "dynamo"), graph("cos", "forward_1", "dynamo"))
     capture = of_a_step((FIRST, SECOND), (0, ISLAND), dynamo=dynamo)
     other = of_a_step((FIRST, SECOND), (0, replace(ISLAND, runs=4)), dynamo=dynamo)
 
     seen = capture.at("dynamo")
     assert seen.eager == capture.eager == (ISLAND,)
-    assert [each.name for each in seen.program] == ["forward_0", "eager_0", "forward_1"]
-    assert [each.level for each in seen.graphs] == ["dynamo", "dynamo"]
+    assert [graph.name for graph in seen.program] == ["forward_0", "eager_0", "forward_1"]
+    assert [graph.level for graph in seen.graphs] == ["dynamo", "dynamo"]
     assert seen != other.at("dynamo")
     assert seen == of_a_step((FIRST, SECOND), (0, ISLAND), dynamo=dynamo).at("dynamo")
     assert capture.at("aot") == capture
 
 
-def test_where_a_level_has_other_graphs_what_ran_eagerly_is_behind_them() -> None:
+def test_at_puts_eager_graphs_after_the_graphs_of_another_level() -> None:
     whole = graph("sin", "forward", "dynamo")
     capture = of_a_step((FIRST, SECOND), (0, ISLAND), dynamo=(whole,)).at("dynamo")
 
-    assert [each.name for each in capture.program] == ["forward", "eager_0"]
+    assert [graph.name for graph in capture.program] == ["forward", "eager_0"]
 
 
 def test_ops_are_counted_once_for_each_graph_of_the_program() -> None:
     assert captured(FIRST, ISLAND).op_counts == {"aten.sin.default": 1, "aten.neg.default": 1}
 
 
-def test_the_repr_names_what_ran_eagerly_and_how_often() -> None:
+def test_repr_names_eager_graphs_and_runs() -> None:
     shown = repr(captured(FIRST, ISLAND, eager("exp", 1)))
 
     assert shown == (
@@ -138,13 +141,13 @@ def test_the_repr_names_what_ran_eagerly_and_how_often() -> None:
     )
 
 
-def test_there_is_no_live_module_of_what_ran_eagerly() -> None:
+def test_eager_graph_has_no_live_module() -> None:
     with pytest.raises(CaptureError, match="eager_0 ran eagerly, op by op, so it has no live"):
         captured(FIRST, ISLAND).fx(ISLAND)
 
 
-def test_diff_of_captures_covers_what_ran_eagerly() -> None:
-    found = diff(captured(FIRST, ISLAND), captured(FIRST, replace(ISLAND, runs=2)))
+def test_diff_of_captures_covers_eager_graphs() -> None:
+    graph_diff = diff(captured(FIRST, ISLAND), captured(FIRST, replace(ISLAND, runs=2)))
 
-    assert str(found) == "1 graph changed\n~ eager_0 ran 2 times, before: 3"
+    assert str(graph_diff) == "1 graph changed\n~ eager_0 ran 2 times, before: 3"
     assert not diff(captured(FIRST, ISLAND), captured(FIRST, ISLAND))

@@ -1,6 +1,6 @@
 """`restart`: a second start takes every graph from torch.compile's caches.
 
-The targets call BLAS alone, for which inductor generates no C++ code to compile.
+The targets call only BLAS, so inductor generates no C++ code to compile.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a target returns, how often its graphs ran, and the values of constants are compared."""
+"""Returned values, run counts and the values of constants are compared."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Target = Callable[[torch.Tensor, torch.Tensor], Any]
 
 
 class Cache:
-    """An object of a class that pytree does not know."""
+    """An object of a class that is not registered with pytree."""
 
     def __init__(self, **held: Any):
         self.__dict__.update(held)
@@ -59,9 +59,9 @@ def test_another_output_is_one_finding_in_words(via: str, what: str) -> None:
     before, after, words = OUTPUTS[what]
     a, b = (capture(target, X, Y, via=via) for target in (before, after))
     assert a != b
-    found = diff(a, b)
-    assert len(found.findings) == 1
-    assert words in found.heading()
+    graph_diff = diff(a, b)
+    assert len(graph_diff.findings) == 1
+    assert words in graph_diff.heading()
 
 
 @pytest.mark.parametrize("via", ["aot", "dynamo", "dispatch"])
@@ -101,16 +101,16 @@ def test_number_that_was_read_from_data_does_not_count(via: str) -> None:
 
 
 def test_returned_values_of_the_graph_need_no_lines() -> None:
-    made = capture(lambda x, y: (x.sin(), [y.cos()]), X, Y)
-    assert made.forward.output == ()
-    assert made.to_text().startswith("torchgraph 1\n")
+    captured = capture(lambda x, y: (x.sin(), [y.cos()]), X, Y)
+    assert captured.forward.output == ()
+    assert captured.to_text().startswith("torchgraph 1\n")
 
 
-def test_mutated_buffer_is_no_output() -> None:
+def test_mutated_buffer_is_not_an_output() -> None:
     norm = nn.BatchNorm1d(4)
-    made = capture(norm, torch.ones(2, 4))
-    assert made.forward.output == ()
-    assert len(made.forward.outputs) > 1
+    captured = capture(norm, torch.ones(2, 4))
+    assert captured.forward.output == ()
+    assert len(captured.forward.outputs) > 1
 
 
 def test_output_of_an_exported_program_has_its_names() -> None:
@@ -141,7 +141,7 @@ class Block(nn.Module):
 
 
 class Regional(nn.Module):
-    """Regional compilation, torch's recipe: each block is compiled, all share one graph."""
+    """Regional compilation, torch's recipe: each block is compiled, and all share one graph."""
 
     def __init__(self, depth: int):
         super().__init__()
@@ -230,7 +230,7 @@ class Held(nn.Module):
 def test_values_of_data_do_not_count(via: str) -> None:
     """Globals, closures, plain attributes, buffers and parameters existed before the call."""
     pairs: list[tuple[Any, Any]] = [(Held(GLOBAL), Held(OTHER_GLOBAL))]
-    if via != "export":  # it exports modules; a closure is none of them
+    if via != "export":  # export takes only modules, not closures
         pairs.append((closure(GLOBAL), closure(OTHER_GLOBAL)))
     for before, after in pairs:
         arguments = (X,) if isinstance(before, nn.Module) else (X, Y)
@@ -277,7 +277,7 @@ def test_constant_of_a_number_that_was_read_does_not_count() -> None:
     assert capture(run, X, via="dispatch") == capture(run, Y, via="dispatch")
 
 
-# -- graphs that the user hands over ---------------------------------------------------------------
+# -- graphs that the user passes in ----------------------------------------------------------------
 
 
 def chain(*ops: Any) -> torch.fx.GraphModule:
@@ -297,17 +297,17 @@ def test_alias_counts_in_a_graph_that_is_handed_over(op: Any) -> None:
 
 
 def test_pass_that_removes_the_detach_of_a_captured_graph_is_seen() -> None:
-    """Autograd added it, and the pass works on what it is handed (torchtitan)."""
-    made = capture(lambda x: torch.softmax(x, -1), X.clone().requires_grad_())
-    module = made.fx(made.forward)
+    """Autograd added it, and the pass edits the given graph (torchtitan)."""
+    captured = capture(lambda x: torch.softmax(x, -1), X.clone().requires_grad_())
+    module = captured.fx(captured.forward)
     before = from_fx(module)
     for node in list(module.graph.nodes):
         if node.target is torch.ops.aten.detach.default:
             node.replace_all_uses_with(node.args[0])
             module.graph.erase_node(node)
     assert diff(before, module)
-    assert before == made.forward
-    assert from_fx(module) == made.forward
+    assert before == captured.forward
+    assert from_fx(module) == captured.forward
 
 
 class Weighted(nn.Module):
@@ -325,7 +325,7 @@ def exported() -> torch.export.ExportedProgram:
 
 
 def test_dtype_of_a_constant_is_that_of_the_attribute(exported: Any) -> None:
-    """nncf compresses a weight, and leaves the meta of what it was."""
+    """nncf compresses a weight without updating its meta."""
     before, after = exported.module(), exported.module()
     after.w = torch.ones(4, 4, dtype=torch.int8)
     assert "w" in diff(before, after).heading()
@@ -377,8 +377,8 @@ VIAS_IN_TRAINING = ("aot", "dispatch", "inductor", "compiled_autograd", "dynamo"
 
 @pytest.mark.slow("inductor compiles C++", only=["inductor"])
 @pytest.mark.parametrize("via", [*VIAS_IN_TRAINING, Export(strict=True), Export(strict=False)])
-def test_swapped_independent_statements_are_no_difference(via: Any) -> None:
-    """The input requires grad: its gradient is a sum, in the order of the statements."""
+def test_swapped_independent_statements_are_equal(via: Any) -> None:
+    """The input requires grad. Its gradient is a sum in the order of the statements."""
     x = torch.ones(2, 3, 4, requires_grad=True)
     options = {"backward": False} if isinstance(via, Export) else {}
     a, b = (capture(Swapped(swap), x, via=via, **options) for swap in (False, True))
@@ -387,7 +387,7 @@ def test_swapped_independent_statements_are_no_difference(via: Any) -> None:
     assert [*a.graphs] == [*b.graphs]
 
 
-def test_swapped_statements_are_no_difference_in_a_watch() -> None:
+def test_swapped_statements_in_a_watch_are_equal() -> None:
     seen = []
     for swap in (False, True):
         torch._dynamo.reset()
@@ -412,21 +412,21 @@ def test_swapped_operands_are_a_difference() -> None:
 
 
 def test_older_file_of_a_model_that_returns_names_matches(tmp_path: Path) -> None:
-    """What it lacks is not compared, in the backward neither, which the forward's values name."""
+    """Facts that the file lacks are not compared, also in the backward, which uses them."""
 
     class Net(Swapped):
         def forward(self, x: torch.Tensor) -> Any:
             return {"logits": super().forward(x), "depth": 1}
 
-    made = capture(Net(False), torch.ones(2, 3, 4))
-    text = made.to_text(fold=False)
+    captured = capture(Net(False), torch.ones(2, 3, 4))
+    text = captured.to_text(fold=False)
     assert text.startswith("torchgraph 4\n")
     lines = [line for line in text.split("\n") if not line.startswith("  output ")]
     (tmp_path / "old.tgraph").write_text("\n".join(["torchgraph 1", *lines[1:]]))
     old = load(tmp_path / "old.tgraph")
-    assert old == made
-    assert old.backward == made.backward
-    assert not diff(old, made)
+    assert old == captured
+    assert old.backward == captured.backward
+    assert not diff(old, captured)
     other = capture(Net(True), torch.ones(2, 3, 4))
     assert old == other
     assert old.backward == other.backward

@@ -1,4 +1,4 @@
-"""`steady`: what a step that is compiled already still compiles."""
+"""`steady`: compilations of a step that is already compiled."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def compiled(**how: object) -> torch.nn.Module:
     return torch.compile(torch.nn.Linear(4, 4), backend="aot_eager", **how)
 
 
-def test_the_second_call_compiles_nothing() -> None:
+def test_steady_second_call_compiles_nothing() -> None:
     model = compiled()
     x = torch.ones(2, 4)
     seen = GraphCapture().steady(model, (x,), (x,), (x,))
@@ -28,7 +28,7 @@ def test_the_second_call_compiles_nothing() -> None:
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
-def test_what_only_the_first_call_shows_is_not_looked_for_by_a_reset() -> None:
+def test_steady_does_not_reset_the_compiler() -> None:
     x = torch.ones(2, 4)
     seen = steady(compiled(), (x,), (x,))
     for check in (seen.assert_no_graph_breaks, seen.only(function="*").assert_no_graph_breaks):
@@ -60,7 +60,7 @@ def test_keyword_arguments_and_pairs_of_tensors() -> None:
     steady(scaled, ((x,), {"by": x}), ((x,), {"by": x})).assert_no_recompiles()
 
 
-def test_what_is_not_compiled_is_not_steady() -> None:
+def test_steady_of_uncompiled_code_fails() -> None:
     seen = steady(torch.nn.Linear(4, 4), (torch.ones(2, 4),), (torch.ones(2, 4),))
     with pytest.raises(AssertionError, match="no compiled code ran"):
         seen.assert_no_recompiles()
@@ -74,7 +74,7 @@ def test_what_is_not_compiled_is_not_steady() -> None:
         (((1,), torch.ones(2)), "call 1 is not a tuple of arguments, but Tensor"),
     ],
 )
-def test_calls_that_cannot_be_meant_are_errors(calls: tuple[object, ...], message: str) -> None:
+def test_steady_with_invalid_calls_is_an_error(calls: tuple[object, ...], message: str) -> None:
     with pytest.raises(TypeError, match=message):
         steady(torch.relu, *calls)
     with pytest.raises(TypeError, match="the target must be callable, not Tensor"):
@@ -101,7 +101,7 @@ def test_a_step_with_its_own_backward_is_steady_if_it_returns_nothing_to_differe
     assert seen.executions == {"0/0": 1, "0/0 backward": 1}
 
 
-def test_what_a_step_keeps_of_an_earlier_call_is_named_where_no_backward_can_start() -> None:
+def test_steady_names_state_kept_from_an_earlier_call() -> None:
     kept = [torch.ones(4, requires_grad=True)]
 
     def recurrent(x: torch.Tensor) -> torch.Tensor:
@@ -113,7 +113,7 @@ def test_what_a_step_keeps_of_an_earlier_call_is_named_where_no_backward_can_sta
         steady(recurrent, (x,), (x,))
 
 
-def test_everything_is_as_it_was_also_when_the_target_raises() -> None:
+def test_steady_restores_state_also_if_the_target_raises() -> None:
     model = torch.nn.Sequential(torch.nn.BatchNorm1d(4), torch.nn.Dropout(0.5))
     parameter = next(model.parameters())
     parameter.grad = torch.full((4,), 3.0)
@@ -126,7 +126,7 @@ def test_everything_is_as_it_was_also_when_the_target_raises() -> None:
         return model(x)
 
     x = torch.randn(8, 4)
-    random, buffers = torch.get_rng_state(), [each.clone() for each in model.buffers()]
+    random, buffers = torch.get_rng_state(), [buffer.clone() for buffer in model.buffers()]
     compiled_step = torch.compile(step, backend="eager")
     with pytest.raises(RuntimeError, match="the model's own"):
         steady(compiled_step, (x,), (x,), (x,), (x,))

@@ -1,4 +1,4 @@
-"""`GraphTestCase`: eight ways to write a suite, isolation, and what runs without pytest."""
+"""`GraphTestCase`: eight ways to write a suite, isolation, and tests without pytest."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class TestNet(GraphTestCase, unittest.IsolatedAsyncioTestCase):
 """,
 }
 NEEDED = {"parameterized": "parameterized", "instantiate_parametrized_tests": "expecttest"}
-"""The package that a suite needs; torch's own test utilities import expecttest."""
+"""The package that a suite needs. torch's own test utilities import expecttest."""
 FILES = {
     "mixin": ["TestCos.test_step", "TestSin.test_step"],
     "subTest": ["TestNet.test_step[op=cos]", "TestNet.test_step[op=sin]"],
@@ -102,7 +102,7 @@ FILES = {
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project of all suites that can be imported here, with stored graphs."""
+    """A project of all suites that can be imported, with stored graphs."""
     project = tmp_path_factory.mktemp("suites")
     (project / "pytest.ini").write_text("[pytest]\n")
     for suite, source in SUITES.items():
@@ -115,7 +115,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def outputs(project: Path) -> tuple[str, str]:
-    """What a run prints, and one whose captures have another op than sin, with the same names."""
+    """The output of a run, and of a run with another op than sin and the same names."""
     same = pytest_in(project)
     for suite in SUITES:
         path = project / f"test_{suite}.py"
@@ -146,7 +146,7 @@ def test_suite_stores_compares_and_fails(
     same, changed = outputs
     assert f"PASSED test_{suite}.py" in same
     assert f"FAILED test_{suite}.py" not in same
-    # In a suite whose tests compare the text first, that says what differs.
+    # In a suite whose tests compare the text first, its message shows the difference.
     told = [
         line for line in changed.splitlines() if "FAILED" in line and f"test_{suite}.py" in line
     ]

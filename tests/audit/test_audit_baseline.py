@@ -1,4 +1,4 @@
-"""The baseline of an audit as a file: written, read, merged."""
+"""The baseline of an audit as a file: write, read, merge."""
 
 from __future__ import annotations
 
@@ -43,9 +43,7 @@ BASELINES = st.dictionaries(
 @pytest.mark.slow("many random graphs")
 @settings(max_examples=30)
 @given(BASELINES)
-def test_what_is_read_is_what_was_written(
-    tmp_path_factory: pytest.TempPathFactory, baseline: Baseline
-) -> None:
+def test_baseline_round_trip(tmp_path_factory: pytest.TempPathFactory, baseline: Baseline) -> None:
     path = tmp_path_factory.mktemp("baseline") / "audit.json"
     path.write_text(to_text(baseline), "utf-8")
     assert read(path) == baseline
@@ -53,7 +51,7 @@ def test_what_is_read_is_what_was_written(
 
 @settings(max_examples=30)
 @given(BASELINES)
-def test_the_text_does_not_depend_on_the_order(baseline: Baseline) -> None:
+def test_baseline_text_is_independent_of_order(baseline: Baseline) -> None:
     turned = {
         release: ReleaseSection(
             dict(reversed(section.tests.items())), dict(reversed(section.functions.items()))
@@ -63,12 +61,12 @@ def test_the_text_does_not_depend_on_the_order(baseline: Baseline) -> None:
     assert to_text(turned) == to_text(baseline)
 
 
-def test_releases_are_in_their_order() -> None:
+def test_baseline_releases_are_sorted() -> None:
     text = to_text({"2.13": ReleaseSection({}), "2.9": ReleaseSection({})})
     assert text.index('"2.9"') < text.index('"2.13"')
 
 
-def test_another_test_is_one_line_more() -> None:
+def test_baseline_gets_one_line_per_test() -> None:
     one = to_text({"2.13": ReleaseSection({"a": Entry(1)})}).splitlines()
     for test in ("0", "b"):
         two = to_text({"2.13": ReleaseSection({"a": Entry(1), test: Entry(2)})}).splitlines()
@@ -76,7 +74,7 @@ def test_another_test_is_one_line_more() -> None:
         assert set(one) < set(two)
 
 
-def test_two_shards_make_the_whole() -> None:
+def test_merge_of_two_shard_baselines() -> None:
     whole = {
         "2.13": ReleaseSection({"a": Entry(1), "b": Entry(2)}),
         "2.15": ReleaseSection({"a": Entry(1)}),
@@ -89,7 +87,7 @@ def test_two_shards_make_the_whole() -> None:
     assert to_text(merge(shards)) == to_text(merge(shards[::-1]))
 
 
-def test_of_a_base_the_shards_say_what_changed() -> None:
+def test_merge_of_shard_baselines_with_a_base() -> None:
     base = {"2.13": ReleaseSection({"a": Entry(1), "b": Entry(1), "c": Entry(1), "gone": Entry(1)})}
     shards = [
         {
@@ -104,7 +102,7 @@ def test_of_a_base_the_shards_say_what_changed() -> None:
     assert merge(shards[::-1], base) == whole
 
 
-def test_the_command_merges_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_baseline_merge_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     paths = []
     for name in ("a", "b"):
         paths.append(tmp_path / f"{name}.json")
@@ -140,7 +138,7 @@ WRITTEN = '{"torchgraph-audit": 2, "torch": {"2.13": {"functions": {}, "tests": 
         ('{"torchgraph-audit": 2,\n<<<<<<< ours\n', ":2: merge conflict"),
     ],
 )
-def test_what_is_no_baseline_is_refused(tmp_path: Path, text: str, message: str) -> None:
+def test_malformed_baseline_is_refused(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "audit.json"
     path.write_text(text)
     with pytest.raises(BaselineError, match=r"audit\.json") as error:

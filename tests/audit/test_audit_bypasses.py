@@ -1,4 +1,4 @@
-"""The audit of a suite whose compiled functions no cache serves: shown, recorded, checked."""
+"""The audit of a suite with cache bypasses: shown, recorded, checked."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ REFUSED = SUITE.format(step="opaque(x)", choose="torch.cond(left, square, plain,
 def test_two_new_bypasses_are_two_causes_with_their_tests_and_fail_the_check(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "200")  # a line of the audit fits the terminal
+    monkeypatch.setenv("COLUMNS", "200")  # so that a line of the audit fits the terminal
     pytester.makepyfile(test_it=CACHED)
     recorded = pytester.runpytest("--torchgraph-audit=record")
     assert recorded.ret == 0
@@ -69,7 +69,7 @@ def test_two_new_bypasses_are_two_causes_with_their_tests_and_fail_the_check(
     checked = pytester.runpytest("--torchgraph-audit=check", "-v")
     assert checked.ret == 1
     for line in lines:
-        assert len(_matching(checked, line)) == 2  # in this run, and worse than recorded
+        assert len(_matching(checked, line)) == 2  # in this run, and in the regressions
     checked.stdout.no_fnmatch_line("*cache bypass*in plain*")
     assert pytester.runpytest("--torchgraph-audit=record").ret == 0
     assert pytester.runpytest("--torchgraph-audit=check").ret == 0

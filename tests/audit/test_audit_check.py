@@ -1,4 +1,4 @@
-"""`--torchgraph-audit=record` and `=check` on a suite that knows nothing of the plugin."""
+"""`--torchgraph-audit=record` and `=check` on a suite that does not use the plugin."""
 
 from __future__ import annotations
 
@@ -48,9 +48,7 @@ def edit(pytester: pytest.Pytester, old: str, new: str) -> None:
 
 
 @pytest.mark.slow("runs pytest several times")
-def test_a_change_for_the_worse_fails_the_run_and_no_test(
-    pytester: pytest.Pytester, suite: Run
-) -> None:
+def test_audit_regression_fails_the_run_and_no_test(pytester: pytest.Pytester, suite: Run) -> None:
     same = suite(*PASSING, "--torchgraph-audit=check")
     assert same.ret == 0
     same.stdout.fnmatch_lines([f"nothing is worse than {FILE} (1 test and 1 function compared)"])
@@ -94,9 +92,7 @@ def test_recording_twice_gives_the_same_bytes(pytester: pytest.Pytester, suite: 
     ]
 
 
-def test_a_test_that_fails_keeps_its_line_and_the_status(
-    pytester: pytest.Pytester, suite: Run
-) -> None:
+def test_audit_keeps_the_line_of_a_failing_test(pytester: pytest.Pytester, suite: Run) -> None:
     before = (pytester.path / FILE).read_bytes()
     result = suite("--torchgraph-audit=record")
     assert result.ret == 1
@@ -108,16 +104,14 @@ def test_a_test_that_fails_keeps_its_line_and_the_status(
 NOTHING = f"nothing was compared with {FILE}: none of its 1 test ran and passed here"
 
 
-def test_a_whole_run_that_compares_nothing_does_not_succeed(
-    pytester: pytest.Pytester, suite: Run
-) -> None:
+def test_audit_check_that_compares_nothing_fails(pytester: pytest.Pytester, suite: Run) -> None:
     pytester.makepyfile(test_net="def test_other(): pass")
     result = suite("--torchgraph-audit=check")
     assert result.ret == 1
     result.stdout.fnmatch_lines([NOTHING])
 
 
-def test_a_shard_without_a_test_of_the_baseline_succeeds(
+def test_audit_check_of_a_shard_without_baseline_tests_passes(
     pytester: pytest.Pytester, suite: Run
 ) -> None:
     pytester.makepyfile(test_more="def test_more(): pass")
@@ -138,7 +132,7 @@ def test_another_release_of_torch_is_a_usage_error(pytester: pytest.Pytester, su
 
 
 @pytest.mark.parametrize("mode", ["check", "record"])
-def test_a_file_that_is_no_baseline_is_a_usage_error(
+def test_audit_with_a_malformed_baseline_is_a_usage_error(
     pytester: pytest.Pytester, run: Run, mode: str
 ) -> None:
     pytester.makepyfile("def test_one(): pass")
@@ -149,7 +143,9 @@ def test_a_file_that_is_no_baseline_is_a_usage_error(
     assert (pytester.path / FILE).read_text() == "{}"
 
 
-def test_without_a_baseline_check_is_a_usage_error(pytester: pytest.Pytester, run: Run) -> None:
+def test_audit_check_without_a_baseline_is_a_usage_error(
+    pytester: pytest.Pytester, run: Run
+) -> None:
     pytester.makepyfile("def test_one(): pass")
     pytester.makeini("[pytest]\ntorchgraph_audit_file = ci/audit.json")
     result = run("--torchgraph-audit=check")
@@ -159,9 +155,7 @@ def test_without_a_baseline_check_is_a_usage_error(pytester: pytest.Pytester, ru
     assert (pytester.path / "ci" / "audit.json").is_file()
 
 
-def test_a_run_that_is_left_is_not_judged_whatever_its_status(
-    pytester: pytest.Pytester, suite: Run
-) -> None:
+def test_audit_does_not_judge_an_aborted_run(pytester: pytest.Pytester, suite: Run) -> None:
     edit(
         pytester, "def test_net():", "def test_net():\n    import pytest; pytest.exit('enough', 0)"
     )
@@ -170,7 +164,7 @@ def test_a_run_that_is_left_is_not_judged_whatever_its_status(
     result.stdout.fnmatch_lines([f"{FILE}: not checked: the run stopped early"])
 
 
-def test_collecting_alone_is_no_audit(pytester: pytest.Pytester, suite: Run) -> None:
+def test_collect_only_is_not_audited(pytester: pytest.Pytester, suite: Run) -> None:
     before = (pytester.path / FILE).read_bytes()
     for mode in ("check", "record"):
         options = ("--collect-only", f"--torchgraph-audit={mode}", "--torchgraph-json=run.json")

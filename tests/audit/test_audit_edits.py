@@ -1,4 +1,4 @@
-"""A change of a suite for the worse is named with its line, one for the better is offered."""
+"""A regression of a suite is named with its line, and an improvement is offered."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def write(folder: Path, files: dict[str, str]) -> None:
 
 @pytest.fixture(scope="module")
 def kept() -> dict[str, bytes]:
-    """The baseline of the suite, once it has been recorded."""
+    """A cache for the suite's recorded baseline."""
     return {}
 
 
@@ -42,7 +42,7 @@ def changed(pytester: pytest.Pytester, *edits: Edit) -> dict[str, str]:
 
 
 def verdict(result: pytest.RunResult, heading: str) -> str:
-    """What is said below a heading."""
+    """Return the text below a heading."""
     printed = result.stdout.str()
     assert f"\n{heading} {FILE}" in printed, printed
     return printed.partition(f"\n{heading} {FILE}")[2].partition("\n==")[0]
@@ -85,7 +85,7 @@ def test_a_change_for_the_worse_is_named_with_its_line(
 
 
 @pytest.mark.slow("several changes at once are in every run")
-def test_what_is_detached_beside_a_path_that_is_not_does_not_show(
+def test_detach_beside_another_gradient_path_is_not_detected(
     pytester: pytest.Pytester, suite: Run
 ) -> None:
     changed(pytester, NAMES[PART_DETACHED])

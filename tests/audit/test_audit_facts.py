@@ -1,4 +1,4 @@
-"""What one test compiled, as plain data, and the summary over tests."""
+"""The compilations of one test as plain data, and the summary over all tests."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ def test_graphs_and_ops_are_counted_without_a_printed_graph() -> None:
         compiled = torch.compile(lambda x: (x.sin() + 1).sum(), backend="aot_eager")
         compiled(torch.ones(3, requires_grad=True)).backward()
 
-    found = facts(run)
-    assert (found.calls, found.graphs, found.ops, found.backwards) == (1, 1, 3, 1)
-    assert found.compiles
-    assert found.causes == ()
-    assert found.seconds > 0
-    assert [frame.partition(" ")[2] for frame in found.frames] == ["<lambda>"]
-    assert found.backends == ("aot_eager",)
-    assert not found.shared
+    recorded = facts(run)
+    assert (recorded.calls, recorded.graphs, recorded.ops, recorded.backwards) == (1, 1, 3, 1)
+    assert recorded.compiles
+    assert recorded.causes == ()
+    assert recorded.seconds > 0
+    assert [frame.partition(" ")[2] for frame in recorded.frames] == ["<lambda>"]
+    assert recorded.backends == ("aot_eager",)
+    assert not recorded.shared
 
 
 def test_printed_graphs_make_no_difference() -> None:
@@ -79,7 +79,7 @@ def test_a_watch_inside_has_its_graphs_all_the_same() -> None:
     seen.assert_op_counts({"aten.sin": 1})
 
 
-def test_a_break_is_known_by_the_text_of_its_line() -> None:
+def test_break_cause_is_identified_by_its_line_text() -> None:
     (cause,) = facts(call(breaking)).causes
     assert (cause.kind, cause.function, cause.code) == ("break", "breaking", 'print("hi")')
     assert cause.file.endswith("test_audit_facts.py")
@@ -87,7 +87,7 @@ def test_a_break_is_known_by_the_text_of_its_line() -> None:
     assert replace(cause, line=cause.line + 1).key == cause.key
 
 
-def test_a_recompilation_is_known_by_its_function_alone() -> None:
+def test_recompile_cause_is_identified_by_its_function() -> None:
     def double(x: torch.Tensor) -> torch.Tensor:
         return x * 2
 
@@ -104,24 +104,24 @@ def test_the_recompile_limit_is_one_cause() -> None:
     assert [cause.kind for cause in causes] == ["limit"]
 
 
-def test_what_has_no_tensor_op_compiles_nothing() -> None:
-    found = facts(call(lambda x: 3))
-    assert not found.compiles
-    assert [(cause.kind, cause.text) for cause in found.causes] == [("nothing", NO_OPS)]
+def test_code_without_a_tensor_op_compiles_nothing() -> None:
+    recorded = facts(call(lambda x: 3))
+    assert not recorded.compiles
+    assert [(cause.kind, cause.text) for cause in recorded.causes] == [("nothing", NO_OPS)]
 
 
-def test_a_run_from_the_cache_compiles_something() -> None:
+def test_cached_run_counts_as_compiled() -> None:
     compiled = torch.compile(lambda x: x.sin(), backend="eager")
     compiled(torch.ones(3))
     recorder = EventRecorder(passive=True, with_graphs=False)
     with HUB.recording(recorder):
         compiled(torch.ones(3))
-    found = facts_of(record_of(recorder))
-    assert (found.calls, found.graphs, found.compiles, found.causes) == (1, 0, True, ())
-    assert found.shared
+    facts = facts_of(record_of(recorder))
+    assert (facts.calls, facts.graphs, facts.compiles, facts.causes) == (1, 0, True, ())
+    assert facts.shared
 
 
-def test_compiling_again_what_another_test_compiled_is_shared() -> None:
+def test_recompile_of_another_tests_code_is_shared() -> None:
     compiled = torch.compile(lambda x: x.sin(), backend="eager", dynamic=False)
     compiled(torch.ones(3))
     recorder = EventRecorder(passive=True, with_graphs=False)
@@ -131,9 +131,7 @@ def test_compiling_again_what_another_test_compiled_is_shared() -> None:
 
 
 @pytest.mark.parametrize(("sizes", "shared"), [((4,), True), ((4, 5), False)])
-def test_a_recompilation_is_the_tests_own_where_it_had_compiled_the_code_itself(
-    sizes: tuple[int, ...], shared: bool
-) -> None:
+def test_recompile_of_the_tests_own_code_is_its_own(sizes: tuple[int, ...], shared: bool) -> None:
     torch._dynamo.reset()
     compiled = torch.compile(lambda x: x.sin(), backend="eager", dynamic=False)
     compiled(torch.ones(3))
@@ -141,24 +139,24 @@ def test_a_recompilation_is_the_tests_own_where_it_had_compiled_the_code_itself(
     with HUB.recording(recorder):
         for size in sizes:
             compiled(torch.ones(size))
-    found = facts_of(record_of(recorder))
-    assert [(cause.kind, cause.shared) for cause in found.causes] == [("recompile", shared)]
-    assert found.shared
+    facts = facts_of(record_of(recorder))
+    assert [(cause.kind, cause.shared) for cause in facts.causes] == [("recompile", shared)]
+    assert facts.shared
 
 
-def test_what_is_served_without_a_graph_depends_on_the_tests_before() -> None:
+def test_run_without_a_graph_depends_on_earlier_tests() -> None:
     torch._dynamo.reset()
     compiled = torch.compile(lambda x: 3, backend="eager")
     compiled(torch.ones(3))
     recorder = EventRecorder(passive=True, with_graphs=False)
     with HUB.recording(recorder):
         compiled(torch.ones(3))
-    found = facts_of(record_of(recorder))
-    assert [(cause.kind, cause.shared) for cause in found.causes] == [("nothing", True)]
-    assert found.shared
+    facts = facts_of(record_of(recorder))
+    assert [(cause.kind, cause.shared) for cause in facts.causes] == [("nothing", True)]
+    assert facts.shared
 
 
-def test_behind_the_recompile_limit_the_code_is_named_and_the_test_is_shared() -> None:
+def test_recompile_limit_names_the_code_and_marks_the_test_shared() -> None:
     def double(x: torch.Tensor) -> torch.Tensor:
         return x * 2
 
@@ -186,20 +184,22 @@ def test_a_lambda_that_breaks_under_fullgraph_is_one_cause() -> None:
     assert [cause.kind for cause in facts(run).causes] == ["break"]
 
 
-def test_where_compiling_is_switched_off_the_setting_is_named() -> None:
+def test_setting_that_disables_compilation_is_named() -> None:
     with torch._dynamo.config.patch(disable=True):
-        found = facts(call(breaking))
-    assert not found.compiles
-    (cause,) = found.causes
+        recorded = facts(call(breaking))
+    assert not recorded.compiles
+    (cause,) = recorded.causes
     assert cause.kind == "nothing"
     assert "disable" in cause.text
 
 
-def test_a_test_that_calls_nothing_compiled_has_no_facts() -> None:
+def test_facts_of_a_test_without_compiled_calls_say_so() -> None:
     assert not facts(lambda: torch.ones(3).sin()).uses_compile
 
 
-def test_an_error_of_ours_is_told_and_reaches_no_test(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_internal_audit_error_is_reported_and_reaches_no_test(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def fail(metadata: object, payload: str) -> None:
         raise ValueError("unreadable")
 
@@ -215,8 +215,8 @@ def test_an_error_of_ours_is_told_and_reaches_no_test(monkeypatch: pytest.Monkey
 
 
 def test_facts_survive_json() -> None:
-    found = facts(call(breaking, 3, 4))
-    assert TestFacts.from_json(json.loads(json.dumps(found.to_json()))) == found
+    recorded = facts(call(breaking, 3, 4))
+    assert TestFacts.from_json(json.loads(json.dumps(recorded.to_json()))) == recorded
 
 
 # -- the summary -------------------------------------------------------------------------------
@@ -231,7 +231,7 @@ def of(*causes: Cause, compiles: bool = True, graphs: int = 1) -> TestFacts:
     return TestFacts(1, graphs, 0, 2 * graphs, 0.5, compiles, causes, ("net.py:forward:1",))
 
 
-def test_one_cause_of_many_tests_is_one_line() -> None:
+def test_summary_lists_a_cause_of_many_tests_once() -> None:
     found = {f"test_net.py::test_{n}": of(break_at(7, count=2)) for n in range(40)}
     lines = list(summary_lines(found, 50, width=120))
     assert lines == [
@@ -259,7 +259,7 @@ def test_tests_that_compile_nothing_come_first() -> None:
     assert third.startswith("  9 tests  graph break at net.py:7 in forward")
 
 
-def test_of_a_test_is_named_what_there_is_room_for() -> None:
+def test_summary_cuts_test_names_to_the_width() -> None:
     test = "tests/compile/test_net.py::TestNet::test_forward[" + "t" * 20 + "]"
     found = {test: of(break_at(7)), "z": of(break_at(7))}
     cause = "  2 tests  graph break at net.py:7 in forward: print(7)"
@@ -275,7 +275,7 @@ def test_of_a_test_is_named_what_there_is_room_for() -> None:
 
 
 @pytest.mark.parametrize("width", [80, 120])
-def test_a_line_is_cut_but_its_place_is_whole(width: int) -> None:
+def test_summary_cuts_lines_but_not_places(width: int) -> None:
     long = replace(break_at(7), code="x = " + "y" * 200)
     deep = replace(break_at(1234), file="/".join(["directory"] * 20) + "/net.py")
     found = {"test_a": of(long), "test_b": of(deep)}
@@ -286,7 +286,7 @@ def test_a_line_is_cut_but_its_place_is_whole(width: int) -> None:
     assert any(line.endswith("/net.py:1234…") for line in lines)
 
 
-def test_what_compiles_nothing_for_one_reason_is_one_cause() -> None:
+def test_summary_joins_uncompiled_functions_by_reason() -> None:
     text = "torch.compile is called, but what it gives never is"
     found = {
         f"test_{n}": of(
@@ -323,7 +323,7 @@ def test_the_summary_of_500_tests_fits_on_a_screen(width: int) -> None:
     assert sum("torch._dynamo.config.s" in line for line in everything) == 9
 
 
-def test_two_breaks_at_one_line_are_told_apart_by_their_kind() -> None:
+def test_summary_separates_breaks_on_one_line_by_kind() -> None:
     other = replace(break_at(7), text="a call that is skipped")
     lines = list(summary_lines({"a": of(break_at(7)), "b": of(other)}, 2, width=120))
     assert [line for line in lines if "net.py:7" in line] == [
@@ -332,7 +332,7 @@ def test_two_breaks_at_one_line_are_told_apart_by_their_kind() -> None:
     ]
 
 
-def test_what_costs_most_time_is_named() -> None:
+def test_summary_names_the_slowest_functions() -> None:
     first = replace(
         of(), frames=("net.py:3 forward", "net.py:9 loss"), frame_seconds=(1.0, 0.25), seconds=1.3
     )
@@ -340,22 +340,22 @@ def test_what_costs_most_time_is_named() -> None:
     assert "compiling took 2.6 s, 2.0 s of it for net.py:3 in forward (2 tests)" in lines
 
 
-def test_calls_that_ran_eagerly_are_counted() -> None:
+def test_summary_counts_eager_calls() -> None:
     lines = list(summary_lines({"a": replace(of(), calls=40, eager_calls=3)}, 2))
     assert "3 of 40 calls of compiled callables ran no compiled code" in lines
 
 
-def test_isolation_is_said() -> None:
+def test_summary_mentions_isolation() -> None:
     assert "isolated: Dynamo was reset before each test" in list(
         summary_lines({"a": of()}, 2, isolated=True)
     )
 
 
-def test_where_nothing_can_be_seen_it_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_summary_without_a_watch_gives_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCHDYNAMO_DISABLE", "1")
     (line,) = summary_lines({}, 3)
     assert line.endswith("it is disabled by TORCHDYNAMO_DISABLE=1")
 
 
-def test_a_suite_without_torch_compile_says_so() -> None:
+def test_summary_of_a_suite_without_torch_compile_says_so() -> None:
     assert list(summary_lines({}, 3)) == ["none of 3 tests uses torch.compile"]

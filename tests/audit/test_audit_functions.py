@@ -1,4 +1,4 @@
-"""The audit compares compiled functions over the run, whatever the order of the tests."""
+"""The audit compares compiled functions over the whole run, for any order of the tests."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ def test_fewer_ops_in_shared_code_are_worse_whichever_test_compiles_it() -> None
     for compiles, served in (("a", "b"), ("b", "a")):
         cut = replace(COMPILED, ops=(1,))
         verdict = compare(before, {compiles: using(cut), served: SECOND})
-        assert {(each.test, each.text, each.place) for each in verdict.worse} == {
-            (test, "fewer ops compiled: 5 -> 1", "lib.py:3 norm") for test in "ab"
-        }
+        assert {
+            (regression.test, regression.text, regression.place) for regression in verdict.worse
+        } == {(test, "fewer ops compiled: 5 -> 1", "lib.py:3 norm") for test in "ab"}
         assert compare(before, {compiles: using(COMPILED), served: SECOND}).worse == []
 
 
@@ -68,33 +68,35 @@ def test_fewer_ops_in_shared_code_are_worse_whichever_test_compiles_it() -> None
         ((4,), (8,), ""),
     ],
 )
-def test_a_number_of_ops_that_is_only_missing_is_not_worse(
+def test_missing_variant_is_not_worse(
     before: tuple[int, ...], after: tuple[int, ...], text: str
 ) -> None:
-    """Another order compiles other variants: the one with 8 rows, or the one with any number."""
+    """Another order compiles other variants: for 8 rows, or for any number."""
     verdict = compare(
         {"a": using(replace(COMPILED, ops=before))}, {"a": using(replace(COMPILED, ops=after))}
     )
-    assert [each.text for each in verdict.worse] == [text] * bool(text)
+    assert [regression.text for regression in verdict.worse] == [text] * bool(text)
 
 
 def test_more_ops_in_shared_code_are_better() -> None:
     verdict = compare(
         {"a": using(replace(COMPILED, ops=(4,)))}, {"a": using(replace(COMPILED, ops=(8,)))}
     )
-    assert [each.text for each in verdict.better] == ["more ops compiled: 4 -> 8"]
+    assert [improvement.text for improvement in verdict.better] == ["more ops compiled: 4 -> 8"]
 
 
 def test_another_backend_of_shared_code_is_worse() -> None:
     verdict = compare({"b": SECOND}, {"b": using(replace(SERVED, backends=("eager",)))})
-    assert [each.text for each in verdict.worse] == ["backend changed: inductor -> eager"]
+    assert [regression.text for regression in verdict.worse] == [
+        "backend changed: inductor -> eager"
+    ]
 
 
-def test_a_backward_of_shared_code_that_runs_no_more_is_worse_if_all_its_tests_ran() -> None:
+def test_lost_backward_of_shared_code_is_worse_if_all_tests_ran() -> None:
     trained = replace(COMPILED, backward=True)
     before = {"a": using(trained), "b": using(SERVED)}
     now = {"a": using(COMPILED), "b": using(SERVED)}
-    assert {each.text for each in compare(before, now).worse} == {
+    assert {regression.text for regression in compare(before, now).worse} == {
         "the backward graph no longer runs"
     }
     assert judge(section(before), {"a": using(COMPILED)}, {"a"}).worse == []
@@ -102,40 +104,40 @@ def test_a_backward_of_shared_code_that_runs_no_more_is_worse_if_all_its_tests_r
 
 def test_a_new_cause_explains_what_differs_in_a_function() -> None:
     broken = replace(using(replace(COMPILED, ops=(2, 3))), causes=(BREAK,))
-    assert [each.text for each in compare({"a": FIRST}, {"a": broken}).worse] == [
+    assert [regression.text for regression in compare({"a": FIRST}, {"a": broken}).worse] == [
         "graph break at lib.py:4 in norm: print(x)"
     ]
 
 
 @pytest.mark.parametrize("shared", [True, False])
-def test_a_call_that_is_gone_is_worse_though_the_test_shares(shared: bool) -> None:
+def test_lost_call_of_a_shared_test_is_worse(shared: bool) -> None:
     before = {"a": FIRST, "b": using(SERVED, OTHER, shared=shared)}
     verdict = compare(before, {"a": FIRST, "b": using(SERVED, shared=shared)})
-    assert [(each.test, each.text) for each in verdict.worse] == [
+    assert [(regression.test, regression.text) for regression in verdict.worse] == [
         ("b", "no longer compiled, or no longer called: other in lib.py")
     ]
 
 
-def test_a_shared_test_that_calls_nothing_compiled_any_more_is_worse() -> None:
+def test_shared_test_without_compiled_calls_is_worse() -> None:
     verdict = judge(section({"a": FIRST, "b": SECOND}), {"a": FIRST}, {"a", "b"})
-    assert [(each.test, each.text) for each in verdict.worse] == [
+    assert [(regression.test, regression.text) for regression in verdict.worse] == [
         ("b", "no longer uses torch.compile")
     ]
 
 
-def test_a_call_that_another_test_makes_now_is_not_gone() -> None:
-    """The first test that needs the result keeps it for all others."""
+def test_call_moved_to_another_test_is_not_worse() -> None:
+    """The first test that needs the result caches it for all others."""
     idle = replace(FIRST, functions=(OTHER,))
     before = {"a": using(COMPILED, OTHER), "b": idle}
     assert compare(before, {"a": idle, "b": using(COMPILED, OTHER)}).worse == []
 
 
-def test_a_function_with_another_name_is_not_gone() -> None:
+def test_renamed_function_is_not_worse() -> None:
     renamed = replace(COMPILED, key="lib.py | normalize")
     assert compare({"a": FIRST}, {"a": using(renamed)}).worse == []
 
 
-def test_the_words_say_how_many_were_compared_and_how() -> None:
+def test_verdict_counts_the_compared_functions() -> None:
     facts = {"a": FIRST, "b": SECOND, "c": using(SERVED, OTHER)}
     assert list(verdict_lines(compare(facts, facts), "audit.json")) == [
         "nothing is worse than audit.json (3 tests and 2 functions compared)",
@@ -144,7 +146,7 @@ def test_the_words_say_how_many_were_compared_and_how() -> None:
     ]
 
 
-def test_what_is_recorded_keeps_what_another_order_explains() -> None:
+def test_record_keeps_variants_of_other_orders() -> None:
     before = section({"a": using(replace(COMPILED, ops=(5, 7)))})
     key = COMPILED.key
     for ops, kept in (((5,), (5, 7)), ((5, 7, 9), (5, 7, 9)), ((2,), (2,)), ((8, 9), (8, 9))):
@@ -214,7 +216,7 @@ def test_a_function_that_is_compiled_no_more_fails_the_run(
         )["tests"].items()
     }
     assert calls["test_2"] == ["library.py | norm"]
-    assert calls["test_4"] == ["library.py | other"]  # what its fixture calls is not its own
+    assert calls["test_4"] == ["library.py | other"]  # the call in its fixture belongs to no test
     edit(pytester, "@compiled\ndef other", "def other")
     for chosen in ((), ("-k", "test_3")):
         result = suite(*chosen, "--torchgraph-audit=check")

@@ -1,4 +1,4 @@
-"""What is worse and what is better than the baseline of an audit, and what is neither."""
+"""Regressions, improvements and neutral changes against the baseline of an audit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EMPTY = replace(GOOD, graphs=0, ops=0, backwards=0, compiles=False, causes=(NOTH
 
 
 def compare(before: TestFacts | None, after: TestFacts | None, *others: TestFacts) -> Verdict:
-    """A test before and after, and tests that were there before."""
+    """Compare a test before and after, together with other tests of the baseline."""
     section = {f"other_{n}": Entry.of(other) for n, other in enumerate(others)}
     if before is not None:
         section["test"] = Entry.of(before)
@@ -38,7 +38,7 @@ def compare(before: TestFacts | None, after: TestFacts | None, *others: TestFact
         (None, "no longer uses torch.compile"),
     ],
 )
-def test_what_is_worse_is_said_once(after: TestFacts | None, text: str) -> None:
+def test_regression_is_reported_once(after: TestFacts | None, text: str) -> None:
     verdict = compare(GOOD, after)
     assert [change.text for change in verdict.worse] == [text]
     assert verdict.better == []
@@ -67,35 +67,35 @@ def test_a_known_break_that_is_met_more_often_is_worse() -> None:
     ],
     ids=["the same", "fewer graphs", "more graphs", "slower and further down"],
 )
-def test_what_is_neither(after: TestFacts) -> None:
+def test_neutral_change_is_not_reported(after: TestFacts) -> None:
     verdict = compare(GOOD, after)
     assert (verdict.worse, verdict.better) == ([], [])
 
 
-def test_a_line_that_moved_is_the_same_cause() -> None:
+def test_moved_line_is_the_same_cause() -> None:
     moved = replace(GOOD, causes=(replace(BREAK, line=77),))
     assert compare(replace(GOOD, causes=(BREAK,)), moved).worse == []
 
 
-def test_what_is_tolerated_in_one_test_is_in_all() -> None:
+def test_tolerated_cause_applies_to_all_tests() -> None:
     broken = replace(GOOD, causes=(BREAK,))
     assert compare(GOOD, broken, broken).worse == []
     assert compare(None, broken, broken).worse == []
     assert compare(None, broken).worse != []
 
 
-def test_of_a_test_that_shares_compiled_code_only_unknown_causes_count() -> None:
+def test_shared_test_is_judged_only_by_new_causes() -> None:
     shared = replace(GOOD, shared=True)
     for before, after in ((shared, GOOD), (GOOD, shared)):
         assert compare(before, replace(after, ops=1, graphs=1, backwards=0)).worse == []
         assert compare(before, replace(after, causes=(OTHER,))).worse != []
 
 
-def test_a_test_that_shares_and_uses_nothing_now_is_not_worse() -> None:
+def test_shared_test_that_uses_nothing_is_not_worse() -> None:
     assert compare(replace(GOOD, shared=True), None).worse == []
 
 
-def test_with_nested_graph_breaks_on_one_side_only_unknown_causes_count() -> None:
+def test_nested_graph_breaks_on_one_side_are_judged_by_new_causes() -> None:
     broken = replace(GOOD, causes=(BREAK,))
     nested = replace(broken, nested=True)
     for before, after in ((broken, nested), (nested, broken)):
@@ -112,7 +112,7 @@ def test_with_nested_graph_breaks_on_one_side_only_unknown_causes_count() -> Non
         (replace(GOOD, ops=4), GOOD, "more ops compiled: 4 -> 8"),
     ],
 )
-def test_what_is_better_is_offered(before: TestFacts, after: TestFacts, text: str) -> None:
+def test_improvement_is_offered(before: TestFacts, after: TestFacts, text: str) -> None:
     verdict = compare(before, after)
     assert verdict.worse == []
     assert any(change.text.startswith(text) for change in verdict.better)
@@ -124,20 +124,20 @@ def test_what_is_better_is_offered(before: TestFacts, after: TestFacts, text: st
     assert "--torchgraph-audit=record" in lines[2]
 
 
-def test_what_another_test_compiled_first_is_no_cause_of_this_one() -> None:
+def test_code_compiled_by_an_earlier_test_is_not_a_cause() -> None:
     again = replace(GOOD, shared=True, causes=(replace(RECOMPILE, shared=True),))
     assert compare(GOOD, again).worse == []
     assert compare(None, again).worse == []
     assert compare(None, replace(again, causes=(RECOMPILE,))).worse != []
 
 
-def test_a_test_that_compiles_nothing_any_more_is_worse_though_another_one_does_too() -> None:
+def test_test_that_stops_compiling_is_worse_beside_another() -> None:
     (change,) = compare(GOOD, EMPTY, EMPTY).worse
     assert change.text == "compile nothing: Dynamo found no tensor operation"
     assert change.place == "net.py:3 forward"
 
 
-def test_what_follows_from_a_cause_is_not_said_again() -> None:
+def test_consequences_of_a_cause_are_not_reported() -> None:
     broken = replace(GOOD, causes=(BREAK,), ops=4, backwards=0)
     assert [change.text[:11] for change in compare(GOOD, broken).worse] == ["graph break"]
     assert compare(replace(GOOD, causes=(OTHER,)), broken).better == []
@@ -149,14 +149,14 @@ def test_fewer_ops_are_not_worse_where_code_is_compiled_less_often() -> None:
     assert [change.text for change in verdict.better] == ["gone: recompile | net.py | forward"]
 
 
-def test_where_nothing_is_called_any_more_the_test_is_the_place() -> None:
+def test_lost_call_is_reported_at_the_test() -> None:
     before = ReleaseSection({"t.py::test_one": Entry.of(GOOD)})
     verdict = judge(before, {}, {"t.py::test_one"}, {"t.py::test_one": "t.py:7 test_one"})
     (change,) = verdict.worse
     assert change.place == "t.py:7 test_one"
 
 
-def test_one_change_in_several_places_is_one_line_that_names_them() -> None:
+def test_change_in_several_places_is_one_line() -> None:
     facts = {
         f"test_{n}": replace(GOOD, ops=4, frames=(f"net.py:{n} forward",)) for n in range(10, 15)
     }
@@ -174,7 +174,7 @@ def test_tests_that_failed_or_did_not_run_are_not_compared() -> None:
     assert (verdict.worse, verdict.gone) == ([], ["skipped"])
 
 
-def test_a_renamed_test_is_said_to_be_one() -> None:
+def test_renamed_test_is_reported_as_renamed() -> None:
     verdict = judge(
         ReleaseSection({"t.py::test_old": Entry.of(GOOD)}),
         {"t.py::test_new": GOOD},

@@ -1,4 +1,4 @@
-"""Suites whose tests depend on each other: fixtures of wider scope, settings, isolation."""
+"""Suites with tests that depend on each other: wider fixture scopes, settings, isolation."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ FILE = "torchgraph-audit.json"
 @pytest.mark.parametrize(
     "how", [(), ("-p", "xdist", "-n", "2", "--dist", "loadfile")], ids=["", "n2"]
 )
-def test_settings_and_calls_are_said(
+def test_audit_of_odd_suites_reports_settings_and_calls(
     pytester: pytest.Pytester, run: Run, how: tuple[str, ...]
 ) -> None:
     pytester.makepyfile(test_odd=SUITE)

@@ -1,4 +1,4 @@
-"""Another order, other workers, other lines: nothing is worse where nothing was changed."""
+"""Another order, other workers, other lines: an unchanged suite has no regression."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ PAIRS = [
     for before in ("serial", "workers", "random 1", "isolated")
     for after in (*WAYS, *SMALLER, *EDITED)
 ]
-"""How the baseline is made, and how the run that is compared with it."""
+"""The way to record the baseline, and the way to run the compared suite."""
 
 
 @pytest.fixture(scope="module")
 def baselines() -> dict[str, bytes]:
-    """The baselines that were made, by the way in which they were."""
+    """A cache of the recorded baselines, by the way to record them."""
     return {}
 
 
 @pytest.mark.slow("several changes at once are in every run")
 @pytest.mark.parametrize(("before", "after"), PAIRS)
-def test_nothing_is_worse_where_nothing_changed(
+def test_unchanged_suite_has_no_regression(
     pytester: pytest.Pytester, run: Run, baselines: dict[str, bytes], before: str, after: str
 ) -> None:
     for name, text in FILES.items():

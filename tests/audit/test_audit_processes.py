@@ -1,4 +1,4 @@
-"""An audit where torchrun started several processes: each one has a baseline of its own."""
+"""An audit under torchrun with several processes, each of them with its own baseline."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def test_nothing():
 
 
 def process(rank: int, world: int = 2) -> dict[str, str]:
-    """The environment of one process, as torchrun makes it."""
+    """Return the environment of one process, as torchrun sets it."""
     return {"RANK": str(rank), "WORLD_SIZE": str(world)}
 
 

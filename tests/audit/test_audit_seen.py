@@ -1,4 +1,4 @@
-"""What the audit sees of a test beside what was compiled: calls of torch.compile, settings."""
+"""Facts of a test in addition to its compilations: calls of torch.compile, and settings."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def facts(suite: SuiteWatch) -> Facts:
 
 @pytest.fixture
 def config() -> Iterator[Any]:
-    """Dynamo's configuration, put back behind the test."""
+    """Dynamo's configuration, restored after the test."""
     with configs_restored():
         yield torch._dynamo.config
 
@@ -58,21 +58,21 @@ def line_of(test: Test, plus: int = 1) -> int:
 # -- calls of torch.compile -----------------------------------------------------------------------
 
 
-def test_what_is_compiled_and_never_called_is_said_with_its_line(facts: Facts) -> None:
+def test_compiled_but_uncalled_function_is_reported_with_its_line(facts: Facts) -> None:
     def test() -> None:
         torch.compile(double, backend="eager")
         double(torch.ones(3))
 
-    found = facts(test)
-    (cause,) = found.causes
+    recorded = facts(test)
+    (cause,) = recorded.causes
     assert (cause.kind, cause.function, cause.text) == ("nothing", "test", NEVER_CALLED)
     assert cause.file.endswith("test_audit_seen.py")
     assert cause.line == line_of(test)
-    assert found.uses_compile
-    assert not found.compiles
+    assert recorded.uses_compile
+    assert not recorded.compiles
 
 
-def test_what_is_compiled_may_have_run_in_a_capture(facts: Facts) -> None:
+def test_function_compiled_and_run_in_a_capture_is_called(facts: Facts) -> None:
     def test() -> None:
         step = torch.compile(double, backend="eager")
         pytest_torchgraph.capture(step, torch.ones(3))
@@ -95,21 +95,21 @@ def test_each_way_to_compile_counts(facts: Facts, compile_it: Test) -> None:
     assert (cause.text, cause.line) == (NEVER_CALLED, line_of(compile_it, 0))
 
 
-def test_what_runs_in_the_same_test_is_no_cause(facts: Facts) -> None:
+def test_function_called_in_the_same_test_is_not_a_cause(facts: Facts) -> None:
     inner = torch.compile(double, backend="eager")
     assert facts(lambda: torch.compile(lambda x: inner(x) + 1, backend="eager")(torch.ones(3)))
-    found = facts(lambda: torch.compile(double, backend="eager")(torch.ones(3)))
-    assert (found.causes, found.compiles) == ((), True)
+    recorded = facts(lambda: torch.compile(double, backend="eager")(torch.ones(3)))
+    assert (recorded.causes, recorded.compiles) == ((), True)
 
 
-def test_uses_of_torchs_own_are_none_of_the_test(facts: Facts) -> None:
+def test_torchs_own_compile_calls_are_not_the_tests(facts: Facts) -> None:
     def test() -> None:
         torch.export.export(torch.nn.Linear(3, 3), (torch.ones(2, 3),))
 
     assert not facts(test).uses_compile
 
 
-def test_a_decorator_of_a_module_that_a_test_imports_is_none_of_the_test(
+def test_decorator_in_an_imported_module_is_not_the_tests(
     facts: Facts, tmp_path: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with open(f"{tmp_path}/decorated.py", "w") as file:
@@ -119,16 +119,14 @@ def test_a_decorator_of_a_module_that_a_test_imports_is_none_of_the_test(
     sys.modules.pop("decorated")
 
 
-def test_a_call_in_a_fixture_of_wider_scope_is_none_of_the_test(
-    suite: SuiteWatch, facts: Facts
-) -> None:
+def test_call_in_a_wider_fixture_is_not_the_tests(suite: SuiteWatch, facts: Facts) -> None:
     def test() -> None:
         with suite.wider_fixture("test"):
             torch.compile(double, backend="eager")
 
-    found = facts(test)
-    assert not found.uses_compile
-    assert not found.shared
+    recorded = facts(test)
+    assert not recorded.uses_compile
+    assert not recorded.shared
 
 
 def test_a_fixture_of_wider_scope_that_runs_compiled_code_makes_the_test_shared(
@@ -138,12 +136,12 @@ def test_a_fixture_of_wider_scope_that_runs_compiled_code_makes_the_test_shared(
         with suite.wider_fixture("test"):
             torch.compile(double, backend="eager")(torch.ones(3))
 
-    found = facts(test)
-    assert found.shared
-    assert found.graphs == 1
+    recorded = facts(test)
+    assert recorded.shared
+    assert recorded.graphs == 1
 
 
-def test_the_class_of_torch_is_as_it_was_afterwards() -> None:
+def test_suite_watch_restores_torchs_class() -> None:
     context = torch._dynamo.eval_frame.OptimizeContext
     before = context.__init__
     suite = SuiteWatch()
@@ -153,7 +151,7 @@ def test_the_class_of_torch_is_as_it_was_afterwards() -> None:
     assert context.__init__ is before
 
 
-def test_a_call_behind_a_graph_break_compiles_nothing_of_ours(suite: SuiteWatch) -> None:
+def test_call_after_a_graph_break_compiles_nothing_of_the_plugin(suite: SuiteWatch) -> None:
     def breaking(x: torch.Tensor) -> torch.Tensor:
         torch._dynamo.graph_break()
         torch.compile(double, backend="eager")
@@ -180,9 +178,7 @@ def calls_it_twice(x: torch.Tensor) -> torch.Tensor:
     return broken(x + 1) * broken(x * 2)
 
 
-def test_the_setting_changes_counts_and_is_no_change_for_the_worse(
-    facts: Facts, config: Any
-) -> None:
+def test_nested_graph_breaks_setting_is_not_a_regression(facts: Facts, config: Any) -> None:
     def both(setting: bool) -> TestFacts:
         torch._dynamo.reset()
         config.nested_graph_breaks = setting
@@ -212,7 +208,7 @@ def test_a_setting_that_is_left_changed_is_named(
 
 
 @pytest.mark.filterwarnings("ignore:::torch")
-def test_one_that_is_put_back_is_not(suite: SuiteWatch, facts: Facts) -> None:
+def test_restored_setting_is_not_named(suite: SuiteWatch, facts: Facts) -> None:
     def test() -> None:
         with torch._dynamo.config.patch(suppress_errors=True):
             torch.compile(double, backend="inductor")(torch.ones(3))
@@ -228,10 +224,10 @@ def test_reading_a_collection_changes_nothing_and_adding_to_it_does(
     facts(lambda: getattr(config, name))
     assert suite.settings_left() == []
     facts(lambda: getattr(config, name).add(print))
-    assert [each.name for each in suite.settings_left()] == [f"torch._dynamo.config.{name}"]
+    assert [setting.name for setting in suite.settings_left()] == [f"torch._dynamo.config.{name}"]
 
 
-def test_what_a_fixture_of_wider_scope_changes_is_no_tests(
+def test_setting_changed_by_a_wider_fixture_is_not_the_tests(
     suite: SuiteWatch, facts: Facts, config: Any
 ) -> None:
     def first() -> None:
@@ -240,12 +236,12 @@ def test_what_a_fixture_of_wider_scope_changes_is_no_tests(
 
     facts(first)
     assert suite.settings_left() == []
-    facts(lambda: setattr(config, "suppress_errors", False))  # by the fixture's teardown
+    facts(lambda: setattr(config, "suppress_errors", False))  # by the teardown of the fixture
     assert suite.settings_left() == []
 
 
-def test_a_setting_that_is_gone_is_said_to_be(suite: SuiteWatch, facts: Facts, config: Any) -> None:
+def test_deleted_setting_is_named(suite: SuiteWatch, facts: Facts, config: Any) -> None:
     facts(lambda: delattr(config, "suppress_errors"))
-    assert [tuple(each) for each in suite.settings_left()] == [
+    assert [tuple(setting) for setting in suite.settings_left()] == [
         ("torch._dynamo.config.suppress_errors", "False", "gone", "test")
     ]

@@ -1,4 +1,4 @@
-"""A baseline that several hands write: other orders, shards of a CI run, branches in git."""
+"""A baseline with several writers: other orders, shards of a CI run, branches in git."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_recording_in_another_order_keeps_every_line(
 
 
 @pytest.mark.slow("runs pytest in a new process")
-def test_a_break_that_is_gone_from_shared_code_is_offered_and_recorded(
+def test_lost_break_of_shared_code_is_offered_and_recorded(
     pytester: pytest.Pytester, suite: Run
 ) -> None:
     recorded(pytester, suite)
@@ -82,9 +82,7 @@ RENAMED = FILES["test_own.py"].replace("def test_trained", "def test_learned")
 
 
 @pytest.mark.slow("runs pytest in a new process")
-def test_a_renamed_test_is_said_to_be_one_and_recorded_as_one(
-    pytester: pytest.Pytester, suite: Run
-) -> None:
+def test_renamed_test_is_reported_and_recorded(pytester: pytest.Pytester, suite: Run) -> None:
     before = recorded(pytester, suite)
     (pytester.path / "test_own.py").write_text(RENAMED)
     words = "probably renamed, both compile the same code: test_own.py::test_trained -> *"
@@ -143,7 +141,7 @@ class Repository:
         assert self.git("commit", "-q", "-m", "baseline") == 0
 
     def merged(self, ours: Baseline, theirs: Baseline) -> bool:
-        """Whether git merges two branches by itself."""
+        """Return True if git merges two branches without a conflict."""
         self.git("checkout", "-q", "-b", "theirs")
         self.commit(theirs)
         self.git("checkout", "-q", "main")
@@ -154,11 +152,11 @@ class Repository:
 @pytest.mark.parametrize(
     ("ours", "theirs", "alone"),
     [
-        ("test_a.py::test", "test_e.py::test", True),  # the first one and the last one
+        ("test_a.py::test", "test_e.py::test", True),  # the first and the last line
         ("test_a.py::test", "test_c.py::test", True),
         ("test_b.py::test_two", "test_c.py::test", False),  # around one line
-        ("test_c.py::test_x", "test_c.py::test_y", False),  # at one place
-        ("test_e.py::test_x", "test_e.py::test_y", False),  # both behind the last one
+        ("test_c.py::test_x", "test_c.py::test_y", False),  # at the same place
+        ("test_e.py::test_x", "test_e.py::test_y", False),  # both after the last line
     ],
 )
 def test_two_branches_that_each_add_a_test(
@@ -168,23 +166,23 @@ def test_two_branches_that_each_add_a_test(
     done = repository.merged(section(*TESTS, ours), section(*TESTS, theirs))
     if alone:
         assert done
-    elif not done:  # whoever keeps both sides has it right
+    elif not done:  # keeping both sides is correct
         with pytest.raises(BaselineError, match="merge conflict; resolve it"):
             read(repository.path)
         marks = ("<<<<<<< ", "=======", ">>>>>>> ")
         lines = repository.path.read_text().splitlines(keepends=True)
-        repository.path.write_text("".join(each for each in lines if not each.startswith(marks)))
+        repository.path.write_text("".join(line for line in lines if not line.startswith(marks)))
     assert read(repository.path) == section(*TESTS, ours, theirs)
 
 
-def test_with_a_union_merge_there_is_no_conflict(tmp_path: Path) -> None:
+def test_union_merge_of_baselines_has_no_conflict(tmp_path: Path) -> None:
     repository = Repository(tmp_path, f"{FILE} merge=union\n")
     one, two = "test_c.py::test_x", "test_c.py::test_y"
     assert repository.merged(section(*TESTS, one), section(*TESTS, two))
     assert read(repository.path) == section(*TESTS, one, two)
 
 
-def test_a_test_that_a_merge_left_twice_is_an_error(tmp_path: Path) -> None:
+def test_duplicate_test_in_a_merged_baseline_is_an_error(tmp_path: Path) -> None:
     repository = Repository(tmp_path, f"{FILE} merge=union\n")
     assert repository.merged(section(*TESTS, graphs=2), section(*TESTS, graphs=3))
     with pytest.raises(BaselineError, match="test_one occurs twice"):

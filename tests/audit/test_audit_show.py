@@ -1,4 +1,4 @@
-"""`--torchgraph-audit=show` on suites that know nothing of the plugin."""
+"""`--torchgraph-audit=show` on suites that do not use the plugin."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def outcomes(result: pytest.RunResult) -> list[str]:
 
 
 @pytest.mark.slow("runs pytest several times")
-def test_the_run_ends_with_what_the_tests_compiled(pytester: pytest.Pytester, run: Run) -> None:
+def test_audit_section_lists_compilations(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(test_net=SUITE)
     plain = run("-v")
     audited = run("-v", "--torchgraph-audit=show")
@@ -115,7 +115,9 @@ def test_a_line_is_cut_where_a_terminal_has_no_room_and_whole_in_a_log(
 
 
 @pytest.mark.slow("the same without workers is in every run")
-def test_under_xdist_the_controller_reports(pytester: pytest.Pytester, run: Run) -> None:
+def test_audit_under_xdist_is_reported_by_the_controller(
+    pytester: pytest.Pytester, run: Run
+) -> None:
     pytester.makepyfile(test_net=SUITE)
     result = run("-p", "xdist", "-n", "2", "--torchgraph-audit=show")
     totals, *causes, _ = section(result)
@@ -139,7 +141,7 @@ def test_a_suite_without_torch_stays_without(pytester: pytest.Pytester, run: Run
 
 @pytest.mark.slow("runs pytest in a new process")
 @pytest.mark.usefixtures("new_interpreter")
-def test_what_imports_dynamo_first_is_seen(pytester: pytest.Pytester, run: Run) -> None:
+def test_audit_sees_the_test_that_imports_dynamo_first(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(
         test_first="""
         import sys

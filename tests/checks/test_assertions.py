@@ -1,4 +1,4 @@
-"""The assertions: each one shown failing, with its message, and refused where it checks nothing."""
+"""Each assertion is shown failing, with its message, and refused if it would check nothing."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_counts_that_do_not_hold_fail_and_say_what_is_there(
     assert re.search(r"ops captured:\n +\d+ aten\.", message)
 
 
-def test_one_graph_is_checked_as_a_capture_is(captured: Capture) -> None:
+def test_assertions_on_a_single_graph(captured: Capture) -> None:
     captured.forward.assert_op_counts({"aten.addmm": 4, "aten.mm": 0})
     with pytest.raises(AssertionError, match=r"aten\.mm: expected 0, found 7"):
         captured.backward.assert_op_counts({"aten.mm": 0})
@@ -90,7 +90,7 @@ def test_a_device_without_a_count_is_an_error_that_names_it(captured: Capture) -
 
 
 @pytest.mark.parametrize("count", ["4", 4.0, True, None, (1, 2, 3), [None], {"cpu": "x"}])
-def test_what_is_no_count_is_refused(captured: Capture, count: Any) -> None:
+def test_invalid_op_count_is_refused(captured: Capture, count: Any) -> None:
     with pytest.raises(TypeError, match=r"not a count"):
         captured.assert_op_counts({"aten.addmm": count})
 
@@ -122,7 +122,7 @@ def test_checks_of_nothing_are_refused(captured: Capture) -> None:
         captured.assert_op_counts(["aten.mm"])  # type: ignore[arg-type]
 
 
-def test_a_count_that_allows_any_number_is_no_check_alone(captured: Capture) -> None:
+def test_count_that_allows_any_number_is_refused_alone(captured: Capture) -> None:
     for check in (
         lambda: captured.assert_op_counts({"aten.relu": (0, None), "aten.mm": (None, None)}),
         lambda: captured.assert_op_counts({"aten.relu": {"cpu": (0, None), "cuda": 1}}),
@@ -206,7 +206,7 @@ def test_an_inference_graph_counts_as_a_forward() -> None:
         ("torch.ops.aten.mm", r"remove 'torch\.ops\.', as in 'aten\.mm'"),
     ],
 )
-def test_a_pattern_that_can_match_nothing_is_refused(
+def test_pattern_that_can_never_match_is_refused(
     captured: Capture, pattern: Any, said: str
 ) -> None:
     for check in (
@@ -219,7 +219,7 @@ def test_a_pattern_that_can_match_nothing_is_refused(
             check()
 
 
-def test_a_graph_without_a_node_holds_for_no_assertion() -> None:
+def test_graph_without_nodes_fails_every_assertion() -> None:
     graph = from_fx(torch.fx.Graph())
     for check in (
         lambda: graph.assert_no_ops("torch.relu"),
@@ -243,12 +243,12 @@ def test_a_torch_function_graph_refuses_dispatched_ops(traced: Graph) -> None:
 
 
 @pytest.mark.parametrize("pattern", ["", 3, None])
-def test_what_names_no_op_is_refused(captured: Capture, pattern: Any) -> None:
+def test_pattern_without_an_op_name_is_refused(captured: Capture, pattern: Any) -> None:
     with pytest.raises(TypeError, match=r"names no op"):
         captured.assert_no_ops(pattern)
 
 
-def test_a_custom_op_is_known_once_it_is_registered(captured: Capture) -> None:
+def test_custom_op_is_a_valid_pattern_once_registered(captured: Capture) -> None:
     with pytest.raises(ValueError, match=r"names no op"):
         captured.assert_no_ops("torchgraph_tests.twice")
 
@@ -277,7 +277,7 @@ def test_op_counts_sum_a_packet_and_refuse_what_does_not_occur(captured: Capture
 
 @pytest.fixture(scope="module")
 def inexact() -> Capture:
-    """What differs from the eager run by one in a thousand."""
+    """Differs from the eager run by one in a thousand."""
 
     def scaled(x: Tensor) -> tuple[Tensor, Tensor]:
         factor = 1.001 if torch.compiler.is_compiling() else 1.0
@@ -316,14 +316,12 @@ def test_a_tolerance_is_for_a_device_or_a_dtype(inexact: Capture, tolerance: Any
     ],
     ids=str,
 )
-def test_what_is_beyond_the_tolerance_is_named(
-    inexact: Capture, tolerance: Any, which: int
-) -> None:
+def test_value_beyond_the_tolerance_is_named(inexact: Capture, tolerance: Any, which: int) -> None:
     with pytest.raises(AssertionError, match=rf"output\[{which}\] differs from the eager run:"):
         inexact.assert_matches_eager(**tolerance)
 
 
-def test_a_tolerance_that_cannot_be_meant_is_a_mistake(inexact: Capture) -> None:
+def test_invalid_tolerance_is_an_error(inexact: Capture) -> None:
     for wrong, error, message in (
         ({"cuda": 1e-2}, ValueError, r"missing rtol for device 'cpu' \(given: 'cuda'"),
         (-1, ValueError, "rtol=-1 allows no difference at all"),
@@ -341,7 +339,7 @@ def all_nan(x: torch.Tensor) -> torch.Tensor:
 
 
 class Poisoned(torch.nn.Module):
-    """The first weight is NaN, so the output is, and all gradients but that of the last bias."""
+    """The first weight is NaN, and so are the output and all gradients except the last bias'."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -352,7 +350,7 @@ class Poisoned(torch.nn.Module):
         return self.fc2(torch.tanh(self.fc1(x)))  # type: ignore[no-any-return]
 
 
-def test_an_output_or_a_gradient_that_is_all_nan_proves_nothing() -> None:
+def test_parity_of_all_nan_values_fails() -> None:
     x, grad = torch.ones(2, 3), torch.ones(3, requires_grad=True)
     negative = torch.full((3,), -1.0, requires_grad=True)
     for captured, named in (
@@ -384,9 +382,7 @@ class Slotted:
         (lambda x: [Slotted(x)], r"output\[0\]\['kept'\]"),
     ],
 )
-def test_what_an_object_in_the_output_holds_is_compared(
-    wrap: Callable[[Tensor], Any], path: str
-) -> None:
+def test_parity_compares_objects_in_the_output(wrap: Callable[[Tensor], Any], path: str) -> None:
     def scaled(x: Tensor) -> Any:
         return wrap(x * (1.5 if torch.compiler.is_compiling() else 1.0))
 
@@ -399,7 +395,7 @@ class Held:
     y: Any
 
 
-def test_outputs_without_an_element_prove_nothing() -> None:
+def test_parity_of_empty_outputs_fails() -> None:
     x = torch.ones(3)
     for captured, named in (
         (capture(lambda x: x[:0] * 2, x), "output has no elements"),
@@ -413,7 +409,7 @@ def test_outputs_without_an_element_prove_nothing() -> None:
     capture(lambda x: (x[:0] * 2, x + 1), x).assert_matches_eager()
 
 
-def test_values_that_are_nan_in_places_or_infinite_are_compared() -> None:
+def test_parity_compares_values_with_nan_and_infinity() -> None:
     x = torch.ones(3)
     for target in (
         lambda x: torch.stack([x, all_nan(x)]),

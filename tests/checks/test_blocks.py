@@ -25,7 +25,7 @@ def odd(name: str, via: str = "dispatch") -> tg.Capture:
     return tg.capture(net, numbers(2, 5, 16), via=via)
 
 
-def test_blocks_that_are_alike_are_one_kind(alike):
+def test_equal_blocks_are_one_kind(alike):
     (kind,) = alike.repeated("layers.*")
     assert kind.members == ("layers.0", "layers.1", "layers.2", "layers.3")
     assert kind.diff is None
@@ -55,7 +55,7 @@ def test_an_odd_block_is_one_finding_with_module_and_line():
     capture.assert_repeated("layers.*", kinds=2)
 
 
-# Three are two findings: two norms are moved, two layers get wider, and a view becomes a copy.
+# Three oddities are two findings: two norms are moved, two layers are wider, a view is a copy.
 TWO_FINDINGS = {"order of norm", "wider", "contiguous"}
 
 
@@ -109,7 +109,7 @@ def test_blocks_of_a_stored_file_are_compared(tmp_path):
 
 
 class Frozen(nn.Module):
-    """Fine-tuning: the first blocks need no gradient."""
+    """Fine-tuning, in which the first blocks require no gradient."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -133,7 +133,7 @@ def test_frozen_blocks_are_alike_in_the_forward(via):
 
 
 class Broken(nn.Module):
-    """Its layers lie in two graphs."""
+    """Its layers are in two graphs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -155,12 +155,12 @@ def test_blocks_on_both_sides_of_a_graph_break_are_alike():
 
 
 @pytest.mark.slow("inductor generates code")
-def test_seeds_of_inductor_make_no_kinds():
+def test_inductor_seeds_do_not_split_block_kinds():
     tg.capture(Net().train(), numbers(2, 5, 16), via="inductor").assert_repeated("layers.*")
     assert len(odd("eps", "inductor").repeated("layers.*")) == 2
 
 
-def test_a_star_is_one_component(alike):
+def test_star_in_a_block_glob_is_one_component(alike):
     (kind,) = alike.repeated("layers.*.norm1")
     assert len(kind.members) == 4
     with pytest.raises(ValueError, match=r"no module matches 'layers\*norm1'"):
@@ -182,8 +182,8 @@ def test_globs_that_match_nothing_or_one_module_are_refused(alike):
         alike.assert_repeated("layers.*", kinds=0)
 
 
-@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # torch's
-def test_what_a_capture_cannot_know_is_refused(alike):
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # from torch
+def test_block_checks_without_the_record_are_refused(alike):
     with tg.watch() as seen:
         torch.compile(Broken(), backend="eager")(numbers(2, 4))
     with pytest.raises(
@@ -233,14 +233,14 @@ def wants_gradient() -> Tensor:
 
 
 @pytest.mark.parametrize("via", ["dynamo", "aot"])
-def test_regions_that_are_alike_share_a_body(via):
+def test_equal_regions_share_a_body(via):
     capture = tg.capture(Regions(), wants_gradient(), via=via)
     capture.assert_shared("layers.*")
     capture.assert_repeated("layers.*")
 
 
 def test_regions_with_an_int_attribute_are_inlined_in_silence():
-    """As in torchtitan #1973, a body per block: torch inlines what is called once."""
+    """As in torchtitan #1973, a body per block: torch inlines a region that is called once."""
     capture = tg.capture(Regions(indexed=True), wants_gradient(), via="dynamo")
     with pytest.raises(AssertionError) as failure:
         capture.assert_shared("layers.*")
@@ -270,7 +270,7 @@ def test_the_first_region_is_inlined_if_the_input_needs_no_gradient():
     assert "3 calls, by layers.{1 … 3}" in message
     assert "inlined, in no subgraph: layers.0" in message
     assert "does not require grad" in message
-    capture.assert_repeated("layers.*")  # inlined or not, they compute the same
+    capture.assert_repeated("layers.*")  # inlined or not, the blocks compute the same
 
 
 def test_a_checkpointed_block_is_compared_through_its_body():
@@ -294,7 +294,7 @@ def test_a_checkpointed_block_is_compared_through_its_body():
 
 
 class InABranch(nn.Module):
-    """The products of all layers are outside, and what tells the layers apart is in one branch."""
+    """The products of all layers are outside, and the layers differ only in one branch."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -330,7 +330,7 @@ def test_a_body_of_export_is_refused_by_its_parameters():
         capture.assert_repeated("layers.*")
 
 
-def test_a_body_after_the_blocks_is_none_of_theirs():
+def test_body_after_the_blocks_is_not_attributed_to_them():
     class After(nn.Module):
         def __init__(self) -> None:
             super().__init__()

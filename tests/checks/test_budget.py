@@ -1,4 +1,4 @@
-"""Budgets, and what modules cost."""
+"""Budgets, and costs of modules."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class Net(torch.nn.Module):
 
 
 FIRST, SECOND = 2 * 2 * 4 * 32, 2 * 2 * 32 * 4
-"""One product each: 2 rows. The backward has one for the weight, and for the second the input's."""
+"""One product of 2 rows each. The backward has one per weight, and one for the second input."""
 
 
 def made() -> object:
     return capture(Net(), torch.ones(2, 4))
 
 
-def test_costs_by_module() -> None:
+def test_budget_costs_by_module() -> None:
     step = capture(Net(), torch.ones(2, 4))
     value = 2 * 32 * 4
     assert step.by_module() == {
@@ -45,13 +45,13 @@ def test_costs_by_module() -> None:
         step.by_module(depth=-1)
 
 
-def test_what_is_saved_by_module_is_none_where_it_is_not_known() -> None:
+def test_saved_bytes_by_module_are_none_if_unknown() -> None:
     step = capture(Net(), torch.ones(2, 4), via="export")
     if step.by_module():
         assert {cost.saved_bytes for cost in step.by_module().values()} == {None}
 
 
-def test_a_budget_that_holds() -> None:
+def test_budget_holds() -> None:
     step = capture(Net(), torch.ones(2, 4))
     step.assert_budget(flops=step.flops, saved_bytes=512, peak_bytes={"cpu": 10**6})
     step.assert_budget(flops=(step.flops, None))
@@ -87,7 +87,7 @@ def test_a_budget_that_does_not_hold_names_the_modules() -> None:
 
 
 class Tower(torch.nn.Module):
-    """Seven modules, each of which computes and keeps something by a line of its own."""
+    """Seven modules. Each computes and saves a value on its own line."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -119,11 +119,11 @@ def test_the_figures_of_a_failure_add_up_to_the_total() -> None:
     assert saved[-1][1] == "by 1 more op"
 
 
-def test_layers_that_cost_the_same_are_one_line() -> None:
+def test_budget_failure_lists_layers_of_equal_cost_once() -> None:
     step = capture(Planted(), torch.ones(2, 64))
     with pytest.raises(AssertionError) as error:
         step.assert_budget(flops=1)
-    first, other = 2 * 2 * 2 * 64 * 64, 3 * 2 * 2 * 64 * 64  # the input needs no gradient
+    first, other = 2 * 2 * 2 * 64 * 64, 3 * 2 * 2 * 64 * 64  # the input requires no gradient
     assert str(error.value).splitlines()[2:4] == [
         f"            {11 * other}  blocks.{{1 … 11}}  ({other} each)",
         f"             {first}  blocks.0",
@@ -132,7 +132,7 @@ def test_layers_that_cost_the_same_are_one_line() -> None:
 
 
 class Planted(torch.nn.Module):
-    """Blocks that keep an `exp` that nobody asked for."""
+    """Blocks that save an unnecessary `exp`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -160,13 +160,13 @@ def test_an_op_that_keeps_its_result_is_named_with_its_line(via: str) -> None:
 
 
 @pytest.mark.slow("compiles many times")
-def test_what_alike_layers_keep_is_one_line() -> None:
+def test_budget_failure_lists_equal_layers_once() -> None:
     layers = torch.nn.Sequential(*(Net() for _ in range(12)))
     with pytest.raises(AssertionError, match=r"3072 saved  \{0 … 11\}.first.1: aten.gelu.default"):
         capture(layers, torch.ones(2, 4)).assert_budget(saved_bytes=10)
 
 
-def test_a_watch_in_which_nothing_was_compiled_costs_nobody_knows_what() -> None:
+def test_budget_of_an_empty_watch_fails() -> None:
     with watch() as seen:
         Net()(torch.ones(2, 4))
     for figure in ("flops", "saved_bytes", "peak_bytes"):
@@ -188,7 +188,7 @@ def broken(x: torch.Tensor) -> torch.Tensor:
 @pytest.mark.slow("further cases; a few are in every run", unless=["peak_bytes"])
 @pytest.mark.filterwarnings("ignore:::torch")
 @pytest.mark.parametrize("figure", ["flops", "saved_bytes", "peak_bytes"])
-def test_what_runs_at_a_graph_break_is_in_no_budget_of_a_watch(figure: str) -> None:
+def test_budget_of_a_watch_with_a_graph_break_is_refused(figure: str) -> None:
     x = torch.ones(4, 4, requires_grad=True)
     with watch() as seen:
         torch.compile(broken, backend="aot_eager")(x)
@@ -205,25 +205,25 @@ def test_what_runs_at_a_graph_break_is_in_no_budget_of_a_watch(figure: str) -> N
 
 
 @pytest.mark.parametrize("figure", ["saved_bytes", "peak_bytes"])
-def test_what_eager_ops_keep_for_compiled_autograd_is_not_known(figure: str) -> None:
-    """Also where a compiled forward saves something else."""
+def test_budget_of_eager_ops_via_compiled_autograd_is_refused(figure: str) -> None:
+    """Also if a compiled forward saves another value."""
 
     def saving(x: torch.Tensor) -> torch.Tensor:
         return squared(x.sin()).cos()
 
-    found = capture(saving, torch.ones(4, 4, requires_grad=True), via="compiled_autograd")
+    captured = capture(saving, torch.ones(4, 4, requires_grad=True), via="compiled_autograd")
     with pytest.raises(CaptureError, match="saved bytes are unknown"):
-        found.assert_budget(**{figure: 10**9})
+        captured.assert_budget(**{figure: 10**9})
 
 
 @pytest.mark.slow("further cases; a few are in every run", only=["limit0"])
 @pytest.mark.parametrize("limit", [(None, None), (0, None), {"cpu": (None, None)}])
-def test_a_limit_that_is_none_is_an_error(limit: object) -> None:
+def test_invalid_budget_is_an_error(limit: object) -> None:
     with pytest.raises(TypeError, match=r"saved_bytes=.* checks nothing"):
         capture(Net(), torch.ones(2, 4)).assert_budget(saved_bytes=limit)
 
 
-def test_where_no_module_is_known_lines_are_named() -> None:
+def test_budget_failure_names_lines_without_modules() -> None:
     net = Net()
     with watch() as seen:
         torch.compile(net, backend="aot_eager")(torch.ones(2, 4)).sum().backward()
@@ -237,7 +237,7 @@ def test_where_no_module_is_known_lines_are_named() -> None:
     assert f"{'':>20}tests/checks/test_budget.py:" in message
 
 
-def test_a_budget_that_checks_nothing_or_cannot_be_meant_is_an_error() -> None:
+def test_budget_that_checks_nothing_is_an_error() -> None:
     step = capture(Net(), torch.ones(2, 4))
     with pytest.raises(TypeError, match=r"assert_budget\(\) checks nothing"):
         step.assert_budget()
@@ -257,7 +257,7 @@ def test_a_budget_that_checks_nothing_or_cannot_be_meant_is_an_error() -> None:
         seen.assert_budget(flops=10)
 
 
-def test_what_a_step_without_a_backward_keeps_checks_nothing() -> None:
+def test_saved_bytes_budget_without_a_backward_is_refused() -> None:
     with torch.no_grad():
         step = capture(Net(), torch.ones(2, 4))
     with pytest.raises(
@@ -274,7 +274,7 @@ def test_an_op_without_a_formula_fails_unless_it_is_ignored() -> None:
     step.assert_budget(flops=2 * 4 * 4 * 4, unknown="ignore")
 
 
-def test_a_figure_that_is_not_known_hides_no_other_limit() -> None:
+def test_unknown_figure_does_not_hide_another_exceeded_limit() -> None:
     x = torch.eye(4, requires_grad=True)
     step = capture(lambda x: torch.linalg.inv(x) @ x, x, via="dispatch")
     with pytest.raises(CaptureError, match=r"^the FLOPs are unknown, because torch"):
@@ -286,7 +286,7 @@ def test_a_figure_that_is_not_known_hides_no_other_limit() -> None:
     assert "  saved_bytes: expected at most 1, found " in said
 
 
-def test_flops_of_which_none_were_counted_are_within_no_limit() -> None:
+def test_flops_budget_without_counted_flops_fails() -> None:
     step = capture(torch.linalg.inv, torch.eye(4), via="dispatch")
     with pytest.raises(AssertionError) as error:
         step.assert_budget(flops=10**9, unknown="ignore")

@@ -1,4 +1,4 @@
-"""`assert_cacheable` and `cache_bypasses`: what keeps a graph out of torch.compile's caches."""
+"""`assert_cacheable` and `cache_bypasses`: reasons that keep graphs out of torch's caches."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_checkpoint_without_cache_hash_is_named() -> None:
     assert "tag_activation_checkpoint" in bypass.op
 
 
-def test_checkpoint_whose_context_fn_cannot_be_pickled_is_named() -> None:
+def test_checkpoint_with_unpicklable_context_fn_is_named() -> None:
     (bypass,) = capture(hashed, square_input()).cache_bypasses
     assert "tag_activation_checkpoint" in bypass.op
     assert "instead of a functools.partial" in bypass.hint
@@ -177,7 +177,7 @@ def test_options_of_inductor_are_judged() -> None:
         step.assert_cacheable()
 
 
-def test_other_mechanisms_know_no_bypasses() -> None:
+def test_cache_bypasses_of_other_mechanisms_are_refused() -> None:
     with pytest.raises(CaptureError, match="cache bypasses are not recorded via 'dispatch'"):
         capture(square, torch.ones(4, 4), via="dispatch").assert_cacheable()
 

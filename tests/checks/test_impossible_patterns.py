@@ -1,4 +1,4 @@
-"""Patterns of Python functions and classes: refused at each level at which no node can be one."""
+"""Python functions and classes as patterns: refused at each level where they cannot be a node."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Layer(nn.Module):
 
 
 class Scale:
-    """A class that is no module."""
+    """A class that is not a module."""
 
 
 @torch.library.custom_op("impossible_patterns::twice", mutates_args=())
@@ -54,7 +54,7 @@ def captures() -> Callable[[str], Capture]:
 
 
 def checks(captured: Capture, pattern: Any) -> Iterator[Callable[[], Any]]:
-    """The ways in which a user can give a pattern."""
+    """Yield each way for a user to give a pattern."""
     yield lambda: captured.assert_no_ops(pattern)
     yield lambda: captured.assert_op_counts({pattern: 0})
     yield lambda: captured.count(pattern)
@@ -80,7 +80,7 @@ NEVER: list[tuple[Any, str]] = [
     ("pattern", "hint"), NEVER, ids=lambda value: getattr(value, "__qualname__", str(value)[:30])
 )
 @pytest.mark.parametrize("via", VIAS)
-def test_what_is_a_node_at_no_level_is_refused_at_each(
+def test_pattern_that_is_a_node_at_no_level_is_refused_everywhere(
     captures: Callable[[str], Capture], via: str, pattern: Any, hint: str
 ) -> None:
     for check in checks(captures(via), pattern):
@@ -90,11 +90,11 @@ def test_what_is_a_node_at_no_level_is_refused_at_each(
 
 @pytest.mark.parametrize("pattern", [Layer, Layer(), f"{HERE}.Layer", f"{HERE}.La*"])
 @pytest.mark.parametrize("via", VIAS)
-def test_a_module_of_the_user_is_a_node_via_fx_alone(
+def test_user_module_is_a_pattern_only_via_fx(
     captures: Callable[[str], Capture], via: str, pattern: Any
 ) -> None:
     captured = captures(via)
-    if via == "fx":  # where a tracer can keep it as a leaf
+    if via == "fx":  # a tracer can keep it as a leaf
         assert captured.count(pattern) == 0
         return
     hint = f"at level '{LEVELS[via]}': a module is traced through: name the ops of its forward"
@@ -105,7 +105,7 @@ def test_a_module_of_the_user_is_a_node_via_fx_alone(
 
 @pytest.mark.parametrize("pattern", [my_norm, f"{HERE}.my_norm", f"{HERE}.my_*"])
 @pytest.mark.parametrize("via", VIAS)
-def test_a_function_of_the_user_is_a_node_via_dynamo_alone(
+def test_user_function_is_a_pattern_only_via_dynamo(
     captures: Callable[[str], Capture], via: str, pattern: Any
 ) -> None:
     captured = captures(via)
@@ -153,7 +153,7 @@ def test_a_module_that_a_tracer_keeps_is_counted() -> None:
         captured.assert_no_ops(Layer)
 
 
-def test_a_graph_that_is_handed_over_may_hold_what_a_pass_put_there() -> None:
+def test_pattern_on_a_given_graph_may_be_any_function() -> None:
     graph = from_fx(torch.fx.symbolic_trace(nn.Sequential(nn.Linear(4, 4), Layer())))
     graph.assert_no_ops(my_norm, Layer)
     with pytest.raises(ValueError, match="a function of Python or numpy"):
@@ -204,7 +204,7 @@ def test_torch_functions_are_refused_below_autograd(
 
 
 @pytest.mark.parametrize("via", VIAS)
-def test_what_computes_sizes_may_occur_at_each_level(
+def test_size_functions_are_patterns_at_each_level(
     captures: Callable[[str], Capture], via: str
 ) -> None:
     sizes = ("operator.floordiv", "operator.*", "math.*", math.floor, "torch.sym_max", "round")
@@ -225,7 +225,7 @@ def test_a_custom_op_is_a_pattern_via_dynamo_too() -> None:
         (f"{HERE}.example", "mechanisms.models.example"),
     ],
 )
-def test_an_alias_is_refused_with_the_name_that_nodes_have(
+def test_pattern_alias_is_refused_with_the_node_name(
     captures: Callable[[str], Capture], pattern: str, name: str
 ) -> None:
     with pytest.raises(ValueError, match=f"another name: did you mean {name}"):
@@ -255,7 +255,7 @@ def test_a_torch_function_and_the_method_of_its_name_match_each_other(
     captured.assert_op_counts({pattern: 1, "operator.add": 1}, exact=True)
 
 
-def test_a_method_without_a_function_of_its_name_has_no_twin() -> None:
+def test_method_pattern_without_a_function_matches_only_itself() -> None:
     captured = capture(lambda x: x.view(-1) + 1, example(3), via="dynamo")
     assert captured.count("Tensor.view") == 1
     with pytest.raises(ValueError, match=r"'torch\.view' names no op"):
@@ -275,7 +275,7 @@ def test_a_method_without_a_function_of_its_name_has_no_twin() -> None:
     ],
     ids=lambda value: getattr(value, "__qualname__", str(value)),
 )
-def test_what_allows_every_or_no_eager_op_is_refused(
+def test_allow_of_every_or_no_eager_op_is_refused(
     captures: Callable[[str], Capture], allow: Any, said: str
 ) -> None:
     with pytest.raises(ValueError, match=said):

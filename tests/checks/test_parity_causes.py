@@ -1,4 +1,4 @@
-"""Where a capture differs from the eager run, `assert_matches_eager` names what can be proven."""
+"""If a capture differs from the eager run, `assert_matches_eager` names the provable causes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COUNTS = {"op": 0}
 def op(
     name: str, run: Callable[..., Any], fake: Callable[..., Any] = torch.empty_like, **options: Any
 ) -> Any:
-    """A custom op; options are those of `torch.library.custom_op`."""
+    """Register a custom op with options of `torch.library.custom_op`."""
     run.__annotations__ = {"x": Tensor, "return": Tensor}
     made = torch.library.custom_op(f"parity::{name}", run, mutates_args=(), **options)
     made.register_fake(fake)
@@ -71,7 +71,7 @@ class SneakyBackward(torch.autograd.Function):
 
 
 class Linear(nn.Module):
-    """A layer, and what a subclass keeps in Python."""
+    """A layer. Subclasses add state in Python."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -380,9 +380,9 @@ def _numbers() -> Iterator[None]:
 
 def message(target: Any, via: str, *, grad: bool = False) -> str:
     x = torch.randn(4, 4, requires_grad=grad)
-    made = capture(target, x, via=via, backward=None if grad else False)
+    captured = capture(target, x, via=via, backward=None if grad else False)
     with pytest.raises(AssertionError) as failure:
-        made.assert_matches_eager()
+        captured.assert_matches_eager()
     return str(failure.value)
 
 
@@ -396,11 +396,11 @@ def test_a_planted_cause_is_named_with_its_line(name: str) -> None:
     assert "rounds in another order" not in said
 
 
-def test_a_value_that_changes_and_does_nothing_is_not_named() -> None:
+def test_changed_state_without_effect_is_not_named() -> None:
     assert "unused" not in message(Remembers(), "dispatch")
 
 
-def test_the_values_are_left_as_the_last_run_made_them() -> None:
+def test_cause_search_keeps_the_state_of_the_last_run() -> None:
     model = Counted()
     message(model, "dispatch")
     assert model.calls > 2
@@ -409,13 +409,13 @@ def test_the_values_are_left_as_the_last_run_made_them() -> None:
     assert model.calls == calls + 1
 
 
-def test_np_random_is_not_named_where_it_is_numpys() -> None:
+def test_np_random_cause_is_not_named_for_numpy() -> None:
     with torch._dynamo.config.patch(use_numpy_random_stream=True):
         capture(with_noise, torch.randn(4, 4)).assert_matches_eager()
 
 
-def test_a_state_that_nobody_can_see_is_said_to_be_there() -> None:
-    hidden = [[[[[0]]]]]  # deeper than containers are looked into
+def test_hidden_state_is_reported_without_a_name() -> None:
+    hidden = [[[[[0]]]]]  # nested deeper than the search
     holder = [lambda: hidden]
 
     def target(x: Tensor) -> Tensor:
@@ -429,7 +429,7 @@ def test_a_state_that_nobody_can_see_is_said_to_be_there() -> None:
 
 
 class Planted(nn.Module):
-    """A subject whose first floating-point output is another one while ops are recorded."""
+    """A subject whose first floating-point output differs while ops are recorded."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -451,9 +451,9 @@ class Planted(nn.Module):
 def test_no_cause_is_named_for_a_subject_that_has_none(name: str) -> None:
     subject = SUBJECTS[name]()
     with torch.set_grad_enabled(subject.grad):
-        made = capture(Planted(subject.model), *subject.args, via="dispatch", **subject.kwargs)
+        captured = capture(Planted(subject.model), *subject.args, via="dispatch", **subject.kwargs)
         with pytest.raises(AssertionError) as failure:
-            made.assert_matches_eager()
+            captured.assert_matches_eager()
     said = str(failure.value)
     for words in ("Custom op", "fake impl", "np.random", "Python state", "not deterministic"):
         assert words not in said, said

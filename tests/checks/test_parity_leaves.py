@@ -1,4 +1,4 @@
-"""`assert_matches_eager` compares each leaf of the output, and what both runs leave behind."""
+"""`assert_matches_eager` compares each leaf of the output, and the state after both runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pytest_torchgraph import CaptureError, capture
 
 
 def captured() -> bool:
-    """Whether ops are being recorded by dispatch: what is planted here, eager runs do not have."""
+    """Return True while dispatch records ops, so that a planted difference is not in eager runs."""
     return torch._C._len_torch_dispatch_stack() > 0
 
 
@@ -40,7 +40,7 @@ class Slotted:
         self.count = count
 
 
-Pair = namedtuple("Pair", "a b")  # one without types
+Pair = namedtuple("Pair", "a b")  # without type annotations
 Other = namedtuple("Other", "a b")
 
 
@@ -135,12 +135,12 @@ PLANTED: dict[str, tuple[Callable[[Tensor], Any], str]] = {
 
 
 @pytest.mark.parametrize("name", PLANTED)
-def test_a_difference_that_is_of_no_tensor_is_found(name: str) -> None:
+def test_parity_finds_a_difference_outside_tensors(name: str) -> None:
     target, message = PLANTED[name]
     x = torch.ones(3, requires_grad=True)
-    made = capture(target, x, via="dispatch", backward=False)
+    captured = capture(target, x, via="dispatch", backward=False)
     with pytest.raises(AssertionError, match=re.escape(message)) as failure:
-        made.assert_matches_eager()
+        captured.assert_matches_eager()
     assert "Use a tolerance" not in str(failure.value)
 
 
@@ -154,7 +154,7 @@ def test_leaves_that_are_equal_pass() -> None:
             "set": {1, 2},
         }
 
-    def with_objects(x: Tensor) -> Any:  # torch 2.15's Dynamo gives both up
+    def with_objects(x: Tensor) -> Any:  # torch 2.15's Dynamo supports neither
         return {**target(x), "object": object(), "objects": np.array([object, None])}
 
     capture(with_objects, torch.ones(3), via="dispatch").assert_matches_eager()
@@ -162,7 +162,7 @@ def test_leaves_that_are_equal_pass() -> None:
 
 
 class Statistics(nn.Module):
-    """Writes a buffer, replaces one and counts in a third."""
+    """Writes a buffer, replaces another, and counts in a third."""
 
     def __init__(self, wrong: str = "") -> None:
         super().__init__()
@@ -181,13 +181,13 @@ class Statistics(nn.Module):
 
 @pytest.mark.parametrize("via", ["dispatch", "aot"])
 @pytest.mark.parametrize("name", ["mean", "last", "count"])
-def test_a_buffer_that_has_another_value_is_found(name: str, via: str) -> None:
+def test_parity_finds_a_changed_buffer(name: str, via: str) -> None:
     with pytest.raises(AssertionError, match=f"buffer {name} differs from the eager run after"):
         capture(Statistics(name), torch.ones(4), via=via).assert_matches_eager()
     capture(Statistics(), torch.ones(4), via=via).assert_matches_eager()
 
 
-def test_a_type_that_is_made_in_each_run_is_the_same_type() -> None:
+def test_parity_treats_types_created_in_each_run_as_equal() -> None:
     def target(x: Tensor) -> Any:
         made = namedtuple("made", "y")
         return made(x.sin())
@@ -195,7 +195,7 @@ def test_a_type_that_is_made_in_each_run_is_the_same_type() -> None:
     capture(target, torch.ones(3), via="dispatch").assert_matches_eager()
 
 
-def test_a_buffer_that_one_run_alone_makes_is_found() -> None:
+def test_parity_finds_a_buffer_created_in_one_run() -> None:
     class Makes(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
             if captured():
@@ -227,22 +227,22 @@ WRITES: dict[str, tuple[Callable[..., Any], Any, str]] = {
 
 
 @pytest.mark.parametrize("name", WRITES)
-def test_an_argument_that_has_another_value_is_found(name: str) -> None:
+def test_parity_finds_a_changed_argument(name: str) -> None:
     target, argument, label = WRITES[name]
-    found = capture(
+    captured = capture(
         lambda **kwargs: target(*kwargs.values()),
         via="dispatch",
         **{label.split()[1].partition(".")[0]: argument},
     )
     with pytest.raises(AssertionError, match=f"{label} differs from the eager run after|output"):
-        found.assert_matches_eager(rtol=0, atol=0)
+        captured.assert_matches_eager(rtol=0, atol=0)
     leaf = argument["x"] if isinstance(argument, dict) else argument
     assert torch.equal(leaf, torch.ones(3))
 
 
 @pytest.mark.parametrize("via", ["dispatch", "aot"])
 def test_an_output_in_the_memory_of_an_argument_has_its_own_value(via: str) -> None:
-    """It was compared after the argument had its former value again: 1 with 1."""
+    """Regression: it was compared after the argument had been restored, 1 with 1."""
 
     def target(x: Tensor) -> Tensor:
         other = captured() or torch.compiler.is_compiling()
@@ -256,11 +256,11 @@ def test_an_output_in_the_memory_of_an_argument_has_its_own_value(via: str) -> N
 def test_a_buffer_that_has_changed_since_is_refused() -> None:
     model = nn.BatchNorm1d(4)
     x = torch.randn(3, 4)
-    made = capture(model, x)
-    made.assert_matches_eager()
+    captured = capture(model, x)
+    captured.assert_matches_eager()
     model(x)
     with pytest.raises(CaptureError, match="num_batches_tracked changed after the capture"):
-        made.assert_matches_eager()
+        captured.assert_matches_eager()
 
 
 # -- nothing compared ------------------------------------------------------------------------------
@@ -277,22 +277,22 @@ SMALL: dict[str, tuple[Callable[[Tensor], Any], dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_values_below_the_tolerance_are_nothing_compared(name: str) -> None:
+def test_parity_of_values_below_the_tolerance_fails(name: str) -> None:
     target, tolerance, message = SMALL[name]
-    made = capture(target, torch.ones(3), via="dispatch")
+    captured = capture(target, torch.ones(3), via="dispatch")
     with pytest.raises(AssertionError, match=rf"\Anothing compared: all floating.*{message}"):
-        made.assert_matches_eager(**tolerance)
+        captured.assert_matches_eager(**tolerance)
 
 
-def test_gradients_below_the_tolerance_are_nothing_compared() -> None:
+def test_parity_of_gradients_below_the_tolerance_fails() -> None:
     x = torch.randn(512, 512, requires_grad=True)
-    made = capture(lambda x: x.sin(), x, via="dispatch", loss_fn=lambda y: y.mean())
+    captured = capture(lambda x: x.sin(), x, via="dispatch", loss_fn=lambda y: y.mean())
     with pytest.raises(AssertionError, match=r"nothing compared: all gradients .*gradient of x\)"):
-        made.assert_matches_eager()
-    made.assert_matches_eager(atol=0)
+        captured.assert_matches_eager()
+    captured.assert_matches_eager(atol=0)
 
 
-def test_one_value_above_the_tolerance_is_enough() -> None:
+def test_parity_with_one_value_above_the_tolerance_passes() -> None:
     x = torch.ones(3, requires_grad=True)
     capture(lambda x: (x * 1e-7, x), x, via="dispatch").assert_matches_eager()
     capture(lambda x: x > 0, x, via="dispatch", backward=False).assert_matches_eager()

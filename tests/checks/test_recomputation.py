@@ -1,4 +1,4 @@
-"""What a backward computes again, against counts that share nothing with the package."""
+"""Ops recomputed in a backward, against counts that share no code with the package."""
 
 from __future__ import annotations
 
@@ -97,14 +97,14 @@ def captured(how: str, via: str, dropout: float = 0.0) -> Capture:
 
 def counted(capture: Capture) -> Counter[str]:
     counts: Counter[str] = Counter()
-    for each in capture.recomputed:
-        if each.by != "formula":
-            counts[each.op] += each.times
+    for recomputed_op in capture.recomputed:
+        if recomputed_op.by != "formula":
+            counts[recomputed_op.op] += recomputed_op.times
     return counts
 
 
 class _Ops(TorchDispatchMode):
-    """Counts ops that run in a backward while a module is called."""
+    """Counts the ops that run in a backward during the call of a module."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -145,21 +145,21 @@ def in_eager(how: str, dropout: float = 0.0) -> Counter[str]:
 
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
 @pytest.mark.parametrize("how", HOW)
-def test_an_eager_backward_runs_these_ops_again(how: str, dropout: float) -> None:
-    found = counted(captured(how, "dispatch", dropout))
-    assert found == in_eager(how, dropout)
-    assert bool(found) is (how != "plain")
+def test_recomputed_ops_of_an_eager_backward_equal_the_count(how: str, dropout: float) -> None:
+    counts = counted(captured(how, "dispatch", dropout))
+    assert counts == in_eager(how, dropout)
+    assert bool(counts) is (how != "plain")
 
 
-def test_what_is_computed_again_twice_says_so() -> None:
+def test_op_recomputed_twice_has_its_count() -> None:
     capture = captured("twice", "dispatch")
-    assert {each.times for each in capture.recomputed} == {2}
+    assert {recomputed_op.times for recomputed_op in capture.recomputed} == {2}
     with pytest.raises(AssertionError, match=r"aten.gelu: expected 2, found 4\n.*blocks.\{0, 1\}"):
         capture.assert_recomputed({"aten.gelu": 2})
 
 
 def _copies(how: str, partition: str) -> Counter[str]:
-    """The nodes of AOT's backward that are copies of forward nodes, by their names in torch."""
+    """Count the nodes of AOT's backward that are copies of forward nodes, by torch's names."""
     from functorch.compile import (
         default_partition,
         make_boxed_func,
@@ -199,13 +199,13 @@ def _copies(how: str, partition: str) -> Counter[str]:
 @pytest.mark.slow("each way of checkpointing", unless=["attention again-aot", "plain-aot"])
 @pytest.mark.parametrize("via", ["aot", "min_cut"])
 @pytest.mark.parametrize("how", [how for how in HOW if how != "twice"])
-def test_a_compiled_backward_runs_these_ops_again(how: str, via: str) -> None:
+def test_recomputed_ops_of_a_compiled_backward_equal_the_count(how: str, via: str) -> None:
     capture = captured(how, via)
     assert counted(capture) == _copies(how, via)
-    assert all(each.by == "checkpoint" for each in capture.recomputed)
+    assert all(recomputed_op.by == "checkpoint" for recomputed_op in capture.recomputed)
 
 
-def test_a_constant_that_the_partitioner_copies_is_the_same_value() -> None:
+def test_constant_copied_by_the_partitioner_is_not_recomputed() -> None:
     def region(x: Tensor) -> Tensor:
         return (x.exp() * torch.tensor([1.0, 2.0])).sin().exp()
 
@@ -217,15 +217,17 @@ def test_a_constant_that_the_partitioner_copies_is_the_same_value() -> None:
 
 @pytest.mark.slow("a compilation each", unless=["0.0"])
 @pytest.mark.parametrize("budget", [1.0, 0.5, 0.0])
-def test_what_the_partitioner_computes_again_is_called_so(budget: float) -> None:
+def test_recomputation_by_the_partitioner_is_named(budget: float) -> None:
     with torch._functorch.config.patch(activation_memory_budget=budget):
         model, x = step("plain")
         capture = tg.capture(model, x, via=tg.Aot(partition="min_cut"))
         assert counted(capture) == _copies("plain", "min_cut")
-    assert {each.by for each in capture.recomputed} == (set() if budget == 1 else {"partitioner"})
+    assert {recomputed_op.by for recomputed_op in capture.recomputed} == (
+        set() if budget == 1 else {"partitioner"}
+    )
 
 
-def test_a_later_graph_whose_backward_takes_only_its_inputs() -> None:
+def test_recomputation_in_a_backward_that_takes_only_inputs() -> None:
     def target(x: Tensor) -> Tensor:
         y = x.sin()
         torch._dynamo.graph_break()
@@ -239,7 +241,7 @@ def test_a_later_graph_whose_backward_takes_only_its_inputs() -> None:
         capture.assert_not_recomputed("aten.sigmoid")
 
 
-def test_a_formula_of_what_the_partitioner_copies_is_told_apart() -> None:
+def test_backward_formula_of_a_copied_op_is_not_recomputation() -> None:
     def target(x: Tensor) -> Tensor:
         return (x / x.norm(dim=-1, keepdim=True)).sin()
 
@@ -250,20 +252,20 @@ def test_a_formula_of_what_the_partitioner_copies_is_told_apart() -> None:
     assert sorted(entries) == [("formula", 1), ("partitioner", 1)]
 
 
-def test_inductor_computes_again_what_aot_autograd_says() -> None:
+def test_inductor_recomputes_the_same_ops_as_aot() -> None:
     capture = captured("attention again", "inductor")
     capture.assert_recomputed({"aten._scaled_dot_product*": 2})
     capture.assert_saved("aten.addmm", module="blocks.*.qkv")
     assert capture.recomputed_flops == captured("attention again", "aot").recomputed_flops
 
 
-def test_a_stored_capture_says_the_same_but_not_by_what(tmp_path: Any) -> None:
+def test_recomputation_of_a_stored_capture_has_no_cause(tmp_path: Any) -> None:
     capture = captured("attention again", "dispatch")
     file = tmp_path / "step.tgraph"
     file.write_text(capture.to_text())
     read = tg.load(file)
     assert counted(read) == counted(capture)
-    assert {each.by for each in read.recomputed} == {""}
+    assert {recomputed_op.by for recomputed_op in read.recomputed} == {""}
     with pytest.raises(
         AssertionError, match="does not separate recomputation by autograd's formulas"
     ):
@@ -271,7 +273,7 @@ def test_a_stored_capture_says_the_same_but_not_by_what(tmp_path: Any) -> None:
 
 
 def test_counts_of_a_stored_eager_capture_are_lower_bounds(tmp_path: Any) -> None:
-    capture = captured("reentrant", "dispatch")  # the last op of a block runs again for nothing
+    capture = captured("reentrant", "dispatch")  # recomputes the last op of a block unnecessarily
     file = tmp_path / "step.tgraph"
     file.write_text(capture.to_text())
     read = tg.load(file)
@@ -301,12 +303,12 @@ class _Again(torch.autograd.Function):
         return grad @ weight.t(), x.t() @ grad
 
 
-def test_a_backward_of_the_users_that_computes_again_is_called_so(
+def test_recomputation_by_a_custom_backward_is_named(
     graph_capture: GraphCapture,
 ) -> None:
     x, weight = torch.ones(4, 8, requires_grad=True), torch.ones(8, 8, requires_grad=True)
     capture = graph_capture(lambda x, w: _Again.apply(x, w), x, weight, via="dispatch")
-    assert [(each.op, each.by) for each in capture.recomputed] == [
+    assert [(recomputed_op.op, recomputed_op.by) for recomputed_op in capture.recomputed] == [
         ("aten.mm.default", "function"),
         ("aten.sigmoid.default", "function"),
     ]
@@ -315,10 +317,12 @@ def test_a_backward_of_the_users_that_computes_again_is_called_so(
         capture.assert_not_recomputed("aten.mm")
 
 
-def test_a_formula_of_autograds_is_listed_and_does_not_count(graph_capture: GraphCapture) -> None:
+def test_autograd_formula_is_listed_and_not_counted(graph_capture: GraphCapture) -> None:
     x = torch.ones(4, requires_grad=True)
     capture = graph_capture(lambda x: x / (x + 1), x, via="dispatch")
-    assert [(each.op, each.by) for each in capture.recomputed] == [("aten.div.Tensor", "formula")]
+    assert [(recomputed_op.op, recomputed_op.by) for recomputed_op in capture.recomputed] == [
+        ("aten.div.Tensor", "formula")
+    ]
     capture.assert_not_recomputed("aten.div")
     capture.assert_recomputed({}, exact=True)
     assert capture.recomputed_flops == 0
@@ -350,7 +354,7 @@ def test_counts_of_recomputed_ops_fail_with_what_there_is() -> None:
         capture.assert_recomputed({"aten.gelu": 2}, module="blocks.7")
 
 
-def test_saved_results_are_told_from_others() -> None:
+def test_saved_results_are_distinguished() -> None:
     capture = captured("attention again", "dispatch")
     capture.assert_saved("aten.addmm", module="blocks.*.qkv")
     capture.assert_not_saved("aten.gelu")
@@ -361,7 +365,7 @@ def test_saved_results_are_told_from_others() -> None:
         capture.assert_not_saved("aten.addmm", module="blocks.*.qkv")
 
 
-def test_an_op_that_does_not_run_proves_nothing() -> None:
+def test_recomputation_check_of_an_absent_op_fails() -> None:
     capture = captured("every block", "dispatch")
     for check in (capture.assert_not_recomputed, capture.assert_saved, capture.assert_not_saved):
         with pytest.raises(AssertionError, match=r"the forward does not run aten\.bmm"):
@@ -370,7 +374,7 @@ def test_an_op_that_does_not_run_proves_nothing() -> None:
             check()
 
 
-def test_a_budget_is_a_share_of_the_forwards_flops() -> None:
+def test_recomputation_budget_is_a_share_of_forward_flops() -> None:
     capture = captured("attention again", "dispatch")
     capture.assert_budget(recomputed_flops="10%")
     with pytest.raises(AssertionError, match=r"recomputed_flops: expected at most 883, found 6400"):
@@ -401,14 +405,14 @@ def _no_backward(capture: Capture) -> Iterator[Callable[[], object]]:
     yield lambda: capture.assert_budget(recomputed_flops=0)
 
 
-def test_without_a_backward_nothing_is_known(graph_capture: GraphCapture) -> None:
+def test_recomputation_without_a_backward_is_refused(graph_capture: GraphCapture) -> None:
     capture = graph_capture(torch.sin, torch.ones(2), via="dispatch")
     for ask in _no_backward(capture):
         with pytest.raises(CaptureError, match="no backward ran"):
             ask()
 
 
-def test_via_a_mechanism_without_a_backward_graph_the_others_are_named(
+def test_recomputation_refusal_names_suitable_mechanisms(
     graph_capture: GraphCapture,
 ) -> None:
     capture = graph_capture(torch.sin, torch.ones(2, requires_grad=True), via="dynamo")
@@ -420,8 +424,8 @@ def _branch(x: Tensor) -> Tensor:
     return torch.cond(x.sum() > 0, lambda y: y.sigmoid().sin(), lambda y: y.sin(), (x,)).sin()
 
 
-def test_what_a_body_computes_again_is_not_known(graph_capture: GraphCapture) -> None:
-    # The backward of torch.cond runs the forward of a branch again, in its body.
+def test_recomputation_in_a_body_is_unknown(graph_capture: GraphCapture) -> None:
+    # The backward of torch.cond recomputes the forward of a branch in its body.
     capture = graph_capture(_branch, torch.ones(4, requires_grad=True), via="aot")
     (backward,) = capture.backwards
     assert backward.count("aten.sigmoid") == 1
@@ -438,7 +442,7 @@ def test_what_a_body_computes_again_is_not_known(graph_capture: GraphCapture) ->
             ask()
 
 
-def test_an_op_of_a_body_is_neither_known_to_be_kept_nor_not(graph_capture: GraphCapture) -> None:
+def test_saving_of_a_bodys_op_is_unknown(graph_capture: GraphCapture) -> None:
     def beside(x: Tensor) -> Tensor:
         return _branch(x.detach()) + x.exp()
 
@@ -459,7 +463,7 @@ def test_views_of_parameters_have_nothing_to_keep() -> None:
     captured("plain", "dispatch").assert_saved(module="blocks.0.qkv")
 
 
-def test_a_share_of_no_flops_is_no_limit(graph_capture: GraphCapture) -> None:
+def test_recomputation_budget_without_flops_is_refused(graph_capture: GraphCapture) -> None:
     x = torch.ones(4, requires_grad=True)
     capture = graph_capture(lambda x: again(torch.sin, x).exp(), x, via="dispatch")
     with pytest.raises(AssertionError, match="the forward has no FLOPs"):

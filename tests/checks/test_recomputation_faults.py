@@ -1,4 +1,4 @@
-"""Planted faults of activation checkpointing: each is named by op, module and line."""
+"""Planted faults of activation checkpointing are named by op, module and line."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ aten = torch.ops.aten
 
 
 class Exp(torch.autograd.Function):
-    """Its backward computes the result of its forward again."""
+    """Recomputes the forward's result in its backward."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -50,7 +50,7 @@ class Block(nn.Module):
 
 
 class Model(nn.Module):
-    """Two blocks, each run by `run`; `after` gets what the last one returns."""
+    """Two blocks run by `run`. `after` gets the result of the last one."""
 
     def __init__(self, run: Callable[..., Tensor], after: Callable[[Tensor], Tensor]) -> None:
         super().__init__()
@@ -164,7 +164,7 @@ FAULTS: dict[str, tuple[Any, Callable[[Capture], None], str]] = {
         r"blocks\.\{0, 1\}: aten\.gelu",
     ),
     "a result that an op after the block keeps": (
-        (whole, squared),  # what block 0 returns is kept too: it is the input of a checkpoint
+        (whole, squared),  # the result of block 0 is saved as the input of a checkpoint
         not_saved("aten.addmm", "blocks.1.*"),
         r"blocks\.1\.down: aten\.addmm",
     ),
@@ -184,7 +184,7 @@ def test_a_planted_fault_is_named_by_op_module_and_line(name: str) -> None:
     assert "test_recomputation_faults.py" in str(error.value)
 
 
-def test_a_policy_as_it_should_be_passes() -> None:
+def test_correct_checkpointing_policy_passes() -> None:
     capture = captured(PRODUCTS)
     capture.assert_not_recomputed("aten.addmm")
     capture.assert_recomputed({"aten.gelu": 2, "aten.convolution": 2})

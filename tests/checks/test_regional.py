@@ -1,4 +1,4 @@
-"""`assert_compiled_once`, against a backend that counts what it compiled and who ran it."""
+"""`assert_compiled_once`, against a backend that counts compilations and their callers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 import pytest_torchgraph as tg
 from pytest_torchgraph import CaptureError
 
-# Dynamo asks an input that is no leaf, as that of the second block, whether it has a .grad.
+# Dynamo reads .grad of non-leaf inputs, such as the input of the second block.
 pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")
 
 
@@ -54,7 +54,7 @@ class Net(nn.Module):
 
 
 class Counter:
-    """A backend that notes which block ran each of its graphs, without this package."""
+    """A backend that records which block ran each of its graphs, without this package."""
 
     def __init__(self) -> None:
         self.blocks: list[set[str]] = []
@@ -131,7 +131,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_blocks_of_each_compilation_are_those_that_a_backend_counted(name):
+def test_compilations_by_block_equal_the_backends_count(name):
     make, inputs, guard = CASES[name]
     counter = Counter()
     net = counter.compile(make())
@@ -153,7 +153,7 @@ def test_blocks_of_each_compilation_are_those_that_a_backend_counted(name):
         assert f"for all 4 blocks, found {len(frames)}" in str(failure.value)
 
 
-def test_first_block_whose_input_needs_no_gradient_is_explained():
+def test_first_block_without_an_input_gradient_is_explained():
     net = Counter().compile(Net())
     with tg.watch() as seen:
         net(data()).sum().backward()
@@ -182,7 +182,7 @@ def test_warm_blocks_are_attributed_too():
 
 
 @pytest.mark.parametrize("how", ["module", "forward"])
-def test_other_ways_to_compile_a_block_are_known(how):
+def test_other_ways_to_compile_a_block_are_recognized(how):
     net = Net()
     for number, block in enumerate(net.layers):
         if how == "module":
@@ -206,7 +206,7 @@ def test_a_disabled_block_fails():
 
 
 def test_layers_with_an_index_reach_the_recompile_limit():
-    """vLLM #12410: a layer index is an int attribute, so that each layer is compiled anew."""
+    """vLLM #12410: a layer index is an int attribute, so each layer recompiles."""
     net = Counter().compile(Net(Indexed, count=10))
     with tg.watch() as seen:
         net(wants_gradient())
@@ -220,7 +220,7 @@ def test_layers_with_an_index_reach_the_recompile_limit():
 
 
 class Renamed(Net):
-    """A model as diffusers has them, whose block class was renamed."""
+    """A model in diffusers' style, with a renamed block class."""
 
     _repeated_blocks = ("TransformerBlock",)
 
@@ -230,7 +230,7 @@ class Renamed(Net):
                 module.compile(backend="eager")
 
 
-def test_blocks_that_were_renamed_are_not_compiled_in_silence():
+def test_renamed_blocks_that_are_not_compiled_fail():
     """vllm-omni #4485."""
     net = Renamed()
     net.compile_repeated_blocks()
@@ -245,7 +245,7 @@ def test_blocks_that_were_renamed_are_not_compiled_in_silence():
     assert "no graph was compiled" in message
 
 
-def test_a_block_that_nothing_compiles_or_calls_fails():
+def test_uncompiled_or_uncalled_block_fails():
     net = Net()
     net.layers[1].compile(backend="eager")
     with tg.watch() as seen:
@@ -286,7 +286,7 @@ def test_wrong_arguments_are_refused():
 
 
 class Single(Block):
-    """A block of another kind, as Flux has two."""
+    """A block of a second kind, as in Flux."""
 
     def forward(self, x: Tensor) -> Tensor:
         return x + torch.nn.functional.silu(self.linear(x))
@@ -341,7 +341,7 @@ class TwoSizes(nn.Module):
     ],
     ids=["one stack", "two stacks", "two sizes"],
 )
-def test_models_with_repeated_blocks_are_counted_as_a_backend_does(make, counts):
+def test_models_with_repeated_blocks_equal_the_backends_count(make, counts):
     compiled = []
 
     def backend(graph, inputs):

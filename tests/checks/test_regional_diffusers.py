@@ -1,4 +1,4 @@
-"""Regional compilation of diffusers' models, against a backend that counts what each block ran."""
+"""Regional compilation of diffusers' models, against a backend that counts each block's runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Model = tuple[nn.Module, dict[str, Tensor]]
 
 pytestmark = [
     pytest.mark.slow("imports diffusers and compiles its models"),
-    pytest.mark.filterwarnings("ignore"),  # warnings of diffusers, and of torch at its inputs
+    pytest.mark.filterwarnings("ignore"),  # from diffusers, and from torch at its inputs
 ]
 
 
@@ -117,7 +117,7 @@ def ltx_video() -> Model:
 
 
 class Counter:
-    """A backend that notes which block ran each of its graphs, without the package."""
+    """A backend that records which block ran each of its graphs, without the package."""
 
     def __init__(self) -> None:
         self.running = ""
@@ -134,7 +134,7 @@ class Counter:
         return run
 
     def watch(self, path: str, block: nn.Module) -> None:
-        """Note the calls of a compiled block."""
+        """Record the calls of a compiled block."""
         compiled = block._compiled_call_impl
 
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -144,8 +144,8 @@ class Counter:
         block._compiled_call_impl = call  # type: ignore[assignment]
 
 
-# How often the blocks are compiled: a single block gets the concatenation of text and image first,
-# and a part of the result of the block before it next, which has other strides.
+# The number of compilations: a single block first gets the concatenation of text and image,
+# then a part of the previous block's result, which has other strides.
 KINDS = {
     flux: {"transformer_blocks.*": 1, "single_transformer_blocks.*": 2},
     wan: {"blocks.*": 1},
@@ -155,7 +155,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize("make", KINDS, ids=lambda make: make.__name__)
-def test_blocks_of_each_compilation_of_diffusers_are_those_that_a_backend_counted(make):
+def test_diffusers_compilations_by_block_equal_the_backends_count(make):
     pytest.importorskip("diffusers")
     torch._dynamo.reset()
     model, inputs = make()

@@ -1,4 +1,4 @@
-"""What `assert_matches_eager` says of a difference: how large it is, and whether it is rounding."""
+"""`assert_matches_eager` reports the size of a difference, and whether it is rounding."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pytest_torchgraph import Capture, capture
 
 
 class Rounding(nn.Module):
-    """As torchvision's lraspp: large gradients, and ops that AOTAutograd decomposes."""
+    """Like torchvision's lraspp: large gradients, and ops that AOTAutograd decomposes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ def message(captured: Capture, **tolerance: Any) -> str:
     return str(failure.value)
 
 
-def test_rounding_is_called_rounding_and_the_tolerance_is_named() -> None:
+def test_rounding_is_named_with_a_tolerance() -> None:
     torch.manual_seed(0)
     model, x = Rounding(), torch.randn(2, 3, 16, 16) * 100
     captured = capture(model, x, loss_fn=lambda output: (output * 1e3).sum())
@@ -47,7 +47,7 @@ def test_rounding_is_called_rounding_and_the_tolerance_is_named() -> None:
     )
     advice = re.search(r"assert_matches_eager\(atol=(\S+)\)", said)
     assert advice is not None
-    # It is of the first gradient that differs; others may differ by more.
+    # The tolerance is for the first differing gradient. Others may differ by more.
     captured.assert_matches_eager(rtol=1e-3, atol=10 * float(advice[1]))
 
 
@@ -98,7 +98,7 @@ def _(x: Tensor) -> Tensor:
     return torch.empty_like(x)
 
 
-def test_what_cannot_run_in_float64_is_judged_by_its_size_alone() -> None:
+def test_difference_that_cannot_run_in_float64_is_judged_by_size() -> None:
     torch.manual_seed(0)
 
     def target(x: Tensor, weight: Tensor) -> Tensor:
@@ -109,7 +109,7 @@ def test_what_cannot_run_in_float64_is_judged_by_its_size_alone() -> None:
     assert "float64" not in said
 
 
-def test_a_difference_that_is_not_of_numbers_has_no_rounding() -> None:
+def test_nonnumeric_difference_has_no_rounding_note() -> None:
     def target(x: Tensor) -> Tensor:
         return x > (1 if torch.compiler.is_compiling() else 0)
 
@@ -117,7 +117,7 @@ def test_a_difference_that_is_not_of_numbers_has_no_rounding() -> None:
     assert "resolution" not in said
 
 
-def test_the_judge_changes_nothing() -> None:
+def test_rounding_judge_changes_no_state() -> None:
     torch.manual_seed(0)
     model, x = Rounding(), torch.randn(2, 3, 16, 16) * 100
     before = {name: value.clone() for name, value in model.state_dict().items()}
@@ -128,10 +128,10 @@ def test_the_judge_changes_nothing() -> None:
     for name, value in model.state_dict().items():
         assert value.dtype == before[name].dtype
         assert torch.equal(value, before[name])
-    assert all(each.grad is None for each in model.parameters())
+    assert all(parameter.grad is None for parameter in model.parameters())
 
 
-def test_an_in_place_op_on_an_argument_is_seen_by_the_judge() -> None:
+def test_rounding_judge_handles_in_place_arguments() -> None:
     def target(x: Tensor, weight: Tensor) -> Tensor:
         x.add_(1)
         x.relu_()

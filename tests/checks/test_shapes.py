@@ -1,4 +1,4 @@
-"""Sizes that stay dynamic, and graphs that are equal to one another."""
+"""Sizes that must stay dynamic, and graphs that must be equal to each other."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ def double(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return x * 2 + y.sum()
 
 
-def test_a_size_that_was_to_stay_dynamic() -> None:
-    made = capture(double, torch.ones(3, 4), torch.ones(5), via=Aot(dynamic=True))
-    made.assert_dynamic("x", dim=0)
-    made.assert_dynamic("x", dim=(0, -1))
+def test_assert_dynamic_of_a_dynamic_size() -> None:
+    captured = capture(double, torch.ones(3, 4), torch.ones(5), via=Aot(dynamic=True))
+    captured.assert_dynamic("x", dim=0)
+    captured.assert_dynamic("x", dim=(0, -1))
     with pytest.raises(AssertionError) as error:
-        made.assert_static("x", dim=1)
+        captured.assert_static("x", dim=1)
     assert str(error.value).startswith("sizes of x are not static:\n  inference: x is [s")
     assert str(error.value).endswith(": dim 1 is not a number")
 
 
-def test_a_size_that_was_specialised() -> None:
-    made = capture(double, torch.ones(3, 4), torch.ones(5))
-    made.assert_static("y", dim=0)
+def test_assert_dynamic_of_a_specialized_size_fails() -> None:
+    captured = capture(double, torch.ones(3, 4), torch.ones(5))
+    captured.assert_static("y", dim=0)
     with pytest.raises(AssertionError) as error:
-        made.assert_dynamic("x", dim=[0, 1])
+        captured.assert_dynamic("x", dim=[0, 1])
     assert str(error.value) == (
         "sizes of x are not dynamic:\n"
         "  inference: x is [3, 4]: dim 0 is not a symbol\n"
@@ -34,28 +34,28 @@ def test_a_size_that_was_specialised() -> None:
     )
 
 
-def test_an_input_or_a_dimension_that_is_not_there_is_an_error() -> None:
-    made = capture(double, torch.ones(3, 4), torch.ones(5))
+def test_unknown_input_or_dimension_is_an_error() -> None:
+    captured = capture(double, torch.ones(3, 4), torch.ones(5))
     with pytest.raises(ValueError, match="no forward graph has an input 'z'; inputs: x, y"):
-        made.assert_dynamic("z", dim=0)
+        captured.assert_dynamic("z", dim=0)
     with pytest.raises(
         ValueError, match="dim=2 is out of range: 'x' of inference has 2 dimensions"
     ):
-        made.assert_static("x", dim=2)
+        captured.assert_static("x", dim=2)
 
 
-def test_no_dimension_at_all_checks_nothing() -> None:
-    made = capture(double, torch.ones(3, 4), torch.ones(5))
-    for check in (made.assert_static, made.assert_dynamic):
+def test_shape_check_without_a_dimension_is_an_error() -> None:
+    captured = capture(double, torch.ones(3, 4), torch.ones(5))
+    for check in (captured.assert_static, captured.assert_dynamic):
         with pytest.raises(TypeError, match=r"dim=\[\] checks nothing"):
             check("x", dim=[])
 
 
 @pytest.mark.parametrize("dim", [True, "0", [0, None]])
-def test_what_is_no_dimension_is_an_error(dim: object) -> None:
-    made = capture(double, torch.ones(3, 4), torch.ones(5))
+def test_invalid_dimension_is_an_error(dim: object) -> None:
+    captured = capture(double, torch.ones(3, 4), torch.ones(5))
     with pytest.raises(TypeError, match="is not a dimension: pass an int"):
-        made.assert_static("x", dim=dim)  # type: ignore[arg-type]
+        captured.assert_static("x", dim=dim)  # type: ignore[arg-type]
 
 
 class Blocks(torch.nn.Module):
@@ -83,7 +83,7 @@ def test_blocks_that_are_compiled_one_by_one_have_one_graph() -> None:
         seen.assert_distinct_graphs(0)
 
 
-def test_without_a_graph_nothing_can_be_said() -> None:
+def test_shape_check_without_a_graph_fails() -> None:
     with watch() as seen:
         pass
     for check in (

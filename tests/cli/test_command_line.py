@@ -64,8 +64,8 @@ def test_show_prints_a_folded_file_folded_or_flat(
     assert run("show", "folded.tgraph", "--flat", code=0, capsys=capsys) == flat
     assert run("show", "old.tgraph", "--flat", code=0, capsys=capsys) == OLD
     Path("flat.tgraph").write_text(flat)
-    told = run("diff", "flat.tgraph", "folded.tgraph", code=0, capsys=capsys)
-    assert told == run("diff", "old.tgraph", "old.tgraph", code=0, capsys=capsys)
+    output = run("diff", "flat.tgraph", "folded.tgraph", code=0, capsys=capsys)
+    assert output == run("diff", "old.tgraph", "old.tgraph", code=0, capsys=capsys)
 
 
 def test_show_gives_tables_and_counts(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -86,8 +86,8 @@ def test_show_gives_what_modules_and_nodes_cost(
     ]
     nodes = run("show", "mm.tgraph", "--table", "--cost", code=0, capsys=capsys)
     assert "aten.mm.default       64" in nodes
-    told = run("show", "mm.tgraph", "--ops", "--cost", code=2, capsys=capsys)
-    assert "--cost accepts only --table: leave out --ops" in told
+    output = run("show", "mm.tgraph", "--ops", "--cost", code=2, capsys=capsys)
+    assert "--cost accepts only --table: leave out --ops" in output
 
 
 def test_show_gives_what_is_sent_between_ranks(
@@ -109,18 +109,18 @@ def test_show_gives_what_is_sent_between_ranks(
     ]
     none = run("show", "old.tgraph", "--collectives", code=0, capsys=capsys)
     assert none == "no collectives\n"
-    told = run("show", "reduce.tgraph", "--collectives", "--cost", code=2, capsys=capsys)
-    assert "--cost accepts only --table" in told
+    output = run("show", "reduce.tgraph", "--collectives", "--cost", code=2, capsys=capsys)
+    assert "--cost accepts only --table" in output
     Path("hidden.tgraph").write_text(
         OLD.replace("via aot", "via dynamo").replace("aten.relu.default", "Tensor.redistribute")
     )
-    told = run("show", "hidden.tgraph", "--collectives", code=2, capsys=capsys)
-    assert "decides at run time what it communicates. Capture via 'aot'" in told
+    output = run("show", "hidden.tgraph", "--collectives", code=2, capsys=capsys)
+    assert "decides at run time what it communicates. Capture via 'aot'" in output
     Path("counts.tgraph").write_text(
         "torchgraph 1\nvia aot, torch 2.13.0, detail ops\n\nforward {\n  1 aten.relu.default\n}\n"
     )
-    told = run("show", "counts.tgraph", "--collectives", code=2, capsys=capsys)
-    assert "stores only op counts" in told
+    output = run("show", "counts.tgraph", "--collectives", code=2, capsys=capsys)
+    assert "stores only op counts" in output
 
 
 def test_show_puts_values_in_place_of_symbols(
@@ -136,45 +136,45 @@ def test_show_puts_values_in_place_of_symbols(
         assert words in run("show", "dynamic.tgraph", "--size", size, code=2, capsys=capsys)
 
 
-def test_a_cost_that_is_not_known_and_torch_that_is_missing_are_trouble(
+def test_show_of_an_unknown_cost_or_without_torch_exits_2(
     files: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Path("dynamo.tgraph").write_text(OLD.replace("via aot", "via dynamo"))
-    told = run("show", "dynamo.tgraph", "--cost", code=2, capsys=capsys)
-    assert "FLOPs are unknown in a graph at level 'dynamo'" in told
+    output = run("show", "dynamo.tgraph", "--cost", code=2, capsys=capsys)
+    assert "FLOPs are unknown in a graph at level 'dynamo'" in output
     monkeypatch.setitem(sys.modules, "torch", None)
     for name in [n for n in sys.modules if n.startswith("pytest_torchgraph.graph.cost")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.delitem(sys.modules, "pytest_torchgraph.ops.flop_formulas", raising=False)
-    told = run("show", "old.tgraph", "--cost", code=2, capsys=capsys)
-    assert told == "pytest_torchgraph: FLOPs require torch, which is not installed\n"
+    output = run("show", "old.tgraph", "--cost", code=2, capsys=capsys)
+    assert output == "pytest_torchgraph: FLOPs require torch, which is not installed\n"
 
 
-def test_a_graph_that_is_not_there_is_named(
-    files: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    told = run("show", "two.tgraph", "--graph", "joint", code=2, capsys=capsys)
-    assert told == "pytest_torchgraph: two.tgraph has no graph 'joint': it has forward, backward\n"
+def test_missing_graph_is_named(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = run("show", "two.tgraph", "--graph", "joint", code=2, capsys=capsys)
+    assert (
+        output == "pytest_torchgraph: two.tgraph has no graph 'joint': it has forward, backward\n"
+    )
 
 
-def test_diff_says_what_changed_and_answers_as_diff_does(
+def test_diff_prints_changes_and_exits_like_diff(
     files: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run("diff", "old.tgraph", "old.tgraph", code=0, capsys=capsys) == ""
-    told = run("diff", "old.tgraph", "new.tgraph", code=1, capsys=capsys)
-    assert told.startswith("1 edit: aten.relu -> aten.tanh\n")
-    assert "aten.relu.default" in told
-    assert "aten.tanh.default" in told
+    output = run("diff", "old.tgraph", "new.tgraph", code=1, capsys=capsys)
+    assert output.startswith("1 edit: aten.relu -> aten.tanh\n")
+    assert "aten.relu.default" in output
+    assert "aten.tanh.default" in output
 
 
 def test_diff_says_that_torch_changed(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("new.tgraph").write_text(NEW.replace("2.13.0", "2.15.0"))
-    told = run("diff", "old.tgraph", "new.tgraph", code=1, capsys=capsys)
-    assert told.startswith("torch 2.13.0 -> 2.15.0\n")
+    output = run("diff", "old.tgraph", "new.tgraph", code=1, capsys=capsys)
+    assert output.startswith("torch 2.13.0 -> 2.15.0\n")
 
 
 @pytest.mark.parametrize("missing", [os.devnull, "none.tgraph"])
-def test_a_side_that_is_not_there_has_no_graphs(
+def test_diff_with_dev_null_has_no_graphs_on_that_side(
     files: Path, missing: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert "'forward' added" in run("diff", missing, "old.tgraph", code=1, capsys=capsys)
@@ -191,9 +191,9 @@ def test_counts_are_compared_with_graphs(files: Path, capsys: pytest.CaptureFixt
     assert run("diff", "counts.tgraph", "old.tgraph", code=0, capsys=capsys) == alone
     assert run("diff", "old.tgraph", "counts.tgraph", code=0, capsys=capsys) == alone
     assert run("diff", "counts.tgraph", "counts.tgraph", code=0, capsys=capsys) == ""
-    told = run("diff", "counts.tgraph", "new.tgraph", code=1, capsys=capsys)
+    output = run("diff", "counts.tgraph", "new.tgraph", code=1, capsys=capsys)
     differing = "forward: aten.relu.default  1 -> 0\nforward: aten.tanh.default  0 -> 1\n"
-    assert told == alone + differing
+    assert output == alone + differing
 
 
 def test_two_empty_files_are_an_error(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -213,7 +213,7 @@ eager_0 × 2 {
 )
 
 
-def test_what_ran_eagerly_is_shown_compared_and_drawn(
+def test_eager_graphs_are_shown_compared_and_drawn(
     files: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("eager.tgraph").write_text(EAGER)
@@ -226,10 +226,10 @@ def test_what_ran_eagerly_is_shown_compared_and_drawn(
     table = run("show", "eager.tgraph", "--table", code=0, capsys=capsys)
     assert "\neager_0 × 2\nopcode" in table
 
-    told = run("diff", "old.tgraph", "eager.tgraph", code=1, capsys=capsys)
-    assert told == "1 graph added\n+ eager graph 'eager_0' added (1 op)\n"
-    told = run("diff", "eager.tgraph", "more.tgraph", code=1, capsys=capsys)
-    assert told == "1 graph changed\n~ eager_0 ran 3 times, before: 2\n"
+    output = run("diff", "old.tgraph", "eager.tgraph", code=1, capsys=capsys)
+    assert output == "1 graph added\n+ eager graph 'eager_0' added (1 op)\n"
+    output = run("diff", "eager.tgraph", "more.tgraph", code=1, capsys=capsys)
+    assert output == "1 graph changed\n~ eager_0 ran 3 times, before: 2\n"
 
     run("render", "eager.tgraph", "all.dot", code=0, capsys=capsys)
     assert "eager_0: eager, ran 2 times, 3 nodes" in Path("all.dot").read_text()
@@ -237,7 +237,7 @@ def test_what_ran_eagerly_is_shown_compared_and_drawn(
     assert "ran 3 times, before: 2" in Path("diff.dot").read_text()
 
 
-def test_counts_of_what_ran_eagerly_are_compared_with_the_runs(
+def test_counts_of_eager_ops_are_compared_with_runs(
     files: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from pytest_torchgraph.graph import format_document, parse_document
@@ -251,19 +251,19 @@ def test_counts_of_what_ran_eagerly_are_compared_with_the_runs(
     assert "\neager_0 × 2\n       1 aten.sin.default\n" in shown
     alone = "only op counts are compared: counts.tgraph stores no graphs (detail ops)\n"
     assert run("diff", "counts.tgraph", "eager.tgraph", code=0, capsys=capsys) == alone
-    told = run("diff", "counts.tgraph", "more.tgraph", code=1, capsys=capsys)
-    assert told == f"{alone}eager_0 ran 3 times, before: 2\n"
+    output = run("diff", "counts.tgraph", "more.tgraph", code=1, capsys=capsys)
+    assert output == f"{alone}eager_0 ran 3 times, before: 2\n"
 
 
 @pytest.mark.parametrize("words", [["show", "bad.tgraph"], ["diff", "bad.tgraph", "old.tgraph"]])
-def test_what_is_no_graph_is_trouble(
+def test_file_that_is_not_a_graph_exits_2(
     files: Path, words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert "bad.tgraph:1:1: " in run(*words, code=2, capsys=capsys)
     assert "no.tgraph" in run("show", "no.tgraph", code=2, capsys=capsys)
 
 
-def test_a_wrong_command_is_trouble(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_command_exits_2(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["draw", "old.tgraph"])
     assert ended.value.code == 2
@@ -288,8 +288,8 @@ def test_render_colours_boxes_by_what_they_cost(
         run("render", "two.tgraph", "out.dot", f"--heat={heat}", code=0, capsys=capsys)
         assert f"colour: share of all {words}" in Path("out.dot").read_text()
     against = ("--against", "new.tgraph", "--heat=flops")
-    told = run("render", "old.tgraph", "o.dot", *against, code=2, capsys=capsys)
-    assert "--heat applies to graphs, not to a difference" in told
+    output = run("render", "old.tgraph", "o.dot", *against, code=2, capsys=capsys)
+    assert "--heat applies to graphs, not to a difference" in output
 
 
 def test_render_draws_all_graphs_of_a_file_as_one(
@@ -308,10 +308,10 @@ def test_render_needs_a_graph_and_a_difference(
     files: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("counts.tgraph").write_text(Graph.from_text(OLD).to_text("ops"))
-    told = run("render", "counts.tgraph", "out.dot", code=2, capsys=capsys)
-    assert "counts.tgraph stores only op counts, no nodes: use graph_snapshot(detail=" in told
-    told = run("render", "old.tgraph", "o.dot", "--against", "old.tgraph", code=2, capsys=capsys)
-    assert "nothing to draw" in told
+    output = run("render", "counts.tgraph", "out.dot", code=2, capsys=capsys)
+    assert "counts.tgraph stores only op counts, no nodes: use graph_snapshot(detail=" in output
+    output = run("render", "old.tgraph", "o.dot", "--against", "old.tgraph", code=2, capsys=capsys)
+    assert "nothing to draw" in output
 
 
 def test_git_shows_and_compares_with_it(files: Path) -> None:
@@ -347,7 +347,7 @@ def test_git_shows_and_compares_with_it(files: Path) -> None:
 
 
 def test_a_console_that_lacks_a_character_gets_it_escaped(files: Path) -> None:
-    """As that of Windows does, where output goes into a file."""
+    """Windows consoles do so if the output goes into a file."""
     Path("three.tgraph").write_text(OLD.replace("%relu", '%"h→/relu"'), encoding="utf-8")
     environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
     done = subprocess.run(
@@ -360,7 +360,7 @@ def test_a_console_that_lacks_a_character_gets_it_escaped(files: Path) -> None:
     assert b'%"h\\u2192/relu" = aten.relu' in done.stdout
 
 
-def test_torch_is_not_imported(files: Path) -> None:
+def test_commands_do_not_import_torch(files: Path) -> None:
     code = (
         "import sys; from pytest_torchgraph.cli import main;"
         "main(['show', 'old.tgraph']); main(['diff', 'old.tgraph', 'new.tgraph']);"

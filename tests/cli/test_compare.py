@@ -1,4 +1,4 @@
-"""`python -m pytest_torchgraph diff` of directories, and the forms in which it prints."""
+"""`python -m pytest_torchgraph diff` of directories, and its output formats."""
 
 from __future__ import annotations
 
@@ -50,19 +50,21 @@ def test_compare_prints_each_cause_once(
         "    after   %fc/tanh = aten.tanh.default(%x) : f32[2, 4]",
         "    in a.tgraph, sub/b.tgraph",
     ]
-    told = run("diff", "old", "new", code=1, capsys=capsys)
-    assert told == run("compare", "old", "new", code=1, capsys=capsys), "the name of release 0.2"
+    output = run("diff", "old", "new", code=1, capsys=capsys)
+    assert output == run("compare", "old", "new", code=1, capsys=capsys), (
+        "the command of release 0.2"
+    )
     same = run("diff", "old", "equal", code=0, capsys=capsys)
     assert same == "no difference in 2 files\n"
 
 
-def test_a_file_that_cannot_be_read_is_trouble_and_hides_nothing(
+def test_compare_with_an_unreadable_file_exits_2_and_shows_the_rest(
     directories: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("new/a.tgraph").write_text("what\n")
-    told = run("diff", "old", "new", code=2, capsys=capsys)
-    assert "! new/a.tgraph:1:1: " in told
-    assert "aten.relu -> aten.tanh" in told
+    output = run("diff", "old", "new", code=2, capsys=capsys)
+    assert "! new/a.tgraph:1:1: " in output
+    assert "aten.relu -> aten.tanh" in output
     data = json.loads(run("diff", "old", "new", "--format=json", code=2, capsys=capsys))
     assert "new/a.tgraph:1:1" in data["unreadable"]["a.tgraph"]
 
@@ -78,7 +80,7 @@ def test_a_file_that_cannot_be_read_is_trouble_and_hides_nothing(
         (("x", "x"), ".tgra"),
     ],
 )
-def test_what_cannot_be_compared_is_trouble(
+def test_compare_of_incomparable_paths_exits_2(
     directories: Path, words: tuple[str, ...], what: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("x").mkdir()
@@ -89,9 +91,7 @@ def test_what_cannot_be_compared_is_trouble(
     assert what in err
 
 
-def test_json_of_compare_has_everything(
-    directories: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_compare_json_has_all_facts(directories: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("new/c.tgraph").write_text(OLD)
     Path("old/d.tgraph").write_text(COUNTS)
     Path("new/d.tgraph").write_text(NEW)
@@ -117,7 +117,7 @@ def test_json_of_compare_has_everything(
     assert data["counts"]["d.tgraph"][0] == "forward: aten.relu.default  1 -> 0"
 
 
-def test_markdown_is_a_table_that_no_name_can_break(
+def test_compare_markdown_escapes_names(
     directories: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("old/a|`b`.tgraph").write_text(OLD)
@@ -137,7 +137,7 @@ def test_markdown_is_a_table_that_no_name_can_break(
     ]
 
 
-def test_what_an_edit_costs_is_summed_over_its_files(
+def test_compare_sums_edit_costs_over_files(
     directories: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("a", "sub/b"):
@@ -158,27 +158,27 @@ def test_what_an_edit_costs_is_summed_over_its_files(
     assert table[4].split(" | ")[3].endswith("+64 B saved")
 
 
-def test_a_name_that_is_not_utf_8_can_be_printed(
+def test_compare_prints_a_name_that_is_not_utf_8(
     directories: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     name = os.fsdecode(b"\xff.tgraph")
     Path("old", name).write_text(OLD)
-    told = run("diff", "old", "new", code=1, capsys=capsys)
-    assert "- removed: \\xff.tgraph" in told.encode("utf-8").decode("utf-8")
+    output = run("diff", "old", "new", code=1, capsys=capsys)
+    assert "- removed: \\xff.tgraph" in output.encode("utf-8").decode("utf-8")
 
 
-def test_long_lists_are_cut_unless_all_is_asked_for(
+def test_compare_cuts_long_lists_without_all(
     directories: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for k in range(12):
         op = f"op{k}"
         Path(f"old/{k}.tgraph").write_text(OLD)
         Path(f"new/{k}.tgraph").write_text(OLD.replace("relu", op))
-    told = run("diff", "old", "new", code=1, capsys=capsys)
-    assert told.splitlines()[0] == "14 of 14 files differ by 13 causes"
-    assert told.splitlines()[-1] == "... and 3 more causes in 3 files"
-    told = run("diff", "old", "new", "--all", code=1, capsys=capsys)
-    assert told.count("before") == 13
+    output = run("diff", "old", "new", code=1, capsys=capsys)
+    assert output.splitlines()[0] == "14 of 14 files differ by 13 causes"
+    assert output.splitlines()[-1] == "... and 3 more causes in 3 files"
+    output = run("diff", "old", "new", "--all", code=1, capsys=capsys)
+    assert output.count("before") == 13
 
 
 def test_diff_prints_json_and_markdown(

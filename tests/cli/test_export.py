@@ -42,7 +42,9 @@ def asked(address: str) -> Any:
     return json.loads(parse_qs(urlparse(address).query)["data"][0])
 
 
-def test_one_file_is_one_collection(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_export_of_one_file_is_one_collection(
+    files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     printed = run("--model-explorer", "out/f.json", "old.tgraph", code=0, capsys=capsys)
     path, address = printed.splitlines()
     assert Path(path) == Path("out/f.json")
@@ -53,7 +55,7 @@ def test_one_file_is_one_collection(files: Path, capsys: pytest.CaptureFixture[s
     assert "sync" not in asked(address)
 
 
-def test_two_files_are_two_collections_and_a_mapping(
+def test_export_of_two_files_is_two_collections_and_a_mapping(
     files: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ("--model-explorer=f.json", "old.tgraph", "new.tgraph")
@@ -64,8 +66,8 @@ def test_two_files_are_two_collections_and_a_mapping(
     assert json.loads(Path(mapping).read_text(encoding="utf-8"))["mapping"]["relu"] == "relu"
     panes = asked(address)["uiState"]["paneStates"]
     assert [
-        (each["selectedCollectionLabel"], each["selectedGraphId"], each["selectedNodeId"])
-        for each in panes
+        (pane["selectedCollectionLabel"], pane["selectedGraphId"], pane["selectedNodeId"])
+        for pane in panes
     ] == [
         ("f.json (old.tgraph)", "old/forward", "relu"),
         ("f.json (new.tgraph)", "new/forward", "relu"),
@@ -73,7 +75,9 @@ def test_two_files_are_two_collections_and_a_mapping(
     assert asked(address)["sync"] == {"mode": "match_node_id"}
 
 
-def test_files_of_one_name_are_told_apart(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_export_distinguishes_files_of_one_name(
+    files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (files / "next").mkdir()
     (files / "next" / "old.tgraph").write_text(NEW)
     run("--model-explorer=f.json", "old.tgraph", "next/old.tgraph", code=0, capsys=capsys)
@@ -81,10 +85,10 @@ def test_files_of_one_name_are_told_apart(files: Path, capsys: pytest.CaptureFix
     assert labels == ["old old.tgraph", "new old.tgraph"]
 
 
-def test_equal_files_succeed_too(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_export_of_equal_files(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     printed = run("--model-explorer=f.json", "old.tgraph", "old.tgraph", code=0, capsys=capsys)
     panes = asked(printed.splitlines()[-1])["uiState"]["paneStates"]
-    assert [each["selectedNodeId"] for each in panes] == ["", ""]
+    assert [pane["selectedNodeId"] for pane in panes] == ["", ""]
 
 
 SAVES = OLD.replace("return %relu", "return %relu\n  save %relu")
@@ -118,17 +122,17 @@ def test_costs_are_node_data(files: Path, capsys: pytest.CaptureFixture[str]) ->
         (("--model-explorer=old.tgraph/f.json", "old.tgraph"), "old.tgraph"),
     ],
 )
-def test_trouble_is_said_and_nothing_is_written(
+def test_export_error_writes_nothing(
     files: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], problem: str
 ) -> None:
     assert problem in run(*words, code=2, capsys=capsys)
     assert [*files.rglob("*.json")] == []
 
 
-def test_the_file_to_read_is_not_overwritten(
+def test_export_does_not_overwrite_its_input(
     files: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("old.json").write_text(OLD)
-    told = run("--model-explorer=old.json", "old.json", "new.tgraph", code=2, capsys=capsys)
-    assert "old.json is an input file: choose another output file" in told
+    output = run("--model-explorer=old.json", "old.json", "new.tgraph", code=2, capsys=capsys)
+    assert "old.json is an input file: choose another output file" in output
     assert Path("old.json").read_text() == OLD

@@ -21,7 +21,7 @@ ONE = f"torchgraph 1\nvia aot, torch 2.13.0\n\n{GRAPH}"
 
 
 def text(**ranks: str) -> str:
-    """A file with a section for each op, as `relu="ranks 0-3"`."""
+    """Return a file with a section for each op, as `relu="ranks 0-3"`."""
     sections = [f"\n{own}\n\n{GRAPH.replace('relu', op)}" for op, own in ranks.items()]
     return "".join([HEAD, *sections])
 
@@ -82,21 +82,23 @@ def test_diff(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert lines[0].startswith("2 edits: aten.relu -> aten.tanh")
     assert [line for line in lines if line.startswith("rank")] == ["ranks 4-6:", "rank 7:"]
     data = json.loads(run("diff", "old", "new", "--format=json", code=1, capsys=capsys))
-    assert [each["what"] for each in data["findings"]] == [
+    assert [finding["what"] for finding in data["findings"]] == [
         "aten.relu -> aten.tanh",
         "aten.relu -> aten.sin",
     ]
-    assert [each["ranks"] for each in data["findings"]] == [[4, 5, 6], [7]]
+    assert [finding["ranks"] for finding in data["findings"]] == [[4, 5, 6], [7]]
     table = run("diff", "old", "new", "--format=markdown", code=1, capsys=capsys).splitlines()
     assert table[2].endswith("| ranks |")
     assert [row.split(" | ")[-1] for row in table[4:]] == ["3: `4`, `5`, `6` |", "1: `7` |"]
     one = run("diff", "old", "new", "--rank=4", "--format=json", code=1, capsys=capsys)
-    assert [each["ranks"] for each in json.loads(one)["findings"]] == [None]
+    assert [finding["ranks"] for finding in json.loads(one)["findings"]] == [None]
     assert "aten.tanh" in run("diff", "old", "new", "--rank", "4", code=1, capsys=capsys)
     assert run("diff", "old", "new", "--rank", "0", code=0, capsys=capsys) == ""
 
 
-def test_diff_of_what_is_not_alike(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_diff_of_ranks_with_other_ranks_or_one_capture(
+    files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for name in ("mesh", "some"):
         said = run("diff", "old", name, code=2, capsys=capsys)
         assert "ranks differ: ranks 0-7 of dp=2, tp=4 before, ranks" in said
@@ -110,9 +112,9 @@ def test_diff_of_what_is_not_alike(files: Path, capsys: pytest.CaptureFixture[st
 
 
 def test_diff_of_files(files: Path) -> None:
-    found = diff("old.tgraph", "new.tgraph")
-    assert [finding.files for finding in found.findings] == [("new.tgraph",)] * 2
-    assert [finding.ranks for finding in found.findings] == [(4, 5, 6), (7,)]
+    graph_diff = diff("old.tgraph", "new.tgraph")
+    assert [finding.files for finding in graph_diff.findings] == [("new.tgraph",)] * 2
+    assert [finding.ranks for finding in graph_diff.findings] == [(4, 5, 6), (7,)]
     assert not diff("old.tgraph", "old.tgraph")
     counts = diff("counts.tgraph", "more.tgraph")
     assert counts.files is not None
@@ -137,7 +139,7 @@ def test_ranks_are_loaded(files: Path) -> None:
     ranks = Ranks.load("new.tgraph")
     assert ranks.mesh == {"dp": 2, "tp": 4}
     assert ranks.ranks == tuple(range(8))
-    assert [made.rank for made in ranks] == list(range(8))
+    assert [rank_capture.rank for rank_capture in ranks] == list(range(8))
     ranks[:4].assert_same_graphs()
     with pytest.raises(AssertionError, match=r"rank 7 \(dp=1, tp=3\) beside ranks 0-3"):
         ranks.assert_same_graphs()
@@ -151,12 +153,12 @@ def test_ranks_are_loaded(files: Path) -> None:
 
 def test_the_difference_of_ranks(files: Path) -> None:
     old, new = Ranks.load("old.tgraph"), Ranks.load("new.tgraph")
-    found = diff(old, new)
-    assert [finding.after.op for finding in found.findings if finding.after] == [
+    graph_diff = diff(old, new)
+    assert [finding.after.op for finding in graph_diff.findings if finding.after] == [
         "aten.tanh.default",
         "aten.sin.default",
     ]
-    lines = str(found).splitlines()
+    lines = str(graph_diff).splitlines()
     assert lines[0].startswith("2 edits: aten.relu -> aten.tanh")
     assert [line for line in lines if line.startswith("rank")] == ["ranks 4-6:", "rank 7:"]
     assert [node.op for node in diff(old[7:], new[7:]).added] == [
@@ -169,7 +171,7 @@ def test_the_difference_of_ranks(files: Path) -> None:
     assert [finding.ranks for finding in diff("old.tgraph", new).findings] == [(4, 5, 6), (7,)]
 
 
-def test_ranks_are_compared_with_the_same_ranks_alone(files: Path) -> None:
+def test_diff_of_ranks_compares_equal_rank_numbers(files: Path) -> None:
     old = Ranks.load("old.tgraph")
     with pytest.raises(TorchGraphError, match=r"ranks differ: ranks 0-7 of .*ranks 0-3 of"):
         diff(old, old[:4])

@@ -1,4 +1,4 @@
-"""Modules and names of what a backward computes."""
+"""Modules and names of the ops in a backward."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pytest_torchgraph.graph import Graph
 
 
 class Block(nn.Module):
-    """A layer with a residual stream, which two modules read."""
+    """A layer with a residual stream that two modules read."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -23,23 +23,23 @@ class Block(nn.Module):
 
 
 def stack(layers: int) -> nn.Sequential:
-    """So many layers behind a first one, so that the stream has a gradient everywhere."""
+    """Return `layers` layers after a first one, so that the stream has a gradient everywhere."""
     return nn.Sequential(nn.Linear(4, 4), *(Block() for _ in range(layers)))
 
 
 def step(module: nn.Module, via: str) -> Capture:
-    """A training step."""
+    """Capture a training step."""
     return pytest_torchgraph.capture(module, torch.ones(2, 4), via=via, backward=True)
 
 
 def names(graph: Graph) -> list[str]:
-    """The names of all ops."""
+    """Return the names of all ops."""
     return [node.name for node in graph.nodes if node.is_call and node.op != "aten.detach.default"]
 
 
 @pytest.mark.slow("further cases; a few are in every run", only=["compiled_autograd"])
 @pytest.mark.parametrize("via", ["dispatch", "aot", "compiled_autograd"])
-def test_a_sum_of_gradients_belongs_to_the_module_whose_gradient_came_last(via: str) -> None:
+def test_gradient_sum_belongs_to_the_module_of_the_last_gradient(via: str) -> None:
     sums = [n for n in step(stack(2), via).backward.nodes if "add" in n.op and n.is_call]
     assert [node.module for node in sums] == ["2.up", "2.gate", "1.up", "1.gate"]
     assert [node.name for node in sums] == [f"{node.module}/add" for node in sums]
@@ -47,14 +47,14 @@ def test_a_sum_of_gradients_belongs_to_the_module_whose_gradient_came_last(via: 
 
 @pytest.mark.slow("further cases; a few are in every run", unless=["dispatch"])
 @pytest.mark.parametrize("via", ["dispatch", "aot"])
-def test_one_more_layer_renames_nothing(via: str) -> None:
+def test_additional_layer_renames_no_backward_op(via: str) -> None:
     three, four = step(stack(3), via), step(stack(4), via)
     for before, after in zip(three.graphs, four.graphs, strict=True):
         assert set(names(before)) == {name for name in names(after) if not name.startswith("4")}
 
 
 class Gate(nn.Module):
-    """Weights whose sum is 1, by an op in place."""
+    """Weights that sum to 1, by an in-place op."""
 
     def forward(self, x: Tensor) -> Tensor:
         x = torch.sin(x)
@@ -85,7 +85,7 @@ def test_the_backward_of_an_op_in_place_in_no_module_belongs_to_none() -> None:
 
 
 class Products(nn.Module):
-    """Products of which some are saved for the backward: what sin takes."""
+    """Products. Those that sin reads are saved for the backward."""
 
     def __init__(self, saved: bool) -> None:
         super().__init__()
@@ -99,7 +99,7 @@ class Products(nn.Module):
 
 
 @pytest.mark.parametrize("via", ["dispatch", "aot"])
-def test_a_value_that_is_saved_or_not_renames_nothing(via: str) -> None:
+def test_saving_a_value_renames_no_backward_op(via: str) -> None:
     saving, other = (step(Products(saved), via) for saved in (True, False))
     saved, not_saved = ({ref.name for ref in c.forward.saved} for c in (saving, other))
     assert "mul.1" in saved - not_saved

@@ -1,4 +1,4 @@
-"""Sparse tensors are not taken for dense ones."""
+"""Sparse tensors are distinguished from dense ones."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_text_can_say_every_layout_of_torch() -> None:
 )
 @pytest.mark.parametrize("via", ["dispatch", "fx", "export"])
 @pytest.mark.parametrize("layout", ["sparse_coo", "sparse_csr", "sparse_csc", "sparse_bsr"])
-def test_of_an_input(via: str, layout: str) -> None:
+def test_layout_of_an_input(via: str, layout: str) -> None:
     dense = product(torch.eye(4), via)
     sparse = product(OF[layout](torch.eye(4)), via)
     assert sparse["a"].result.layout == layout
@@ -52,7 +52,7 @@ def test_of_an_input(via: str, layout: str) -> None:
 
 
 @pytest.mark.parametrize("layout", sorted(OF))
-def test_of_a_value(layout: str) -> None:
+def test_layout_of_a_value(layout: str) -> None:
     def target(x: Tensor) -> Tensor:
         return OF[layout](x * 2)
 

@@ -1,4 +1,4 @@
-"""What is no part of a model, or is spelled differently by releases of torch, is in no graph."""
+"""Settings, wrappers and spellings that vary between torch releases are in no graph."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ class Normed(nn.Module):
         return self.batch(self.group(self.layer(x)))  # type: ignore[no-any-return]
 
 
-def test_whether_cudnn_is_enabled_is_in_no_graph() -> None:
+def test_cudnn_setting_is_in_no_graph() -> None:
     found = []
     for enabled in (True, False):
         with torch.backends.cudnn.flags(enabled=enabled):
             found.append(capture(Normed(), torch.ones(2, 4), via="export").forward)
     assert found[0].to_text() == found[1].to_text()
     layer_norm = found[0].find("aten.layer_norm")[0]
-    assert len(layer_norm.args) == 4  # eps is the default, and not the last argument any more
+    assert len(layer_norm.args) == 4  # without cudnn_enable and the default eps
     batch_norm = found[0].find("aten.batch_norm")[0]
     assert batch_norm.args[-1] == 1e-5
 
 
-def test_an_epsilon_of_ones_own_is_there() -> None:
+def test_custom_epsilon_is_kept() -> None:
     found = capture(nn.LayerNorm(4, eps=1e-3), torch.ones(2, 4), via="export").forward
     assert found.find("aten.layer_norm")[0].args[-1] == 1e-3
 
 
 @pytest.mark.parametrize("name", ["eq", "ne", "lt", "le", "gt", "ge"])
-def test_a_comparison_is_an_operator_however_it_is_called(name: str) -> None:
+def test_comparison_functions_are_read_as_operators(name: str) -> None:
     graphs = []
     for by_method in (True, False):
         graph = torch.fx.Graph()
@@ -59,15 +59,15 @@ def test_a_comparison_is_an_operator_however_it_is_called(name: str) -> None:
     assert graphs[0].count(f"operator.{name}") == 1
 
 
-def test_what_pybind11_puts_into_names_is_left_out() -> None:
+def test_names_omit_pybind11_prefixes() -> None:
     record = "pybind11_detail_function_record_v1_system_libstdcpp_gxx_abi_1xxx_use_cxx11_abi_1"
     assert builtin_name(f"torch._C.{record}._log_api") == "torch._C._log_api"
     assert builtin_name("torch._C._log_api") == "torch._C._log_api"
 
 
-def test_a_capture_is_stored_without_what_autograd_wraps_its_values_in() -> None:
+def test_stored_capture_omits_autograds_detaches() -> None:
     captured = capture(nn.Sequential(nn.Linear(4, 4), nn.Tanh()), torch.ones(2, 4))
-    assert captured.op_counts["aten.detach"] >= 1  # else this would test nothing
+    assert captured.op_counts["aten.detach"] >= 1  # otherwise nothing is tested
     text = program_of(captured).to_text("dataflow")
     assert "detach" not in text
     assert "  save %1/tanh\n" in text

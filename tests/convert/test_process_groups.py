@@ -1,6 +1,6 @@
-"""Process groups are numbered by first use: what else the process made of them does not count.
+"""Process groups are numbered by first use, independent of other groups in the process.
 
-The backend is torch's `fake` one, in which collectives do nothing and one process is enough.
+The backend is torch's `fake`: collectives do nothing, and one process is enough.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def groups(before: int = 0) -> Groups:
 
 
 class Parallel(nn.Module):
-    """A linear layer whose gradient of the weight is reduced in one group, the rest in another."""
+    """A linear layer. Its weight's gradient is reduced in one group, the rest in another."""
 
     def __init__(self, first: Any, second: Any):
         super().__init__()
@@ -62,7 +62,7 @@ def text(captured: Capture) -> str:
 
 
 def named(captured: Capture) -> list[str]:
-    """What stands for the groups, in the order of the graphs."""
+    """Return the names of the groups, in graph order."""
     return re.findall(r'"([^"=]*\d)"', text(captured))
 
 
@@ -81,7 +81,7 @@ def test_a_group_made_earlier_changes_nothing(via: str) -> None:
 
 @pytest.mark.slow("further cases; a few are in every run", only=["aot"])
 @pytest.mark.parametrize("via", ["dispatch", "dynamo", "aot"])
-def test_one_group_and_two_differ(via: str) -> None:
+def test_graphs_with_one_and_two_groups_differ(via: str) -> None:
     first, second = groups()
     two = capture(Parallel(first, second), torch.ones(4, 4), via=via)
     one = capture(Parallel(second, second), torch.ones(4, 4), via=via)
@@ -96,7 +96,7 @@ def test_forward_and_backward_number_together(via: str) -> None:
     assert scattered.args[-1] == "g1"
 
 
-def test_what_is_a_text_and_no_group_stays() -> None:
+def test_text_that_is_not_a_group_stays() -> None:
     captured = capture(Parallel(*groups()), torch.ones(4, 4), via="aot")
     (reduced,) = captured.forward.find("_c10d_functional.all_reduce")
     assert reduced.args[1:] == ("sum", "g0")
@@ -152,13 +152,13 @@ def test_watched(function: Callable[[Tensor, Groups], Tensor]) -> None:
 
 @pytest.mark.parametrize("via", ["dispatch", "aot"])
 def test_collectives_in_place(via: str) -> None:
-    """Run eagerly these are ops that take the group itself."""
+    """Run eagerly, these ops take the group object."""
     few, many = (capture(ours(n, in_place), torch.ones(4, 4), via=via) for n in (0, 3))
     assert text(few) == text(many)
     assert re.findall(r'"(g\d)"', text(few)) == ["g0", "g1"]
 
 
-def test_what_a_collective_reduces_by_is_compared() -> None:
+def test_reduction_of_a_collective_is_compared() -> None:
     def reduced_by(op: Any) -> Capture:
         def reduced(x: Tensor) -> Tensor:
             y = x * 2

@@ -1,4 +1,4 @@
-"""Symbolic expressions have one spelling, whatever printed them."""
+"""Symbolic expressions have one spelling, independent of the printer."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_different_expressions_stay_different(one: str, other: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["s0.x", "[s0]", "s0 if s1 else 2", "s0 +", "'a'", "f(s0)(1)"])
-def test_what_has_an_unknown_form_stays_as_it_was(text: str) -> None:
+def test_symbolic_expression_of_unknown_form_is_unchanged(text: str) -> None:
     assert canonical(text) == text
 
 
@@ -76,7 +76,7 @@ EXPRESSIONS = st.recursive(
 @settings(max_examples=200, deadline=None)
 @given(EXPRESSIONS)
 @example(-SYMBOLS[0] * (SYMBOLS[0] + SYMBOLS[1]))
-def test_the_spelling_means_what_was_printed(expression: sympy.Expr) -> None:
+def test_symbolic_spelling_keeps_the_value(expression: sympy.Expr) -> None:
     spelled = canonical(str(expression))
     assert canonical(spelled) == spelled
     assert sympy.simplify(sympy.sympify(spelled) - sympy.sympify(str(expression))) == 0

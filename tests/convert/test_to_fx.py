@@ -1,4 +1,4 @@
-"""`capture.fx(graph)`: a module that is the graph, in its order, to run and to rewrite."""
+"""`capture.fx(graph)`: a module equal to the graph, in its order, to run and to rewrite."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LIVE = ("fx", "dynamo", "aot", "export", "inductor", "compiled_autograd")
 
 
 class Late(nn.Module):
-    """Uses first what it declares last, and writes a buffer."""
+    """Uses first the module that it declares last, and writes a buffer."""
 
     total: Tensor
 
@@ -68,7 +68,7 @@ class Several(nn.Module):
 
 
 def varied(*shape: int) -> Tensor:
-    """Numbers of which a convolution varies as much as they do: those of `example` are a plane."""
+    """Return numbers whose convolution varies as much. Those of `example` form a plane."""
     return torch.randn(shape, generator=torch.Generator().manual_seed(0))
 
 
@@ -83,7 +83,7 @@ CASES = [(name, via) for name in SUBJECTS for via in LIVE if (name, via) != ("ch
 
 
 def made_of(name: str) -> tuple[nn.Module, tuple[Tensor, ...]]:
-    """A subject in double precision, for the sake of `assert_equal_but_for_rounding`."""
+    """Return a subject in double precision, for `assert_equal_but_for_rounding`."""
     make, args = SUBJECTS[name]
     torch.manual_seed(0)
     doubled = tuple(arg.detach().double().requires_grad_(arg.requires_grad) for arg in args)
@@ -92,17 +92,17 @@ def made_of(name: str) -> tuple[nn.Module, tuple[Tensor, ...]]:
 
 @functools.cache
 def captured(name: str, via: Any) -> Capture:
-    """Not to be run: the graph of a backward may write gradients."""
+    """Capture a subject. Do not run the graph: a backward may write gradients."""
     model, args = made_of(name)
     return capture(model, *args, via=via)
 
 
 TOLERANCE = torch.finfo(torch.float64).eps ** 0.5
-"""Relative to values of about 1: half of the 53 bits.
+"""Relative to values of about 1. It is half of the 53 bits.
 
-Kernels differ in the order in which they add. No subject adds more than 200 numbers for one value,
-none is conditioned worse than 1000, and the product with epsilon is 5e-11: a three-hundredth. A
-wrong input, order or op is wrong by much more.
+Kernels differ in the order of additions. No subject adds more than 200 numbers for one value, and
+no condition number exceeds 1000. The product with epsilon is 5e-11, a three-hundredth of this. A
+wrong input, order or op causes a much larger error.
 """
 
 
@@ -119,7 +119,7 @@ def test_the_subjects_are_well_conditioned() -> None:
     assert torch.linalg.cond(y) < 1000
 
 
-# -- it is the graph -------------------------------------------------------------------------------
+# -- the module equals the graph -------------------------------------------------------------------
 
 
 @pytest.mark.slow(
@@ -127,10 +127,10 @@ def test_the_subjects_are_well_conditioned() -> None:
     unless=["*fx", "late-dynamo", "late-export", "norm-export", "several-aot", "several-export"],
 )
 @pytest.mark.parametrize(("name", "via"), CASES, scope="module")
-def test_the_module_is_the_graph(name: str, via: str) -> None:
-    made = captured(name, via)
-    for graph in made.graphs:
-        module = made.fx(graph)
+def test_to_fx_module_equals_the_graph(name: str, via: str) -> None:
+    subject_capture = captured(name, via)
+    for graph in subject_capture.graphs:
+        module = subject_capture.fx(graph)
         again = from_fx(module)
         assert again == graph
         assert not diff(graph, module)
@@ -155,16 +155,16 @@ def test_the_module_is_the_graph(name: str, via: str) -> None:
     ],
 )
 @pytest.mark.parametrize(("name", "via"), CASES, scope="module")
-def test_behind_a_transformer_that_does_nothing_there_is_no_difference(name: str, via: str) -> None:
-    made = captured(name, via)
-    for graph in made.graphs:
-        module = fx.Transformer(made.fx(graph)).transform()
+def test_identity_transformer_makes_no_difference(name: str, via: str) -> None:
+    subject_capture = captured(name, via)
+    for graph in subject_capture.graphs:
+        module = fx.Transformer(subject_capture.fx(graph)).transform()
         assert not diff(graph, module)
-        assert not diff(module, made.fx(graph))
+        assert not diff(module, subject_capture.fx(graph))
         again = from_fx(module)
         assert [node.name for node in again.inputs] == [node.name for node in graph.inputs]
         if name != "several" or via not in ("fx", "dynamo"):
-            assert again.op_counts == graph.op_counts  # a torch function does not say what it gives
+            assert again.op_counts == graph.op_counts  # a torch function has no recorded result
 
 
 @pytest.mark.slow("further cases; a few are in every run", unless=["dynamo"])
@@ -173,10 +173,10 @@ def test_sizes_have_the_symbols_of_the_whole_capture(via: Any) -> None:
     def function(x: Tensor, y: Tensor) -> Tensor:
         return (y.sin().sum(0) * x.sum(1).mean()).exp()
 
-    made = capture(function, example(5, 7, grad=True), example(6, 9, grad=True), via=via)
-    for graph in made.graphs:
+    captured = capture(function, example(5, 7, grad=True), example(6, 9, grad=True), via=via)
+    for graph in captured.graphs:
         assert "s3" in graph.to_text()
-        assert from_fx(made.fx(graph)) == graph
+        assert from_fx(captured.fx(graph)) == graph
 
 
 class Unusual(nn.Module):
@@ -194,9 +194,9 @@ def test_module_paths_are_those_of_the_capture_and_not_of_torchs_sources(via: st
     torch.manual_seed(0)
     blocks = nn.Sequential(Unusual(), nn.Sequential(Unusual()))
     for target in (blocks, lambda x: blocks(x)):
-        made = capture(target, example(3, 4), via=via)
-        for graph in made.graphs:
-            module = made.fx(graph)
+        captured = capture(target, example(3, 4), via=via)
+        for graph in captured.graphs:
+            module = captured.fx(graph)
             for each in (module, fx.Transformer(module).transform(), copy.deepcopy(module)):
                 again = from_fx(each)
                 assert {n.module for n in again.nodes} >= {"0.a", "1.0.a"}
@@ -206,9 +206,9 @@ def test_module_paths_are_those_of_the_capture_and_not_of_torchs_sources(via: st
 
 def test_two_modules_of_a_graph_and_what_was_captured_are_independent() -> None:
     model, args = made_of("choice")
-    made = capture(model, *args)
-    text = made.to_text()
-    first, second = made.fx(made.forward), made.fx(made.forward)
+    captured = capture(model, *args)
+    text = captured.to_text()
+    first, second = captured.fx(captured.forward), captured.fx(captured.forward)
     assert first is not second
     for module in first.modules():
         if isinstance(module, fx.GraphModule):
@@ -216,24 +216,26 @@ def test_two_modules_of_a_graph_and_what_was_captured_are_independent() -> None:
                 node.meta.clear()
                 if node.target is torch.ops.aten.sin.default:
                     node.target = torch.ops.aten.tan.default
-    assert from_fx(first) != made.forward
-    assert from_fx(second) == from_fx(made.fx(made.forward)) == made.forward
-    assert made.to_text() == text
+    assert from_fx(first) != captured.forward
+    assert from_fx(second) == from_fx(captured.fx(captured.forward)) == captured.forward
+    assert captured.to_text() == text
 
 
-# -- it runs on the inputs of the graph ------------------------------------------------------------
+# -- the module runs on the inputs of the graph ----------------------------------------------------
 
 
-def forward_run(made: Capture, model: nn.Module, *args: Tensor) -> dict[str, Any]:
-    """The values of the forward's inputs, outputs and saved values, by name."""
+def forward_run(captured: Capture, model: nn.Module, *args: Tensor) -> dict[str, Any]:
+    """Return the values of the forward's inputs, outputs and saved values, by name."""
     named: dict[str, Tensor] = {
         **dict(zip(("x", "y"), args, strict=False)),
         **dict(model.named_parameters()),
         **{name: buffer.clone() for name, buffer in model.named_buffers()},
     }
-    graph = made.forward
+    graph = captured.forward
     with torch.no_grad():
-        results = fx.Interpreter(made.fx(graph)).run(*(named[node.name] for node in graph.inputs))
+        results = fx.Interpreter(captured.fx(graph)).run(
+            *(named[node.name] for node in graph.inputs)
+        )
     names = [node.name for node in graph.outputs] + [ref.name for ref in graph.saved]
     return dict(zip(names, results, strict=True)) | named
 
@@ -245,10 +247,10 @@ def test_the_forward_takes_its_inputs_in_order_and_gives_outputs_and_saved(
     name: str, via: str
 ) -> None:
     model, args = made_of(name)
-    made = capture(model, *args, via=via)
-    values = forward_run(made, model, *args)
-    outputs = made.output if isinstance(made.output, tuple) else (made.output,)
-    returned = [values[node.name] for node in made.forward.outputs][-len(outputs) :]
+    captured = capture(model, *args, via=via)
+    values = forward_run(captured, model, *args)
+    outputs = captured.output if isinstance(captured.output, tuple) else (captured.output,)
+    returned = [values[node.name] for node in captured.forward.outputs][-len(outputs) :]
     assert_equal_but_for_rounding(returned, list(outputs))
 
 
@@ -257,17 +259,17 @@ def test_the_forward_takes_its_inputs_in_order_and_gives_outputs_and_saved(
 @pytest.mark.parametrize("via", ["aot", "inductor", "compiled_autograd"])
 def test_the_backward_takes_what_the_forward_saved_by_name(name: str, via: str) -> None:
     model, args = made_of(name)
-    made = capture(model, *args, via=via)
-    values = forward_run(made, model, *args)
-    outputs = made.output if isinstance(made.output, tuple) else (made.output,)
+    captured = capture(model, *args, via=via)
+    values = forward_run(captured, model, *args)
+    outputs = captured.output if isinstance(captured.output, tuple) else (captured.output,)
     tangents = iter([torch.ones_like(output) for output in outputs])
     given = [
         next(tangents) if node.op == "tangent" else values[node.name]
-        for node in made.backward.inputs
+        for node in captured.backward.inputs
     ]
     with torch.no_grad():
-        results = made.fx(made.backward)(*given)
-    if via == "compiled_autograd":  # which accumulates
+        results = captured.fx(captured.backward)(*given)
+    if via == "compiled_autograd":  # accumulates gradients
         found = [parameter.grad for parameter in model.parameters()]
     else:
         found = [gradient for gradient in results if gradient is not None]
@@ -283,21 +285,21 @@ def test_the_backward_of_an_eager_forward_takes_other_values_and_another_hook() 
     torch.manual_seed(0)
     model, x = nn.Linear(4, 2).double(), example(3, 4).double()
     handle = model.weight.register_hook(lambda grad: grad / 2)
-    made = capture(model, x, via=CompiledAutograd(forward="eager"))
-    graph = made.backward
+    captured = capture(model, x, via=CompiledAutograd(forward="eager"))
+    graph = captured.backward
     values = {
         "input": x + 1,
         "tangent.0": torch.ones(3, 2).double(),
         "weight.hook": lambda grad: grad * 3,
         **dict(model.named_parameters()),
     }
-    made.fx(graph)(*(values[node.name] for node in graph.inputs))
+    captured.fx(graph)(*(values[node.name] for node in graph.inputs))
     handle.remove()
     assert_equal_but_for_rounding(model.weight.grad, (x + 1).sum(0).expand(2, 4) * 3)
     assert_equal_but_for_rounding(model.bias.grad, torch.full((2,), 3.0).double())
 
 
-# -- it can be rewritten ---------------------------------------------------------------------------
+# -- the module can be rewritten -------------------------------------------------------------------
 
 
 class Twice(fx.Transformer):
@@ -308,28 +310,33 @@ class Twice(fx.Transformer):
         return result
 
 
-def test_the_rewrite_of_one_op_is_one_finding() -> None:
-    made = captured("late", "aot")
-    found = diff(made.forward, Twice(made.fx(made.forward)).transform())
-    assert [finding.kind for finding in found.findings] == ["added"], found
-    assert found.findings[0].changes[0].node.op == "aten.neg.default"
+def test_rewrite_of_one_op_is_one_finding() -> None:
+    subject_capture = captured("late", "aot")
+    graph_diff = diff(
+        subject_capture.forward, Twice(subject_capture.fx(subject_capture.forward)).transform()
+    )
+    assert [finding.kind for finding in graph_diff.findings] == ["added"], graph_diff
+    assert graph_diff.findings[0].changes[0].node.op == "aten.neg.default"
 
 
 def test_an_output_that_a_pass_adds_is_seen() -> None:
-    made = captured("late", "aot")
-    module = made.fx(made.forward)
+    subject_capture = captured("late", "aot")
+    module = subject_capture.fx(subject_capture.forward)
     output = module.graph.output_node()
     (sin,) = module.graph.find_nodes(op="call_function", target=torch.ops.aten.sin.default)
     output.args = ((*output.args[0], sin),)
-    assert from_fx(module) != made.forward
-    assert len(from_fx(module).outputs) == len(made.forward.outputs) + len(made.forward.saved) + 1
-    assert diff(made.forward, module)
+    assert from_fx(module) != subject_capture.forward
+    assert (
+        len(from_fx(module).outputs)
+        == len(subject_capture.forward.outputs) + len(subject_capture.forward.saved) + 1
+    )
+    assert diff(subject_capture.forward, module)
 
 
 @pytest.mark.parametrize(("via", "propagated"), [("aot", FakeTensorProp), ("fx", ShapeProp)])
-def test_shapes_that_a_pass_works_out_anew_are_those_that_count(via: str, propagated: Any) -> None:
-    made = capture(lambda x: torch.relu(x).sum(0).exp(), example(2, 3), via=via)
-    module = made.fx(made.forward)
+def test_shapes_recomputed_by_a_pass_are_compared(via: str, propagated: Any) -> None:
+    captured = capture(lambda x: torch.relu(x).sum(0).exp(), example(2, 3), via=via)
+    module = captured.fx(captured.forward)
     sum_ = next(node for node in module.graph.nodes if "sum" in node.name)
     sum_.args = (sum_.args[0], [1]) if via == "aot" else (sum_.args[0], 1)
     propagated(module).propagate(example(2, 3))
@@ -337,23 +344,23 @@ def test_shapes_that_a_pass_works_out_anew_are_those_that_count(via: str, propag
     assert shapes == [(2, 3), (2,), (2,)]
 
 
-# -- what is not known is not compared -------------------------------------------------------------
+# -- unknown shapes are not compared ---------------------------------------------------------------
 
 
-def test_several_results_belong_to_their_op_also_where_no_shape_is_known() -> None:
+def test_projections_without_shapes_belong_to_their_op() -> None:
     def function(x: Tensor) -> Tensor:
         return nn.functional.layer_norm(x, (4,)) + torch.cat(x.split(2, dim=1), 1)
 
-    made = capture(function, example(3, 4, grad=True))
-    again = from_fx(fx.Transformer(made.fx(made.forward)).transform())
-    assert made.forward.op_counts["aten.native_layer_norm"] == 1
-    assert again.op_counts == made.forward.op_counts
+    captured = capture(function, example(3, 4, grad=True))
+    again = from_fx(fx.Transformer(captured.fx(captured.forward)).transform())
+    assert captured.forward.op_counts["aten.native_layer_norm"] == 1
+    assert again.op_counts == captured.forward.op_counts
     assert Graph.from_text(again.to_text()) == again
 
 
 def exp_then(size: int) -> fx.GraphModule:
-    made = capture(lambda x: x.exp().sin(), example(size))
-    return made.fx(made.forward)
+    captured = capture(lambda x: x.exp().sin(), example(size))
+    return captured.fx(captured.forward)
 
 
 def test_shapes_are_compared_unless_one_side_knows_none() -> None:
@@ -365,19 +372,19 @@ def test_shapes_are_compared_unless_one_side_knows_none() -> None:
     assert from_fx(fx.Transformer(two).transform()) != from_fx(two)  # equality is strict
 
 
-def test_one_known_shape_is_enough_for_all_to_be_compared() -> None:
+def test_one_known_shape_compares_all_shapes() -> None:
     two, three = exp_then(2), exp_then(3)
     for node in list(two.graph.nodes)[1:]:
         node.meta.pop("val", None)
     assert diff(two, three)
 
 
-def test_the_shapes_in_a_body_are_compared_where_those_around_it_are_not_known() -> None:
-    made = captured("choice", "aot")
-    graph = made.forward
+def test_shapes_in_a_body_are_compared_if_unknown_around_it() -> None:
+    subject_capture = captured("choice", "aot")
+    graph = subject_capture.forward
 
     def transformed() -> fx.GraphModule:
-        return fx.Transformer(made.fx(graph)).transform()
+        return fx.Transformer(subject_capture.fx(graph)).transform()
 
     assert not diff(graph, transformed())
     edited = transformed()

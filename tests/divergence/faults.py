@@ -1,6 +1,6 @@
-"""Faults that are planted into what torch.compile makes of a model, each with the expected answer.
+"""Faults planted into the compilation of a model, each with the expected answer.
 
-Half of them, `HELD`, were written before the first run and never used to choose a rule or a limit.
+Half of them, `HELD`, were written before the first run and never used to tune a rule or a limit.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pytest_torchgraph.torch_private import get, replaced
 
 aten = torch.ops.aten
 Planted = list[tuple[str, int]]
-"""The op of a faulty node and its number among those of this op; -1 if the node was removed."""
+"""The op of a faulty node and its index among the nodes of this op; -1 if the node was removed."""
 Edit = Callable[[torch.fx.Graph], Planted]
 
 
@@ -188,7 +188,7 @@ def constant(op: str, number: int = 0, by: float = 1.05) -> Edit:
 
 
 def removed(op: str, number: int = 0, operand: int = 0) -> Edit:
-    """Remove an op: its operand takes its place."""
+    """Remove an op. Its users take its operand."""
 
     def edit(graph: torch.fx.Graph) -> Planted:
         node = _at(graph, op, number)
@@ -202,7 +202,7 @@ def removed(op: str, number: int = 0, operand: int = 0) -> Edit:
 
 
 def another(op: str, new: Any, number: int = 0) -> Edit:
-    """Put another op in the place of an op."""
+    """Replace an op by another one."""
 
     def edit(graph: torch.fx.Graph) -> Planted:
         node = _at(graph, op, number)
@@ -225,7 +225,7 @@ def along(op: str, dim: int, number: int = 0) -> Edit:
 
 
 def reading_another(op: str, number: int = 0, operand: int = 0) -> Edit:
-    """Read another value of the same form."""
+    """Read another value of the same shape and dtype."""
 
     def edit(graph: torch.fx.Graph) -> Planted:
         node = _at(graph, op, number)
@@ -249,7 +249,7 @@ def reading_another(op: str, number: int = 0, operand: int = 0) -> Edit:
 
 
 def reshaped(op: str, number: int = 0) -> Edit:
-    """Reshape in the place of a permutation."""
+    """Reshape instead of permuting."""
 
     def edit(graph: torch.fx.Graph) -> Planted:
         node = _at(graph, op, number)
@@ -281,7 +281,7 @@ def saving_another(number: int = 0) -> Edit:
         users = list(kept.users)
         kept.replace_all_uses_with(other)
         todo, read = list(users), dict[torch.fx.Node, None]()
-        while todo:  # a view computes nothing: what reads it is wrong
+        while todo:  # a view computes nothing, so its users are wrong
             user = todo.pop()
             if user.op == "call_function" and user not in read:
                 read[user] = None
@@ -292,22 +292,22 @@ def saving_another(number: int = 0) -> Edit:
     return edit
 
 
-# -- where they are planted ------------------------------------------------------------------------
+# -- planting --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault in what is made of a model.
+    """A fault in the compilation of a model.
 
     Attributes:
         model: the name of the model.
-        stage: the stage that is expected.
-        kind: the kind of fault, for the count of kinds.
-        edit: the edit of a graph, or a decomposition with its op.
+        stage: the expected stage.
+        kind: the kind of fault, for the number of faults by kind.
+        edit: the edit of a graph, or a decomposition and its op.
         backward: True if it is in the backward.
-        ops: for a decomposition, the eager op that is expected.
-        eagerly: for a removed op that no eager run calls, the op that eager calls in its place, and
-            the end of that op's module path.
+        ops: for a decomposition, the expected eager op.
+        eagerly: for a removed op that no eager run calls, the eager op in its place, and the end of
+            that op's module path.
     """
 
     model: str
@@ -326,12 +326,12 @@ class Fault:
 
     @contextlib.contextmanager
     def put(self) -> Iterator[Any]:
-        """Plant it; yields the mechanism to capture with."""
+        """Plant the fault, and yield the mechanism to capture with."""
         self.planted.clear()
         if self.stage == "decomposition":
             op, function = self.edit
             self.planted.extend((name, -1) for name in self.ops)
-            with get("inductor_config").patch(fallback_random=True):  # dropout draws as eager
+            with get("inductor_config").patch(fallback_random=True):  # dropout draws like eager
                 table = dict(get("inductor_decompositions")())
             table[op] = function(table.get(op))
             yield Aot(decompositions=table)
@@ -483,7 +483,7 @@ VISIBLE: list[Fault] = [
     Fault("PhiForCausalLM", "aot", "removed", removed("aten.tanh.default")),
     Fault("PhiForCausalLM", "aot", "operand", reading_another("aten.mm.default", 3), True),
     Fault("BloomForCausalLM", "partition", "saved", saving_another(3), True),
-    # Held back at first; then rules were mended with these two.
+    # Held back at first. The rules were later corrected with these two.
     Fault("ElectraForMaskedLM", "aot", "scaled", scaled("aten.gelu_backward.default"), True),
     Fault(
         "RobertaForMaskedLM",

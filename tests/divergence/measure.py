@@ -1,4 +1,4 @@
-"""Measure how well planted faults are found.
+"""Measure how well the search finds planted faults.
 
 `PYTHONPATH=tests python -m divergence.measure visible` reads the faults of one kind, and
 `python -m divergence.measure controls FILE` walks models without a fault.
@@ -27,11 +27,12 @@ from .faults import HELD, MODELS, VISIBLE, Fault
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """What was found of a fault.
+    """The result for one fault.
 
     Attributes:
-        stage, holds, headline: True if the stage is right, if the region of at most 8 nodes, or of
-            one op's decomposition, holds the planted op, and if the last node of it is that.
+        stage, holds, headline: True if the stage is correct; if the region of at most 8 nodes, or
+            of one op's decomposition, contains the planted op; and if the planted op is its last
+            node.
         first: the first difference.
     """
 
@@ -42,7 +43,7 @@ class Answer:
 
 
 def is_planted(fault: Fault, node: Node, first: Divergence, *, eager: bool) -> bool:
-    """Return True for a node of the planted op, and the planted node itself if it can be told."""
+    """Return True for a node of the planted op, or only for the planted node if identified."""
     op, module = fault.eagerly
     if eager and op == node.op and node.module.endswith(module):
         return True
@@ -80,13 +81,13 @@ def _sides(first: Divergence) -> list[tuple[Any, bool]]:
 
 
 def walked(case: Any) -> tuple[list[str], str]:
-    """Walk a model that has no fault, from eager to the decompositions, although both agree.
+    """Walk a model without a fault from eager to the decompositions, although both agree.
 
     Args:
         case: has a target (or model), args and kwargs.
 
     Returns:
-        What was found, and why it was not walked, "" if it was.
+        The differences found, and the reason if it was not walked, else "".
     """
     target = getattr(case, "target", None) or case.model
     with torch.set_grad_enabled(getattr(case, "grad", True)):
@@ -108,7 +109,7 @@ def controls(results: str, part: str = "") -> None:
     """Look for differences in models without a fault, and add a line for each to a file.
 
     Args:
-        results: the file. Models that have a line are left out, so a stopped run can go on.
+        results: the file. Models with a line are skipped, so a stopped run can continue.
         part: a part of the names of the models to walk.
     """
     from subjects.models import SUBJECTS

@@ -1,4 +1,4 @@
-"""Planted faults are named, in the half that was never used to choose a rule too."""
+"""Planted faults are named, also in the half that was never used to tune a rule."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MISSED = {
     "AlbertForMaskedLM-partition-operand-backward": "its step is within the tolerance too",
     "CohereForCausalLM-passes-removed-forward": "another name is given, and said to be sure",
 }
-"""Faults that were written last, with the reasons why their expected answers do not hold yet."""
+"""Faults that were written last, with the reasons why their answers are not yet as expected."""
 
 
 def _as_case(fault: Fault) -> Any:

@@ -23,7 +23,7 @@ from .measure import answer
 
 
 class Gelu(nn.Module):
-    """Another formula if it is compiled."""
+    """Uses a different formula if compiled."""
 
     def forward(self, x: Tensor) -> Tensor:
         if torch.compiler.is_compiling():
@@ -32,7 +32,7 @@ class Gelu(nn.Module):
 
 
 class Scaled(torch.autograd.Function):
-    """Another backward if it is compiled."""
+    """Uses a different backward if compiled."""
 
     @staticmethod
     def forward(ctx, x):  # type: ignore[no-untyped-def]
@@ -207,7 +207,7 @@ def test_custom_op_without_a_fake_at_a_graph_break_ends_the_search_with_its_reas
 
 
 class Writing(torch.autograd.Function):
-    """A backward that writes to a saved value, and reads a view of it."""
+    """Writes to a saved value in the backward, and reads a view of it."""
 
     @staticmethod
     def forward(ctx, x):  # type: ignore[no-untyped-def]
@@ -252,7 +252,7 @@ def test_missing_op_of_a_backward_is_named_by_its_eager_op() -> None:
 def test_search_ends_at_the_op_where_its_seconds_are_over(
     gelu: Capture, monkeypatch: pytest.MonkeyPatch, share: float
 ) -> None:
-    """The clock advances by a second whenever the search reads it."""
+    """Each time the search reads the clock, it advances by a second."""
     ticks, ops, most = 0, 0, 0
 
     def monotonic() -> float:
@@ -278,7 +278,7 @@ def test_search_ends_at_the_op_where_its_seconds_are_over(
     monkeypatch.setattr(CONTEXT, "divergence", limit)
     with pytest.raises(AssertionError, match="because the time limit"):
         gelu.assert_matches_eager()
-    assert ticks == limit + 2  # the first is the start
+    assert ticks == limit + 2  # the first tick is the start
 
 
 def test_search_ends_where_its_seconds_are_over(
@@ -363,8 +363,8 @@ def _rotary() -> tuple[object, tuple[Tensor, ...]]:  # pytorch #182225
 @pytest.mark.parametrize("issue", [_split_product, _mean_after_cast, _rotary])
 def test_public_issue_ends_with_the_stage_and_the_option(issue: Callable[[], Any]) -> None:
     target, args = issue()
-    found = capture(target, *args, via="inductor", backward=False)
-    first = found.first_difference(rtol=1e-5, atol=1e-5)
+    captured = capture(target, *args, via="inductor", backward=False)
+    first = captured.first_difference(rtol=1e-5, atol=1e-5)
     assert first is not None
     assert (first.stage, first.nodes, first.sure) == ("codegen", (), False)
     assert 'options={"emulate_precision_casts": True}' in first.reason

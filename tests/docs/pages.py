@@ -1,12 +1,12 @@
-"""The code blocks of a page of the documentation, as a project that can be run.
+"""The code blocks of a documentation page, as a project that can be run.
 
 A page is read from top to bottom:
 
-- a block that begins with the name of a file in a comment is that file, which a later one replaces;
-- another Python block goes at the end of the page's own test file;
-- a console block has commands, each after `$ `, and what they print;
+- a block that begins with a file name in a comment is that file; a later block replaces it;
+- any other Python block is appended to the page's own test file;
+- a console block has commands, each after `$ `, and their output;
 - a diff block that begins with `--- NAME` and `+++ NAME` edits that file;
-- a comment that begins with `<!-- file: NAME` is a file that the reader is not shown.
+- a comment that begins with `<!-- file: NAME` is a file that readers do not see.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NAMED = re.compile(r"# (?P<name>[\w./]+\.(?:py|ini|toml|yml))\n")
 
 @dataclass(frozen=True)
 class File:
-    """A file that the page writes; `name` is None for what goes at the end of its test file."""
+    """A file that the page writes. `name` is None for the end of the page's test file."""
 
     name: str | None
     text: str
@@ -38,7 +38,7 @@ class File:
 
 @dataclass(frozen=True)
 class Command:
-    """A command, and the lines that the page says it prints."""
+    """A command, and the output lines that the page shows."""
 
     words: tuple[str, ...]
     printed: tuple[str, ...]
@@ -46,10 +46,10 @@ class Command:
 
 
 def steps(text: str) -> Iterator[File | Command]:
-    """What a page writes and runs, in its order.
+    """Yield the files and commands of a page, in order.
 
     Raises:
-        ValueError: for a block of which nobody knows what it is.
+        ValueError: for a block of unknown type.
     """
     written: dict[str, str] = {}
     for token in MarkdownIt().parse(text):
@@ -96,9 +96,9 @@ def _edited(text: str, hunks: str, line: int) -> str:
 
 
 def missing(printed: tuple[str, ...], output: list[str]) -> str | None:
-    """The first line of the page that a command did not print in this order; None for none.
+    """Return the first line of the page that the command did not print in this order, or None.
 
-    A `...` in a line stands for anything, and a line `...` for any lines.
+    A `...` in a line matches any text, and a line `...` matches any lines.
     """
     at = 0
     for wanted in printed:

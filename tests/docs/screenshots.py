@@ -1,4 +1,4 @@
-"""The screenshots of the page in the documentation: `python tests/docs/screenshots.py`.
+"""Take the screenshots of the page for the documentation: `python tests/docs/screenshots.py`.
 
 Runs `examples/demo.py` and writes `docs/page.png`, a finding and its place, and
 `docs/page-sides.png`, before and after. Needs torch, transformers, `dot` and Chromium.
@@ -40,7 +40,7 @@ def main() -> None:
 
 
 def _settled(page: Any) -> None:
-    """Waits until what was chosen is read and shown."""
+    """Wait until the selection is read and shown."""
     page.wait_for_function("loading.then(() => document.body.dataset.ready !== undefined)")
 
 

@@ -1,4 +1,4 @@
-"""Each code block of the documentation does what the page says."""
+"""Each code block of the documentation works as the page says."""
 
 from __future__ import annotations
 
@@ -22,14 +22,12 @@ PAGES = sorted(
 )
 LINKED = sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md"))
 NOT_RUN = ("pip", "git", "xdg-open", "python3")
-"""Commands that change more than the project: they are read by people only."""
+"""Commands that change more than the project. They are never run."""
 
 
 @pytest.mark.slow("each page runs pytest several times")
 @pytest.mark.parametrize("page", PAGES)
-def test_the_code_blocks_of_a_page_do_what_it_says(
-    page: str, pytester: pytest.Pytester, run: Run
-) -> None:
+def test_code_blocks_of_a_page_work(page: str, pytester: pytest.Pytester, run: Run) -> None:
     tests = pytester.path / f"test_{Path(page).stem}.py"
     is_run = True
     for step in steps((DOCS / page).read_text(encoding="utf-8")):
@@ -51,14 +49,14 @@ def test_the_code_blocks_of_a_page_do_what_it_says(
                 assert wrong is None, f"{page}:{line}: not printed: {wrong}\n" + "\n".join(lines)
                 is_run = is_run or words[0] == "pytest"
     if not is_run:
-        # Pages that are about what is stored run pytest themselves.
+        # Pages about stored graphs run pytest themselves.
         result = run("--torchgraph-update")
         assert result.ret == 0, result.stdout.str()
 
 
 def _run(run: Run, words: tuple[str, ...]) -> list[str]:
     if words[0] == "pytest":
-        return run(*words[1:], COLUMNS="80").outlines  # as a terminal that a reader has
+        return run(*words[1:], COLUMNS="80").outlines  # the width of a reader's terminal
     assert words[:3] == ("python", "-m", "pytest_torchgraph"), f"what does {words[0]} do?"
     done = subprocess.run(
         [sys.executable, *words[1:]], capture_output=True, text=True, check=False, timeout=300
@@ -66,8 +64,8 @@ def _run(run: Run, words: tuple[str, ...]) -> list[str]:
     return (done.stdout + done.stderr).splitlines()
 
 
-def test_the_pages_read_well_on_github() -> None:
-    """Sphinx would fill in the text of a link without one, and knows the caption of a block."""
+def test_pages_render_on_github() -> None:
+    """Sphinx would complete a link without a text, and accepts a block's caption."""
     assert len(LINKED) > 20
     for page in LINKED:
         text = (DOCS / page).read_text(encoding="utf-8")
@@ -75,7 +73,7 @@ def test_the_pages_read_well_on_github() -> None:
         assert "{code-block}" not in text, page
 
 
-def test_a_page_that_says_what_is_not_printed_is_found() -> None:
+def test_page_with_wrong_output_fails() -> None:
     assert missing(("a ... c", "...", "z"), ["a b c", "y", "z"]) is None
     assert missing(("z", "a"), ["a", "z"]) == "a"
     assert missing(("ab",), ["abc"]) == "ab"
@@ -90,7 +88,7 @@ def test_a_diff_block_edits_the_file_above_it() -> None:
         list(steps(page.format(head, "-x = 0\n+x = 3\n")))
 
 
-def test_a_block_that_nobody_knows_is_an_error() -> None:
+def test_unknown_block_is_an_error() -> None:
     with pytest.raises(ValueError, match="line 1: a block of pyhton"):
         list(steps("```pyhton\nx\n```\n"))
     with pytest.raises(ValueError, match="line 1: a console block begins with a command"):
@@ -103,7 +101,7 @@ def test_the_reference_has_every_public_name() -> None:
     assert sorted(named) == pytest_torchgraph.__all__
 
 
-def test_the_reference_says_what_every_public_name_is() -> None:
+def test_reference_describes_every_public_name() -> None:
     text = (DOCS / "reference" / "python.md").read_text(encoding="utf-8")
     for section in re.split(r"^## ", text, flags=re.M)[1:]:  # a reader of Markdown sees the table
         rows = re.findall(r"^\| `(\w+)` \| (.+) \|$", section, re.M)
@@ -118,7 +116,7 @@ def first_line(name: str) -> str:
 
 
 def test_the_reference_has_every_option_and_argument(pytestconfig: pytest.Config) -> None:
-    """The ini options of limits stand in one row, as `torchgraph_max_graphs`, `_within`."""
+    """The ini options of limits share one row, as `torchgraph_max_graphs`, `_within`."""
     options = (DOCS / "reference" / "options.md").read_text(encoding="utf-8")
     flags = [
         flag

@@ -1,4 +1,4 @@
-"""Small graphs written as text, and what several tests ask of a graph."""
+"""Small graphs written as text, and helpers for graphs that several tests share."""
 
 from __future__ import annotations
 
@@ -15,24 +15,23 @@ INPUTS = """
 
 
 def document(body: str, title: str = "forward @ aot") -> str:
-    """A `.tgraph` text with one graph that has these lines."""
+    """Return a `.tgraph` text with one graph of these lines."""
     lines = textwrap.dedent(body).strip("\n")
     return f"torchgraph 1\n\n{title} {{\n{textwrap.indent(lines, '  ')}\n}}\n"
 
 
 def graph(body: str, title: str = "forward @ aot", inputs: str = INPUTS) -> Graph:
-    """The graph that has these lines behind its inputs, by default %x and %y."""
+    """Return a graph of these lines, preceded by inputs, by default %x and %y."""
     lines = "\n".join([textwrap.dedent(part).strip("\n") for part in (inputs, body)])
     return Graph.from_text(document(lines, title))
 
 
 def difference(before: Graph, after: Graph) -> GraphDiff:
-    """The difference of two graphs."""
     return diff_graphs([before], [after])
 
 
 def shown(graph: Graph, *, full: bool) -> Any:
-    """All that the text is to preserve, in a form that tells -0.0, 0.0, True and 1 apart."""
+    """Return everything that the text must preserve. -0.0, 0.0, True and 1 differ in it."""
 
     def meta(value: Any) -> Any:
         if isinstance(value, TensorMeta) and not full:

@@ -1,4 +1,4 @@
-"""Random models of repeated layers, their layers edited one by one: for tests of places."""
+"""Random models of repeated layers with single layers edited, for tests of places."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ WEIGHT = -2
 class Op:
     """An op of a layer.
 
-    Attributes:
-        word: what it computes.
-        part: its module, in the layer.
+    word: the op's name.
+        part: the op's module, relative to the layer.
+        operands: the ids of earlier ops, `INPUT` or `WEIGHT`.
         operands: the ids of ops before it, `INPUT` or `WEIGHT`.
-        edited: whether an edit made it.
+        edited: True if an edit made the op.
     """
 
     word: str
@@ -37,7 +37,7 @@ class Op:
 
 
 Layer = Mapping[int, Op]
-"""The ops of a layer by their ids, in the order in which they run; the last is its result."""
+"""The ops of a layer by id, in program order. The last one is the layer's result."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,8 @@ class Edit:
 
     Attributes:
         kind: "exchange", "insert" or "remove".
-        at: the id of the op that is exchanged or removed, or that the new one is inserted behind.
-        word: the new op.
+        at: the id of the op to exchange or remove, or the op after which to insert.
+        word: the name of the new op.
     """
 
     kind: str
@@ -55,7 +55,7 @@ class Edit:
     word: str
 
     def of(self, layer: Layer) -> Layer:
-        """The layer with this edit."""
+        """Return the layer with this edit."""
         ops: dict[int, Op] = {}
         new = max(layer) + 1 if self.kind == "insert" else layer[self.at].operands[0]
         for key, op in layer.items():
@@ -71,9 +71,9 @@ class Edit:
 
 
 def layer_of(draw: st.DrawFn) -> Layer:
-    """A layer of a few ops in a few parts, all of which its last one depends on.
+    """Draw a layer of a few ops in a few parts. Its last op depends on all of them.
 
-    No op is near its like: which one of several equal ops in a row is gone nobody can tell.
+    Equal ops never follow each other: of several equal ops, no diff can say which was removed.
     """
     layer: dict[int, Op] = {}
     parts = draw(st.lists(st.sampled_from(PARTS), min_size=4, max_size=9))
@@ -93,7 +93,7 @@ LAYERS = st.composite(layer_of)()
 
 @st.composite
 def edits_of(draw: st.DrawFn, layer: Layer) -> Edit:
-    """An edit of a layer."""
+    """Draw an edit of a layer."""
     kind = draw(st.sampled_from(["exchange", "insert"]))
     return Edit(kind, draw(st.sampled_from(sorted(layer))), draw(st.sampled_from(["tanh", "erf"])))
 
@@ -103,8 +103,8 @@ class Made:
     """A model of layers.
 
     Attributes:
-        graph: its graph; names are made from modules as those of captured graphs are.
-        edited: of each op that an edit made, the number of its layer.
+        graph: its graph. Node names come from modules, as in captured graphs.
+        edited: for each op that an edit made, the number of its layer.
     """
 
     graph: Graph
@@ -112,7 +112,7 @@ class Made:
 
 
 def model_of(layers: Sequence[Layer], container: str = "model.layers") -> Made:
-    """A model: an embedding, these layers, and a norm behind the last one."""
+    """Build a model: an embedding, these layers, and a final norm."""
     inputs: dict[str, Node] = {"x": given("x")}
     nodes: list[Node] = []
     taken: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""Graphs of any size, and single edits of them: for the tests and the benchmarks of the diff."""
+"""Graphs of any size and single edits of them, for the tests and benchmarks of the diff."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ Nodes = list[Node]
 
 
 def call(name: str, word: str, operands: Sequence[str], module: str = "") -> Node:
-    """A node that computes something."""
+    """Return a call of an op."""
     args = tuple(map(Ref, operands))
     return Node(name, "call_function", f"aten.{word}.default", args, {}, META, module)
 
 
 def given(name: str, role: str = "input") -> Node:
-    """An input."""
+    """Return an input node."""
     return Node(name, "placeholder", role, result=META)
 
 
 def returned(*names: str) -> Node:
-    """The output."""
+    """Return the output node."""
     refs = tuple(map(Ref, names))
     return Node("output", "output", "output", refs if len(refs) == 1 else (refs,))
 
@@ -35,7 +35,7 @@ def returned(*names: str) -> Node:
 def chain(
     length: int, seed: int = 0, words: Sequence[str] = (*UNARY, *BINARY), reach: int = 6
 ) -> Nodes:
-    """Ops in a row; a second operand is one of the last `reach` values."""
+    """Chain ops. A second operand is one of the last `reach` values."""
     rng = random.Random(seed)
     nodes, values = [given("x"), given("y")], ["x", "y"]
     for k in range(length):
@@ -47,7 +47,7 @@ def chain(
 
 
 def layers(count: int, *, scoped: bool, weights: bool = False, size: int = 50) -> Nodes:
-    """Equal layers of `size` ops each, in modules of their own or in none."""
+    """Repeat a layer of `size` ops, each in its own module or in none."""
     rng = random.Random(1)
     pattern = [(rng.choice((*UNARY, *BINARY)), rng.randrange(1, 6)) for _ in range(size)]
     inputs, nodes, values = [given("x")], [], ["x"]
@@ -65,12 +65,12 @@ def layers(count: int, *, scoped: bool, weights: bool = False, size: int = 50) -
 
 
 def graph(nodes: Nodes) -> Graph:
-    """These nodes as a graph."""
+    """Return a graph of these nodes."""
     return Graph(tuple(nodes))
 
 
 def topologically_shuffled(nodes: Nodes, rng: random.Random) -> Nodes:
-    """The same nodes in another order that the operands allow, inputs first."""
+    """Reorder nodes randomly within topological order, inputs first."""
     inputs = [node for node in nodes if node.kind == "placeholder"]
     waiting = {node.name: len(set(node.refs)) for node in nodes}
     users: dict[str, Nodes] = {}
@@ -93,12 +93,12 @@ def topologically_shuffled(nodes: Nodes, rng: random.Random) -> Nodes:
 
 @dataclass(frozen=True)
 class Edit:
-    """One edit, and what a person would say about it.
+    """One edit, and the finding that a person would expect.
 
     Attributes:
-        nodes: the edited graph.
-        kind: the kind of finding that it is.
-        name: the node that it is about.
+        nodes: the edited nodes.
+        kind: the kind of the expected finding.
+        name: the node that the finding names.
     """
 
     nodes: Nodes
@@ -117,7 +117,7 @@ def _redirected(nodes: Nodes, old: str, new: str) -> Nodes:
 
 
 def insert(nodes: Nodes, at: int, rng: random.Random | None = None, word: str = "clone") -> Edit:
-    """A new op between a node and all that uses it."""
+    """Insert an op between a node and all of its users."""
     before = nodes[at]
     new = call(f"new{at}", word, [before.name], before.module)
     rest = _redirected(nodes[at + 1 :], before.name, new.name)
@@ -125,26 +125,26 @@ def insert(nodes: Nodes, at: int, rng: random.Random | None = None, word: str = 
 
 
 def repeat(nodes: Nodes, at: int, rng: random.Random | None = None) -> Edit:
-    """A new op that does the same as the one before it, or the one behind it."""
+    """Insert a copy of the op at `at`, with the same operand or with its result as operand."""
     word = nodes[at].op.split(".")[1]
     return insert(nodes, at, rng, word if word in UNARY else "sin")
 
 
 def exchange(nodes: Nodes, at: int, rng: random.Random | None = None) -> Edit:
-    """Another op in the same place."""
+    """Replace an op by a different one."""
     new = replace(nodes[at], op="aten.tanh.default")
     return Edit([*nodes[:at], new, *nodes[at + 1 :]], "changed", new.name)
 
 
 def remove(nodes: Nodes, at: int, rng: random.Random | None = None) -> Edit:
-    """An op less: its users take its first operand."""
+    """Remove an op. Its users take its first operand."""
     gone = nodes[at]
     rest = _redirected(nodes[at + 1 :], gone.name, gone.refs[0])
     return Edit([*nodes[:at], *rest], "removed", gone.name)
 
 
 def swap(nodes: Nodes, at: int, rng: random.Random | None = None) -> Edit | None:
-    """The two operands of an op swapped."""
+    """Swap the two operands of an op."""
     node = nodes[at]
     if len(set(node.refs)) < 2:
         return None
@@ -153,7 +153,7 @@ def swap(nodes: Nodes, at: int, rng: random.Random | None = None) -> Edit | None
 
 
 def rewire(nodes: Nodes, at: int, rng: random.Random | None = None) -> Edit | None:
-    """Another second operand: one of the last values."""
+    """Replace the second operand by one of the latest values."""
     node = nodes[at]
     others = [other.name for other in nodes[max(0, at - 8) : at] if other.name not in node.refs]
     if len(node.args) < 2 or not others:
@@ -179,7 +179,7 @@ def scattered(
     kinds: Sequence[str] = ("insert", "exchange", "remove", "rewire"),
     apart: int = 12,
 ) -> tuple[Nodes, list[tuple[str, str]]]:
-    """The graph after `count` edits at least 12 nodes apart; the kind and node of each."""
+    """Apply `count` edits at least 12 nodes apart, and return the kind and node of each."""
     rng = random.Random(seed)
     first = next(k for k, node in enumerate(nodes) if node.kind != "placeholder") + 10
     places = sorted(rng.sample(range(first, len(nodes) - 2), min(count * 3, len(nodes) // 2)))

@@ -1,4 +1,4 @@
-"""Texts made to be slow or to break something: each grows to any size."""
+"""Texts made to be slow or to break the reader. Each grows to any size."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _line(body: str) -> str:
 
 
 def _many(line: Callable[[int], str], size: int, before: str = "", after: str = "return %x") -> str:
-    """A graph with as many lines of one kind as have this size."""
+    """Fill a graph of this size with lines of one kind."""
     lines, length, k = [before], 0, 0
     while length < size:
         lines.append(line(k))
@@ -44,7 +44,7 @@ PIECES = (
     *("%x = ", "\\u0041", '\\"', "torchgraph 2\n", "eager_0 × 2 {\n", " × 2"),
     *("each m.* {\n", " .. 9\n", ": $1 = %x", ", $1", "[n]", "[n-1]", "  - ", "  + ", "  ~ "),
 )
-"""Repeated as a whole file, as a header, as arguments, as a result, and behind a node."""
+"""Pieces repeated as a whole file, a header, arguments, a result, and at the end of a node."""
 
 
 def _repeated(piece: str) -> dict[str, Text]:
@@ -59,7 +59,7 @@ def _repeated(piece: str) -> dict[str, Text]:
         f"{piece!r} in a string": lambda size: _line(f'"{times(size)}'),
         f"{piece!r} in a symbol": lambda size: _line(f"`{times(size)}`"),
         f"{piece!r} as result": lambda size: _line(f"%x) : f32[{times(size)}]"),
-        f"{piece!r} behind a node": lambda size: _line(f"%x){times(size)}"),
+        f"{piece!r} after a node": lambda size: _line(f"%x){times(size)}"),
         f"{piece!r} as block": lambda size: _folded(f"each {times(size)}"),
         f"{piece!r} in a block": lambda size: _folded(f"each m.* {{\n    %/f = f({times(size)}"),
         f"{piece!r} as instance": lambda size: _folded(f"{BLOCK}m.0{times(size)}"),
@@ -83,7 +83,7 @@ def _listed(item: Callable[[int], str], size: int) -> str:
 
 
 def numbers(size: int) -> str:
-    """A number of as many digits as a number may have, many times."""
+    """Write a number of the maximum number of digits, many times."""
     return _line(_listed(lambda k: "9" * 399, size))
 
 
@@ -93,12 +93,12 @@ def floats(size: int) -> str:
 
 
 def references(size: int) -> str:
-    """One value, in one list, many times."""
+    """Name one value many times in one list."""
     return _line(f"[{_listed(lambda k: '%x', size)}]")
 
 
 def deep_references(size: int) -> str:
-    """The same at the bottom of lists in lists."""
+    """As `references`, at the bottom of nested lists."""
     return _line("[" * 55 + _listed(lambda k: "%x", size) + "]" * 55)
 
 
@@ -108,22 +108,22 @@ def lists(size: int) -> str:
 
 
 def keys(size: int) -> str:
-    """A dictionary of many keys."""
+    """A dictionary with many keys."""
     return _line(f"{{{_listed(lambda k: f'{k}: 1', size)}}}")
 
 
 def equal_hashes(size: int) -> str:
-    """A dictionary of keys that all have one hash."""
+    """A dictionary whose keys all have the same hash."""
     return _line(f"{{{_listed(lambda k: f'{k * (2**61 - 1)}: 1', size)}}}")
 
 
 def complex_hashes(size: int) -> str:
-    """The same with complex numbers."""
+    """As `equal_hashes`, with complex numbers."""
     return _line(f"{{{_listed(lambda k: f'complex({-1000003.0 * k}, {float(k)}): 1', size)}}}")
 
 
 def nan_keys(size: int) -> str:
-    """A dictionary whose keys are never equal and always print alike."""
+    """A dictionary whose keys are never equal and always print the same."""
     return _line(f"{{{_listed(lambda k: 'nan: [%x, 1]' if k % 2 else 'nan: None', size)}}}")
 
 
@@ -143,7 +143,7 @@ def sizes(size: int) -> str:
 
 
 def escapes(size: int) -> str:
-    """A string of nothing but escapes."""
+    """A string of escapes only."""
     return _line('"' + "\\u2028" * (size // 6) + '"')
 
 
@@ -153,7 +153,7 @@ def effects(size: int) -> str:
 
 
 def orderings(size: int) -> str:
-    """One node after many others."""
+    """One node ordered after many others."""
     count = size // 24
     nodes = [f"%n{k} = f(%x)" for k in range(count)]
     after = ", ".join(f"%n{k}" for k in range(count))
@@ -161,7 +161,7 @@ def orderings(size: int) -> str:
 
 
 def opaque(size: int) -> str:
-    """Many resources that are written, then many nodes that may touch any of them."""
+    """Many resources that are written, then many nodes that may touch each of them."""
     count = size // 60
     inputs = [f"%x{k} = input" for k in range(count)]
     writes = [f"%w{k} = f() !mutates %x{k}" for k in range(count)]
@@ -175,7 +175,7 @@ def writes(size: int) -> str:
 
 
 def equal_names(size: int) -> str:
-    """Many nodes of one name."""
+    """Many nodes with the same name."""
     return _many(lambda k: "%a = f(%x)", size, "%x = input")
 
 
@@ -273,7 +273,7 @@ def equal_bodies(size: int) -> str:
 
 
 def similar_bodies(size: int) -> str:
-    """Many bodies that differ only in what is shared."""
+    """Many bodies that differ only in shared values."""
     count, rng = size // 180, random.Random(0)
 
     def body(k: int) -> list[str]:
@@ -288,7 +288,7 @@ def similar_bodies(size: int) -> str:
 
 
 def nested_bodies(size: int) -> str:
-    """Two bodies, in each of which there are two, and so on."""
+    """Two bodies that each contain two bodies, and so on."""
 
     def body(depth: int, number: int) -> list[str]:
         if not depth:
@@ -302,7 +302,7 @@ def nested_bodies(size: int) -> str:
 
 
 def deep_bodies(size: int) -> str:
-    """A body in a body, as deep as may be; with many nodes at the bottom."""
+    """Bodies nested to the maximum depth, with many nodes at the bottom."""
     lines = [f"%n{k} = f(%x)" for k in range(size // 200)]
     inner = ["%x = input", *lines, "return %x"]
     for _ in range(55):
@@ -339,7 +339,7 @@ FILES: dict[str, Text] = {"graphs": graphs, "counts": counts}
 
 
 def everything() -> Iterator[tuple[str, Text]]:
-    """All of them, by name."""
+    """Yield all of them by name."""
     yield from REPEATED.items()
     yield from READABLE.items()
     yield from FILES.items()

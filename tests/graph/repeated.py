@@ -1,4 +1,4 @@
-"""Random texts in which modules repeat, almost alike: what `fold` has to find."""
+"""Random texts with modules that almost repeat, as input for `fold`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class _Writer:
     used: set[str] = field(default_factory=set)
 
     def name(self, stem: str) -> str:
-        """A name that is not used yet: `stem`, `stem.1`, ..."""
+        """Return an unused name: `stem`, `stem.1`, ..."""
         name, number = stem, 0
         while name in self.used:
             number += 1
@@ -34,7 +34,7 @@ class _Writer:
         return name
 
     def node(self, stem: str, op: str, arguments: list[str], end: str) -> str:
-        """Write a node; its name with its sign."""
+        """Write a node, and return its name with its sign."""
         name = f"%{self.name(stem)}"
         self.lines.append(f"{name} = {op}({', '.join(arguments)}){end}")
         self.names.append(name)
@@ -42,7 +42,7 @@ class _Writer:
 
 
 def _class(r: random.Random, depth: int) -> list[tuple[str, ...]]:
-    """The lines of a module: where, which op, what it reads, a constant, an end."""
+    """Draw the lines of a module: part, op, operand, constant, and end."""
     lines: list[tuple[str, ...]] = []
     for _ in range(r.randint(2, 9)):
         reads = r.choice(("before", "own", "outside", "first"))
@@ -55,7 +55,7 @@ def _class(r: random.Random, depth: int) -> list[tuple[str, ...]]:
 
 
 def _edited(r: random.Random, lines: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """The lines with a few of them changed, missing, or in addition."""
+    """Change, drop or add a few lines."""
     lines = list(lines)
     for _ in range(r.randint(1, 3)):
         at = r.randrange(len(lines))
@@ -74,7 +74,7 @@ def _edited(r: random.Random, lines: list[tuple[str, ...]]) -> list[tuple[str, .
 def _write(
     w: _Writer, path: str, lines: list[tuple[str, ...]], entering: str, inner: dict[str, list]
 ) -> str:
-    """Write one instance; the name of its last node."""
+    """Write one instance, and return the name of its last node."""
     r, own = w.random, [entering]
     for leaf, op, reads, constant, end in lines:
         if not op:
@@ -95,7 +95,7 @@ def _write(
 
 
 def repeated_text(seed: int) -> str:
-    """A `.tgraph` text of one graph with random repeated modules, the same for the same seed."""
+    """Return a `.tgraph` text of one graph with random repeated modules, determined by the seed."""
     r = random.Random(seed)
     w = _Writer(r)
     w.lines += ["%x = input : f32[2, 3]", "%y = input", '%"odd name" = input']
@@ -130,5 +130,5 @@ def repeated_text(seed: int) -> str:
 
 
 def hash_of(name: str) -> float:
-    """A number from 0 to 1 that follows from the last part of a name."""
+    """Return a number from 0 to 1 that depends on the last part of a name."""
     return random.Random(name.rpartition("/")[2]).random()

@@ -1,4 +1,4 @@
-"""Hypothesis strategies for random graphs: everything that the model can hold and text can say."""
+"""Hypothesis strategies for random graphs: everything that the model holds and text can say."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from pytest_torchgraph.graph.text.format import EAGER_NAME, LAYOUTS
 from pytest_torchgraph.ops import LEVELS, Level
 
 checked = settings(deadline=None, database=None, max_examples=40)
-"""No wall-clock deadline: two busy cores would make it a coin toss."""
+"""No deadline: on two busy cores, wall-clock time is random."""
 
 HOSTILE = (
     *('"', "'", "\\", "`", "%", "%x", "@", "&", "#", "{", "}", "(", ")", "[", "]", ",", ", ", ":"),
@@ -99,7 +99,7 @@ NUMBERS = st.booleans() | INTEGERS | FLOATS
 VALUES = NUMBERS | st.recursive(
     st.lists(NUMBERS, max_size=3).map(tuple), lambda inner: st.lists(inner, max_size=3).map(tuple)
 )
-"""Values of constant tensors."""
+"""Values for constant tensors."""
 KEYS = st.one_of(TEXTS, INTEGERS, st.booleans(), st.tuples(TEXTS, INTEGERS))
 OPS = st.sampled_from(
     ["aten.mm.default", "aten.add.Tensor", "operator.getitem", "higher_order.cond", "torch.relu"]
@@ -108,7 +108,7 @@ OPS = st.sampled_from(
 
 @dataclass(frozen=True)
 class Hole:
-    """Stands for a reference until it is known what there is to refer to."""
+    """A placeholder for a reference, filled once the earlier nodes exist."""
 
     number: int
     to_body: bool
@@ -153,7 +153,7 @@ INPUTS = st.fixed_dictionaries(
 
 
 class _Assembler:
-    """Makes nodes of drafts: unique names, references to what is there already."""
+    """Turns drafts into nodes with unique names and references to earlier nodes."""
 
     def __init__(self, bodies: Sequence[Graph]):
         self.bodies = bodies
@@ -175,7 +175,7 @@ class _Assembler:
         return value
 
     def refs(self, holes: Sequence[Hole]) -> tuple[Ref, ...]:
-        """References to nodes only."""
+        """Fill holes with references to nodes only."""
         if not self.nodes:
             return ()
         return tuple(Ref(self.nodes[hole.number % len(self.nodes)].name) for hole in holes)
@@ -213,7 +213,7 @@ class _Assembler:
 
 
 def graphs(depth: int = 1) -> st.SearchStrategy[Graph]:
-    """Any graph: every kind of node, argument, result and effect, with hostile names."""
+    """Draw any graph: every kind of node, argument, result and effect, with hostile names."""
     bodies = st.lists(graphs(depth - 1), max_size=2) if depth else st.just([])
     return st.builds(
         _assembled,
@@ -236,7 +236,7 @@ OUTPUTS = st.lists(
 
 
 def graphs_with_facts() -> st.SearchStrategy[Graph]:
-    """Any graph that says how often it ran, what the target returned, and whose it is."""
+    """Draw any graph with a run count, the target's output, and the level `given`."""
     return st.builds(
         _with_facts,
         graphs().filter(lambda graph: not EAGER_NAME.match(graph.name)),
@@ -259,7 +259,7 @@ def _with_facts(graph: Graph, runs: int, output: list[Any], given: bool) -> Grap
 
 
 def eager_graphs() -> st.SearchStrategy[Graph]:
-    """Any graph of ops that ran eagerly."""
+    """Draw any eager graph."""
     return st.builds(
         lambda graph, number, kind, runs: replace(
             graph, name=f"eager_{number}", kind=kind, level="dispatch", eager=True, runs=runs
@@ -298,7 +298,7 @@ EFFECTS: dict[str, EffectKind] = {"reduce": "communicates", "item": "syncs", "un
 
 @st.composite
 def plain_graphs(draw: st.DrawFn, max_calls: int = 12, inputs: int = 2) -> Graph:
-    """Small graphs of few ops, so that twins, dead code and near misses are common."""
+    """Draw small graphs of few ops, so that twins, dead code and near misses are common."""
     meta = TensorMeta("float32", (2, 3))
     nodes = [Node(f"x{i}", "placeholder", "input", result=meta) for i in range(inputs)]
     for i, buffer in enumerate(
@@ -342,7 +342,7 @@ def plain_graphs(draw: st.DrawFn, max_calls: int = 12, inputs: int = 2) -> Graph
 
 
 def shuffled(graph: Graph, rng: random.Random) -> Graph:
-    """The same graph in another order that its operands and its side effects allow."""
+    """Reorder a graph as its operands and side effects allow."""
     needs: dict[str, set[str]] = {}
     last: dict[Any, str] = {}
     previous_input = ""
@@ -376,7 +376,7 @@ def shuffled(graph: Graph, rng: random.Random) -> Graph:
 
 
 def renamed(graph: Graph, rng: random.Random) -> Graph:
-    """The same graph under other names, module paths, strides and devices."""
+    """Change all names, module paths, strides and devices of a graph."""
     numbers = list(range(len(graph.nodes)))
     rng.shuffle(numbers)
     new = {node.name: f"v{k}" for node, k in zip(graph.nodes, numbers, strict=True)}

@@ -1,4 +1,4 @@
-"""What releases of torch spell differently is equal, gives no finding and is stored alike."""
+"""Different spellings of torch releases are equal: no finding, and the same stored text."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def backward(*saved: str) -> Graph:
 
 
 @pytest.mark.parametrize("reshape", ["_unsafe_view", "reshape"])
-def test_what_gives_the_same_values_in_another_shape_is_equal(reshape: str) -> None:
+def test_reshapes_of_equal_values_are_equal(reshape: str) -> None:
     one, other = forward(), forward(reshape=reshape)
     assert one == other
     assert hash(one) == hash(other)
@@ -57,12 +57,12 @@ def test_what_gives_the_same_values_in_another_shape_is_equal(reshape: str) -> N
     assert other.op_counts[f"aten.{reshape}.default"] == 1
 
 
-def test_a_view_as_another_dtype_is_another_op() -> None:
+def test_view_as_another_dtype_is_a_different_op() -> None:
     text = forward().to_text()
     assert Graph.from_text(text.replace("view.default", "view.dtype")) != forward()
 
 
-def test_below_autograd_a_detach_is_another_name_of_the_same_value() -> None:
+def test_detach_below_autograd_is_an_alias() -> None:
     plain = forward()
     wrapped = forward(aliases=("detach=tanh", "detach.1=detach"), saved="detach.1")
     assert plain == wrapped
@@ -72,7 +72,7 @@ def test_below_autograd_a_detach_is_another_name_of_the_same_value() -> None:
 
 
 @pytest.mark.parametrize("level", ["export", "dynamo"])
-def test_where_autograd_is_still_to_come_a_detach_counts(level: str) -> None:
+def test_detach_above_autograd_counts(level: str) -> None:
     assert forward(level) != forward(level, aliases=("detach=tanh",), saved="detach")
 
 
@@ -94,7 +94,7 @@ CONTIGUOUS = "  %contiguous = aten.contiguous.default(%x) : f32[2, 4]\n"
 EMPTY = "  %empty = aten.empty.memory_format([0]) : f32[0]\n"
 
 
-def test_in_an_exported_program_contiguous_and_view_are_a_reshape() -> None:
+def test_exported_contiguous_and_view_are_a_reshape() -> None:
     plain, written_out = exported(), exported(CONTIGUOUS, "%contiguous")
     assert plain == written_out
     assert hash(plain) == hash(written_out)
@@ -115,26 +115,26 @@ def test_in_an_exported_program_contiguous_and_view_are_a_reshape() -> None:
     ],
     ids=["used by another op", "not used", "of another format", "of another level"],
 )
-def test_another_contiguous_counts(other: Graph) -> None:
+def test_other_contiguous_ops_count(other: Graph) -> None:
     assert canonical_graph(other) is other
 
 
-def test_memory_that_an_exported_program_never_uses_is_left_out() -> None:
+def test_unused_memory_of_an_exported_program_is_left_out() -> None:
     assert exported() == exported(EMPTY)
     assert not diff_graphs((exported(),), (exported(EMPTY),))
 
 
-def test_memory_that_is_used_or_that_an_eager_run_took_counts() -> None:
+def test_memory_that_is_used_or_eager_counts() -> None:
     used = "  %fill_ = aten.fill_.Scalar(%empty, 1) : f32[0] !mutates %empty\n"
     assert exported() != exported(EMPTY + used)
     assert exported(level="dispatch") != exported(EMPTY, level="dispatch")
 
 
-def test_a_value_that_is_saved_twice_under_two_names_is_saved_once() -> None:
+def test_value_saved_under_two_names_is_saved_once() -> None:
     assert forward() == forward(aliases=("detach=tanh",), saved="tanh detach")
 
 
-def test_a_backward_is_given_values_by_the_names_of_what_they_are_aliases_of() -> None:
+def test_backward_inputs_have_the_names_of_aliased_values() -> None:
     plain = forward(), backward("tanh")
     wrapped = forward(aliases=("detach=tanh",), saved="detach"), backward("detach")
     twice = forward(aliases=("detach=tanh",), saved="tanh detach"), backward("tanh", "detach")
@@ -144,14 +144,14 @@ def test_a_backward_is_given_values_by_the_names_of_what_they_are_aliases_of() -
     assert not diff_graphs(plain, twice)
 
 
-def test_a_backward_that_has_a_value_of_that_name_keeps_its_own() -> None:
+def test_backward_with_a_value_of_the_alias_name_keeps_it() -> None:
     taken = Graph.from_text(backward("detach").to_text().replace("%mul", "%act/tanh"))
     _, found = canonical((forward(aliases=("detach=tanh",), saved="detach"), taken))
     assert [node.name for node in found.inputs] == ["act/detach", "tangent.0"]
     assert found == taken
 
 
-def test_a_graph_with_nothing_to_unify_is_itself() -> None:
+def test_canonical_form_without_aliases_is_the_same_object() -> None:
     plain = forward()
     assert canonical_graph(plain) is plain
 
@@ -175,14 +175,14 @@ forward @ aot {
     assert one.to_text() == canonical_graph(other).to_text()
 
 
-def test_the_canonical_form_is_its_own() -> None:
+def test_canonical_form_is_idempotent() -> None:
     wrapped = forward(aliases=("detach=tanh",), reshape="reshape", saved="detach")
     once = canonical_graph(wrapped)
     assert canonical_graph(once) is once
     assert once == wrapped
 
 
-def test_an_alias_in_an_eager_graph_renames_nothing_in_a_backward_of_another() -> None:
+def test_alias_in_an_eager_graph_keeps_names_of_other_backwards() -> None:
     eager = """torchgraph 2
 
 eager_0 {

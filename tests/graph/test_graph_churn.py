@@ -1,6 +1,6 @@
-"""One op more changes the lines of that op and of its users, for each mechanism with module paths.
+"""An inserted op changes only its own line and its users' lines, via each mechanism with modules.
 
-`benchmarks/bench_churn.py` measures it in a BERT of 12 layers.
+`benchmarks/bench_churn.py` measures the same in a BERT of 12 layers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Op = Callable[[Tensor], Tensor]
 
 
 class Inner(nn.Module):
-    """A linear layer, with room for an op behind it."""
+    """A linear layer with an optional op after it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ class Inner(nn.Module):
 
 
 class Layer(nn.Module):
-    """Three users of one value, a softmax and a norm."""
+    """One value with three users, a softmax and a norm."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class Layer(nn.Module):
 
 
 def captured(via: str, path: str = "", op: Op | None = None) -> Capture:
-    """The capture of three layers, with an op in one place."""
+    """Capture three layers, with `op` in the module at `path`."""
     torch.manual_seed(0)
     layers = nn.Sequential(*(Layer() for _ in range(3)))
     if op is not None:
@@ -65,7 +65,7 @@ def base(via: str) -> Capture:
 
 
 def changed(before: Capture, after: Capture) -> tuple[list[str], list[str]]:
-    """The lines that went and those that came."""
+    """Return the removed and the added lines of the text."""
     texts = [
         program_of(found).to_text("full", fold=False).splitlines() for found in (before, after)
     ]
@@ -79,7 +79,7 @@ def changed(before: Capture, after: Capture) -> tuple[list[str], list[str]]:
     "further cases; a few are in every run", unless=["fx*", "dispatch*", "export-1.out"]
 )
 @pytest.mark.parametrize("path", ["0.query", "1.out"])
-def test_an_inserted_op_changes_its_own_line_and_those_of_its_users(
+def test_inserted_op_changes_its_own_line_and_its_users_lines(
     via: str, base: Capture, path: str
 ) -> None:
     edited = captured(via, path, torch.clone)
@@ -95,7 +95,7 @@ def test_an_inserted_op_changes_its_own_line_and_those_of_its_users(
     "further cases; a few are in every run", unless=["fx*", "dispatch-tanh", "export-tanh"]
 )
 @pytest.mark.parametrize("op", [torch.tanh, torch.neg], ids=["tanh", "neg"])
-def test_an_op_with_a_backward_changes_lines_that_name_its_module_alone(
+def test_inserted_op_with_a_backward_changes_only_lines_of_its_module(
     via: str, base: Capture, op: Op
 ) -> None:
     edited = captured(via, "1.key", op)

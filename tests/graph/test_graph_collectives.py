@@ -35,12 +35,19 @@ def graph(text: str = TEXT) -> Graph:
     return Graph.from_text(text)
 
 
-def facts(found: Collective) -> tuple[Any, ...]:
-    return found.kind, found.group, found.bytes, found.shape, found.module, found.distance
+def facts(collective: Collective) -> tuple[Any, ...]:
+    return (
+        collective.kind,
+        collective.group,
+        collective.bytes,
+        collective.shape,
+        collective.module,
+        collective.distance,
+    )
 
 
-def test_what_is_known_of_each() -> None:
-    assert [facts(each) for each in graph().collectives] == [
+def test_collectives_have_kind_group_bytes_and_place() -> None:
+    assert [facts(collective) for collective in graph().collectives] == [
         ("all_gather", "tp", 8 * 8 * 2, (8, 8), "up", 1),
         ("all_reduce", "tp", (4 * 8 + 8 * 8) * 2, (4, 8), "down", 0),
         ("all_reduce", "dp", 2, (), "", None),
@@ -53,7 +60,7 @@ def test_what_is_known_of_each() -> None:
     assert repr(first) == f"<{first}>"
 
 
-def test_printed_they_are_a_table_with_one_line_for_each() -> None:
+def test_collectives_print_as_a_table() -> None:
     assert str(graph().collectives).splitlines() == [
         "#  kind        group  bytes  tensor      wait        module  graph",
         "-  ----------  -----  -----  ----------  ----------  ------  -------",
@@ -71,8 +78,8 @@ def test_printed_they_are_a_table_with_one_line_for_each() -> None:
     assert str(Collectives()) == "no collectives"
 
 
-def test_the_wait_may_be_for_a_view() -> None:
-    """Of a part of it, where rows were padded."""
+def test_collective_wait_for_a_view_is_found() -> None:
+    """Rows that were padded are waited for through a view of them."""
     text = TEXT.replace(
         "%up/wait = _c10d_functional.wait_tensor.default(%up/gather) : bf16[8, 8]",
         "%up/part = aten.slice.Tensor(%up/gather, 0, 0, 8) : bf16[8, 8]\n"
@@ -82,7 +89,7 @@ def test_the_wait_may_be_for_a_view() -> None:
     assert graph(text).collectives[0].distance == 3
 
 
-def test_several_sends_and_receives_as_one_op() -> None:
+def test_batched_sends_and_receives_are_one_op() -> None:
     (text,) = [
         TEXT.replace(
             '%all_reduce_ = _c10d_functional.all_reduce_.default(%sum, "sum", "dp") : bf16[]',
@@ -95,7 +102,7 @@ def test_several_sends_and_receives_as_one_op() -> None:
     assert facts(receive)[:3] == ("recv", "pp", 64)
 
 
-def test_a_symbolic_size_has_no_bytes() -> None:
+def test_collective_of_symbolic_size_has_no_bytes() -> None:
     text = TEXT.replace("[8, 8]", "[s0, 8]")
     first = graph(text).collectives[0]
     assert first.bytes is None
@@ -104,13 +111,13 @@ def test_a_symbolic_size_has_no_bytes() -> None:
         graph(text).assert_collectives({"all_gather": 1, "all_reduce": 2}, bytes=1)
 
 
-def one(op: str, arguments: str, result: str = "f32[4]") -> Collective:
+def collective(op: str, arguments: str, result: str = "f32[4]") -> Collective:
     text = (
         "torchgraph 1\n\nforward @ aot {\n  %x = input : f32[4]\n"
         f"  %one = {op}({arguments}) : {result} !communicates\n  return %one\n}}\n"
     )
-    (found,) = graph(text).collectives
-    return found
+    (collective,) = graph(text).collectives
+    return collective
 
 
 @pytest.mark.parametrize(
@@ -124,14 +131,16 @@ def one(op: str, arguments: str, result: str = "f32[4]") -> Collective:
         ("c10d.monitored_barrier_.default", '%x, "dp", [], 30, False', "barrier", "dp"),
     ],
 )
-def test_symmetric_memory_and_rare_ones(op: str, arguments: str, kind: str, group: str) -> None:
-    found = one(op, arguments)
+def test_symmetric_memory_and_rare_collectives(
+    op: str, arguments: str, kind: str, group: str
+) -> None:
+    found = collective(op, arguments)
     assert (found.kind, found.group) == (kind, group)
 
 
 def test_a_barrier_moves_nothing() -> None:
-    """c10d gives it a tensor that only says the device."""
-    found = one("c10d.barrier.default", '%x, "dp", []', "opaque")
+    """c10d passes it a tensor that only carries the device."""
+    found = collective("c10d.barrier.default", '%x, "dp", []', "opaque")
     assert (found.bytes, found.shape, found.dtype) == (0, (), "")
 
 
@@ -140,8 +149,8 @@ def test_a_barrier_moves_nothing() -> None:
     [("c64[3]", 24), ("c128[2, 2]", 64), ("f8e4m3fn[5]", 5), ("bool[7]", 7), ("f32[0, 4]", 16)],
 )
 def test_the_bytes_of_any_dtype_are_those_of_the_larger_side(result: str, size: int) -> None:
-    """What goes in is f32[4]: 16 bytes."""
-    found = one("_c10d_functional.all_reduce.default", '%x, "sum", "tp"', result)
+    """The input is f32[4], 16 bytes."""
+    found = collective("_c10d_functional.all_reduce.default", '%x, "sum", "tp"', result)
     assert found.bytes == max(16, size)
 
 
@@ -155,15 +164,15 @@ def test_a_dimension_of_a_known_mesh_counts_none_where_nothing_runs_over_it() ->
     assert meshed == graph()
 
 
-def test_the_group_is_the_text_that_names_one() -> None:
+def test_collective_group_is_the_argument_that_names_one() -> None:
     text = TEXT.replace('"sum", "dp")', '"sum", "dp", "fast")')
     assert graph(text).collectives[-1].group == "fast"
     known = replace(graph(text), groups={"dp": (0, 2)})
     assert known.collectives[-1].group == "dp"
 
 
-def test_a_group_that_is_not_known_may_be_the_one() -> None:
-    """As where torch.export hands a process group in as an object."""
+def test_collectives_of_an_unknown_group_match_any_group() -> None:
+    """torch.export passes a process group as an object."""
     text = TEXT.replace('"sum", "dp")', "%w)")
     assert graph(text).collectives[-1].group == ""
     with pytest.raises(AssertionError, match="1 over an unknown group, possibly tp:"):
@@ -171,20 +180,20 @@ def test_a_group_that_is_not_known_may_be_the_one() -> None:
     graph(text).assert_collectives({"all_gather": 1, "all_reduce": 2})
 
 
-def test_functions_that_fx_leaves_in_a_graph() -> None:
-    found = one("torch.distributed.distributed_c10d.all_gather", "[%x, %x], %x, group=%x")
+def test_collective_functions_traced_by_fx_are_found() -> None:
+    found = collective("torch.distributed.distributed_c10d.all_gather", "[%x, %x], %x, group=%x")
     assert (found.kind, found.group, found.bytes) == ("all_gather", "", 32)
-    found = one("torch.distributed.distributed_c10d.broadcast_object_list", "[%x], group=%x")
+    found = collective("torch.distributed.distributed_c10d.broadcast_object_list", "[%x], group=%x")
     assert found.kind == "broadcast"
 
 
-def test_what_a_hook_does_is_no_silence() -> None:
+def test_collectives_in_unrecorded_hooks_are_refused() -> None:
     op = "torch._dynamo.external_utils.call_hook"
     with pytest.raises(CaptureError, match=r"%one \(torch._dynamo.external_utils.call_hook"):
-        one(op, '%x, %x, hook_type="tensor_pre_hook"')
+        collective(op, '%x, %x, hook_type="tensor_pre_hook"')
 
 
-def test_holds() -> None:
+def test_assert_collectives_holds() -> None:
     graph().assert_collectives({"all_gather": 1, "all_reduce": 2})
     graph().assert_collectives({"all_gather": 1}, exact=False)
     graph().assert_collectives({"all_gather": (1, None), "all_reduce": 1}, group="tp")
@@ -206,7 +215,7 @@ def test_holds() -> None:
         ({"all_gather": 1}, {"bytes": (0, 100), "exact": False}, "at most 100, found 128"),
     ],
 )
-def test_fails_and_lists_what_is_there(
+def test_assert_collectives_failure_lists_the_collectives(
     expected: dict[str, int], options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(AssertionError, match=message) as error:
@@ -218,11 +227,11 @@ def test_fails_and_lists_what_is_there(
     )
 
 
-def test_equal_ones_are_listed_once() -> None:
+def test_equal_collectives_are_listed_once() -> None:
     call = '_c10d_functional.all_reduce_.default(%sum, "sum", "dp") : bf16[] !communicates\n'
-    made = graph(TEXT.replace(f"= {call}", f"= {call}  %again = {call}"))
+    parsed = graph(TEXT.replace(f"= {call}", f"= {call}  %again = {call}"))
     line = Source("step.py", 7, "reduce(x)")
-    placed = replace(made, nodes=tuple(replace(node, source=line) for node in made.nodes))
+    placed = replace(parsed, nodes=tuple(replace(node, source=line) for node in parsed.nodes))
     with pytest.raises(AssertionError) as error:
         placed.assert_collectives({}, group="dp", bytes=0)
     *_, listed, place, size = str(error.value).splitlines()
@@ -231,13 +240,13 @@ def test_equal_ones_are_listed_once() -> None:
     assert size.strip() == "bytes: expected 0, found 4"
 
 
-def test_a_failure_has_a_picture_of_what_is_too_much() -> None:
+def test_assert_collectives_failure_shows_the_excess() -> None:
     with pytest.raises(AssertionError) as error:
         graph().assert_collectives({})
     assert shown_by(error.value) is not None
 
 
-def test_none_at_all() -> None:
+def test_assert_collectives_without_any_collective() -> None:
     quiet = Graph.from_text(
         "torchgraph 1\n\nforward @ aot {\n  %x = input : f32[2]\n"
         "  %relu = aten.relu.default(%x) : f32[2]\n  return %relu\n}\n"
@@ -270,7 +279,7 @@ def test_none_at_all() -> None:
         ({"all_reduce": 2}, {"bytes": "1k", "exact": False}, TypeError, "'1k' is not a count"),
     ],
 )
-def test_bad_arguments(
+def test_assert_collectives_bad_arguments(
     expected: Any, options: dict[str, Any], error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):

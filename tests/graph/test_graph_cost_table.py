@@ -1,4 +1,4 @@
-"""What nodes and modules cost, as tables."""
+"""Tables of the costs of nodes and modules."""
 
 from __future__ import annotations
 
@@ -49,18 +49,18 @@ def printed(graphs: list[Graph], depth: int | None = None) -> str:
     return format_cost_table(graphs, by_module(graphs, depth), depth)
 
 
-def rows_of(made: Graph, depth: int | None = None) -> list[CostRow]:
-    return [*cost_table([made], by_module([made], depth), depth).rows]
+def rows_of(graph: Graph, depth: int | None = None) -> list[CostRow]:
+    return [*cost_table([graph], by_module([graph], depth), depth).rows]
 
 
 def cells(table: str) -> list[list[str]]:
-    """The cells of a table that has no empty ones, without the rule."""
+    """Return the cells of a table without empty cells, and without the rule."""
     head, rule, *rows = table.splitlines()
     assert set(rule) == {"-", " "}
     return [re.split(r"\s{2,}", row.strip()) for row in (head, *rows)]
 
 
-def test_the_table_of_nodes_has_what_each_costs() -> None:
+def test_node_cost_table_has_the_costs_of_each_node() -> None:
     head, _, *rows = FORWARD.to_table(cost=True).splitlines()
     assert head.split() == "opcode name target FLOPs saved bytes args kwargs".split()
     at = head.index("FLOPs")
@@ -72,8 +72,8 @@ def test_the_table_of_nodes_has_what_each_costs() -> None:
     assert "FLOPs" not in FORWARD.to_table()
 
 
-def test_what_is_not_known_of_a_node_is_a_question_mark() -> None:
-    made = graph(
+def test_node_cost_table_shows_unknown_costs_as_question_marks() -> None:
+    parsed = graph(
         """
         %dynamic = aten.mm.default(%x, %y) : f32[s0, 8]
         %custom = my.op.default(%x) : f32[2, 3]
@@ -83,9 +83,9 @@ def test_what_is_not_known_of_a_node_is_a_question_mark() -> None:
         """,
         inputs="%x = input : f32[s0, 4]\n%y = input : f32[4, 8]",
     )
-    assert flops_by_node(made) == {"dynamic": None, "custom": None, "relu": 0}
-    assert saved_by_node(made) == {"relu": None}
-    assert made.to_table(cost=True).count("?") == 3
+    assert flops_by_node(parsed) == {"dynamic": None, "custom": None, "relu": 0}
+    assert saved_by_node(parsed) == {"relu": None}
+    assert parsed.to_table(cost=True).count("?") == 3
 
 
 def test_costs_of_torch_functions_are_refused_and_what_export_keeps_is_left_out() -> None:
@@ -97,7 +97,7 @@ def test_costs_of_torch_functions_are_refused_and_what_export_keeps_is_left_out(
 
 
 def test_a_body_counts_at_each_op_that_calls_it() -> None:
-    made = graph(
+    parsed = graph(
         """
         body: forward {
           %a = input : f32[2, 2]
@@ -111,7 +111,7 @@ def test_a_body_counts_at_each_op_that_calls_it() -> None:
         """,
         inputs="",
     )
-    assert flops_by_node(made) == {"p": 16, "q": 16}
+    assert flops_by_node(parsed) == {"p": 16, "q": 16}
 
 
 def test_the_table_of_modules_has_both_directions_and_what_is_below() -> None:
@@ -143,8 +143,8 @@ def test_a_module_that_only_holds_another_one_has_no_row_and_numbers_are_in_orde
 
 
 def test_ops_that_are_not_counted_are_named() -> None:
-    made = graph("%a = my.op.default(%x) : f32[2, 3]\nreturn %a")
-    assert printed([made]).endswith("\nnot counted, because torch has no formula: my.op.default")
+    parsed = graph("%a = my.op.default(%x) : f32[2, 3]\nreturn %a")
+    assert printed([parsed]).endswith("\nnot counted, because torch has no formula: my.op.default")
 
 
 @pytest.mark.slow(
@@ -171,7 +171,7 @@ def test_parts_sum_to_the_whole(seed: int) -> None:
 
 
 def random_graph(seed: int) -> Graph:
-    """Products in modules at several depths, some of them kept, some by a view."""
+    """Draw products in modules at several depths, some of them saved, some through a view."""
     rng = random.Random(seed)
     lines, last, saved = [], "x", []
     for number in range(30):
@@ -190,7 +190,7 @@ def random_graph(seed: int) -> Graph:
     return graph("\n".join([*lines, f"return %{last}", *saved]), inputs=inputs)
 
 
-def test_what_changed_is_told_at_the_module_in_which_it_is() -> None:
+def test_cost_changes_are_reported_at_their_module() -> None:
     def step(act: str, *more: str) -> Graph:
         lines = [
             *("%h.0.fc/mm = aten.mm.default(%x, %w) : f32[2, 8]", *more),
@@ -226,7 +226,7 @@ class Broken(torch.nn.Module):
         return self.down(hidden.sin())
 
 
-def test_the_whole_of_a_capture_is_what_the_capture_says_also_over_a_broken_frame() -> None:
+def test_cost_total_equals_that_of_the_capture_with_a_graph_break() -> None:
     step = capture(Broken(), torch.ones(2, 4))
     assert len(step.forwards) == 2
     head, whole, *_ = cells(step.cost_table())

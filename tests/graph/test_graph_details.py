@@ -1,4 +1,4 @@
-"""A stored text is compared at its own detail or at less, and says so where it has too little."""
+"""A stored text is compared at its own detail or less, and reports a detail that it lacks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DETAILS: tuple[Detail, ...] = get_args(Detail)
 
 
 def matches(stored: Graph, stored_at: Detail, now: Graph, at: Detail) -> bool:
-    """Whether a graph is what was stored of another one."""
+    """Return True if `now` matches the stored text of a graph."""
     document = parse_document(stored.to_text(stored_at))
     return compare(document, Program(Header(), (now,)), at) is None
 
@@ -26,7 +26,7 @@ def matches(stored: Graph, stored_at: Detail, now: Graph, at: Detail) -> bool:
 @pytest.mark.slow("many random graphs")
 @checked
 @given(graphs())
-def test_a_graph_matches_what_is_stored_of_it_at_any_detail_that_is_there(g: Graph) -> None:
+def test_graph_matches_its_stored_text_at_any_available_detail(g: Graph) -> None:
     for stored, detail in enumerate(DETAILS):
         for wanted, at in enumerate(DETAILS):
             assert matches(g, detail, g, at) == (wanted <= stored)

@@ -1,4 +1,4 @@
-"""One edit is one finding that names it, wherever it is; many edits are as many findings."""
+"""One edit is one finding that names it, anywhere in the graph; n edits are n findings."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ MODELS: dict[int, Nodes] = {seed: chain(300, seed) for seed in (0, 1)}
 )
 @pytest.mark.parametrize("kind", EDITS)
 @pytest.mark.parametrize("order", ["as it was", "shuffled"])
-def test_one_edit_of_a_flat_model_is_one_finding(kind: str, order: str) -> None:
+def test_edit_of_a_flat_model_is_one_finding(kind: str, order: str) -> None:
     tried = 0
     for seed, base in MODELS.items():
         rng = random.Random(f"{seed}{kind}")
@@ -68,8 +68,8 @@ def test_a_hundred_edits_of_equal_layers_are_a_hundred_findings(
     edited, done = scattered(base, 100, seed=4, kinds=("insert", "exchange", "rewire"))
     if order == "shuffled":
         edited = topologically_shuffled(edited, random.Random(4))
-    found = difference(graph(base), graph(edited))
-    named = [(finding.kind, (finding.after or finding.before).name) for finding in found.findings]
+    diff = difference(graph(base), graph(edited))
+    named = [(finding.kind, (finding.after or finding.before).name) for finding in diff.findings]
     assert sorted(named) == sorted(done)
 
 
@@ -78,17 +78,17 @@ def test_a_hundred_edits_of_equal_layers_are_a_hundred_findings(
 def test_a_hundred_removals_of_equal_layers_are_a_hundred_findings(scoped: bool) -> None:
     base = layers(200, scoped=scoped, size=25)
     edited, done = scattered(base, 100, seed=5, kinds=("remove",))
-    found = difference(graph(base), graph(edited))
-    assert [finding.kind for finding in found.findings] == ["removed"] * 100
-    named = {finding.before.name for finding in found.findings if finding.before}
+    diff = difference(graph(base), graph(edited))
+    assert [finding.kind for finding in diff.findings] == ["removed"] * 100
+    named = {finding.before.name for finding in diff.findings if finding.before}
     assert named == {name for _, name in done}
 
 
 def test_findings_come_in_the_order_of_the_graph() -> None:
     base = layers(40, scoped=True, size=25)
     edited, done = scattered(base, 20, seed=1, kinds=("insert", "exchange"))
-    found = difference(graph(base), graph(edited))
-    assert [finding.after.name for finding in found.findings if finding.after] == [
+    diff = difference(graph(base), graph(edited))
+    assert [finding.after.name for finding in diff.findings if finding.after] == [
         name for _, name in reversed(done)
     ]
 
@@ -98,34 +98,34 @@ def test_findings_come_in_the_order_of_the_graph() -> None:
 
 @checked
 @given(plain_graphs(), plain_graphs())
-def test_there_are_findings_exactly_where_graphs_differ(a: Graph, b: Graph) -> None:
-    found = difference(a, b)
-    assert bool(found) == (a != b)
+def test_findings_exist_if_and_only_if_graphs_differ(a: Graph, b: Graph) -> None:
+    diff = difference(a, b)
+    assert bool(diff) == (a != b)
     assert bool(difference(b, a)) == (a != b)
-    assert bool(found) == bool(found.findings) == bool(str(found) != "no difference")
+    assert bool(diff) == bool(diff.findings) == bool(str(diff) != "no difference")
 
 
 @pytest.mark.slow("many random graphs")
 @checked
 @given(graphs(), graphs())
-def test_any_two_graphs_have_a_difference_that_can_be_told(a: Graph, b: Graph) -> None:
-    found = difference(replace(a, kind="forward"), replace(b, kind="forward"))
-    assert bool(found) == (a != b)
-    for finding in found.findings:
+def test_difference_of_any_two_graphs_has_a_text(a: Graph, b: Graph) -> None:
+    diff = difference(replace(a, kind="forward"), replace(b, kind="forward"))
+    assert bool(diff) == (a != b)
+    for finding in diff.findings:
         assert finding.summary or "\n" in finding.to_text()
         assert finding.places
-    assert "\n" not in found.heading()
-    assert bool(found) == (found.heading() != "no difference")
+    assert "\n" not in diff.heading()
+    assert bool(diff) == (diff.heading() != "no difference")
 
 
 @checked
 @given(plain_graphs(), SEEDS)
 def test_equal_graphs_have_no_difference(g: Graph, seed: int) -> None:
     rng = random.Random(seed)
-    found = difference(g, shuffled(renamed(g, rng), rng))
-    assert not found
-    assert str(found) == "no difference"
-    assert (found.added, found.removed, found.changed, found.rewired) == ((), (), (), ())
+    diff = difference(g, shuffled(renamed(g, rng), rng))
+    assert not diff
+    assert str(diff) == "no difference"
+    assert (diff.added, diff.removed, diff.changed, diff.rewired) == ((), (), (), ())
 
 
 def inputs_and(body: str) -> Graph:
@@ -144,15 +144,15 @@ RETURNED = inputs_and("%n1 = aten.sin(%x1) : f32[2, 3]\nreturn [%x0, %n1, %x0]")
     inputs_and("%a = aten.sin(%x0) : f32[2, 3]\n%b = aten.cos(%a) : f32[2, 3]\nreturn %b"),
     inputs_and("%b = aten.cos(%x0) : f32[2, 3]\n%a = aten.sin(%b) : f32[2, 3]\nreturn %a"),
 )
-def test_the_raw_lists_are_the_findings_taken_apart(a: Graph, b: Graph) -> None:
-    found = difference(a, b)
-    places = [place for finding in found.findings for place in finding.places]
+def test_raw_lists_agree_with_the_findings(a: Graph, b: Graph) -> None:
+    diff = difference(a, b)
+    places = [place for finding in diff.findings for place in finding.places]
     changes = [change for place in places for change in (*place.changes, *place.consequences)]
-    assert len(found.added) == sum(change.kind == "added" for change in changes)
-    assert len(found.removed) == sum(change.kind == "removed" for change in changes)
-    assert len(found.changed) == sum(change.kind == "changed" for change in changes)
-    assert len(found.rewired) == sum(change.kind == "rewired" for change in changes)
-    assert len(a.nodes) - len(found.removed) == len(b.nodes) - len(found.added)
+    assert len(diff.added) == sum(change.kind == "added" for change in changes)
+    assert len(diff.removed) == sum(change.kind == "removed" for change in changes)
+    assert len(diff.changed) == sum(change.kind == "changed" for change in changes)
+    assert len(diff.rewired) == sum(change.kind == "rewired" for change in changes)
+    assert len(a.nodes) - len(diff.removed) == len(b.nodes) - len(diff.added)
     for change in changes:
         assert (change.before is None) == (change.kind == "added")
         assert (change.after is None) == (change.kind == "removed")
@@ -162,13 +162,13 @@ def test_the_raw_lists_are_the_findings_taken_apart(a: Graph, b: Graph) -> None:
 
 
 @pytest.mark.parametrize("sides", [(UNUSED, RETURNED), (RETURNED, UNUSED)])
-def test_an_op_that_nothing_used_did_not_move(sides: tuple[Graph, Graph]) -> None:
-    found = difference(*sides)
-    assert [(finding.kind, finding.changes[0].node.op) for finding in found.findings] == [
+def test_unused_op_is_not_reported_as_moved(sides: tuple[Graph, Graph]) -> None:
+    diff = difference(*sides)
+    assert [(finding.kind, finding.changes[0].node.op) for finding in diff.findings] == [
         ("rewired", "aten.sin"),
         ("rewired", "output"),
-    ], found
-    assert not any(finding.consequences for finding in found.findings)
+    ], diff
+    assert not any(finding.consequences for finding in diff.findings)
 
 
 @checked
@@ -180,9 +180,9 @@ def test_a_new_op_on_a_used_value_of_any_graph_is_found(g: Graph, seed: int) -> 
     if not any(nodes[at].name in node.refs for node in nodes):
         return
     edit = insert(nodes, at, rng, "exotic")
-    found = difference(g, graph(edit.nodes))
-    assert [node.name for node in found.added] == [edit.name]
-    assert found.removed == found.changed == ()
+    diff = difference(g, graph(edit.nodes))
+    assert [node.name for node in diff.added] == [edit.name]
+    assert diff.removed == diff.changed == ()
 
 
 def test_a_change_and_its_reverse_mirror_each_other() -> None:
@@ -206,8 +206,8 @@ def test_two_edits_far_apart_are_two_findings_and_side_by_side_they_are_one() ->
     assert len(difference(graph(base), graph(both.nodes)).findings) == 2
     one = insert(base, 50, rng)
     twice = insert(one.nodes, 51, rng, "exotic")
-    found = difference(graph(base), graph(twice.nodes))
-    assert [len(finding.changes) for finding in found.findings] == [2]
+    diff = difference(graph(base), graph(twice.nodes))
+    assert [len(finding.changes) for finding in diff.findings] == [2]
 
 
 def test_a_rewired_node_is_shown_with_its_old_and_new_operand() -> None:
@@ -221,13 +221,13 @@ def test_a_rewired_node_is_shown_with_its_old_and_new_operand() -> None:
 
 
 def saving(op: str, kept: str) -> Graph:
-    """A forward that keeps something for its backward, beside what it returns."""
+    """A forward that saves `kept` for its backward and returns another value."""
     lines = ["%x = input", "%y = input", f"%a = {op}(%x)", *kept.splitlines(), "return %a"]
     saved = ["save %k"] if kept else []
     return Graph.from_text(document("\n".join([*lines, *saved])))
 
 
-def test_what_is_computed_only_to_be_saved_follows_from_an_edit() -> None:
+def test_op_computed_only_to_be_saved_is_a_consequence() -> None:
     kept = "%t = permute(%y)\n%k = clone(%t)"
     base, edited = saving("sin", ""), saving("cos", kept)
     (finding,) = difference(base, edited).findings
@@ -240,7 +240,7 @@ def test_what_is_computed_only_to_be_saved_follows_from_an_edit() -> None:
     assert [change.node.op for change in alone.changes] == ["permute", "clone"]
 
 
-def test_another_op_that_is_merely_saved_is_found_whatever_else_is_saved() -> None:
+def test_replaced_op_that_is_only_saved_is_found() -> None:
     kept = "%k = gt(%x, %y)"
     base = saving("sin", kept)
     edited = Graph.from_text(
@@ -249,10 +249,10 @@ def test_another_op_that_is_merely_saved_is_found_whatever_else_is_saved() -> No
             "save %l\nsave %k"
         )
     )
-    found = difference(base, edited)
-    assert [(c.before.op, c.after.op) for f in found.findings for c in f.changes if c.before] == [
+    diff = difference(base, edited)
+    assert [(c.before.op, c.after.op) for f in diff.findings for c in f.changes if c.before] == [
         ("gt", "ge")
-    ], found
+    ], diff
 
 
 MODULE_EDITS = st.lists(
@@ -266,7 +266,7 @@ MODULE_EDITS = st.lists(
 @pytest.mark.slow("many random graphs")
 @checked
 @given(MODULE_EDITS, st.booleans(), SEEDS)
-def test_edits_in_distinct_modules_are_as_many_findings(
+def test_edits_in_distinct_modules_are_separate_findings(
     edits: list[tuple[int, str]], is_shuffled: bool, seed: int
 ) -> None:
     rng = random.Random(seed)
@@ -279,5 +279,5 @@ def test_edits_in_distinct_modules_are_as_many_findings(
         nodes = edit.nodes
     if is_shuffled:
         nodes = topologically_shuffled(nodes, rng)
-    found = difference(graph(base), graph(nodes))
-    assert len(found.findings) == len(edits), found
+    diff = difference(graph(base), graph(nodes))
+    assert len(diff.findings) == len(edits), diff

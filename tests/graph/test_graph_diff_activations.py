@@ -1,4 +1,4 @@
-"""An edited activation is one finding in its module, in-place, shared, or beside its like."""
+"""An edited activation is one finding in its module: in-place, shared, or next to an equal op."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Act = Callable[[], nn.Module]
 
 
 class Block(nn.Module):
-    """A linear layer, its activation, and a dropout that drops nothing, which is a copy."""
+    """A linear layer, its activation, and a dropout in eval mode, which is a copy."""
 
     def __init__(self, act: nn.Module) -> None:
         super().__init__()
@@ -29,7 +29,7 @@ class Block(nn.Module):
 
 
 def blocks(act: Act, edit: Callable[[nn.Sequential], object] = lambda _: None) -> nn.Sequential:
-    """Three blocks, and an edit of them."""
+    """Return three blocks after an edit."""
     model = nn.Sequential(*(Block(act()) for _ in range(3)))
     edit(model)
     return model
@@ -43,7 +43,7 @@ def difference(before: nn.Module, after: nn.Module, via: str) -> GraphDiff:
 
 
 def followed_in(finding: Finding) -> list[set[str]]:
-    """Of each place the modules of the ops that follow from it and are not merely rewired."""
+    """Return, for each place, the modules of its consequences, rewired nodes excluded."""
     return [
         {c.node.module for c in place.consequences if c.node.is_call and c.kind != "rewired"}
         for place in finding.places
@@ -52,43 +52,43 @@ def followed_in(finding: Finding) -> list[set[str]]:
 
 @pytest.mark.slow("further cases; a few are in every run", unless=["*dispatch"])
 @pytest.mark.parametrize(("old", "new"), [(nn.Hardswish, nn.ReLU), (nn.SiLU, nn.Tanh)])
-def test_an_in_place_activation_is_one_op_in_its_own_module(old: Act, new: Act, via: str) -> None:
+def test_in_place_activation_is_one_op_in_its_own_module(old: Act, new: Act, via: str) -> None:
     def in_place() -> nn.Module:
         act = old()
         act.inplace = True  # type: ignore[assignment]
         return act
 
-    found = difference(blocks(in_place), blocks(new), via)
-    (finding,) = found.findings
+    diff = difference(blocks(in_place), blocks(new), via)
+    (finding,) = diff.findings
     paths = [f"{k}.act" for k in range(3)]
-    assert [place.module for place in finding.places] == paths, found
-    assert followed_in(finding) == [{path} for path in paths], found
+    assert [place.module for place in finding.places] == paths, diff
+    assert followed_in(finding) == [{path} for path in paths], diff
     one = blocks(in_place, lambda model: setattr(model[1], "act", new()))
-    found = difference(blocks(in_place), one, via)
-    (finding,) = found.findings
-    assert [place.module for place in finding.places] == ["1.act"], found
-    assert followed_in(finding) == [{"1.act"}], found
+    diff = difference(blocks(in_place), one, via)
+    (finding,) = diff.findings
+    assert [place.module for place in finding.places] == ["1.act"], diff
+    assert followed_in(finding) == [{"1.act"}], diff
 
 
 @pytest.mark.slow("further cases; a few are in every run", unless=["dispatch"])
-def test_an_activation_that_all_blocks_share_keeps_its_path_and_what_feeds_it_is_named(
+def test_shared_activation_keeps_its_path_and_names_its_callers(
     via: str,
 ) -> None:
     gelu, relu = nn.GELU(), nn.ReLU()
-    found = difference(blocks(lambda: gelu), blocks(lambda: relu), via)
-    assert found.heading() == (
+    diff = difference(blocks(lambda: gelu), blocks(lambda: relu), via)
+    assert diff.heading() == (
         "1 edit in 3 places: aten.gelu -> aten.relu in 0.act × 3, fed by {0 … 2}.fc"
     )
-    (finding,) = found.findings
+    (finding,) = diff.findings
     assert [place.module for place in finding.places] == ["0.act"] * 3
-    assert followed_in(finding) == [{"0.act"}] * 3, found
+    assert followed_in(finding) == [{"0.act"}] * 3, diff
     for k, place in enumerate(finding.places):
         took = {c.before.name for c in place.consequences if c.before is not None}
-        assert f"{k}.fc/addmm" in took, found
+        assert f"{k}.fc/addmm" in took, diff
 
 
 def then(op: Callable[[torch.Tensor], torch.Tensor], part: str) -> Callable[[nn.Module], None]:
-    """An edit of the class of a part of the second block: another op behind it."""
+    """Return an edit that adds an op to the forward of a part of the second block."""
 
     def edit(model: nn.Module) -> None:
         module = model.get_submodule(f"1.{part}")
@@ -106,17 +106,17 @@ def then(op: Callable[[torch.Tensor], torch.Tensor], part: str) -> Callable[[nn.
 @pytest.mark.parametrize(
     ("act", "op", "part"),
     [
-        (nn.GELU, torch.clone, "act"),  # beside the clone of the dropout
+        (nn.GELU, torch.clone, "act"),  # next to the clone of the dropout
         (nn.Tanh, torch.tanh, "fc"),
         (nn.Tanh, torch.tanh, "act"),
         (nn.ReLU, torch.relu, "fc"),
     ],
 )
-def test_an_op_inserted_beside_its_like_is_in_the_module_that_was_edited(
+def test_op_inserted_next_to_an_equal_op_is_in_the_edited_module(
     act: Act, op: Callable[[torch.Tensor], torch.Tensor], part: str, via: str
 ) -> None:
-    found = difference(blocks(act), blocks(act, then(op, part)), via)
-    (finding,) = found.findings
-    assert [place.module for place in finding.places] == [f"1.{part}"], found
-    assert [change.kind for change in finding.changes] == ["added"], found
-    assert followed_in(finding) in ([set()], [{f"1.{part}"}]), found
+    diff = difference(blocks(act), blocks(act, then(op, part)), via)
+    (finding,) = diff.findings
+    assert [place.module for place in finding.places] == [f"1.{part}"], diff
+    assert [change.kind for change in finding.changes] == ["added"], diff
+    assert followed_in(finding) in ([set()], [{f"1.{part}"}]), diff

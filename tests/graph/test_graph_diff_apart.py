@@ -1,4 +1,4 @@
-"""Layers that only one graph has take nobody's partner; modules that merely moved do."""
+"""Added layers are not paired with nodes of other modules, but moved modules are paired."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pytest_torchgraph.graph import Graph
 
 
 def decoder(layers: int, act: str = "silu", blocks: str = "layers") -> Graph:
-    """Layers that begin with a norm, as what stands behind the last one does."""
+    """A decoder whose layers begin with a norm like the final one."""
     lines, value = [], "x"
     for k in range(layers):
         path = f"%{blocks}.{k}"
@@ -31,7 +31,7 @@ def decoder(layers: int, act: str = "silu", blocks: str = "layers") -> Graph:
 
 
 def sequence(*ops: str, head: str = "") -> Graph:
-    """Modules of two ops each in one list, and one behind the list."""
+    """A list of modules of two ops each, and a head after the list."""
     lines, value = [], "x"
     paths = [*(f"net.{k}" for k in range(len(ops))), *["head"] * bool(head)]
     for path, op in zip(paths, (*ops, head) if head else ops, strict=True):
@@ -41,17 +41,17 @@ def sequence(*ops: str, head: str = "") -> Graph:
 
 
 @pytest.mark.parametrize("more", [1, 2, 5])
-def test_a_new_layer_has_all_its_ops_and_the_norm_behind_it_none(more: int) -> None:
+def test_added_layer_has_all_its_ops_and_the_final_norm_none(more: int) -> None:
     few, many = decoder(5), decoder(5 + more)
     for before, after, kind in ((few, many, "added"), (many, few, "removed")):
-        found = difference(before, after)
-        nodes = {node.name for node in (found.added if kind == "added" else found.removed)}
+        diff = difference(before, after)
+        nodes = {node.name for node in (diff.added if kind == "added" else diff.removed)}
         new = {node.name for node in many.nodes if node.is_call} - {n.name for n in few.nodes}
-        assert nodes == new, found
-        (finding,) = found.findings
+        assert nodes == new, diff
+        (finding,) = diff.findings
         assert finding.modules == tuple(f"layers.{5 + k}" for k in range(more))
         assert {sum(c.kind == kind for c in place.changes) for place in finding.places} == {5}
-        assert not found.changed
+        assert not diff.changed
 
 
 def test_a_new_layer_and_an_edit_of_its_class_are_two_findings() -> None:
@@ -62,22 +62,22 @@ def test_a_new_layer_and_an_edit_of_its_class_are_two_findings() -> None:
     assert [place.module for place in edit.places] == [f"layers.{k}.mlp.act" for k in range(5)]
 
 
-def test_a_list_that_has_another_name_is_the_same_one() -> None:
-    found = difference(decoder(5), decoder(5, "relu", blocks="blocks"))
-    assert found.heading().startswith("1 edit in 5 places: aten.silu -> aten.relu"), found
+def test_renamed_module_list_is_paired() -> None:
+    diff = difference(decoder(5), decoder(5, "relu", blocks="blocks"))
+    assert diff.heading().startswith("1 edit in 5 places: aten.silu -> aten.relu"), diff
 
 
 @pytest.mark.parametrize("head", ["", "tan"])
-def test_modules_that_moved_up_in_their_list_are_the_same_ones(head: str) -> None:
+def test_modules_that_moved_up_in_their_list_are_paired(head: str) -> None:
     before = sequence("sin", "cos", "tanh", "exp", head=head)
     after = sequence("sin", "erf", "cos", "tanh", "exp", head=head)
-    found = difference(before, after)
-    assert [node.name for node in found.added] == ["net.1/erf", "net.1/neg"], found
-    assert not found.removed
-    assert not found.changed
+    diff = difference(before, after)
+    assert [node.name for node in diff.added] == ["net.1/erf", "net.1/neg"], diff
+    assert not diff.removed
+    assert not diff.changed
 
 
-def test_a_module_that_moved_into_a_list_is_the_same_one() -> None:
+def test_module_that_moved_into_a_list_is_paired() -> None:
     before = sequence("sin", "cos", "tanh", head="exp")
     after = sequence("sin", "erf", "tanh", "exp")
     assert difference(before, after).heading() == "1 edit: aten.cos -> aten.erf in net.1"

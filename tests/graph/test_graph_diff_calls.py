@@ -1,4 +1,4 @@
-"""An edit of shared code is one edit: of a module or a function that is called several times."""
+"""An edit of shared code is one edit, however often the module or function is called."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def siamese(body: str = SIAMESE) -> Graph:
 
 
 def test_an_edit_of_a_module_that_is_called_twice_is_one_edit() -> None:
-    found = difference(siamese(), siamese(SIAMESE.replace("gelu", "relu")))
-    (finding,) = found.findings
+    diff = difference(siamese(), siamese(SIAMESE.replace("gelu", "relu")))
+    (finding,) = diff.findings
     assert [place.module for place in finding.places] == ["enc.act", "enc.act"]
     assert [place.changes[0].after.name for place in finding.places] == [
         "enc.act/relu",
         "enc.act/relu.1",
     ]
-    assert found.heading() == (
+    assert diff.heading() == (
         "1 edit in 2 places: aten.gelu -> aten.relu in enc.act × 2, fed by enc.fc"
     )
 
@@ -46,8 +46,8 @@ def test_an_op_inserted_in_a_module_that_is_called_twice_is_one_edit() -> None:
             f"%enc/tanh{n} = aten.tanh(%enc.act/gelu{n})\n"
             f"    %enc/mul{n} = aten.mul(%enc/tanh{n}, 2)",
         )
-    found = difference(siamese(), siamese(after))
-    assert [len(finding.places) for finding in found.findings] == [2], found
+    diff = difference(siamese(), siamese(after))
+    assert [len(finding.places) for finding in diff.findings] == [2], diff
 
 
 def test_two_edits_in_two_calls_of_a_module_are_two() -> None:
@@ -58,8 +58,8 @@ def test_two_edits_in_two_calls_of_a_module_are_two() -> None:
         "%enc.act/gelu.1 = aten.gelu(%enc.fc/mm.1)",
         "%enc/tanh.1 = aten.tanh(%enc.fc/mm.1)\n    %enc.act/gelu.1 = aten.gelu(%enc/tanh.1)",
     )
-    found = difference(siamese(), siamese(after))
-    assert [len(finding.places) for finding in found.findings] == [1, 1], found
+    diff = difference(siamese(), siamese(after))
+    assert [len(finding.places) for finding in diff.findings] == [1, 1], diff
 
 
 def test_two_edits_of_one_call_of_a_module_are_two() -> None:
@@ -79,11 +79,11 @@ def test_two_edits_of_one_call_of_a_module_are_two() -> None:
         %m/exp = aten.exp(%m/tanh.1)
         return %m/exp
     """
-    found = difference(graph(body), graph(after))
-    assert [len(finding.places) for finding in found.findings] == [1, 1], found
+    diff = difference(graph(body), graph(after))
+    assert [len(finding.places) for finding in diff.findings] == [1, 1], diff
 
 
-def test_one_activation_shared_by_all_layers_is_named_with_the_modules_that_feed_it() -> None:
+def test_activation_shared_by_all_layers_is_named_with_its_callers() -> None:
     lines, value = [], "x"
     for k in range(4):
         n = f".{k}" if k else ""
@@ -94,14 +94,14 @@ def test_one_activation_shared_by_all_layers_is_named_with_the_modules_that_feed
         ]
         value = f"layers.{k}.down/exp"
     body = "\n".join([*lines, f"return %{value}"])
-    found = difference(graph(body), graph(body.replace("gelu", "relu")))
-    assert found.heading() == (
+    diff = difference(graph(body), graph(body.replace("gelu", "relu")))
+    assert diff.heading() == (
         "1 edit in 4 places: aten.gelu -> aten.relu in act × 4, fed by layers.{0 … 3}.up"
     )
 
 
 def at(g: Graph, lines: dict[str, tuple[str, int]], function: str = "") -> Graph:
-    """The graph with the lines of nodes, by name."""
+    """Return the graph with source lines for the named nodes."""
     nodes = (
         replace(node, source=Source(*lines[node.name], function=function))
         if node.name in lines
@@ -128,8 +128,8 @@ def test_an_edit_of_a_function_is_one_edit_wherever_it_is_called() -> None:
     after = graph(body("relu", "relu"))
     assert len(difference(before, after).findings) == 3
     lines = {"left/relu": ("act.py", 3), "right/relu": ("act.py", 3), "head/relu": ("net.py", 9)}
-    found = difference(before, at(after, lines, "act"))
-    assert [[p.module for p in f.places] for f in found.findings] == [["left", "right"], ["head"]]
+    diff = difference(before, at(after, lines, "act"))
+    assert [[p.module for p in f.places] for f in diff.findings] == [["left", "right"], ["head"]]
     in_methods = difference(before, at(after, lines, "Net.forward"))
     assert len(in_methods.findings) == 3, "each class has a `forward` of its own"
 
@@ -143,16 +143,16 @@ def test_an_edit_in_two_graphs_of_a_capture_is_one_edit() -> None:
             graph(more, "forward_1: forward @ aot"),
         ]
 
-    found = diff_graphs(program("gelu"), program("relu"))
-    (finding,) = found.findings
+    diff = diff_graphs(program("gelu"), program("relu"))
+    (finding,) = diff.findings
     assert [(place.graph, place.module) for place in finding.places] == [
         ("forward_0", "act"),
         ("forward_1", "act"),
     ]
-    assert "2 places [forward_0, forward_1]: act × 2" in str(found)
+    assert "2 places [forward_0, forward_1]: act × 2" in str(diff)
 
 
-def test_another_call_of_a_layer_that_was_there_is_no_module_that_came() -> None:
+def test_second_call_of_an_existing_layer_is_not_an_added_module() -> None:
     layer = "%l.0/sin = aten.sin(%x)\n%l.0/cos = aten.cos(%l.0/sin)\n"
     first = graph(f"{layer}return %l.0/cos", "forward_0: forward @ aot")
     before = graph("%h/neg = aten.neg(%x)\nreturn %h/neg", "forward_1: forward @ aot")

@@ -1,4 +1,4 @@
-"""One edit of a real model is one finding of its whole capture, the backward included."""
+"""One edit of a real model is one finding of the whole capture, its backward included."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.parametrize("via", ["aot", "dispatch"])
 
 
 class Block(nn.Module):
-    """An MLP with a residual connection; each subclass differs from it by one edit."""
+    """An MLP with a residual connection. Each subclass has one edit."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ class Net(nn.Module):
 
 
 def flat(x: torch.Tensor, weights: list[tuple[torch.Tensor, ...]], edit: type[Block]) -> Any:
-    """The same without any module."""
+    """Compute the same without modules."""
     for i, (gain, bias, up, up_bias, down, down_bias) in enumerate(weights):
         edited = edit if i == 1 else Block
         normed = x
@@ -85,7 +85,7 @@ def flat(x: torch.Tensor, weights: list[tuple[torch.Tensor, ...]], edit: type[Bl
 
 
 def captured(style: str, edit: type[Block], via: str) -> Capture:
-    """Forward and backward of three blocks, the middle one edited."""
+    """Capture forward and backward of three blocks, the middle one edited."""
     x = torch.linspace(-1, 1, 16).reshape(2, 8)
     if style == "modules":
         return pytest_torchgraph.capture(Net(edit), x, via=via)
@@ -115,13 +115,13 @@ EDITS: dict[type[Block], tuple[str, str, str]] = {
 )
 @pytest.mark.parametrize("style", ["modules", "flat"])
 @pytest.mark.parametrize("edit", EDITS, ids=lambda edit: edit.__name__)
-def test_one_edit_of_a_model_is_one_finding(edit: type[Block], style: str, via: str) -> None:
+def test_edit_of_a_captured_model_is_one_finding(edit: type[Block], style: str, via: str) -> None:
     kind, op, part = EDITS[edit]
     before, after = captured(style, Block, via), captured(style, edit, via)
     assert before.backward.nodes
-    found = pytest_torchgraph.diff(before, after)
-    assert len(found.findings) == 1, found
-    (finding,) = found.findings
+    diff = pytest_torchgraph.diff(before, after)
+    assert len(diff.findings) == 1, diff
+    (finding,) = diff.findings
     assert finding.kind == kind
     assert finding.graph == "forward"
     assert finding.changes[0].node.op == op
@@ -133,8 +133,8 @@ def test_one_edit_of_a_model_is_one_finding(edit: type[Block], style: str, via: 
 
 
 @pytest.mark.slow("further models and backends", unless=["dispatch"])
-def test_the_text_names_module_source_line_before_after_and_what_follows(via: str) -> None:
-    found = pytest_torchgraph.diff(
+def test_diff_text_has_module_source_line_before_after_and_consequences(via: str) -> None:
+    diff = pytest_torchgraph.diff(
         captured("modules", Block, via), captured("modules", Swapped, via)
     )
     number = next(
@@ -143,7 +143,7 @@ def test_the_text_names_module_source_line_before_after_and_what_follows(via: st
         for i, line in enumerate(lines)
         if "# edited" in line
     )
-    lines = str(found).splitlines()
+    lines = str(diff).splitlines()
     assert lines[0] == "1 edit: aten.sub.Tensor rewired in blocks.1"
     assert re.fullmatch(
         rf"> rewired in blocks\.1 \[forward\]  \S*{Path(__file__).name}:{number}: "
@@ -160,36 +160,36 @@ def test_the_text_names_module_source_line_before_after_and_what_follows(via: st
 
 
 @pytest.mark.slow("further models and backends", unless=["dispatch"])
-def test_the_same_model_again_has_no_difference(via: str) -> None:
+def test_second_capture_of_a_model_has_no_difference(via: str) -> None:
     for style in ("modules", "flat"):
         assert not pytest_torchgraph.diff(captured(style, Block, via), captured(style, Block, via))
 
 
 @pytest.mark.slow("further models and backends", unless=["dispatch"])
-def test_one_edit_in_two_blocks_is_one_finding_with_the_consequences_of_each(via: str) -> None:
+def test_edit_in_two_blocks_is_one_finding_with_both_consequences(via: str) -> None:
     net = Net(Block)
     net.blocks[0] = Rectified()
     net.blocks[2] = Rectified()
     x = torch.linspace(-1, 1, 16).reshape(2, 8)
     after = pytest_torchgraph.capture(net, x, via=via)
-    found = pytest_torchgraph.diff(captured("modules", Block, via), after)
-    (finding,) = found.findings
+    diff = pytest_torchgraph.diff(captured("modules", Block, via), after)
+    (finding,) = diff.findings
     assert [place.module for place in finding.places] == ["blocks.0.act", "blocks.2.act"]
     for place in finding.places:
-        # gelu keeps its input for the backward, a value of `up`; relu keeps its own output
+        # gelu saves its input for the backward, a value of `up`; relu saves its own output
         block = place.module.removesuffix(".act")
         modules = {change.node.module for change in place.consequences}
         assert modules == {f"{block}.act", f"{block}.up"}, finding
 
 
 @pytest.mark.slow("further models and backends", unless=["dispatch"])
-def test_a_model_that_is_no_longer_trained_lost_its_backward(via: str) -> None:
+def test_model_without_training_has_a_removed_backward(via: str) -> None:
     x = torch.ones(2, 8)
     both = pytest_torchgraph.capture(Net(Block), x, via=via)
     with torch.no_grad():
         one = pytest_torchgraph.capture(Net(Block), x, via=via)
-    found = pytest_torchgraph.diff(both, one)
-    assert [finding.summary.partition(" (")[0] for finding in found.findings] == [
+    diff = pytest_torchgraph.diff(both, one)
+    assert [finding.summary.partition(" (")[0] for finding in diff.findings] == [
         "forward graph 'forward' removed",
         "inference graph 'inference' added",
         "backward graph 'backward' removed",
@@ -197,7 +197,7 @@ def test_a_model_that_is_no_longer_trained_lost_its_backward(via: str) -> None:
 
 
 @pytest.mark.slow("via dispatch each case is in every run", unless=["dispatch"])
-def test_an_edit_found_against_a_stored_capture_is_the_same(via: str, tmp_path: Path) -> None:
+def test_diff_against_a_stored_capture_has_the_same_edit(via: str, tmp_path: Path) -> None:
     path = tmp_path / "step.tgraph"
     path.write_text(captured("modules", Block, via).to_text(), encoding="utf-8")
     live = pytest_torchgraph.diff(captured("modules", Block, via), captured("modules", Cloned, via))
@@ -216,21 +216,21 @@ def test_a_changed_constant_and_each_changed_size_are_findings(via: str) -> None
             captured("modules", Block, via), pytest_torchgraph.capture(net, x, via=via)
         )
 
-    found = difference(lambda net: setattr(net.blocks[1].norm, "eps", 1e-3))
-    assert [(f.kind, f.module) for f in found.findings] == [("changed", "blocks.1.norm")]
-    assert "1e-05)" in str(found)
-    assert "0.001)" in str(found)
+    diff = difference(lambda net: setattr(net.blocks[1].norm, "eps", 1e-3))
+    assert [(f.kind, f.module) for f in diff.findings] == [("changed", "blocks.1.norm")]
+    assert "1e-05)" in str(diff)
+    assert "0.001)" in str(diff)
 
     def widen(net: Net) -> None:
         net.blocks[1].up, net.blocks[1].down = nn.Linear(8, 24), nn.Linear(24, 8)
 
-    found = difference(widen)
-    assert [finding.module for finding in found.findings] == ["blocks.1.up", "blocks.1.down"]
-    assert "f32[8, 24]" in str(found.findings[0])
+    diff = difference(widen)
+    assert [finding.module for finding in diff.findings] == ["blocks.1.up", "blocks.1.down"]
+    assert "f32[8, 24]" in str(diff.findings[0])
 
 
 class Convolved(nn.Module):
-    """Calls relu by itself, so that a trace of torch.fx puts it into no module."""
+    """Calls relu as a function, so that torch.fx traces it outside all modules."""
 
     def __init__(self, norm: nn.Module) -> None:
         super().__init__()
@@ -243,7 +243,7 @@ class Convolved(nn.Module):
 
 @pytest.mark.slow("further models and backends", unless=["*dispatch"])
 @pytest.mark.parametrize("rewritten", [lambda model: model, torch.fx.symbolic_trace])
-def test_what_was_removed_is_named_also_where_its_neighbours_moved_to_another_module(
+def test_removed_module_is_named_although_its_neighbours_moved(
     via: str, rewritten: Callable[[nn.Module], nn.Module]
 ) -> None:
     def two(norm: Callable[[], nn.Module]) -> nn.Module:
@@ -252,16 +252,16 @@ def test_what_was_removed_is_named_also_where_its_neighbours_moved_to_another_mo
     x = torch.linspace(-1, 1, 192).reshape(1, 3, 8, 8)
     before = pytest_torchgraph.capture(two(lambda: nn.BatchNorm2d(3)), x, via=via)
     after = pytest_torchgraph.capture(rewritten(two(nn.Identity)), x, via=via)
-    found = pytest_torchgraph.diff(before, after)
-    (finding,) = found.findings
+    diff = pytest_torchgraph.diff(before, after)
+    (finding,) = diff.findings
     assert finding.kind == "removed"
-    assert [place.module for place in finding.places] == ["0.norm", "1.norm"], found
-    assert found.heading().startswith("1 edit in 2 places: aten.")
-    assert not any(node.op == "aten.relu.default" for node in (*found.added, *found.removed))
+    assert [place.module for place in finding.places] == ["0.norm", "1.norm"], diff
+    assert diff.heading().startswith("1 edit in 2 places: aten.")
+    assert not any(node.op == "aten.relu.default" for node in (*diff.added, *diff.removed))
 
 
 @pytest.mark.slow("further models and backends", unless=["dispatch"])
-def test_a_captured_graph_whose_input_is_called_output_reads_back(via: str) -> None:
+def test_graph_with_an_input_named_output_reads_back(via: str) -> None:
     def loss(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         return (output - target).square()
 
@@ -272,7 +272,7 @@ def test_a_captured_graph_whose_input_is_called_output_reads_back(via: str) -> N
 
 
 def activated(act: nn.Module, via: str) -> Capture:
-    """Three blocks, the middle one with another activation."""
+    """Capture three blocks, the middle one with another activation."""
     net = Net(Block)
     net.blocks[1].act = act
     return pytest_torchgraph.capture(net, torch.linspace(-1, 1, 16).reshape(2, 8), via=via)
@@ -289,23 +289,23 @@ def activated(act: nn.Module, via: str) -> Capture:
 )
 @pytest.mark.parametrize("act", [nn.Hardswish, nn.SiLU, nn.Hardsigmoid, nn.Mish, nn.ReLU6])
 @pytest.mark.parametrize("other", [nn.ReLU, nn.GELU, nn.Sigmoid])
-def test_an_activation_in_place_is_one_op_though_its_input_is_saved_as_a_copy(
+def test_in_place_activation_with_a_saved_copy_is_one_op(
     act: type[nn.Module], other: type[nn.Module], via: str
 ) -> None:
     in_place, plain = activated(act(inplace=True), via), activated(other(), via)
     for before, after in ((in_place, plain), (plain, in_place)):
-        found = pytest_torchgraph.diff(before, after)
-        (finding,) = found.findings
-        assert (finding.kind, finding.module) == ("changed", "blocks.1.act"), found
-        assert finding.before is not None, found
-        assert finding.after is not None, found
-        assert "clone" not in finding.before.op + finding.after.op, found
+        diff = pytest_torchgraph.diff(before, after)
+        (finding,) = diff.findings
+        assert (finding.kind, finding.module) == ("changed", "blocks.1.act"), diff
+        assert finding.before is not None, diff
+        assert finding.after is not None, diff
+        assert "clone" not in finding.before.op + finding.after.op, diff
         (copied,) = finding.changes[1:]
-        assert copied.node.op == "aten.clone.default", found
+        assert copied.node.op == "aten.clone.default", diff
 
 
 class Dropped(nn.Module):
-    """For aot a dropout that drops nothing is a clone, as is a copy of what it is given."""
+    """In aot, a dropout in eval mode is a clone, like a copy of its input."""
 
     def __init__(self, copies: int) -> None:
         super().__init__()
@@ -323,9 +323,7 @@ class Dropped(nn.Module):
 
 @pytest.mark.slow("further models and backends", unless=["*dispatch"])
 @pytest.mark.parametrize("copies", [1, 2])
-def test_of_equal_ops_in_a_row_the_one_of_another_module_is_the_new_one(
-    copies: int, via: str
-) -> None:
+def test_added_op_among_equal_ops_is_identified_by_its_module(copies: int, via: str) -> None:
     x = torch.linspace(-1, 1, 16).reshape(2, 8)
     plain = pytest_torchgraph.capture(Dropped(0), x, via=via)
     copied = pytest_torchgraph.capture(Dropped(copies), x, via=via)
@@ -340,7 +338,7 @@ def test_of_equal_ops_in_a_row_the_one_of_another_module_is_the_new_one(
 
 
 class Gated(nn.Module):
-    """What Llama has in the place of an MLP of two layers."""
+    """The gated MLP of Llama, in place of one with two layers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -377,7 +375,7 @@ class Residual(nn.Module):
 
 
 @pytest.mark.slow("further models and backends", unless=["dispatch"])
-def test_modules_under_other_names_are_taken_for_the_same_ones_in_each_layer(via: str) -> None:
+def test_renamed_modules_are_paired_in_each_layer(via: str) -> None:
     x = torch.linspace(-1, 1, 32).reshape(2, 2, 8)
     plain, gated = (
         pytest_torchgraph.capture(Residual(made), x, via=via) for made in (of_two_layers, Gated)
@@ -385,4 +383,4 @@ def test_modules_under_other_names_are_taken_for_the_same_ones_in_each_layer(via
     for before, after in ((plain, gated), (gated, plain)):
         found = pytest_torchgraph.diff(before, after).findings
         assert sum(len(finding.places) for finding in found) == 5, found
-        assert len(found) <= 2, found  # the first layer's input is certain, the others' is not
+        assert len(found) <= 2, found  # only the first layer's input is certain

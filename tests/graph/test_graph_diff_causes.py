@@ -1,4 +1,4 @@
-"""One edit that many comparisons find is one cause; two different edits are never one."""
+"""One edit in many comparisons is one cause. Two different edits are never one cause."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SOME = st.sets(st.integers(0, COUNT - 1), min_size=1)
 def causes_of(
     diffs: Sequence[tuple[str, GraphDiff]], upgraded: Sequence[str] = ()
 ) -> tuple[Finding, ...]:
-    """The findings of several comparisons, joined; the same if they came from another process."""
+    """Join the findings of several comparisons, directly and as read from another process."""
     items = [(label, finding) for label, diff in diffs for finding in diff.findings]
     sent = [(label, Finding.from_json(json.loads(json.dumps(f.to_json())))) for label, f in items]
     found = merge_edits(items, upgraded=upgraded)
@@ -44,7 +44,7 @@ def causes_of(
 
 
 def edited(layer: Layer, new: Layer, some: set[int], container: str = "model.layers") -> GraphDiff:
-    """The difference of a model to the one with some of its layers edited."""
+    """Compare a model with the same one after an edit of some layers."""
     base = model_of([layer] * COUNT, container)
     after = model_of([new if k in some else layer for k in range(COUNT)], container)
     return difference(base.graph, after.graph)
@@ -52,7 +52,7 @@ def edited(layer: Layer, new: Layer, some: set[int], container: str = "model.lay
 
 @checked
 @given(LAYERS, SOME, SOME, st.data())
-def test_one_edit_is_one_cause_in_whatever_layers_the_files_have_it(
+def test_edit_is_one_cause_in_any_layers_of_any_files(
     layer: Layer, first: set[int], second: set[int], data: st.DataObject
 ) -> None:
     edit = data.draw(edits_of(layer))
@@ -81,7 +81,7 @@ def test_two_different_edits_of_one_model_are_two_causes(
 
 
 def model(module: str, ops: str, tail: str = "cos") -> Graph:
-    """A model whose op `{module}/act` is followed by another one."""
+    """A model whose op `{module}/act` is followed by `tail`."""
     return graph(f"""
         %h = aten.mm.default(%x, %y) : f32[2, 3]
         {ops}
@@ -99,7 +99,7 @@ def swapped(module: str, before: str, after: str, tail: str = "cos", line: int =
     return difference(activation(module, before, tail), on_line(new, line) if line else new)
 
 
-def test_an_op_that_is_replaced_wherever_it_was_is_one_cause() -> None:
+def test_op_replaced_everywhere_is_one_cause() -> None:
     diffs = [
         ("a", swapped("encoder.act", "gelu", "relu")),
         ("b", swapped("decoder.mlp.fn", "gelu", "relu", tail="sin")),
@@ -108,7 +108,7 @@ def test_an_op_that_is_replaced_wherever_it_was_is_one_cause() -> None:
     assert [cause.files for cause in causes_of(diffs)] == [("a", "b"), ("c",)]
 
 
-def test_a_rewrite_in_14_models_that_have_nothing_else_in_common_is_one_cause() -> None:
+def test_rewrite_in_14_unrelated_models_is_one_cause() -> None:
     """Each split of a value becomes slices of it, at one to three places of each model."""
     rng = random.Random(14)
 
@@ -142,8 +142,8 @@ def test_a_rewrite_in_14_models_that_have_nothing_else_in_common_is_one_cause() 
     assert len(cause.files) == 14
 
 
-def test_the_numbers_of_modules_in_a_layer_tell_edits_apart() -> None:
-    """The same op behind the first and behind the third module of a sequence."""
+def test_edits_at_different_module_numbers_are_separate_causes() -> None:
+    """The same op is inserted after the first and after the third module of a sequence."""
 
     def diff(number: int, layers: str) -> GraphDiff:
         def chain(edited: str) -> Graph:
@@ -165,7 +165,7 @@ def test_the_numbers_of_modules_in_a_layer_tell_edits_apart() -> None:
     assert [cause.files for cause in causes_of(diffs)] == [("a", "c"), ("b",)]
 
 
-def test_an_op_that_is_replaced_in_one_place_of_several_is_a_cause_of_its_own() -> None:
+def test_op_replaced_in_one_of_several_places_is_a_separate_cause() -> None:
     def both(first: str, second: str) -> Graph:
         return graph(f"""
             %p/act = aten.{first}.default(%x) : f32[2, 3] in "p"
@@ -180,7 +180,7 @@ def test_an_op_that_is_replaced_in_one_place_of_several_is_a_cause_of_its_own() 
     assert [cause.files for cause in causes_of(diffs)] == [("a",), ("b",)]
 
 
-def test_two_edits_that_the_same_files_have_are_two_causes_though_their_ops_are_alike() -> None:
+def test_two_similar_edits_in_the_same_files_are_two_causes() -> None:
     def both(word: str) -> Graph:
         return graph(f"""
             %p/act = aten.{word}.default(%x) : f32[2, 3] in "p"
@@ -198,14 +198,14 @@ def test_two_edits_that_the_same_files_have_are_two_causes_though_their_ops_are_
 
 
 def on_line(of: Graph, line: int, function: str = "activate") -> Graph:
-    """The graph with the ops of its modules on a line of the user's code."""
+    """Put the ops in modules on a line of the user's code."""
     source = Source("nets/blocks.py", line, "x = act(x)", function)
     nodes = (replace(node, source=source) if node.module else node for node in of.nodes)
     return replace(of, nodes=tuple(nodes))
 
 
 def inserted(module: str, line: int, tail: str, function: str = "activate") -> GraphDiff:
-    """An op more behind the product, on a line."""
+    """Insert an op after the product, on a line of the user's code."""
     before = activation(module, "tanh", tail)
     after = model(
         module,
@@ -217,8 +217,8 @@ def inserted(module: str, line: int, tail: str, function: str = "activate") -> G
 
 
 @pytest.mark.parametrize("function", ["activate", "Block.forward"])
-def test_the_same_line_of_code_is_one_cause_in_different_models(function: str) -> None:
-    """An op more says nothing by itself, and nothing around it is the same."""
+def test_edited_line_is_one_cause_in_different_models(function: str) -> None:
+    """An added op says nothing by itself, and its neighbours are all different."""
     diffs = [
         ("a", inserted("p", 7, "sin", function)),
         ("b", inserted("q.r", 7, "cos", function)),
@@ -227,8 +227,8 @@ def test_the_same_line_of_code_is_one_cause_in_different_models(function: str) -
     assert [cause.files for cause in causes_of(diffs)] == [("a", "b"), ("c",)]
 
 
-def test_modules_that_are_called_on_one_line_of_a_method_are_told_apart() -> None:
-    """`self.first(self.last(x))` in the forward of a block: one of the two is edited."""
+def test_modules_called_on_one_line_are_separate_causes() -> None:
+    """`self.first(self.last(x))` in the forward of a block: one of the two modules is edited."""
 
     def diff(block: str, edited: str, start: str) -> GraphDiff:
         def model(new: bool) -> Graph:
@@ -239,8 +239,8 @@ def test_modules_that_are_called_on_one_line_of_a_method_are_told_apart() -> Non
                     lines.append(f"%{module}/{word} = aten.{word}.default(%{value}) : f32[2, 3]")
                     lines[-1] += f' in "{module}"'
                     value = f"{module}/{word}"
-            made = graph("\n".join([*lines, f"return %{value}"]))
-            return on_line(made, 7, "Block.forward") if new else made
+            parsed = graph("\n".join([*lines, f"return %{value}"]))
+            return on_line(parsed, 7, "Block.forward") if new else parsed
 
         return difference(model(False), model(True))
 
@@ -265,7 +265,7 @@ def test_a_release_of_torch_that_drops_an_op_is_one_cause() -> None:
     assert len(causes_of(diffs, upgraded=("a",))) == 2
 
 
-def test_no_difference_has_no_cause() -> None:
+def test_causes_of_equal_graphs_are_empty() -> None:
     same = difference(activation("p", "tanh"), activation("p", "tanh"))
     assert causes_of([("a", same)]) == ()
     assert causes_of([]) == ()
@@ -273,7 +273,7 @@ def test_no_difference_has_no_cause() -> None:
 
 @checked
 @given(LAYERS)
-def test_a_module_that_came_is_one_cause(layer: Layer) -> None:
+def test_added_module_is_one_cause(layer: Layer) -> None:
     diff = difference(model_of([layer] * 3).graph, model_of([layer] * 4).graph)
     (cause,) = causes_of([("a", diff), ("b", diff)])
     assert cause.modules == ("model.layers.3",) * 2
@@ -312,10 +312,10 @@ def test_a_finding_in_words_is_plain_data_and_back() -> None:
     assert "aten.gelu -> aten.relu in layers.0.act" in str(again)
 
 
-def test_the_cost_of_a_cause_is_that_over_all_files_where_all_know_it() -> None:
+def test_cause_cost_is_the_sum_over_files_if_all_are_known() -> None:
     def kept(op: str, *saved: str, level: str = "aot") -> Graph:
-        made = graph(f"%act = aten.{op}(%x) : f32[2, 3]\nreturn %act", f"forward @ {level}")
-        return replace(made, saved=tuple(map(Ref, saved)))
+        parsed = graph(f"%act = aten.{op}(%x) : f32[2, 3]\nreturn %act", f"forward @ {level}")
+        return replace(parsed, saved=tuple(map(Ref, saved)))
 
     diffs = [(file, difference(kept("gelu"), kept("relu", "act"))) for file in "ab"]
     (cause,) = causes_of(diffs)
@@ -338,7 +338,7 @@ def test_long_texts_are_cut_and_many_causes_counted() -> None:
 
 
 def test_new_nodes_of_one_name_may_be_of_two_edits() -> None:
-    """What was there is known by its name; what is new has one that says little of its place."""
+    """Removed nodes are identified by name. The name of an added node says little of its place."""
 
     def diff(taken: str) -> GraphDiff:
         def made(operands: str, more: str = "") -> Graph:

@@ -1,4 +1,4 @@
-"""Modules of another class are one finding, also where most graphs of the step went or came."""
+"""Modules of another class are one finding, also if most graphs were added or removed with them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pytest_torchgraph import Capture, GraphDiff
 
 
 class Broken(nn.Module):
-    """A layer that breaks the graph in the middle."""
+    """A layer with a graph break in the middle."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -26,7 +26,7 @@ class Broken(nn.Module):
 
 
 class Whole(nn.Module):
-    """A layer that does not."""
+    """A layer without a graph break."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class Whole(nn.Module):
 
 
 class Scaled(nn.Module):
-    """A layer that breaks the graph elsewhere."""
+    """A layer with a graph break elsewhere."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -81,29 +81,29 @@ def whole() -> Capture:
     return captured(Whole)
 
 
-def names(found: GraphDiff) -> list[str]:
-    return [line.partition(" (")[0] for line in str(found).splitlines() if line[0] in "~+->"]
+def names(diff: GraphDiff) -> list[str]:
+    return [line.partition(" (")[0] for line in str(diff).splitlines() if line[0] in "~+->"]
 
 
-def test_layers_of_another_class_are_one_finding_whatever_graphs_went_or_came(
+def test_layers_of_another_class_are_one_finding_with_other_graphs(
     broken: Capture, whole: Capture
 ) -> None:
     assert len(broken.graphs) > len(whole.graphs)
-    found = pytest_torchgraph.diff(broken, whole)
-    assert names(found) == ["~ Broken -> Whole in layers.{0, 1}"], found
-    assert found.heading().startswith("1 edit: Broken -> Whole in layers.{0, 1} (")
-    assert found.heading().endswith("graphs removed)")
-    assert (finding := found.findings[0]).consequences
+    diff = pytest_torchgraph.diff(broken, whole)
+    assert names(diff) == ["~ Broken -> Whole in layers.{0, 1}"], diff
+    assert diff.heading().startswith("1 edit: Broken -> Whole in layers.{0, 1} (")
+    assert diff.heading().endswith("graphs removed)")
+    assert (finding := diff.findings[0]).consequences
     assert finding.cost.flops is not None
 
-    found = pytest_torchgraph.diff(whole, broken)
-    assert names(found) == ["~ Whole -> Broken in layers.{0, 1}"], found
-    assert found.heading().endswith("graphs added)")
+    diff = pytest_torchgraph.diff(whole, broken)
+    assert names(diff) == ["~ Whole -> Broken in layers.{0, 1}"], diff
+    assert diff.heading().endswith("graphs added)")
 
 
 def test_another_class_that_breaks_the_graph_elsewhere_is_one_finding(broken: Capture) -> None:
-    found = pytest_torchgraph.diff(broken, captured(Scaled))
-    assert names(found) == ["~ Broken -> Scaled in layers.{0, 1}"], found
+    diff = pytest_torchgraph.diff(broken, captured(Scaled))
+    assert names(diff) == ["~ Broken -> Scaled in layers.{0, 1}"], diff
 
 
 @pytest.mark.parametrize(
@@ -113,14 +113,14 @@ def test_another_class_that_breaks_the_graph_elsewhere_is_one_finding(broken: Ca
         ({"added": True}, "aten.atan added"),
     ],
 )
-def test_an_edit_of_the_code_around_layers_of_another_class_is_a_finding_of_its_own(
+def test_edit_around_layers_of_another_class_is_a_separate_finding(
     broken: Capture, whole: Capture, edits: dict[str, bool], edit: str
 ) -> None:
     edited = captured(Whole, **edits)
-    found = pytest_torchgraph.diff(broken, edited)
-    assert names(found)[0] == "~ Broken -> Whole in layers.{0, 1}", found
-    assert found.heading().endswith(f"graphs removed), {edit}"), found
-    assert len(found.findings) == 2
+    diff = pytest_torchgraph.diff(broken, edited)
+    assert names(diff)[0] == "~ Broken -> Whole in layers.{0, 1}", diff
+    assert diff.heading().endswith(f"graphs removed), {edit}"), diff
+    assert len(diff.findings) == 2
     assert len(pytest_torchgraph.diff(whole, edited).findings) == 1
 
 
@@ -129,14 +129,14 @@ def test_an_edit_in_the_same_graphs_is_named_by_its_ops(whole: Capture) -> None:
         def forward(self, x: Tensor) -> Tensor:
             return self.lin(x).sin()
 
-    found = pytest_torchgraph.diff(whole, captured(Other))
-    assert found.heading() == "1 edit in 2 places: aten.cos -> aten.sin in layers.{0, 1}"
+    diff = pytest_torchgraph.diff(whole, captured(Other))
+    assert diff.heading() == "1 edit in 2 places: aten.cos -> aten.sin in layers.{0, 1}"
 
 
-def test_layers_of_two_other_classes_are_no_single_finding(broken: Capture) -> None:
+def test_layers_of_two_other_classes_are_separate_findings(broken: Capture) -> None:
     made = iter([Whole, Scaled])
-    found = pytest_torchgraph.diff(broken, captured(lambda: next(made)()))
-    assert len(found.findings) > 1
+    diff = pytest_torchgraph.diff(broken, captured(lambda: next(made)()))
+    assert len(diff.findings) > 1
 
 
 class Residual(Net):
@@ -146,7 +146,7 @@ class Residual(Net):
         return (y + x if self.added else y).relu()
 
 
-def test_a_sum_of_gradients_that_autograd_runs_eagerly_follows_from_a_new_residual() -> None:
+def test_eager_gradient_sum_is_a_consequence_of_a_new_residual() -> None:
     before, after = (
         pytest_torchgraph.capture(Residual(Scaled, added=added), torch.ones(2, 4))
         for added in (False, True)

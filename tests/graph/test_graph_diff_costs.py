@@ -1,4 +1,4 @@
-"""What an edit costs, as a figure of its finding."""
+"""The cost of an edit, as a figure of its finding."""
 
 from __future__ import annotations
 
@@ -23,32 +23,32 @@ from pytest_torchgraph.graph.diff.words import cost_text
 from pytest_torchgraph.words import amount
 
 SAVES = {"relu": "result", "tanh": "result", "sin": "operands", "cos": "operands"}
-"""Which values an op keeps for its backward, as autograd has it; `mm` and `mul` their operands."""
+"""Values that an op saves for its backward, as in autograd. `mm` and `mul` save their operands."""
 
 
 def step(
     *lines: str, saved: Sequence[str] = (), level: str = "aot", kind: str = "forward"
 ) -> Graph:
-    """A graph of these lines on an %x of 24 bytes, which saves these values."""
-    made = graph("\n".join(lines), f"{kind} @ {level}")
-    return replace(made, saved=tuple(map(Ref, saved)))
+    """Return a graph of these lines on an %x of 24 bytes that saves these values."""
+    parsed = graph("\n".join(lines), f"{kind} @ {level}")
+    return replace(parsed, saved=tuple(map(Ref, saved)))
 
 
 def costs(before: Sequence[Graph], after: Sequence[Graph]) -> list[tuple[int | None, int | None]]:
-    found = [each.cost for each in diff_graphs(before, after).findings]
+    found = [finding.cost for finding in diff_graphs(before, after).findings]
     return [(each.flops, each.saved_bytes) for each in found]
 
 
 def saved_bytes(graphs: Sequence[Graph]) -> int:
     need_saved(graphs)
-    return sum(each.bytes * graph.runs for graph in graphs for each in saved_storages(graph))
+    return sum(storage.bytes * graph.runs for graph in graphs for storage in saved_storages(graph))
 
 
-# -- all of it, each part once ---------------------------------------------------------------------
+# -- the costs of findings sum up to the difference of the graphs ---------------------------------
 
 
 def saving(nodes: Nodes, rng: random.Random | None = None) -> Graph:
-    """These nodes as a forward on square matrices, which saves what autograd would, or anything."""
+    """Return a forward on square matrices that saves what autograd would, or random values."""
     meta = TensorMeta("float32", (8, 8))
     nodes = [node if node.kind == "output" else replace(node, result=meta) for node in nodes]
     saved: dict[str, None] = {}
@@ -67,7 +67,7 @@ def saving(nodes: Nodes, rng: random.Random | None = None) -> Graph:
 
 
 def models(length: int, seed: int) -> Nodes:
-    """Ops that save one thing or another, and views."""
+    """Chain ops that save their operand or their result, and views."""
     nodes = chain(length, seed, ("sin", "relu", "neg", "t", "add", "mul"))
     return [
         replace(node, op="aten.mm.default") if node.op == "aten.mul.default" and k % 2 else node
@@ -81,7 +81,7 @@ def differ(before: Graph, after: Graph) -> tuple[int, int]:
 
 
 def edited_model(seed: int, count: int) -> tuple[Graph, Graph]:
-    """A model and the same with some edits, each of which saves what its ops need."""
+    """Return a model before and after some edits. Each op saves the values that it needs."""
     rng = random.Random(seed)
     nodes = edited = models(60 * count, seed)
     for k in reversed(range(count)):
@@ -92,49 +92,47 @@ def edited_model(seed: int, count: int) -> tuple[Graph, Graph]:
 
 
 def check_sum(before: Graph, after: Graph) -> bool:
-    """The costs sum up to what the graphs differ in, if all are known; whether they are."""
-    found = costs([before], [after])
+    """Check that costs sum up to the difference of the graphs. Return False if one is unknown."""
+    edit_costs = costs([before], [after])
     flops, saved = differ(before, after)
-    assert sum(each or 0 for each, _ in found) == flops
-    assert None not in [each for each, _ in found]
-    known = None not in [each for _, each in found]
-    assert not known or sum(each or 0 for _, each in found) == saved
+    assert sum(each or 0 for each, _ in edit_costs) == flops
+    assert None not in [each for each, _ in edit_costs]
+    known = None not in [each for _, each in edit_costs]
+    assert not known or sum(each or 0 for _, each in edit_costs) == saved
     return known
 
 
 @pytest.mark.slow("many random graphs")
 @checked
 @given(st.integers(0, 10**6), st.integers(1, 4))
-def test_the_compute_costs_edits_sum_up_to_what_the_graphs_differ_in(seed: int, count: int) -> None:
+def test_edit_costs_sum_up_to_the_difference_of_the_graphs(seed: int, count: int) -> None:
     known = check_sum(*edited_model(seed, count))
     assert known or count > 1
 
 
-def test_of_several_edits_it_is_known_whose_a_saved_value_is() -> None:
+def test_saved_value_is_attributed_among_several_edits() -> None:
     assert all(check_sum(*edited_model(seed, 3)) for seed in range(20))
 
 
 @checked
 @given(st.integers(2, 60), st.integers(0, 10**6), st.sampled_from(sorted(EDITS)))
-def test_all_that_differs_is_the_cost_of_an_only_edit_whatever_is_saved(
-    length: int, seed: int, kind: str
-) -> None:
+def test_single_edit_costs_the_whole_difference(length: int, seed: int, kind: str) -> None:
     rng = random.Random(seed)
     nodes = models(length, seed)
     edit = EDITS[kind](nodes, rng.randrange(2, len(nodes) - 1), rng)
     before, after = saving(nodes, rng), saving(edit.nodes if edit else nodes, rng)
-    found = costs([before], [after])
-    if len(found) < 2:
-        assert found == [differ(before, after)][: len(found)]
-        assert found or differ(before, after) == (0, 0)
-    elif all(None not in each for each in found):
-        assert tuple(map(sum, zip(*found, strict=True))) == differ(before, after)  # type: ignore[arg-type]
+    edit_costs = costs([before], [after])
+    if len(edit_costs) < 2:
+        assert edit_costs == [differ(before, after)][: len(edit_costs)]
+        assert edit_costs or differ(before, after) == (0, 0)
+    elif all(None not in cost for cost in edit_costs):
+        assert tuple(map(sum, zip(*edit_costs, strict=True))) == differ(before, after)  # type: ignore[arg-type]
 
 
 def total_of(figure: Callable[[Sequence[Graph]], int], graphs: Sequence[Graph]) -> int | None:
     try:
         return figure(graphs)
-    except Exception:  # a formula that does not take what a random graph gives it
+    except Exception:  # a formula that rejects the arguments of a random graph
         return None
 
 
@@ -144,20 +142,20 @@ ANY = st.lists(graphs() | eager_graphs(), min_size=1, max_size=2)
 @pytest.mark.slow("many random graphs")
 @settings(checked, max_examples=25)
 @given(ANY, ANY, st.booleans())
-def test_any_two_programs_have_costs_that_sum_up_if_they_are_known(
+def test_costs_of_any_two_programs_sum_up_if_known(
     before: list[Graph], after: list[Graph], more: bool
 ) -> None:
     if more:
         after = [*before, *after]
-    found = costs(before, after)
+    edit_costs = costs(before, after)
     for number, figure in enumerate((lambda g: total_flops(g, times_run=True), saved_bytes)):
-        known = [each[number] for each in found]
+        known = [cost[number] for cost in edit_costs]
         sums = total_of(figure, before), total_of(figure, after)
         if None not in (*known, *sums):
             assert sum(each or 0 for each in known) == (sums[1] or 0) - (sums[0] or 0)
 
 
-# -- whose it is -----------------------------------------------------------------------------------
+# -- which edit a saved value belongs to -----------------------------------------------------------
 
 UP = "%u/up = aten.neg.default(%x) : f32[2, 3]"
 
@@ -174,27 +172,27 @@ def activated(first: str, second: str, *saved: str) -> Graph:
     )
 
 
-def test_an_op_that_saves_its_operand_costs_that() -> None:
+def test_op_that_saves_its_operand_costs_its_bytes() -> None:
     before = activated("neg", "neg")
     assert costs([before], [activated("cos", "neg", "u/up")]) == [(0, 24)]
     assert costs([activated("cos", "neg", "u/up")], [before]) == [(0, -24)]
-    # In place of its result another op saves its operand: as many bytes.
+    # The other op saves its operand instead of its result, which has the same size.
     assert costs([activated("exp", "neg", "a/act")], [activated("cos", "neg", "u/up")]) == [(0, 0)]
 
 
-def test_of_two_edits_each_has_what_is_saved_because_of_it() -> None:
+def test_two_edits_each_cost_their_own_saved_values() -> None:
     both = costs([activated("neg", "neg")], [activated("cos", "exp", "u/up", "b/act")])
     assert both == [(0, 24), (0, 24)]
     only = costs([activated("neg", "neg")], [activated("abs", "cos", "n/mid")])
     assert only == [(0, 0), (0, 24)]
 
 
-def test_what_is_saved_because_of_one_edit_or_of_another_is_not_guessed() -> None:
+def test_saved_value_with_two_possible_edits_is_not_attributed() -> None:
     before = activated("neg", "neg")
     assert costs([before], [activated("abs", "sign", "m/mid")]) == [(0, None), (0, None)]
 
 
-def test_of_two_edits_that_take_a_value_it_is_saved_because_of_the_one_with_a_backward() -> None:
+def test_saved_value_of_two_edits_is_attributed_to_the_one_with_a_backward() -> None:
     def program(first: str, second: str, saved: str = "") -> list[Graph]:
         forward = step(
             UP,
@@ -220,7 +218,7 @@ def test_of_two_edits_that_take_a_value_it_is_saved_because_of_the_one_with_a_ba
     assert "saves 1 more value for the backward: + %u/up" in str(second)
 
 
-def test_an_edited_op_is_not_to_blame_for_a_later_one_that_saves_its_result() -> None:
+def test_edited_op_is_not_charged_for_a_later_op_that_saves_its_result() -> None:
     def program(first: str, second: str, *, saves: bool) -> list[Graph]:
         forward = step(
             f"%a/act = aten.{first}.default(%x) : f32[2, 3]",
@@ -242,7 +240,7 @@ def test_an_edited_op_is_not_to_blame_for_a_later_one_that_saves_its_result() ->
     assert costs(before, program("sign", "cos", saves=True)) == [(0, 0), (0, 24)]
 
 
-def test_one_of_several_results_belongs_to_the_op_that_made_them() -> None:
+def test_saved_projection_is_attributed_to_its_producer() -> None:
     def normed(op: str, *saved: str) -> Graph:
         return step(
             f"%n = aten.{op}.default(%x) : (f32[2, 3], f32[2, 1])",
@@ -255,8 +253,8 @@ def test_one_of_several_results_belongs_to_the_op_that_made_them() -> None:
             saved=saved,
         )
 
-    found = costs([normed("native_layer_norm")], [normed("other_norm", "mean")])
-    assert found == [(0, 8), (0, 0)]
+    edit_costs = costs([normed("native_layer_norm")], [normed("other_norm", "mean")])
+    assert edit_costs == [(0, 8), (0, 0)]
 
 
 def test_a_view_that_is_saved_costs_its_base() -> None:
@@ -268,7 +266,7 @@ def test_a_view_that_is_saved_costs_its_base() -> None:
 
 
 def product(inner: int, first: str = "") -> Graph:
-    """A product, of 8 FLOPs for each inner index, whose two factors come out of other ops."""
+    """A product of 8 FLOPs per inner index. Both of its factors are results of other ops."""
     x = "c" if first else "x"
     lines = (
         *([first] if first else []),
@@ -281,10 +279,11 @@ def product(inner: int, first: str = "") -> Graph:
     return graph("\n".join(lines), inputs=inputs)
 
 
-def test_an_op_that_did_not_change_itself_costs_more_on_larger_operands() -> None:
-    found = costs([product(3)], [product(5)])
-    assert len(found) == 2  # one for each factor; the product's own result is as large as it was
-    assert sorted(flops or 0 for flops, _ in found) == [0, 8 * (5 - 3)]
+def test_unchanged_op_costs_more_on_larger_operands() -> None:
+    edit_costs = costs([product(3)], [product(5)])
+    # One cost for each factor. The size of the product's own result is unchanged.
+    assert len(edit_costs) == 2
+    assert sorted(flops or 0 for flops, _ in edit_costs) == [0, 8 * (5 - 3)]
     cloned = product(3, "%c = aten.clone.default(%x) : f32[2, 3]")
     assert costs([product(3)], [cloned]) == [(0, 0)]
 
@@ -303,7 +302,7 @@ RUN = replace(
 )
 
 
-def test_a_graph_costs_what_it_is_and_as_often_as_it_ran() -> None:
+def test_graph_cost_is_multiplied_by_its_runs() -> None:
     head = step("return %x")
     assert costs([head], [head, RUN]) == [(24, 16)]
     assert costs([head, replace(RUN, runs=3)], [head]) == [(-72, -48)]
@@ -317,7 +316,7 @@ def test_an_edit_in_a_graph_that_also_runs_more_often() -> None:
     assert costs([without], [replace(RUN, runs=5)]) == [(0, 5 * 16), (4 * 24, 0)]
 
 
-def test_an_edit_in_a_graph_counts_as_often_as_the_graph_runs() -> None:
+def test_edit_cost_is_multiplied_by_the_runs_of_its_graph() -> None:
     more = replace(RUN.nodes[2], name="mm", args=(Ref("m"), Ref("m")))
     twice = replace(RUN.nodes[3], args=(Ref("mm"),))
     edited = replace(RUN, nodes=(*RUN.nodes[:3], more, twice, RUN.nodes[4]))
@@ -333,36 +332,36 @@ def test_inputs_in_another_order_cost_nothing() -> None:
     assert costs([before], [after]) == [(0, 0)]
 
 
-# -- what is not known -----------------------------------------------------------------------------
+# -- unknown costs ---------------------------------------------------------------------------------
 
 
-def test_a_level_that_says_nothing_of_it() -> None:
+def test_edit_cost_is_unknown_at_levels_without_sizes() -> None:
     lines = ("%a = {0}(%x) : f32[2, 3]", "return %a")
     for level, known in (("fx", (None, None)), ("dynamo", (None, None)), ("export", (0, None))):
         before, after = (
-            step(*(each.format(f"aten.{op}.default") for each in lines), level=level)
+            step(*(line.format(f"aten.{op}.default") for line in lines), level=level)
             for op in ("sin", "cos")
         )
         assert costs([before], [after]) == [known]
         assert costs([before], []) == [known]
 
 
-def test_a_size_that_is_a_symbol() -> None:
+def test_edit_cost_with_symbolic_sizes() -> None:
     def squared(op: str, *saved: str) -> Graph:
-        made = graph(
+        parsed = graph(
             f"%a = aten.{op}.default(%x, %x) : f32[s0, s0]\n"
             "%b = aten.neg.default(%x) : f32[s0, s0]\nreturn [%a, %b]",
             inputs="%x = input : f32[s0, s0]",
         )
-        return replace(made, saved=tuple(map(Ref, saved)))
+        return replace(parsed, saved=tuple(map(Ref, saved)))
 
-    # Of what stays as it was no size is needed.
+    # The size of an unchanged node is not needed.
     assert costs([squared("mul", "b")], [squared("add", "b")]) == [(0, 0)]
     assert costs([squared("mul")], [squared("mm")]) == [(None, 0)]
     assert costs([squared("mul")], [squared("add", "a")]) == [(0, None)]
 
 
-def test_an_op_that_has_no_formula_or_that_its_formula_does_not_take() -> None:
+def test_edit_cost_of_an_op_without_an_applicable_formula() -> None:
     def using(call: str, *, shape: str = "[2, 3]") -> Graph:
         return step(f"%a = aten.neg.default(%x) : f32{shape}", f"%b = {call}", "return %b")
 
@@ -370,40 +369,40 @@ def test_an_op_that_has_no_formula_or_that_its_formula_does_not_take() -> None:
     for call in ("mine.kernel.default(%a)", "aten.mm.default(%a, %a)", "aten.mm.default(7)"):
         for each in (costs([plain], [using(call)]), costs([using(call)], [plain])):
             assert [flops for flops, _ in each] == [None], call
-    # One that is there before and after, on the same shapes, costs as much as it did.
+    # Unchanged nodes on the same shapes cost the same before and after.
     before, after = using("mine.kernel.default(%a)"), using("mine.kernel.default(%x)")
     assert [flops for flops, _ in costs([before], [after])] == [0]
 
 
-def test_a_result_that_is_not_known() -> None:
+def test_edit_cost_with_an_unknown_result() -> None:
     before = step("%a = aten.exp.default(%x)", "return %a")
     assert costs([before], [replace(before, saved=(Ref("a"),))]) == [(0, None)]
 
 
-# -- as a value, and in words ----------------------------------------------------------------------
+# -- the value and its words -----------------------------------------------------------------------
 
 
-def test_it_is_computed_when_it_is_asked_for_and_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_edit_cost_is_computed_lazily_and_once(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
     computed = module.compute_costs
     monkeypatch.setattr(module, "compute_costs", lambda *all: calls.append(1) or computed(*all))
-    found = difference(activated("neg", "neg"), activated("cos", "exp", "u/up", "b/act"))
+    diff = difference(activated("neg", "neg"), activated("cos", "exp", "u/up", "b/act"))
     again = difference(activated("neg", "neg"), activated("cos", "exp"))
     assert not calls
-    assert [finding.cost.saved_bytes for finding in found.findings] == [24, 24]
+    assert [finding.cost.saved_bytes for finding in diff.findings] == [24, 24]
     assert len(calls) == 1
     assert {finding.cost.saved_bytes for finding in again.findings} == {0}
-    assert "cost" not in repr(found.findings[0])
+    assert "cost" not in repr(diff.findings[0])
 
 
-def test_a_finding_without_a_difference_has_none() -> None:
+def test_edit_cost_of_a_finding_without_a_difference_is_none() -> None:
     change = difference(activated("neg", "neg"), activated("cos", "neg")).findings[0].changes[0]
     assert one_place([change]).cost == Cost(None, None)
 
 
-def test_its_line_says_what_is_known() -> None:
-    found = difference(activated("neg", "neg"), activated("cos", "neg", "u/up"))
-    assert str(found) == (
+def test_edit_cost_line_has_the_known_figures() -> None:
+    diff = difference(activated("neg", "neg"), activated("cos", "neg", "u/up"))
+    assert str(diff) == (
         "1 edit: aten.neg -> aten.cos in a\n"
         "~ changed in a [forward]\n"
         "    before  %a/act = aten.neg.default(%u/up) : f32[2, 3]\n"
@@ -433,7 +432,7 @@ def test_its_line_says_what_is_known() -> None:
         (Cost(2_000, 0), "+2.0 kFLOP, +0 B saved"),
     ],
 )
-def test_a_cost_in_words(cost: Cost, text: str) -> None:
+def test_edit_cost_in_words(cost: Cost, text: str) -> None:
     assert cost_text(cost) == text
 
 

@@ -1,4 +1,4 @@
-"""What edits of real models cost, against what their captures cost."""
+"""The costs of edits of real models, against the costs of their captures."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Attention(nn.Module):
 
 
 HIDDEN = 4 * 16 * 4
-"""The bytes of a hidden value."""
+"""The size of a hidden value in bytes."""
 EDITS: dict[str, tuple[nn.Module, nn.Module, Cost | None]] = {
     "an op that saves its operand too": (Net(), Net(nn.GELU()), Cost(0, 3 * HIDDEN)),
     "an op that saves as much": (Net(), Net(torch.exp), Cost(0, 0)),
@@ -89,8 +89,8 @@ EDITS: dict[str, tuple[nn.Module, nn.Module, Cost | None]] = {
 
 
 def saved_by_graphs(capture: Capture) -> int:
-    """What each graph saves of its own, as often as it ran; of one forward it is all there is."""
-    saved = sum(each.bytes * g.runs for g in capture.program for each in saved_storages(g))
+    """Sum up the bytes saved by each graph, times its runs. One forward saves nothing else."""
+    saved = sum(storage.bytes * g.runs for g in capture.program for storage in saved_storages(g))
     if len(capture.forwards) < 2:
         assert saved == capture.saved_bytes
     return saved
@@ -118,7 +118,7 @@ def check(before: Capture, after: Capture, cost: Cost | None = None) -> None:
 )
 @pytest.mark.parametrize("via", ["aot", "dispatch"])
 @pytest.mark.parametrize("edit", EDITS)
-def test_the_findings_cost_what_the_captures_differ_in(edit: str, via: str) -> None:
+def test_finding_costs_sum_up_to_the_difference_of_the_captures(edit: str, via: str) -> None:
     before, after, cost = EDITS[edit]
     check(capture(before, BATCH, via=via), capture(after, BATCH, via=via), cost)
 
@@ -134,7 +134,7 @@ def squared_exp(x: torch.Tensor) -> torch.Tensor:
 
 
 class Mixed(nn.Module):
-    """A model of which something runs beside the compiled graphs, once for each of its blocks."""
+    """A model that runs an op outside the compiled graphs, once for each block."""
 
     def __init__(self, act: Callable[[torch.Tensor], torch.Tensor], *, more: bool = False) -> None:
         super().__init__()
@@ -156,7 +156,7 @@ class Mixed(nn.Module):
     [(squared_exp, False), (squared, True), (squared_exp, True), (torch.relu, False)],
     ids=["an edit in them", "one more run", "both", "none any more"],
 )
-def test_ops_beside_compiled_graphs_count_as_often_as_they_ran(
+def test_edit_cost_of_eager_ops_is_multiplied_by_their_runs(
     act: Callable[[torch.Tensor], torch.Tensor], more: bool
 ) -> None:
     before = capture(Mixed(squared), BATCH)
@@ -180,7 +180,7 @@ class Branches(nn.Module):
 
 
 class Regions(nn.Module):
-    """Calls of one body; each saves what the body does."""
+    """Calls of one body. Each call saves the values that the body saves."""
 
     def __init__(self, act: Callable[[torch.Tensor], torch.Tensor], *, products: int = 1) -> None:
         super().__init__()
@@ -210,17 +210,19 @@ class Regions(nn.Module):
     ],
     ids=["a product more in a branch", "an op of a body", "a product more in a body"],
 )
-def test_bodies_count_as_often_as_they_are_called(before: nn.Module, after: nn.Module) -> None:
+def test_edit_cost_of_bodies_is_multiplied_by_their_calls(
+    before: nn.Module, after: nn.Module
+) -> None:
     check(capture(before, BATCH), capture(after, BATCH))
 
 
-def test_another_partition_costs_what_it_computes_again() -> None:
+def test_edit_cost_of_another_partition_is_its_recomputation() -> None:
     net = Net(nn.GELU())
     default, min_cut = (capture(net, BATCH, via=Aot(partition=p)) for p in ("default", "min_cut"))
     check(default, min_cut)
 
 
-def test_an_edit_of_what_is_recomputed_says_how_often_before_and_after(tmp_path):
+def test_edit_of_recomputed_ops_has_their_runs_before_and_after(tmp_path):
     plain, every = (
         capture(Net(torch.tanh, recomputed=again), BATCH, via="dispatch") for again in (False, True)
     )

@@ -1,4 +1,4 @@
-"""The difference of captures in which something ran eagerly: what is paired, and what is said."""
+"""The difference of captures with eager graphs: how they are paired and reported."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pytest_torchgraph.graph import Graph, GraphBreak, GraphDiff, diff_graphs
 
 
 def ops(*names: str, title: str = "forward @ dispatch", **changes: Any) -> Graph:
-    """A chain of these ops."""
+    """Return a chain of these ops."""
     lines, last = [], "x"
     for number, name in enumerate(names):
         lines.append(f"%n{number} = aten.{name}.default(%{last}) : f32[2, 3]")
@@ -20,7 +20,7 @@ def ops(*names: str, title: str = "forward @ dispatch", **changes: Any) -> Graph
 
 
 def step(*parts: Graph | tuple[str, ...]) -> list[Graph]:
-    """The graphs of a capture: a compiled one as it is, an eager one from its ops, numbered."""
+    """Return the graphs of a capture: compiled ones unchanged, eager ones from their op names."""
     program, number = [], 0
     for part in parts:
         if isinstance(part, tuple):
@@ -40,7 +40,7 @@ A, B, C, D = ("sin", "cos"), ("neg",), ("exp", "log", "abs"), ("tanh", "erf")
 
 
 def said(diff: GraphDiff) -> list[str]:
-    return [each.to_text().splitlines()[0] for each in diff.findings]
+    return [finding.to_text().splitlines()[0] for finding in diff.findings]
 
 
 def paired(diff: GraphDiff) -> list[tuple[str | None, str | None]]:
@@ -49,7 +49,7 @@ def paired(diff: GraphDiff) -> list[tuple[str | None, str | None]]:
     ]
 
 
-def test_an_inserted_eager_graph_is_the_only_finding_though_all_numbers_shift() -> None:
+def test_inserted_eager_graph_is_the_only_finding() -> None:
     first = compiled("forward", "relu")
     for at, name in enumerate(["eager_0", "eager_1", "eager_2", "eager_3"]):
         parts = [A, B, C]
@@ -63,7 +63,7 @@ def test_an_inserted_eager_graph_is_the_only_finding_though_all_numbers_shift() 
         assert said(gone) == [f"- eager graph '{name}' removed (2 ops)"]
 
 
-def test_one_that_went_and_one_that_came_elsewhere_leave_the_others_alone() -> None:
+def test_removed_and_added_eager_graphs_leave_others_paired() -> None:
     diff = diff_graphs(step(D, A, B, C), step(A, B, C, ("sqrt",)))
 
     assert said(diff) == [
@@ -72,7 +72,7 @@ def test_one_that_went_and_one_that_came_elsewhere_leave_the_others_alone() -> N
     ]
 
 
-def test_an_edited_eager_graph_is_paired_with_what_it_was_behind_an_inserted_one() -> None:
+def test_edited_eager_graph_after_an_inserted_one_is_paired() -> None:
     before = step(A, C)
     after = step(D, ("sin", "cos", "neg"), ("exp", "abs"))
     diff = diff_graphs(before, after)
@@ -81,13 +81,13 @@ def test_an_edited_eager_graph_is_paired_with_what_it_was_behind_an_inserted_one
     assert "[eager_0 -> eager_1]" in diff.to_text()
 
 
-def test_eager_graphs_without_a_common_op_are_paired_in_order() -> None:
+def test_eager_graphs_without_a_common_op_are_paired_in_program_order() -> None:
     diff = diff_graphs(step(A, B), step(C, D))
 
     assert paired(diff) == [("eager_0", "eager_0"), ("eager_1", "eager_1")]
 
 
-def test_a_compiled_graph_and_an_eager_one_are_never_paired() -> None:
+def test_compiled_and_eager_graphs_are_never_paired() -> None:
     diff = diff_graphs(
         [compiled("forward_0", "relu"), compiled("forward_1", *A)],
         step(compiled("forward", "relu"), A),
@@ -99,7 +99,7 @@ def test_a_compiled_graph_and_an_eager_one_are_never_paired() -> None:
     ]
 
 
-def test_a_new_graph_break_is_the_graphs_it_makes_and_nothing_of_the_later_ones() -> None:
+def test_new_graph_break_is_only_the_graphs_that_it_creates() -> None:
     before = step(compiled("forward_0", "relu", "tan", "exp"), A, compiled("forward_1", "neg"))
     after = step(
         compiled("forward_0", "relu", "tan"),
@@ -114,7 +114,7 @@ def test_a_new_graph_break_is_the_graphs_it_makes_and_nothing_of_the_later_ones(
     assert not [line for line in found if "eager_1" in line or "forward_2" in line]
 
 
-def test_another_number_of_runs_is_a_finding() -> None:
+def test_changed_runs_of_an_eager_graph_are_a_finding() -> None:
     forward = compiled("forward", "relu")
     before = step(forward, ops(*A, eager=True, runs=2), B)
     after = step(forward, D, ops(*A, eager=True, runs=3), B)
@@ -130,26 +130,26 @@ def test_another_number_of_runs_is_a_finding() -> None:
     assert (runs.added, runs.removed, runs.changed, runs.rewired) == ((), (), (), ())
 
 
-def test_an_edit_and_another_number_of_runs_are_two_findings() -> None:
+def test_edit_and_changed_runs_are_two_findings() -> None:
     forward = compiled("forward", "relu")
     diff = diff_graphs(
         step(forward, ops("sin", "cos", eager=True)),
         step(forward, ops("sin", "tan", eager=True, runs=4)),
     )
 
-    assert [each.of_graph for each in diff.findings] == [False, True]
+    assert [finding.of_graph for finding in diff.findings] == [False, True]
     assert said(diff)[1] == "~ eager_0 ran 4 times, before: 1"
     assert diff.heading() == "1 edit: aten.cos -> aten.tan; 1 graph changed"
     assert len(diff.graphs) == 1
 
 
-def test_runs_of_compiled_graphs_do_not_count() -> None:
+def test_changed_runs_of_compiled_graphs_are_ignored() -> None:
     given = compiled("forward", "relu")
 
     assert not diff_graphs([given], [replace(given, runs=5)])
 
 
-def test_an_edit_of_a_backward_one_follows_from_that_of_the_forward() -> None:
+def test_edit_of_an_eager_backward_is_a_consequence_of_the_forward() -> None:
     def both(forward: str, backward: str) -> list[Graph]:
         return step(
             compiled("forward", "relu"),
@@ -164,13 +164,13 @@ def test_an_edit_of_a_backward_one_follows_from_that_of_the_forward() -> None:
     assert [change.graph for change in finding.consequences] == ["eager_1"]
 
 
-def test_a_backward_eager_graph_that_came_is_called_so() -> None:
+def test_added_eager_backward_is_labelled_backward() -> None:
     diff = diff_graphs(step(A), [*step(A), ops("neg", eager=True, kind="backward", name="eager_1")])
 
     assert said(diff) == ["+ eager backward graph 'eager_1' added (1 op)"]
 
 
-def test_a_backward_eager_graph_that_came_or_went_follows_from_an_edit() -> None:
+def test_added_or_removed_eager_backward_is_a_consequence() -> None:
     total = ops("neg", "add", eager=True, kind="backward", name="eager_1")
     before, after = step(compiled("forward", "sin")), step(compiled("forward", "tan"))
     for sides, kind in (
@@ -183,15 +183,15 @@ def test_a_backward_eager_graph_that_came_or_went_follows_from_an_edit() -> None
         assert f"    follows in eager_1: 2 {kind}" in str(finding)
 
 
-def test_a_compiled_backward_that_came_is_a_finding_beside_an_edit() -> None:
+def test_added_compiled_backward_is_a_finding_beside_an_edit() -> None:
     backward = ops("neg", title="backward: backward @ aot")
-    found = diff_graphs(
+    diff = diff_graphs(
         step(compiled("forward", "sin")), [*step(compiled("forward", "tan")), backward]
     )
-    assert said(found)[1:] == ["+ backward graph 'backward' added (1 op)"]
+    assert said(diff)[1:] == ["+ backward graph 'backward' added (1 op)"]
 
 
-def test_an_added_one_has_the_line_of_its_graph_break() -> None:
+def test_added_eager_graph_has_the_line_of_its_graph_break() -> None:
     cause = GraphBreak(
         *("Builtin call", "print", "", "model.py", 31, "  print(x)", "forward", (), "", "0/0")
     )
@@ -200,7 +200,7 @@ def test_an_added_one_has_the_line_of_its_graph_break() -> None:
     assert said(diff) == ["+ eager graph 'eager_1' added (1 op), at model.py:31: print(x)"]
 
 
-def test_many_edited_ones_take_no_time_worth_mentioning() -> None:
+def test_many_edited_eager_graphs_are_paired_quickly() -> None:
     before = step(*[("sin", f"op{k}") for k in range(400)])
     after = step(*[("cos", f"op{k}") for k in range(401)])
 

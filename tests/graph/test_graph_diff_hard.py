@@ -1,4 +1,4 @@
-"""Graphs made to confuse the diff: it ends soon, and what it says is true."""
+"""Graphs made to confuse the diff: it ends soon, and its findings are correct."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def one_op(length: int) -> Nodes:
 
 
 def ladder(length: int) -> Nodes:
-    """Two rails, each rung made of both."""
+    """Two rails. Each rung is made from both."""
     nodes, p, q = [given("x")], "x", "x"
     for k in range(length // 2):
         nodes += [call(f"a{k}", "add", [p, q]), call(f"b{k}", "add", [q, p])]
@@ -40,7 +40,7 @@ def ladder(length: int) -> Nodes:
 
 
 def fan(length: int) -> Nodes:
-    """One value used by many equal ops, all returned."""
+    """One value used by many equal ops, all of them returned."""
     twins = [call(f"f{k}", "mul", ["hub", "hub"]) for k in range(length)]
     return [given("x"), call("hub", "sin", ["x"]), *twins, returned(*[t.name for t in twins])]
 
@@ -59,12 +59,12 @@ def hub(length: int) -> Nodes:
 
 
 def far(length: int) -> Nodes:
-    """Second operands from anywhere before."""
+    """Second operands from any earlier op."""
     return chain(length, seed=3, words=("add", "mul"), reach=10**9)
 
 
 def diamonds(length: int) -> Nodes:
-    """A value split in two equal halves and joined again, over and over."""
+    """A value repeatedly split in two equal halves and joined again."""
     nodes, last = [given("x")], "x"
     for k in range(length // 3):
         left, right = call(f"l{k}", "sin", [last]), call(f"r{k}", "sin", [last])
@@ -79,7 +79,7 @@ SHAPES: dict[str, Callable[[int], Nodes]] = {
 
 
 def calls(function: Callable[[], object]) -> int:
-    """How many functions are called meanwhile: work, measured without a clock."""
+    """Return the number of function calls: work, measured without a clock."""
     count = 0
 
     def profile(frame: object, event: str, arg: object) -> None:
@@ -99,62 +99,62 @@ def difference_of(before: Nodes, after: Nodes) -> GraphDiff:
     return difference(graph(before), graph(after))
 
 
-def is_true(found: GraphDiff, before: Nodes, after: Nodes) -> bool:
-    """Whether the nodes named account for both graphs, and each is named once."""
-    named = [change for finding in found.findings for change in finding.changes]
+def is_true(diff: GraphDiff, before: Nodes, after: Nodes) -> bool:
+    """Return True if the findings account for all nodes of both graphs, and name each node once."""
+    named = [change for finding in diff.findings for change in finding.changes]
     assert len({id(change.node) for change in named}) == len(named)
-    return len(before) - len(found.removed) == len(after) - len(found.added)
+    return len(before) - len(diff.removed) == len(after) - len(diff.added)
 
 
 @pytest.mark.slow("further cases; a few are in every run", unless=["diamonds"])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_one_more_op_among_many_equal_ones_is_one_finding(shape: str) -> None:
+def test_op_added_among_equal_ops_is_one_finding(shape: str) -> None:
     base = SHAPES[shape](300)
     tried = 0
     for at in range(1, len(base) - 1, 37):
         word = "exotic" if shape == "dead_fan" or at % 2 else "relu"
         edit = insert(base, at, None, word)
-        found = difference_of(base, edit.nodes)
-        assert [finding.kind for finding in found.findings] == ["added"], found
-        assert len(found.added) == 1, found
+        diff = difference_of(base, edit.nodes)
+        assert [finding.kind for finding in diff.findings] == ["added"], diff
+        assert len(diff.added) == 1, diff
         tried += 1
     assert tried >= 8
 
 
 @pytest.mark.slow("further cases; a few are in every run", unless=["diamonds"])
 @pytest.mark.parametrize("shape", sorted(SHAPES.keys() - {"dead_fan"}))
-def test_another_op_among_many_equal_ones_is_one_finding(shape: str) -> None:
+def test_op_replaced_among_equal_ops_is_one_finding(shape: str) -> None:
     base = SHAPES[shape](300)
     for at in range(2, len(base) - 1, 37):
         edit = exchange(base, at)
-        found = difference_of(base, edit.nodes)
-        assert [(f.kind, f.after.name) for f in found.findings if f.after] == [
+        diff = difference_of(base, edit.nodes)
+        assert [(f.kind, f.after.name) for f in diff.findings if f.after] == [
             ("changed", edit.name)
-        ], found
+        ], diff
 
 
-def test_an_op_less_in_a_run_of_equal_ones_is_one_finding() -> None:
+def test_op_removed_from_a_run_of_equal_ops_is_one_finding() -> None:
     base = one_op(300)
     for at in range(2, 302, 23):
-        found = difference_of(base, remove(base, at).nodes)
-        assert [(f.kind, len(f.changes)) for f in found.findings] == [("removed", 1)], found
+        diff = difference_of(base, remove(base, at).nodes)
+        assert [(f.kind, len(f.changes)) for f in diff.findings] == [("removed", 1)], diff
 
 
 @pytest.mark.parametrize("count", [1, 10, 100])
-def test_more_equal_ops_are_as_many_added_nodes(count: int) -> None:
-    found = difference_of(one_op(300), one_op(300 + count))
-    assert len(found.added) == count
-    assert not found.removed
-    assert not found.changed
-    found = difference_of(fan(300), fan(300 + count))
-    assert len(found.added) == count
-    assert not found.removed
+def test_added_equal_ops_are_as_many_added_nodes(count: int) -> None:
+    diff = difference_of(one_op(300), one_op(300 + count))
+    assert len(diff.added) == count
+    assert not diff.removed
+    assert not diff.changed
+    diff = difference_of(fan(300), fan(300 + count))
+    assert len(diff.added) == count
+    assert not diff.removed
 
 
 @pytest.mark.slow("further cases; a few are in every run", unless=["insert-diamonds", "insert-hub"])
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("edit", [insert, exchange], ids=["insert", "exchange"])
-def test_work_grows_with_the_size_of_the_graph_and_not_with_its_square(
+def test_diff_work_grows_with_the_size_of_the_graph_not_its_square(
     shape: str, edit: Callable[[Nodes, int], Nodes]
 ) -> None:
     def work(length: int) -> int:
@@ -168,7 +168,7 @@ def test_work_grows_with_the_size_of_the_graph_and_not_with_its_square(
 
 @pytest.mark.slow("large graphs")
 @pytest.mark.parametrize("words", [("sin", "add"), ("sin", "cos", "relu", "add", "mul")])
-def test_unrelated_graphs_are_told_apart_with_bounded_work(words: tuple[str, ...]) -> None:
+def test_diff_of_unrelated_graphs_takes_bounded_work(words: tuple[str, ...]) -> None:
     a, b = chain(600, 1, words), chain(700, 2, words)
     found: list[GraphDiff] = []
     work = calls(lambda: found.append(difference_of(a, b)))
@@ -193,21 +193,21 @@ def test_random_pairs_of_graphs_have_a_true_difference(seed: int) -> None:
         words = rng.sample(["sin", "cos", "relu", "add", "mul"], rng.randrange(1, 5))
         a = chain(rng.randrange(1, 80), rng.randrange(99), words, rng.randrange(1, 20))
         b = chain(rng.randrange(1, 80), rng.randrange(99), words, rng.randrange(1, 20))
-        found = difference_of(a, b)
-        assert bool(found) == (graph(a) != graph(b))
-        assert is_true(found, a, b)
+        diff = difference_of(a, b)
+        assert bool(diff) == (graph(a) != graph(b))
+        assert is_true(diff, a, b)
 
 
 def test_many_edits_of_an_adversarial_graph_stay_close_to_their_number() -> None:
     base = far(2000)
     edited, done = scattered(base, 40, seed=2, kinds=("insert", "exchange"))
-    found = difference_of(base, edited)
-    named = sorted((f.kind, f.after.name) for f in found.findings if f.after)
+    diff = difference_of(base, edited)
+    named = sorted((f.kind, f.after.name) for f in diff.findings if f.after)
     assert named == sorted(done)
 
 
 def test_layers_that_were_doubled_are_mostly_additions() -> None:
     base, more = layers(10, scoped=False), layers(12, scoped=False)
-    found = difference_of(base, more)
-    assert len(found.added) == len(more) - len(base)
-    assert not found.removed
+    diff = difference_of(base, more)
+    assert len(diff.added) == len(more) - len(base)
+    assert not diff.removed

@@ -40,14 +40,14 @@ def test_two_edits_are_counted_and_named_with_the_module_that_they_share() -> No
     )
 
 
-def test_layers_that_came_are_modules_and_no_op() -> None:
+def test_heading_of_added_layers_names_modules_not_ops() -> None:
     assert heading(*[LAYER] * 8) == (
         "2 modules added: model.layers.{6, 7}, each like model.layers.5 (8 ops)"
     )
     assert heading(*[LAYER] * 5) == "1 module removed: model.layers.5, like model.layers.4 (4 ops)"
 
 
-def test_layers_that_came_and_an_edit_of_the_others_are_both_said() -> None:
+def test_heading_has_added_layers_and_an_edit_of_the_others() -> None:
     edited = Edit("exchange", 2, "relu").of(LAYER)
     assert heading(*[edited] * 7) == (
         "1 module added: model.layers.6, like model.layers.5 (4 ops); "
@@ -55,14 +55,14 @@ def test_layers_that_came_and_an_edit_of_the_others_are_both_said() -> None:
     )
 
 
-def test_ops_that_came_for_one_are_counted() -> None:
+def test_heading_counts_ops_that_replace_one_op() -> None:
     before = graph("%a = aten.gelu(%x)\nreturn %a")
     after = graph("%a = aten.mul(%x, 2)\n%b = aten.erf(%a)\n%c = aten.mul(%b, %x)\nreturn %c")
     found = difference(before, after).heading()
     assert found.startswith("1 edit: aten.gelu -> ")
 
 
-def test_the_consequences_of_a_place_are_its_own() -> None:
+def test_place_has_only_its_own_consequences() -> None:
     def step(op: str) -> list[Graph]:
         layers = range(12)
         forward, backward, value = [], [], "x"
@@ -106,12 +106,12 @@ def test_the_consequences_of_a_place_are_its_own() -> None:
         (["a.007", "a.²", f"a.{'9' * 5000}"], f"a.007, a.², a.{'9' * 5000}"),
     ],
 )
-def test_paths_that_differ_in_numbers_are_one(paths: list[str], text: str) -> None:
+def test_module_paths_that_differ_in_numbers_are_abridged(paths: list[str], text: str) -> None:
     assert abridged(paths) == text
 
 
 @given(st.sets(st.tuples(*[st.integers(0, 4)] * 3), min_size=1, max_size=20))
-def test_a_short_list_stands_for_its_paths_alone(numbers: set[tuple[int, ...]]) -> None:
+def test_abridged_module_list_matches_only_its_paths(numbers: set[tuple[int, ...]]) -> None:
     paths = sorted(".".join(f"m.{k}" for k in each) for each in numbers)
     text = abridged(paths, limit=1000)
     assert sum(_count(form) for form in _forms(text)) == len(paths)
@@ -138,7 +138,7 @@ def _count(form: str) -> int:
     return count
 
 
-def test_the_places_of_a_finding_are_listed_so() -> None:
+def test_finding_lists_its_places_abridged() -> None:
     edited = Edit("exchange", 2, "relu").of(LAYER)
-    found = difference(model_of([LAYER] * 3).graph, model_of([edited] * 3).graph)
-    assert places_text(found.findings[0]) == "model.layers.{0 … 2}.mlp.act"
+    diff = difference(model_of([LAYER] * 3).graph, model_of([edited] * 3).graph)
+    assert places_text(diff.findings[0]) == "model.layers.{0 … 2}.mlp.act"

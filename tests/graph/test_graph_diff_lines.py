@@ -1,4 +1,4 @@
-"""One edited line, or one other module of torch's, is one finding under whatever names it is."""
+"""One edited line, or one replaced torch module, is one finding under any module names."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.parametrize("via", ["aot", "dispatch"])
 
 
 class Scale(nn.Module):
-    """A norm whose one line is to be edited."""
+    """A norm. Its only line is edited."""
 
     edited = False
 
@@ -73,7 +73,7 @@ class Convnet(nn.Module):
 def difference(
     via: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., GraphDiff]:
-    """Stores a capture, edits a class, and compares with a capture of what it is then."""
+    """Return a function that captures, edits a class, captures again, and compares both."""
 
     def difference(
         make: Callable[[], nn.Module], edit: tuple[type, str], *shape: int, train: bool = True
@@ -93,58 +93,58 @@ def difference(
 
 
 @pytest.mark.slow("further models and backends", unless=["dispatch"])
-def test_one_line_of_a_class_is_one_finding_whatever_its_modules_are_called(
+def test_edited_line_of_a_class_is_one_finding_under_any_module_names(
     difference: Callable[..., GraphDiff],
 ) -> None:
-    found = difference(Decoder, (Scale, "edited"), 2, 4)
-    (finding,) = found.findings
+    diff = difference(Decoder, (Scale, "edited"), 2, 4)
+    (finding,) = diff.findings
     assert len(finding.places) == 7
     assert finding.source is not None
     assert "squared = x.abs()" in finding.source.code
-    assert found.heading().startswith("1 edit in 7 places: aten.pow.Tensor_Scalar -> aten.abs in ")
-    assert "layers.{0 … 2}.norm1" in found.heading()
+    assert diff.heading().startswith("1 edit in 7 places: aten.pow.Tensor_Scalar -> aten.abs in ")
+    assert "layers.{0 … 2}.norm1" in diff.heading()
 
 
 @pytest.mark.slow("further models and backends", unless=["dispatch"])
-def test_another_module_of_torch_in_a_class_is_one_finding_in_all_its_instances(
+def test_replaced_torch_module_in_a_class_is_one_finding(
     difference: Callable[..., GraphDiff],
 ) -> None:
-    """The sizes are others, and a batch norm counts its batches: all that is one edit."""
-    found = difference(Convnet, (Convolved, "grouped"), 2, 3, 6, 6)
-    (finding,) = found.findings
+    """The sizes differ, and a batch norm counts its batches: all of this is one edit."""
+    diff = difference(Convnet, (Convolved, "grouped"), 2, 3, 6, 6)
+    (finding,) = diff.findings
     assert len(finding.places) == 4
-    assert "-> aten.native_group_norm" in found.heading()
+    assert "-> aten.native_group_norm" in diff.heading()
 
 
 @pytest.mark.slow("further models and backends", unless=["dispatch"])
-def test_another_module_of_torch_is_one_cause_in_training_and_in_inference(
+def test_replaced_torch_module_is_one_cause_in_training_and_inference(
     difference: Callable[..., GraphDiff],
 ) -> None:
-    """A batch norm runs another op in each."""
+    """A batch norm runs a different op in each."""
     diffs = [
         (str(train), difference(Convnet, (Convolved, "grouped"), 2, 3, 6, 6, train=train))
         for train in (True, False)
     ]
-    (cause,) = merge_edits([(label, each) for label, diff in diffs for each in diff.findings])
+    (cause,) = merge_edits([(label, finding) for label, diff in diffs for finding in diff.findings])
     assert cause.files == ("True", "False")
     assert len(cause.places) == 8
 
 
 @pytest.mark.slow("further models and backends", unless=["dispatch"])
-def test_what_was_removed_in_training_and_in_inference_is_one_cause(
+def test_removed_module_is_one_cause_in_training_and_inference(
     difference: Callable[..., GraphDiff],
 ) -> None:
     diffs = [
         (str(train), difference(Decoder, (Layer, "residual"), 2, 4, train=train))
         for train in (True, False)
     ]
-    (cause,) = merge_edits([(label, each) for label, diff in diffs for each in diff.findings])
+    (cause,) = merge_edits([(label, finding) for label, diff in diffs for finding in diff.findings])
     assert cause.files == ("True", "False")
     assert len(cause.places) == 6
 
 
 class Halves(nn.Module):
-    """Layers of one class, between other ones, with a convolution on the way around or without."""
+    """Layers of one class between other layers, with or without a convolution on the skip path."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -164,14 +164,14 @@ class Inside(nn.Module):
 
 
 @pytest.mark.slow("further models and backends", unless=["dispatch"])
-def test_what_was_removed_from_a_class_is_one_cause_wherever_its_modules_are(
+def test_module_removed_from_a_class_is_one_cause_anywhere(
     difference: Callable[..., GraphDiff],
 ) -> None:
-    """The line is gone: what went is known by its name in the class."""
+    """The line no longer exists, so a removed module is identified by its name in the class."""
     diffs = [
         (make.__name__, difference(make, (Layer, "residual"), 2, 4)) for make in (Halves, Inside)
     ]
-    (cause,) = merge_edits([(label, each) for label, diff in diffs for each in diff.findings])
+    (cause,) = merge_edits([(label, finding) for label, diff in diffs for finding in diff.findings])
     assert cause.files == ("Halves", "Inside")
     assert len(cause.places) == 4
     assert [len(found.findings) for _, found in diffs] == [1, 1]
@@ -196,12 +196,12 @@ def test_two_lines_of_a_class_are_two_findings(
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.first(x) + self.second(x.exp())
 
-    found = difference(Pair, (Two, "edited"), 3, 3)
-    assert [len(finding.places) for finding in found.findings] == [2, 2]
+    diff = difference(Pair, (Two, "edited"), 3, 3)
+    assert [len(finding.places) for finding in diff.findings] == [2, 2]
 
 
 class Stage(nn.Module):
-    """Convolutions in a block, and in a `Sequential` of it."""
+    """Convolutions in a block and in its `Sequential`."""
 
     def __init__(self, width: int, out: int):
         super().__init__()
@@ -222,10 +222,10 @@ class Stages(nn.Module):
         return self.blocks(self.conv1(x))
 
 
-def test_one_line_that_all_modules_of_a_class_of_torchs_run_is_one_finding(
+def test_edited_line_of_a_torch_class_is_one_finding(
     via: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In whatever classes, and under whatever names there, the modules are."""
+    """The modules are in different classes and have different names there."""
 
     def captured() -> Capture:
         return pytest_torchgraph.capture(Stages(), torch.ones(1, 3, 4, 4), via=via, backward=False)
@@ -244,7 +244,7 @@ def test_one_line_that_all_modules_of_a_class_of_torchs_run_is_one_finding(
 
 
 class Called(nn.Module):
-    """Two modules that are called on one line."""
+    """Two modules called on one line."""
 
     def __init__(self, bias: tuple[bool, bool]):
         super().__init__()
@@ -254,7 +254,7 @@ class Called(nn.Module):
         return self.b(self.a(x).sin())
 
 
-def test_two_modules_that_one_line_calls_are_two_findings(via: str) -> None:
+def test_two_modules_called_on_one_line_are_two_findings(via: str) -> None:
     def captured(*bias: bool) -> Capture:
         return pytest_torchgraph.capture(Called(bias), torch.ones(2, 4), via=via, backward=False)
 

@@ -1,4 +1,4 @@
-"""An op or a module that was moved is one edit; what reads it, and now reads another, follows."""
+"""A moved op or module is one edit. Ops that read another value because of it are consequences."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LAYERS = 3
 
 
 class RMSNorm(nn.Module):
-    """As libraries write it: of several ops, of which two read the input."""
+    """The form that libraries use: several ops, two of them read the input."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
@@ -28,7 +28,7 @@ class RMSNorm(nn.Module):
 
 
 class Functional(nn.Module):
-    """No module of its own in the graph: its op is one of the block's."""
+    """Has no module in the graph: its op belongs to the block."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
@@ -104,10 +104,10 @@ def compared(
     [(nn.LayerNorm, "aot"), (Functional, "aot"), (RMSNorm, "aot"), (RMSNorm, "dispatch")],
 )
 @pytest.mark.parametrize("back", [False, True], ids=["to post-norm", "to pre-norm"])
-def test_a_norm_that_was_moved_is_one_edit_in_each_layer(norm: Norm, via: str, back: bool) -> None:
+def test_moved_norm_is_one_edit_in_each_layer(norm: Norm, via: str, back: bool) -> None:
     sides = (Moved, Block) if back else (Block, Moved)
-    found = compared(*sides, norm, via)
-    (finding,) = found.findings
+    diff = compared(*sides, norm, via)
+    (finding,) = diff.findings
     assert len(finding.places) == LAYERS
     assert finding.kind == "rewired"
     before, after = finding.before, finding.after
@@ -124,22 +124,22 @@ def test_a_norm_that_was_moved_is_one_edit_in_each_layer(norm: Norm, via: str, b
     ]
     modules = {change.node.module.partition("layers.0.")[2] for change in follows}
     assert "mix" in modules
-    assert len(found.rewired) >= len(follows) + LAYERS
+    assert len(diff.rewired) >= len(follows) + LAYERS
 
 
 @pytest.mark.slow("large graphs")
-def test_two_norms_that_were_moved_are_two() -> None:
+def test_two_moved_norms_are_two_findings() -> None:
     for sides in ((Block, AllMoved), (AllMoved, Block)):
-        found = compared(*sides)
-        assert [len(finding.places) for finding in found.findings] == [LAYERS, LAYERS]
-        assert [finding.module for finding in found.findings] == [
+        diff = compared(*sides)
+        assert [len(finding.places) for finding in diff.findings] == [LAYERS, LAYERS]
+        assert [finding.module for finding in diff.findings] == [
             "layers.0.norm1",
             "layers.0.norm2",
         ]
 
 
 @pytest.mark.slow("large graphs")
-def test_the_ops_of_a_module_that_read_the_same_are_one_edit() -> None:
+def test_ops_of_a_module_that_read_the_same_value_are_one_edit() -> None:
     before, after = (Net(block, nn.LayerNorm, RMSNorm) for block in (Block, Parallel))
     x = torch.ones(2, 3, 8)
     sides = (pytest_torchgraph.capture(module, x) for module in (before, after))
@@ -149,7 +149,7 @@ def test_the_ops_of_a_module_that_read_the_same_are_one_edit() -> None:
     assert ops == ["aten.pow.Tensor_Scalar", "aten.mul.Tensor"]
 
 
-def test_its_words_say_what_follows_where() -> None:
+def test_move_text_lists_the_consequences_by_place() -> None:
     text = str(compared(Block, Moved))
     assert text.startswith(
         f"1 edit in {LAYERS} places: aten.native_layer_norm rewired in "
@@ -190,16 +190,16 @@ class Inner(Last):
         return x + x.cos()
 
 
-def test_of_two_modules_that_changed_places_one_moved() -> None:
-    found = pytest_torchgraph.diff(*(capture_of(module) for module in (Two, Swapped)))
-    (finding,) = found.findings
+def test_two_swapped_modules_are_one_move() -> None:
+    diff = pytest_torchgraph.diff(*(capture_of(module) for module in (Two, Swapped)))
+    (finding,) = diff.findings
     assert [change.node.module for change in finding.changes] == ["first"]
     assert [change.node.module for change in finding.consequences] == ["second", "second", ""]
 
 
 @pytest.mark.slow("further cases; a few are in every run", unless=["sides1"])
 @pytest.mark.parametrize("sides", [(Last, Inner), (Inner, Last)])
-def test_what_the_graph_returns_follows_as_well(sides: tuple[type[Two], type[Two]]) -> None:
+def test_returned_value_is_a_consequence_of_a_move(sides: tuple[type[Two], type[Two]]) -> None:
     (finding,) = pytest_torchgraph.diff(*map(capture_of, sides)).findings
     assert [change.node.module for change in finding.changes] == ["first"]
     assert finding.consequences[-1].node.kind == "output"
@@ -211,7 +211,7 @@ def capture_of(module: type[Two]) -> Capture:
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-def test_what_reads_another_value_for_no_such_reason_is_an_edit(reverse: bool) -> None:
+def test_op_that_reads_another_value_without_a_move_is_an_edit(reverse: bool) -> None:
     def two(norm: str, other: str) -> str:
         return f"""
             %a = aten.sin(%x) : f32[2, 3]
@@ -223,12 +223,12 @@ def test_what_reads_another_value_for_no_such_reason_is_an_edit(reverse: bool) -
             """
 
     sides = [graph(two("a", "a")), graph(two("b", "b"))]
-    found = difference(*(sides[::-1] if reverse else sides))
-    assert [finding.changes[0].node.name for finding in found.findings] == ["n", "o"]
-    assert not any(finding.consequences for finding in found.findings)
+    diff = difference(*(sides[::-1] if reverse else sides))
+    assert [finding.changes[0].node.name for finding in diff.findings] == ["n", "o"]
+    assert not any(finding.consequences for finding in diff.findings)
 
 
-def test_what_takes_two_values_is_not_looked_through() -> None:
+def test_move_is_not_traced_through_ops_with_two_operands() -> None:
     def added(to: str, read: str) -> str:
         return f"""
             %a = aten.sin(%x) : f32[2, 3]
@@ -238,5 +238,5 @@ def test_what_takes_two_values_is_not_looked_through() -> None:
             return [%a, %b, %s, %r]
             """
 
-    found = difference(graph(added("a", "s")), graph(added("b", "a")))
-    assert sorted(finding.changes[0].node.name for finding in found.findings) == ["r", "s"]
+    diff = difference(graph(added("a", "s")), graph(added("b", "a")))
+    assert sorted(finding.changes[0].node.name for finding in diff.findings) == ["r", "s"]

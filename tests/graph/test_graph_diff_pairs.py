@@ -1,4 +1,4 @@
-"""Pairs of two different edits stay two findings, also where one line holds both."""
+"""Two different edits stay two findings, also if both are on one line."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Model(nn.Module):
     def forward(self, x, y):
         {line}
 """
-"""A module's file. In the pieces, `«old|new»` is an edit; a file has two."""
+"""A module's file. In the pieces, `«old|new»` is an edit; a file has two edits."""
 
 PIECES = {
     "helper": "return x.exp()",
@@ -189,7 +189,7 @@ EDIT = re.compile(r"«([^|«»]*)\|([^|«»]*)»")
 
 
 def module(path: Path, pieces: dict[str, str], *made: int) -> ModuleType:
-    """Return the module of these pieces with these of its two edits, 0 and 1."""
+    """Import the module of these pieces with the given edits (0, 1) applied."""
     text = CODE.format(**{**PIECES, **pieces})
     edits = iter(range(2))
     text = EDIT.sub(lambda match: match[2] if next(edits) in made else match[1], text)
@@ -222,11 +222,12 @@ def test_two_different_edits_are_two_findings(via: str, name: str, tmp_path: Pat
     expected = int(pieces.pop("expected", "2"))
     path = tmp_path / "edited.py"
     before = captured(path, pieces, WAYS[via])
-    path = tmp_path / "new" / path.name  # so that no cache of lines has the old ones
+    # A new path, because Python's cache of source lines holds the old file.
+    path = tmp_path / "new" / path.name
     path.parent.mkdir()
-    found = pytest_torchgraph.diff(before, captured(path, pieces, WAYS[via], 0, 1))
-    assert len(found.findings) == expected, str(found)
-    causes = merge_edits([(test, finding) for test in "ab" for finding in found.findings])
+    diff = pytest_torchgraph.diff(before, captured(path, pieces, WAYS[via], 0, 1))
+    assert len(diff.findings) == expected, str(diff)
+    causes = merge_edits([(test, finding) for test in "ab" for finding in diff.findings])
     assert [cause.files for cause in causes] == [("a", "b")] * expected
 
 
@@ -253,7 +254,7 @@ SAME = {
 @pytest.mark.slow("further backends", unless=["dispatch-*"])
 @pytest.mark.parametrize("name", SAME)
 @pytest.mark.parametrize("via", WAYS)
-def test_one_edit_of_a_helper_is_one_finding(via: str, name: str, tmp_path: Path) -> None:
+def test_edit_of_a_helper_is_one_finding(via: str, name: str, tmp_path: Path) -> None:
     path = tmp_path / "edited.py"
     before = captured(path, SAME[name], WAYS[via])
     path = tmp_path / "new" / path.name

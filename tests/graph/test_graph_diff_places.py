@@ -1,4 +1,4 @@
-"""The same edit in many places is one finding; two different edits are never one."""
+"""The same edit in many places is one finding. Two different edits are never one finding."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def paths(finding: Finding) -> list[str]:
 
 
 def numbers(finding: Finding) -> list[int]:
-    """The layers that a finding has its places in."""
+    """Return the numbers of the layers in which a finding has its places."""
     return [int(path.split(".")[2]) for path in paths(finding)]
 
 
@@ -32,15 +32,15 @@ def numbers(finding: Finding) -> list[int]:
 
 @checked
 @given(LAYERS, SOME, st.data())
-def test_one_edit_of_some_layers_is_one_finding_with_a_place_in_each(
+def test_edit_of_some_layers_is_one_finding_with_a_place_in_each(
     layer: Layer, some: set[int], data: st.DataObject
 ) -> None:
     edit = data.draw(edits_of(layer))
     base = model_of([layer] * COUNT)
     after = model_of([edit.of(layer) if k in some else layer for k in range(COUNT)])
-    found = difference(base.graph, after.graph)
-    assert len(found.findings) == 1, found
-    (finding,) = found.findings
+    diff = difference(base.graph, after.graph)
+    assert len(diff.findings) == 1, diff
+    (finding,) = diff.findings
     assert numbers(finding) == sorted(some)
     assert {len(place.changes) for place in finding.places} == {1}
 
@@ -52,7 +52,7 @@ def test_two_different_edits_are_never_one_finding(
     layer: Layer, first: set[int], second: set[int], data: st.DataObject
 ) -> None:
     one, other = data.draw(edits_of(layer)), data.draw(edits_of(layer))
-    second = {k for k in second if first.isdisjoint((k - 1, k, k + 1))}  # else they may touch
+    second = {k for k in second if first.isdisjoint((k - 1, k, k + 1))}  # adjacent edits may touch
     assume(one != other)
     assume(second)
 
@@ -62,11 +62,11 @@ def test_two_different_edits_are_never_one_finding(
         return other.of(layer) if number in second else layer
 
     after = model_of([edited(k) for k in range(COUNT)])
-    found = difference(model_of([layer] * COUNT).graph, after.graph)
-    for finding in found.findings:
+    diff = difference(model_of([layer] * COUNT).graph, after.graph)
+    for finding in diff.findings:
         places = set(numbers(finding))
-        assert places <= first or places <= second, found
-    assert sum(len(finding.places) for finding in found.findings) == len(first | second)
+        assert places <= first or places <= second, diff
+    assert sum(len(finding.places) for finding in diff.findings) == len(first | second)
 
 
 def test_an_op_before_all_uses_and_one_before_some_are_two_edits() -> None:
@@ -93,11 +93,11 @@ def test_an_op_before_all_uses_and_one_before_some_are_two_edits() -> None:
 
     base = model({})
     for one in ("all", "first", "second"):
-        found = difference(base, model({1: one, 3: one}))
-        assert [numbers_of(finding) for finding in found.findings] == [[1, 3]], found
+        diff = difference(base, model({1: one, 3: one}))
+        assert [numbers_of(finding) for finding in diff.findings] == [[1, 3]], diff
         for other in {"all", "first", "second"} - {one}:
-            found = difference(base, model({1: one, 3: other}))
-            assert [numbers_of(finding) for finding in found.findings] == [[1], [3]], found
+            diff = difference(base, model({1: one, 3: other}))
+            assert [numbers_of(finding) for finding in diff.findings] == [[1], [3]], diff
 
 
 def numbers_of(finding: Finding) -> list[int]:
@@ -106,17 +106,21 @@ def numbers_of(finding: Finding) -> list[int]:
 
 @checked
 @given(plain_graphs(), plain_graphs())
-def test_no_change_is_lost_and_none_comes(a: Graph, b: Graph) -> None:
+def test_changes_are_neither_lost_nor_added(a: Graph, b: Graph) -> None:
     findings, _, origins = find_changes([a], [b])
     placed = merge_equal_edits(findings, [a], [b], origins)
     places = [place for each in placed for place in each.places]
-    before = Counter(id(c) for each in findings for c in (*each.changes, *each.consequences))
-    assert before == Counter(id(c) for each in places for c in (*each.changes, *each.consequences))
+    before = Counter(
+        id(c) for finding in findings for c in (*finding.changes, *finding.consequences)
+    )
+    assert before == Counter(
+        id(c) for place in places for c in (*place.changes, *place.consequences)
+    )
 
 
 @checked
 @given(LAYERS, LAYERS, st.integers(1, 6), st.integers(1, 6), st.data())
-def test_no_change_is_lost_where_modules_came_and_went(
+def test_changes_are_not_lost_with_added_and_removed_modules(
     layer: Layer, other: Layer, old: int, new: int, data: st.DataObject
 ) -> None:
     edit = data.draw(edits_of(layer))
@@ -125,8 +129,8 @@ def test_no_change_is_lost_where_modules_came_and_went(
     findings, _, origins = find_changes([before], [after])
     placed = merge_equal_edits(findings, [before], [after], origins)
     places = [place for each in placed for place in each.places]
-    assert Counter(id(c) for each in findings for c in each.changes) == Counter(
-        id(c) for each in places for c in each.changes
+    assert Counter(id(c) for finding in findings for c in finding.changes) == Counter(
+        id(c) for place in places for c in place.changes
     )
 
 
@@ -134,18 +138,20 @@ def test_no_change_is_lost_where_modules_came_and_went(
 @checked
 @given(st.lists(graphs(), max_size=3), st.lists(graphs(), max_size=3))
 def test_any_captures_have_a_difference_in_words(a: list[Graph], b: list[Graph]) -> None:
-    found = diff_graphs(a, b)
-    for finding in found.findings:
+    diff = diff_graphs(a, b)
+    for finding in diff.findings:
         assert finding.places
         assert finding.to_text(limit=100)
         assert len(finding.modules) in (0, len(finding.places))
-    assert bool(found) == (found.heading() != "no difference")
+    assert bool(diff) == (diff.heading() != "no difference")
 
 
 @pytest.mark.slow("many random graphs")
 @checked
 @given(LAYERS, st.integers(1, 6), st.integers(1, 6))
-def test_more_layers_are_one_finding_of_modules_that_came(layer: Layer, old: int, new: int) -> None:
+def test_additional_layers_are_one_finding_of_added_modules(
+    layer: Layer, old: int, new: int
+) -> None:
     before = model_of([layer] * old).graph
     after = model_of([layer] * (old + new)).graph
     for a, b, kind in ((before, after, "added"), (after, before, "removed")):

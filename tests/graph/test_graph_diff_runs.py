@@ -1,4 +1,4 @@
-"""In a run of equal ops the dataflow does not say which is the new one; modules and names do."""
+"""Among equal ops in a row, modules and names identify the new one, because dataflow cannot."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from graph.edits import EDITS, Nodes, call, chain, given, graph, returned, topol
 
 
 def run(*names: str) -> Nodes:
-    """Copies one behind the other, each in the module that its name begins with."""
+    """Return copies in a row, each in the module that its name begins with."""
     nodes = [given("x"), call("start/sin", "sin", ["x"], "start")]
     for name in names:
         nodes.append(call(name, "clone", [nodes[-1].name], name.rpartition("/")[0]))
@@ -23,7 +23,7 @@ RUNS = {
     "the last": (("a/c", "b/c"), ("a/c", "b/c", "new/c")),
     "two at once": (("a/c", "b/c"), ("new/c", "new/c.1", "a/c", "b/c")),
     "two apart": (("a/c", "b/c"), ("new/c", "a/c", "new/c.1", "b/c")),
-    "behind one that was renamed": (("a/c", "old/c", "b/c"), ("new/c", "a/c", "now/c", "b/c")),
+    "after a renamed copy": (("a/c", "old/c", "b/c"), ("new/c", "a/c", "now/c", "b/c")),
     "in the same module": (("a/c", "a/c.1"), ("a/c", "a/new", "a/c.1")),
     "by module, where no name agrees": (("a/p", "b/p"), ("new/c", "a/c", "b/c")),
     "in a run of a hundred": (
@@ -35,7 +35,7 @@ RUNS = {
 
 @pytest.mark.parametrize("case", RUNS)
 @pytest.mark.parametrize("kind", ["added", "removed"])
-def test_what_came_or_went_is_what_no_module_and_name_agree_with(case: str, kind: str) -> None:
+def test_added_or_removed_op_in_a_run_has_no_matching_module_or_name(case: str, kind: str) -> None:
     few, many = (graph(run(*names)) for names in RUNS[case])
     found = difference(few, many) if kind == "added" else difference(many, few)
     named = found.added if kind == "added" else found.removed
@@ -49,7 +49,9 @@ def test_what_came_or_went_is_what_no_module_and_name_agree_with(case: str, kind
 @pytest.mark.slow("large graphs")
 @pytest.mark.parametrize("kind", ["repeat", "remove"])
 @pytest.mark.parametrize("order", ["as it was", "shuffled"])
-def test_in_a_model_without_modules_names_say_which_one_it_was(kind: str, order: str) -> None:
+def test_added_or_removed_op_in_a_run_without_modules_is_found_by_name(
+    kind: str, order: str
+) -> None:
     base, rng = chain(200, 0, words=("sin", "cos")), random.Random(kind)
     for at in range(2, len(base) - 1, 3):
         edit = EDITS[kind](base, at, rng)
@@ -59,14 +61,14 @@ def test_in_a_model_without_modules_names_say_which_one_it_was(kind: str, order:
         assert [(c.kind, c.node.name) for c in finding.changes] == [(edit.kind, edit.name)]
 
 
-def test_names_say_nothing_against_the_dataflow() -> None:
-    """The first copy has another user, so the new one stands behind it, whatever its name."""
+def test_dataflow_takes_precedence_over_names() -> None:
+    """The first copy has a second user, so the new copy follows it, regardless of its name."""
 
     def used(nodes: Nodes, name: str) -> Nodes:
         return [*nodes[:-1], call("other", "tanh", [name]), returned("end/cos", "other")]
 
     before, after = used(run("a/c"), "a/c"), used(run("z/c", "a/c"), "z/c")
-    found = difference(graph(before), graph(after))
-    assert [node.name for node in found.added] == ["a/c"], found
-    assert len(found.findings) == 1
-    assert not found.rewired
+    diff = difference(graph(before), graph(after))
+    assert [node.name for node in diff.added] == ["a/c"], diff
+    assert len(diff.findings) == 1
+    assert not diff.rewired

@@ -1,4 +1,4 @@
-"""What is said of an edit: all its ops and places, what is saved, inputs in another order."""
+"""Reports of an edit: its ops and places, saved values, and reordered inputs."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ return %out"""
 
 
 @pytest.mark.parametrize("reverse", [False, True], ids=["by many", "by one"])
-def test_ops_that_replace_others_say_first_what_was_there(reverse: bool) -> None:
+def test_replaced_ops_are_listed_before_their_replacements(reverse: bool) -> None:
     sides = [graph(NORM), graph(BY_HAND)]
-    found = difference(*(sides[::-1] if reverse else sides))
-    (finding,) = found.findings
+    diff = difference(*(sides[::-1] if reverse else sides))
+    (finding,) = diff.findings
     one, many = "aten.native_layer_norm", "6 ops"
     edit = f"{many} -> {one}" if reverse else f"{one} -> {many}"
-    assert found.heading().startswith(f"1 edit: {edit}")
+    assert diff.heading().startswith(f"1 edit: {edit}")
     head, before, after, *rest = finding.to_text().splitlines()
     assert head.startswith("~ replaced in ")
     assert before.startswith("    before  %")
@@ -54,7 +54,7 @@ def test_ops_that_were_only_added_are_added() -> None:
 
 
 def layers(ops: Mapping[int, str], effect: str = "random") -> Graph:
-    """Layers of two ops, some of them with one more that has an effect."""
+    """Return layers of two ops, some of them with an additional op that has an effect."""
     lines, value = [], "x"
     for k in range(4):
         lines.append(f"%layers.{k}.fc/mul = aten.mul(%{value}, 2)")
@@ -69,20 +69,20 @@ def layers(ops: Mapping[int, str], effect: str = "random") -> Graph:
 
 @pytest.mark.parametrize("effect", ["random", "communicates", "opaque"])
 @pytest.mark.parametrize("only", [(0, 1, 2, 3), (0, 1), (1, 3)])
-def test_ops_that_only_take_turns_are_one_edit_in_many_places(
+def test_reordered_random_ops_are_one_edit_in_many_places(
     effect: str, only: tuple[int, ...]
 ) -> None:
     plain, edited = layers({}), layers(dict.fromkeys(only, "noise"), effect)
     for before, after, kind in ((plain, edited, "added"), (edited, plain, "removed")):
-        found = difference(before, after)
-        (finding,) = found.findings
+        diff = difference(before, after)
+        (finding,) = diff.findings
         assert [place.module for place in finding.places] == [f"layers.{k}.drop" for k in only]
-        assert found.heading().startswith(f"1 edit in {len(only)} places: aten.noise {kind}")
+        assert diff.heading().startswith(f"1 edit in {len(only)} places: aten.noise {kind}")
 
 
 def test_two_kinds_of_random_ops_are_two_edits() -> None:
-    found = difference(layers({}), layers({0: "noise", 1: "noise", 2: "drop", 3: "drop"}))
-    assert [[place.module for place in finding.places] for finding in found.findings] == [
+    diff = difference(layers({}), layers({0: "noise", 1: "noise", 2: "drop", 3: "drop"}))
+    assert [[place.module for place in finding.places] for finding in diff.findings] == [
         ["layers.0.drop", "layers.1.drop"],
         ["layers.2.drop", "layers.3.drop"],
     ]
@@ -99,15 +99,15 @@ def test_ops_that_write_to_one_storage_are_one_edit() -> None:
     assert len(finding.places[0].changes) == 2
 
 
-# -- what is saved for the backward ----------------------------------------------------------------
+# -- values saved for the backward -----------------------------------------------------------------
 
 
 def step(op: str, saved: str, count: int = 3) -> list[Graph]:
-    """Forward and backward of some layers, each saving one value.
+    """Return forward and backward of some layers that save one value each.
 
     Args:
-        op: the activation; "" for none.
-        saved: what the backward of an activation takes: "in", "out", or "" for nothing.
+        op: the activation; "" if absent.
+        saved: the value that the activation's backward takes: "in", "out", or "" if none.
     """
     forward, backward, keep, value, grad = [], [], [], "x", "tangent"
     taken = ["%tangent = tangent : f32[2, 3]"]
@@ -136,12 +136,12 @@ def step(op: str, saved: str, count: int = 3) -> list[Graph]:
 
 
 def lines_about_saved(before: list[Graph], after: list[Graph]) -> list[str]:
-    found = diff_graphs(before, after)
-    assert len(found.findings) == 1, found
-    return [line.strip() for line in str(found).splitlines() if "for the backward" in line]
+    diff = diff_graphs(before, after)
+    assert len(diff.findings) == 1, diff
+    return [line.strip() for line in str(diff).splitlines() if "for the backward" in line]
 
 
-def test_values_saved_more_or_fewer_are_said_once_with_their_number() -> None:
+def test_added_or_removed_saved_values_are_counted_once() -> None:
     none, gelu = step("", ""), step("gelu", "in")
     assert lines_about_saved(none, gelu) == [
         "saves 3 more values for the backward: + %l.0.fc/neg, + %l.1.fc/neg and 1 more"
@@ -154,14 +154,14 @@ def test_values_saved_more_or_fewer_are_said_once_with_their_number() -> None:
     ]
 
 
-def test_other_values_in_place_of_some_are_said() -> None:
+def test_replaced_saved_values_are_reported() -> None:
     assert lines_about_saved(step("gelu", "in"), step("relu", "out")) == [
         "saves 3 other values for the backward (+ %l.0.act/relu, + %l.1.act/relu and 1 more) "
         "in place of 3 (- %l.0.fc/neg, - %l.1.fc/neg and 1 more)"
     ]
 
 
-def test_nothing_is_said_where_the_same_is_saved() -> None:
+def test_unchanged_saved_values_are_not_mentioned() -> None:
     assert lines_about_saved(step("gelu", "in"), step("silu", "in")) == []
     assert lines_about_saved(step("relu", "out"), step("tanh", "out")) == []
 
@@ -180,10 +180,10 @@ def inputs(*names: str, role: str = "input") -> Graph:
     ("order", "moved"),
     [("abdc", "%c"), ("dbca", "%d, %a"), ("dcba", "%c, %b and 1 more")],
 )
-def test_inputs_in_another_order_are_one_finding_that_says_so(order: str, moved: str) -> None:
-    found = difference(inputs(*"abcd"), inputs(*order))
-    assert len(found.findings) == 1
-    assert found.heading() == (f"1 edit: forward: the same 5 inputs in another order ({moved})")
+def test_reordered_inputs_are_one_finding(order: str, moved: str) -> None:
+    diff = difference(inputs(*"abcd"), inputs(*order))
+    assert len(diff.findings) == 1
+    assert diff.heading() == (f"1 edit: forward: the same 5 inputs in another order ({moved})")
 
 
 def test_parameters_of_the_same_names_may_be_in_any_order() -> None:

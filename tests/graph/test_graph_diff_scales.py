@@ -1,4 +1,4 @@
-"""Calibrated scales and zero points follow from an edit; other constants are edits."""
+"""Calibrated scales and zero points are consequences of an edit; other constants are edits."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from pytest_torchgraph import GraphDiff, diff
 ops = torch.ops
 RELU, GELU, CLONE = ops.aten.relu.default, ops.aten.gelu.default, ops.aten.clone.default
 Step = Any
-"""An op of one value, or the scale and the zero point of a quantize and a dequantize."""
+"""An op with one operand, or scale and zero point of a quantize and dequantize pair."""
 
 
 def calibrated(steps: Sequence[Step], low: int = -128) -> torch.fx.GraphModule:
-    """Return a graph that runs these steps one after the other, and returns also its input."""
+    """Return a graph that runs these steps in order and also returns its input."""
     quantized = ops.quantized_decomposed
     graph = torch.fx.Graph()
     last = graph.placeholder("x")
@@ -43,12 +43,12 @@ LATER, NEWER = (1.5, 1), (1.25, 2)
 
 
 def test_scales_after_an_edit_are_its_consequences_with_their_number() -> None:
-    found = compared([RELU, OLD, RELU, LATER], [RELU, CLONE, NEW, RELU, NEWER])
-    (finding,) = found.findings
-    assert found.heading().startswith("1 edit: aten.clone added")
+    graph_diff = compared([RELU, OLD, RELU, LATER], [RELU, CLONE, NEW, RELU, NEWER])
+    (finding,) = graph_diff.findings
+    assert graph_diff.heading().startswith("1 edit: aten.clone added")
     assert [change.node.op for change in finding.changes] == ["aten.clone.default"]
     assert len(finding.consequences) == 4
-    assert "    follows in main: 4 changed\n" in str(found)
+    assert "    follows in main: 4 changed\n" in str(graph_diff)
 
 
 def test_scales_of_the_operands_of_an_edit_are_its_consequences() -> None:
@@ -58,8 +58,8 @@ def test_scales_of_the_operands_of_an_edit_are_its_consequences() -> None:
 
 
 def test_scales_before_an_edit_that_do_not_touch_it_are_one_finding_of_their_own() -> None:
-    found = compared([OLD, RELU, RELU, RELU], [NEW, RELU, RELU, GELU])
-    assert sorted(len(finding.places[0].changes) for finding in found.findings) == [1, 2]
+    graph_diff = compared([OLD, RELU, RELU, RELU], [NEW, RELU, RELU, GELU])
+    assert sorted(len(finding.places[0].changes) for finding in graph_diff.findings) == [1, 2]
 
 
 def test_scales_without_an_edit_are_one_finding() -> None:
@@ -69,20 +69,20 @@ def test_scales_without_an_edit_are_one_finding() -> None:
 
 def test_scales_follow_from_the_nearest_edit() -> None:
     before = [RELU, OLD, *[RELU] * 5, LATER]
-    found = compared(before, [GELU, NEW, *[RELU] * 4, GELU, NEWER])
-    assert [len(finding.consequences) for finding in found.findings] == [2, 2]
+    graph_diff = compared(before, [GELU, NEW, *[RELU] * 4, GELU, NEWER])
+    assert [len(finding.consequences) for finding in graph_diff.findings] == [2, 2]
 
 
 @pytest.mark.parametrize("low", [-127])
 def test_another_constant_of_a_quantize_op_is_an_edit(low: int) -> None:
-    """Its dequantize has the same constant: both are one edit, the clone is another."""
-    found = compared([RELU, OLD, RELU, RELU], [RELU, NEW, RELU, RELU, CLONE], low)
-    assert len(found.findings) == 2
-    assert {change.kind for change in found.findings[0].changes} == {"changed"}
-    assert len(found.findings[0].changes) == 2
+    """Its dequantize has the same constant: both are one edit. The clone is another."""
+    graph_diff = compared([RELU, OLD, RELU, RELU], [RELU, NEW, RELU, RELU, CLONE], low)
+    assert len(graph_diff.findings) == 2
+    assert {change.kind for change in graph_diff.findings[0].changes} == {"changed"}
+    assert len(graph_diff.findings[0].changes) == 2
 
 
-def test_a_constant_that_is_no_scale_stays_an_edit() -> None:
+def test_changed_constant_that_is_not_a_scale_is_an_edit() -> None:
     def scaled(factor: float, *steps: Step) -> torch.fx.GraphModule:
         module = calibrated(steps)
         output = next(iter(module.graph.find_nodes(op="output")))
@@ -92,5 +92,5 @@ def test_a_constant_that_is_no_scale_stays_an_edit() -> None:
         module.recompile()
         return module
 
-    found = diff(scaled(2.0, RELU, OLD), scaled(3.0, GELU, NEW))
-    assert len(found.findings) == 2
+    graph_diff = diff(scaled(2.0, RELU, OLD), scaled(3.0, GELU, NEW))
+    assert len(graph_diff.findings) == 2

@@ -1,4 +1,4 @@
-"""An edit is named by what was added, several edits are as many findings, one call is one."""
+"""An inserted op is the edit, several edits are several findings, one call is one finding."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch.nn import functional as F
 import pytest_torchgraph
 from pytest_torchgraph import GraphDiff
 
-# -- what took over other sizes is not the edit ---------------------------------------------------
+# -- changed sizes are consequences, not the edit -------------------------------------------------
 
 CONVOLVED = """
     %w = parameter : f32[3, 3]{op}
@@ -31,21 +31,21 @@ def convolved(op: str = "", x: str = "x", n: int = 3, stride: int = 1) -> str:
 POOLED = "\n    %pool = aten.max_pool_like(%x) : f32[2, 1]"
 
 
-def test_an_inserted_op_is_the_edit_though_what_follows_has_other_sizes() -> None:
+def test_inserted_op_is_the_edit_although_later_sizes_change() -> None:
     sides = graph(convolved()), graph(convolved(POOLED, "pool", 1))
-    found = difference(*sides)
-    assert found.heading() == "1 edit: aten.max_pool_like added (and 3 changed)"
-    assert str(found).splitlines()[1].startswith("+ added in ")
-    found = difference(*sides[::-1])
-    assert found.heading() == "1 edit: aten.max_pool_like removed (and 3 changed)"
+    diff = difference(*sides)
+    assert diff.heading() == "1 edit: aten.max_pool_like added (and 3 changed)"
+    assert str(diff).splitlines()[1].startswith("+ added in ")
+    diff = difference(*sides[::-1])
+    assert diff.heading() == "1 edit: aten.max_pool_like removed (and 3 changed)"
 
 
-def test_a_constant_that_is_no_size_is_named_before_what_was_inserted() -> None:
-    found = difference(graph(convolved()), graph(convolved(POOLED, "pool", 1, stride=2)))
-    assert found.heading() == "1 edit: aten.conv_like and 2 more ops changed (and 1 added)"
+def test_changed_constant_is_named_before_an_inserted_op() -> None:
+    diff = difference(graph(convolved()), graph(convolved(POOLED, "pool", 1, stride=2)))
+    assert diff.heading() == "1 edit: aten.conv_like and 2 more ops changed (and 1 added)"
 
 
-def test_casts_around_an_op_are_the_edit_and_not_its_dtype() -> None:
+def test_inserted_casts_are_the_edit_not_the_changed_dtype() -> None:
     cast = """
         %up = aten._to_copy.default(%x, dtype=torch.float64) : f64[2, 3]
         %soft = aten._softmax.default(%up, -1, False) : f64[2, 3]
@@ -53,8 +53,8 @@ def test_casts_around_an_op_are_the_edit_and_not_its_dtype() -> None:
         return %down
         """
     plain = "%soft = aten._softmax.default(%x, -1, False) : f32[2, 3]\nreturn %soft"
-    found = difference(graph(plain), graph(cast))
-    assert found.heading() == "1 edit: aten._to_copy and 1 more op added (and 1 changed)"
+    diff = difference(graph(plain), graph(cast))
+    assert diff.heading() == "1 edit: aten._to_copy and 1 more op added (and 1 changed)"
 
 
 # -- several edits at once ------------------------------------------------------------------------
@@ -126,18 +126,18 @@ GATE = "aten.t and 2 more ops added"
 def test_each_of_several_edits_at_once_is_a_finding(
     net: Callable[[], nn.Module], edits: set[str]
 ) -> None:
-    found = compared(Net(), net())
-    assert len(found.findings) == len(edits), found
-    assert {len(finding.places) for finding in found.findings} == {2}
-    head, _, named = found.heading().partition(": ")
+    diff = compared(Net(), net())
+    assert len(diff.findings) == len(edits), diff
+    assert {len(finding.places) for finding in diff.findings} == {2}
+    head, _, named = diff.heading().partition(": ")
     assert head.startswith(f"{len(edits)} edit")
     assert all(edit in named for edit in edits), named
 
 
-def test_edits_that_are_undone_are_as_many_findings() -> None:
-    found = compared(Net(RMS, F.silu, gated=True), Net())
-    assert len(found.findings) == 3, found
-    assert "aten.silu -> aten.gelu" in found.heading()
+def test_undone_edits_are_as_many_findings() -> None:
+    diff = compared(Net(RMS, F.silu, gated=True), Net())
+    assert len(diff.findings) == 3, diff
+    assert "aten.silu -> aten.gelu" in diff.heading()
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_edits_that_are_undone_are_as_many_findings() -> None:
         lambda x: F.relu(x).square(),
     ],
 )
-def test_an_op_that_was_written_out_is_one_finding(act: Callable[[Tensor], Tensor]) -> None:
+def test_op_replaced_by_its_parts_is_one_finding(act: Callable[[Tensor], Tensor]) -> None:
     assert len(compared(Net(), Net(act=act)).findings) == 1
 
 
@@ -188,16 +188,16 @@ def compared_scores(before: nn.Module, after: nn.Module) -> GraphDiff:
 def test_einsum_in_place_of_a_product_is_one_finding(
     sides: tuple[Callable[..., Tensor], ...],
 ) -> None:
-    found = compared_scores(*map(Scores, sides))
-    (finding,) = found.findings
+    diff = compared_scores(*map(Scores, sides))
+    (finding,) = diff.findings
     assert finding.source is not None
     assert len(finding.changes) > 8
 
 
-def test_another_edit_beside_a_rewritten_call_is_a_finding_of_its_own() -> None:
-    found = compared_scores(Scores(product), Scores(einsum, after=torch.tan))
-    assert len(found.findings) == 2, found
-    assert "aten.sin -> aten.tan" in found.heading()
+def test_edit_beside_a_rewritten_call_is_a_separate_finding() -> None:
+    diff = compared_scores(Scores(product), Scores(einsum, after=torch.tan))
+    assert len(diff.findings) == 2, diff
+    assert "aten.sin -> aten.tan" in diff.heading()
 
 
 def test_two_edits_of_one_line_are_two() -> None:
@@ -229,23 +229,23 @@ HALVES = """
     ["%sub = aten.sub(%a.1, %a.2) : f32[2, 3]\nreturn %sub", "return [%a.1, %a.2]"],
     ids=["an op", "the return"],
 )
-def test_names_that_mean_other_values_now_are_said(rest: str) -> None:
+def test_names_with_a_new_meaning_are_reported(rest: str) -> None:
     rest = rest.replace("\n", "\n    ")
     before, after = (
         graph(HALVES.format(first=one, second=two, rest=rest))
         for one, two in (("cos", "exp"), ("exp", "cos"))
     )
-    found = difference(before, after)
-    lines = str(found).splitlines()
+    diff = difference(before, after)
+    lines = str(diff).splitlines()
     assert lines[2].split() == ["before", *lines[3].split()[1:]]
     assert lines[4] == "    names   %a.1 is now %a.2, %a.2 is now %a.1"
 
 
-def test_another_value_that_is_returned_is_not_said_to_be_saved() -> None:
-    found = difference(
+def test_changed_return_value_is_not_reported_as_saved() -> None:
+    diff = difference(
         graph("%n = aten.sin(%x) : f32[2, 3]\nreturn [%n, %y]"),
         graph("%n = aten.sin(%y) : f32[2, 3]\nreturn [%x, %n]"),
     )
-    (finding,) = found.findings
+    (finding,) = diff.findings
     assert [change.node.kind for change in finding.consequences] == ["output"]
-    assert str(found).splitlines()[-1] == "    follows in forward: other values are returned"
+    assert str(diff).splitlines()[-1] == "    follows in forward: other values are returned"

@@ -1,4 +1,4 @@
-"""What a difference says: graphs that came or went, bodies, consequences, headings, limits."""
+"""The text of a difference: added and removed graphs, bodies, consequences, headings, limits."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ BACKWARD = graph(
 
 
 def edited(g: Graph, old: str, new: str) -> Graph:
-    """The graph with its text changed in one place."""
+    """Return the graph with its text changed in one place."""
     text = g.to_text()
     assert old in text
     return Graph.from_text(text.replace(old, new))
 
 
-def test_an_added_op_is_told_with_module_and_line() -> None:
+def test_diff_text_has_module_and_line_of_an_added_op() -> None:
     after = graph(
         """
         %m/a = aten.mul(%x, %y)
@@ -44,32 +44,32 @@ def test_an_added_op_is_told_with_module_and_line() -> None:
     )
     source = Source("net.py", 12, "return h.clone()")
     nodes = tuple(replace(n, source=source) if n.name == "m/n" else n for n in after.nodes)
-    found = difference(FORWARD, replace(after, nodes=nodes))
-    assert str(found) == (
+    diff = difference(FORWARD, replace(after, nodes=nodes))
+    assert str(diff) == (
         "1 edit: aten.clone added in m\n"
         "+ added in m [forward]  net.py:12: return h.clone()\n"
         "    after   %m/n = aten.clone(%m/a)"
     )
-    assert found.findings[0].source == source
+    assert diff.findings[0].source == source
 
 
-def test_a_removed_op_is_told_as_it_was() -> None:
+def test_diff_text_has_a_removed_op_as_it_was() -> None:
     after = graph("%m/a = aten.mul(%x, %y)\nreturn %m/a\nsave %x\nsave %m/a")
     assert str(difference(FORWARD, after)) == (
         "1 edit: aten.sin removed in m\n- removed in m [forward]\n    before  %m/b = aten.sin(%m/a)"
     )
 
 
-def test_a_node_outside_of_modules_says_so() -> None:
-    found = difference(graph("%a = f(%x)\nreturn %a"), graph("%a = g(%x)\nreturn %a"))
-    assert str(found).splitlines()[:2] == ["1 edit: f -> g", "~ changed in (no module) [forward]"]
+def test_diff_text_says_outside_of_modules() -> None:
+    diff = difference(graph("%a = f(%x)\nreturn %a"), graph("%a = g(%x)\nreturn %a"))
+    assert str(diff).splitlines()[:2] == ["1 edit: f -> g", "~ changed in (no module) [forward]"]
 
 
-def test_what_differs_in_the_backward_follows_from_the_forward() -> None:
+def test_backward_differences_are_consequences_of_the_forward() -> None:
     forward = edited(FORWARD, "aten.sin", "aten.tan")
     backward = edited(BACKWARD, "aten.cos", "aten.sec")
-    found = diff_graphs([FORWARD, BACKWARD], [forward, backward])
-    assert str(found) == (
+    diff = diff_graphs([FORWARD, BACKWARD], [forward, backward])
+    assert str(diff) == (
         "1 edit: aten.sin -> aten.tan in m\n"
         "~ changed in m [forward]\n"
         "    before  %m/b = aten.sin(%m/a)\n"
@@ -77,20 +77,20 @@ def test_what_differs_in_the_backward_follows_from_the_forward() -> None:
         "    follows in backward: 1 changed\n"
         "            ~ %m/c = aten.sec(%m/a)"
     )
-    assert [change.graph for change in found.findings[0].consequences] == ["backward"]
-    assert len(found.changed) == 2
+    assert [change.graph for change in diff.findings[0].consequences] == ["backward"]
+    assert len(diff.changed) == 2
 
 
-def test_a_backward_that_differs_alone_is_a_finding_of_its_own() -> None:
+def test_difference_only_in_the_backward_is_a_separate_finding() -> None:
     backward = edited(BACKWARD, "aten.cos", "aten.sec")
-    found = diff_graphs([FORWARD, BACKWARD], [FORWARD, backward])
-    assert [(f.kind, f.graph, f.consequences) for f in found.findings] == [
+    diff = diff_graphs([FORWARD, BACKWARD], [FORWARD, backward])
+    assert [(f.kind, f.graph, f.consequences) for f in diff.findings] == [
         ("changed", "backward", ())
     ]
 
 
 @pytest.mark.parametrize("edit", [False, True], ids=["forward as it was", "forward edited"])
-def test_a_backward_that_came_or_went_is_a_finding(edit: bool) -> None:
+def test_added_or_removed_backward_is_a_finding(edit: bool) -> None:
     forward = edited(FORWARD, "aten.sin", "aten.tan") if edit else FORWARD
     gone = diff_graphs([FORWARD, BACKWARD], [forward])
     came = diff_graphs([FORWARD], [forward, BACKWARD])
@@ -100,37 +100,37 @@ def test_a_backward_that_came_or_went_is_a_finding(edit: bool) -> None:
     assert came.to_text().endswith("+ backward graph 'backward' added (3 ops)")
 
 
-def test_a_graph_among_several_that_came_or_went_is_the_one_named() -> None:
+def test_added_or_removed_graph_among_several_is_named() -> None:
     ops = ["aten.sin", "aten.cos", "aten.tan"]
     several = [
         graph(f"%a = {op}(%x)\nreturn %a", f"forward_{i}: forward @ aot")
         for i, op in enumerate(ops)
     ]
-    found = diff_graphs(several, [several[0], several[2]])
-    assert str(found) == ("1 graph removed\n- forward graph 'forward_1' removed (1 op)")
-    found = diff_graphs([several[1]], several)
-    assert [str(f) for f in found.findings] == [
+    diff = diff_graphs(several, [several[0], several[2]])
+    assert str(diff) == ("1 graph removed\n- forward graph 'forward_1' removed (1 op)")
+    diff = diff_graphs([several[1]], several)
+    assert [str(f) for f in diff.findings] == [
         "+ forward graph 'forward_0' added (1 op)",
         "+ forward graph 'forward_2' added (1 op)",
     ]
-    assert found.heading() == "2 graphs added"
+    assert diff.heading() == "2 graphs added"
 
 
-def test_an_input_that_came_is_a_finding() -> None:
+def test_added_input_is_a_finding() -> None:
     body = "%a = aten.add(%x, %y)\nreturn %a"
     more = graph(
         body, inputs="%x = input : f32[2, 3]\n%bias = parameter : f32[3]\n%y = input : f32[2, 3]"
     )
-    found = difference(graph(body), more)
-    assert [(f.kind, f.after.name) for f in found.findings if f.after] == [("added", "bias")]
+    diff = difference(graph(body), more)
+    assert [(f.kind, f.after.name) for f in diff.findings if f.after] == [("added", "bias")]
 
 
 def test_inputs_in_another_order_and_outputs_in_another_order_are_findings() -> None:
     body = "%a = aten.sub(%x, %w)\n%b = aten.sin(%w)\nreturn [%a, %b]"
     x, w = "%x = input : f32[2]\n", "%w = parameter : f32[3]\n"
-    found = difference(graph(body, inputs=x + w), graph(body, inputs=w + x))
-    assert [f.kind for f in found.findings] == ["rewired"]
-    assert str(found).splitlines() == [
+    diff = difference(graph(body, inputs=x + w), graph(body, inputs=w + x))
+    assert [f.kind for f in diff.findings] == ["rewired"]
+    assert str(diff).splitlines() == [
         "1 edit: forward: the same 2 inputs in another order (%x)",
         "> forward: the same 2 inputs in another order (%x)",
     ]
@@ -145,8 +145,8 @@ def test_a_write_that_moved_to_before_a_read_is_a_finding() -> None:
     before = graph(f"{write}%r = aten.sin(%x)\nreturn [%r, %w]")
     after = graph(f"{write}%r = aten.sin(%x) after %w\nreturn [%r, %w]")
     for old, new in ((before, after), (after, before)):
-        found = difference(old, new)
-        assert [(f.kind, f.after.name) for f in found.findings if f.after] == [("rewired", "r")]
+        diff = difference(old, new)
+        assert [(f.kind, f.after.name) for f in diff.findings if f.after] == [("rewired", "r")]
 
 
 # -- bodies of higher-order ops --------------------------------------------------------------------
@@ -178,19 +178,19 @@ def wrapped(op: str, inner: str, call: str = "@body") -> Graph:
 @pytest.mark.parametrize("call", ["@body", "[1, (2), [@body]]".replace("(2)", "2"), '{"f": @body}'])
 def test_a_change_in_a_body_is_found_there_at_any_depth(call: str) -> None:
     base = wrapped("aten.sin", "aten.cos", call)
-    found = difference(base, wrapped("aten.tan", "aten.cos", call))
-    assert [(f.kind, f.graph, f.after.op) for f in found.findings if f.after] == [
+    diff = difference(base, wrapped("aten.tan", "aten.cos", call))
+    assert [(f.kind, f.graph, f.after.op) for f in diff.findings if f.after] == [
         ("changed", "body", "aten.tan")
     ]
-    found = difference(base, wrapped("aten.sin", "aten.exp", call))
-    assert [(f.kind, f.graph, f.after.op) for f in found.findings if f.after] == [
+    diff = difference(base, wrapped("aten.sin", "aten.exp", call))
+    assert [(f.kind, f.graph, f.after.op) for f in diff.findings if f.after] == [
         ("changed", "deep", "aten.exp")
     ]
 
 
 def test_changes_in_a_body_and_around_it_are_all_found() -> None:
-    found = difference(wrapped("aten.sin", "aten.cos"), wrapped("aten.tan", "aten.exp", "@body, 1"))
-    assert {(f.kind, f.graph) for f in found.findings} == {
+    diff = difference(wrapped("aten.sin", "aten.cos"), wrapped("aten.tan", "aten.exp", "@body, 1"))
+    assert {(f.kind, f.graph) for f in diff.findings} == {
         ("changed", "forward"),
         ("changed", "body"),
         ("changed", "deep"),
@@ -208,8 +208,8 @@ def test_the_heading_counts_findings_and_names_their_common_module() -> None:
     )
     two = exchange(one.nodes, 150, None)
     three = exchange(two.nodes, 180, None)
-    found = difference(graph_of(base), graph_of(three.nodes))
-    assert found.heading() == (
+    diff = difference(graph_of(base), graph_of(three.nodes))
+    assert diff.heading() == (
         "3 edits: aten.clone added, aten.cos -> aten.tanh, aten.relu -> aten.tanh in layers"
     )
 
@@ -219,18 +219,18 @@ def test_a_long_difference_says_how_much_is_left_out() -> None:
     nodes = base
     for at in range(20, 170, 10):
         nodes = exchange(nodes, at, None).nodes
-    found = difference(graph_of(base), graph_of(nodes))
-    assert len(found.findings) == 15
-    text = found.to_text(limit=10)
+    diff = difference(graph_of(base), graph_of(nodes))
+    assert len(diff.findings) == 15
+    text = diff.to_text(limit=10)
     assert text.count("~ changed in") == 10
     assert text.endswith("\n... and 5 more findings")
-    assert found.to_text(limit=20).count("~ changed in") == 15
+    assert diff.to_text(limit=20).count("~ changed in") == 15
 
 
 def test_a_long_finding_says_how_much_is_left_out() -> None:
     lines = [f"%n{i} = aten.{op}(%{f'n{i - 1}' if i else 'x'})" for i, op in enumerate(["new"] * 8)]
-    found = difference(graph("return %x"), graph("\n".join([*lines, "return %n7"])))
-    (finding,) = found.findings
+    diff = difference(graph("return %x"), graph("\n".join([*lines, "return %n7"])))
+    (finding,) = diff.findings
     assert len([c for c in finding.changes if c.kind == "added"]) == 8
     assert (
         finding.to_text(limit=3).splitlines()[-1].startswith("    with    ... and 4 more (4 added")

@@ -1,4 +1,4 @@
-"""Float constants with fewer digits, or none: `to_text(digits=)` and what compares them"""
+"""Float constants with fewer digits or none: `to_text(digits=)`, and comparison at these digits."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_other_digits_are_refused(digits):
         ("torchgraph 4", "torchgraph 2", "expected 'via', 'torch' or 'detail', each only once"),
     ],
 )
-def test_what_no_text_says_is_refused(old, new, problem):
+def test_digits_refuse_malformed_numbers(old, new, problem):
     text = scaled(SCALE).to_text(digits=0).replace(old, new)
     with pytest.raises(GraphFormatError, match=problem):
         Graph.from_text(text)

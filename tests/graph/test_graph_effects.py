@@ -1,4 +1,4 @@
-"""Side effects on one resource keep their order, and independent ones do not get one."""
+"""Side effects on one resource keep their order, and independent ones are unordered."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pytest_torchgraph.graph import Graph
 
 
 def orders(*lines: str, tail: str) -> list[Graph]:
-    """The graphs that have these lines in every order."""
+    """Return the graphs that have these lines in every order."""
     return [graph("\n".join([*order, tail])) for order in itertools.permutations(lines)]
 
 
-def test_two_random_draws_whose_consumers_are_swapped_are_another_graph() -> None:
+def test_random_draws_with_swapped_consumers_differ() -> None:
     draws = "%a = aten.rand([2]) : f32[2] !random\n%b = aten.rand([2]) : f32[2] !random\n"
     used = draws + "%p = aten.sin(%a)\n%q = aten.cos(%b)\nreturn [%p, %q]"
     swapped = draws + "%p = aten.sin(%b)\n%q = aten.cos(%a)\nreturn [%p, %q]"
@@ -23,12 +23,14 @@ def test_two_random_draws_whose_consumers_are_swapped_are_another_graph() -> Non
     assert graph(used.replace(" !random", "")) == graph(swapped.replace(" !random", ""))
 
 
-def test_a_read_before_a_write_is_not_a_read_after_it() -> None:
+def test_read_before_a_write_differs_from_a_read_after_it() -> None:
     write = "%w = aten.add_(%x, 1) : f32[2, 3] !mutates %x"
     before = graph(f"%r = aten.sin(%x)\n{write}\nreturn %r")
     after = graph(f"{write}\n%r = aten.sin(%x) after %w\nreturn %r")
     assert before != after
-    assert before == graph(f"{write}\n%r = aten.sin(%x)\nreturn %r"), "position alone says nothing"
+    assert before == graph(f"{write}\n%r = aten.sin(%x)\nreturn %r"), (
+        "position without an effect counted"
+    )
 
 
 def test_a_read_between_two_writes_knows_which_it_follows() -> None:
@@ -79,7 +81,7 @@ def test_effects_on_one_resource_are_ordered_and_others_are_not(
     assert (forth != back) is ordered
 
 
-def test_an_opaque_effect_separates_what_is_before_it_from_what_is_behind_it() -> None:
+def test_opaque_effect_is_a_barrier() -> None:
     lines = ["%a = f() !random", "%b = g() !opaque", "%c = h() !mutates %x"]
     abc, acb, bac, bca, cab, cba = orders(*lines, tail="return %x")
     assert acb == cab
@@ -88,7 +90,7 @@ def test_an_opaque_effect_separates_what_is_before_it_from_what_is_behind_it() -
         assert one != two
 
 
-def test_what_a_write_goes_to_counts() -> None:
+def test_write_targets_are_compared() -> None:
     write = "%w = f(%x, %y) !mutates {}\nreturn %w"
     assert graph(write.format("%x")) == graph(write.format("%x"))
     to_x, to_y = (

@@ -1,4 +1,4 @@
-"""Two graphs are equal when they compute the same: nothing else makes them so, nothing less."""
+"""Two graphs are equal if and only if they compute the same."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SEEDS = st.integers(0, 2**32)
 
 
 def unequal(a: Graph, b: Graph) -> bool:
-    """Whether two graphs differ, asked both ways round."""
+    """Return True if two graphs differ, compared in both directions."""
     assert (a == b) == (b == a)
     different = a != b
     assert different is not (a == b)
@@ -128,9 +128,9 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_one_change_makes_graphs_unequal(change: str) -> None:
+def test_single_change_makes_graphs_unequal(change: str) -> None:
     old, new = CHANGES[change]
-    assert BASE.count(old) == 1, "the change is not the one that is meant"
+    assert BASE.count(old) == 1, "the change is ambiguous"
     assert unequal(graph(BASE), graph(BASE.replace(old, new)))
 
 
@@ -156,7 +156,7 @@ CONSTANTS = [
 ]
 
 
-def test_every_two_constants_are_told_apart() -> None:
+def test_every_two_constants_are_unequal() -> None:
     bodies = "".join(
         f"{name}: inference @ aot {{\n  %p = input : f32[2]\n  %q = {op}(%p)\n  return %q\n}}\n"
         for name, op in (("b", "aten.sin"), ("c", "aten.cos"))
@@ -213,7 +213,7 @@ def test_dead_code_is_compared_as_a_graph_too() -> None:
         assert unequal(ring([6], 0), ring([3, 3], seed))
 
 
-def test_a_dead_twin_is_not_the_one_that_is_used() -> None:
+def test_dead_twin_differs_from_the_used_node() -> None:
     lines = "%a = aten.sin(%x)\n%b = aten.sin(%x)\n"
     assert unequal(
         graph(lines + "%dead = aten.cos(%b)\nreturn %a"),
@@ -222,7 +222,7 @@ def test_a_dead_twin_is_not_the_one_that_is_used() -> None:
 
 
 def same_dead_code(a: Graph, b: Graph) -> bool:
-    """Whether two graphs of ops that nothing uses are the same, by trying every order."""
+    """Return True if two graphs of unused ops are equal in any order of their nodes."""
     values = [[node for node in g.nodes if node.is_call] for g in (a, b)]
     if len(values[0]) != len(values[1]):
         return False
@@ -245,7 +245,7 @@ DEAD_OPS = st.lists(
 
 
 def dead(ops: list[tuple[str, list[int]]], order: random.Random) -> Graph:
-    """Ops on the input and on each other, and nothing that uses the last."""
+    """Return ops on the input and on each other. The last one has no user."""
     lines = []
     for k, (op, operands) in enumerate(ops):
         refs = ", ".join(f"%{'x' if o % (k + 1) == k else f'n{o % (k + 1)}'}" for o in operands)

@@ -1,4 +1,4 @@
-"""Facts beside the dataflow: returned values, runs, values of constants, and order."""
+"""Facts in addition to the dataflow: returned values, runs, values of constants, and order."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from pytest_torchgraph.graph import (
 
 
 def with_facts(lines: str, title: str = "forward @ aot") -> Graph:
-    """The graph of a text of version 4."""
+    """Return the graph of a text of version 4."""
     return Graph.from_text(document(lines, title).replace("torchgraph 1", "torchgraph 4"))
 
 
@@ -105,9 +105,9 @@ NAMED = "output start = %sin\noutput end = %cos"
 def test_another_output_is_a_difference_in_words(before: str, after: str, words: str) -> None:
     a, b = with_facts(TWO + before), with_facts(TWO + after)
     assert a != b
-    found = diff_graphs([a], [b])
-    assert len(found.findings) == 1
-    assert words in found.heading()
+    diff = diff_graphs([a], [b])
+    assert len(diff.findings) == 1
+    assert words in diff.heading()
 
 
 def test_order_of_names_and_names_of_inputs_do_not_count() -> None:
@@ -135,8 +135,8 @@ def test_another_number_of_runs_is_one_finding() -> None:
     once = with_facts(TWO)
     assert diff_graphs([once], [b]).findings[0].summary == "forward ran 6 times, before: 1"
     backward = [with_facts(TWO, f"backward @ aot × {n}") for n in (2, 6)]
-    found = diff_graphs([a, backward[0]], [b, backward[1]])
-    assert [finding.summary for finding in found.findings] == [
+    diff = diff_graphs([a, backward[0]], [b, backward[1]])
+    assert [finding.summary for finding in diff.findings] == [
         "forward, backward ran 6 times, before: 2"
     ]
 
@@ -176,13 +176,13 @@ def test_unknown_constant_beside_a_known_one_equals_any() -> None:
     assert not diff_graphs([using("(1)", "(2)")], [using("(1)", "")])
 
 
-# -- graphs that the user hands over ---------------------------------------------------------------
+# -- graphs that the user passes in ----------------------------------------------------------------
 
 DETACHED = "%x = input : f32[2]\n%detach = aten.detach.default(%x) : f32[2]\n%n = aten.neg(%detach)"
 PLAIN = "%x = input : f32[2]\n%n = aten.neg(%x)"
 
 
-def test_detach_counts_in_a_graph_that_was_handed_over() -> None:
+def test_detach_counts_in_graphs_given_by_the_user() -> None:
     given = [
         with_facts(f"{lines}\nreturn %n", "forward @ aot given") for lines in (DETACHED, PLAIN)
     ]
@@ -218,7 +218,7 @@ FUNCTIONS = ("sin", "cos")
 
 
 def step(order: tuple[str, ...], terms: str, saved: tuple[str, ...] | None = None) -> list[Graph]:
-    """A forward and its backward, with the order of statements and of sums of gradients."""
+    """Return a forward and its backward with this order of statements and of gradient sums."""
     saved = saved or order
     lines = "\n".join(f"%{name} = aten.{name}.default(%x) : f32[2, 2]" for name in order)
     saves = "\n".join(f"save %{name}" for name in saved)
@@ -243,7 +243,7 @@ def test_order_of_statements_does_not_count_in_training(terms: str) -> None:
 
 
 def test_other_saved_value_in_the_backward_is_a_difference() -> None:
-    """The same values are saved, and the backward takes one for the other."""
+    """The same values are saved, and the backward takes them in exchanged roles."""
     before = step(("sin", "cos"), "abc")
     swapped = (
         before[1].to_text().replace("%sin)", "%s_in)").replace("%tangent, %cos", "%tangent, %sin")
@@ -254,7 +254,7 @@ def test_other_saved_value_in_the_backward_is_a_difference() -> None:
     assert diff_graphs(before, after)
 
 
-def test_terms_of_a_sum_count_each() -> None:
+def test_gradient_sum_compares_each_term() -> None:
     before, after = step(("sin", "cos"), "abc"), step(("sin", "cos"), "abb")
     assert not equal_programs(before, after)
     assert diff_graphs(before, after)
@@ -266,8 +266,8 @@ def test_sum_in_a_forward_keeps_its_order() -> None:
     assert one != other
 
 
-def test_equal_nodes_that_are_saved_are_told_apart_by_their_use() -> None:
-    """Each layer of a transformer has a view of the input, which is saved: all are equal nodes."""
+def test_equal_saved_nodes_are_distinguished_by_their_use() -> None:
+    """Each layer of a transformer saves a view of the input: the views are equal nodes."""
 
     def layers(names: str) -> Graph:
         lines = ["%x = input : f32[4]", *(f"%{n}.w = parameter : f32[4]" for n in "qkv")]
@@ -304,7 +304,7 @@ def test_canonical_form_knows_the_forward_of_each_backward() -> None:
 
 
 def _step(first: str, second: str) -> tuple[Graph, ...]:
-    """A forward that saves `p` and `q`, and a backward that takes them in an order."""
+    """Return a forward that saves `p` and `q`, and a backward that takes them in this order."""
     text = f"""torchgraph 1
 
 forward @ aot {{
@@ -333,5 +333,5 @@ def test_backward_that_takes_saved_values_in_another_order_differs() -> None:
     old, new = _step("p", "q"), _step("q", "p")
     assert old[1] != new[1]
     assert old[0] == new[0]
-    assert old[1] != new[1]  # also once the forwards are known to save the same
+    assert old[1] != new[1]  # although the forwards save the same values
     assert _step("p", "q")[1] == _step("p", "q")[1]

@@ -12,28 +12,28 @@ from pytest_torchgraph import Aot, CaptureError, Graph, capture, load
 from pytest_torchgraph.ops import formula_of, registry
 
 ALIKE = ["transformer_block", "residual_cnn", "mlp_checkpointed", "graph_convolution"]
-"""Subjects without attention on the CPU, which torch's counter leaves out."""
+"""Subjects without attention, which torch's counter omits on the CPU."""
 
 
 @pytest.mark.slow("further cases; a few are in every run", unless=["dispatch*"])
 @pytest.mark.parametrize("name", ALIKE)
 @pytest.mark.parametrize("via", ["dispatch", "aot"])
-def test_they_are_what_torch_counts(name: str, via: str) -> None:
+def test_flops_equal_torchs_counter(name: str, via: str) -> None:
     subject = SUBJECTS[name]()
     with FlopCounterMode(display=False) as counter:
         output = forward(subject)
     expected = counter.get_total_flops()
     with FlopCounterMode(display=False) as counter:
         backward(output)
-    made = capture(subject.model, *subject.args, via=via, **subject.kwargs)
-    assert sum(each.flops * each.runs for each in made.program if each.kind != "backward") == (
-        expected
-    )
-    assert made.flops == expected + counter.get_total_flops()
+    captured = capture(subject.model, *subject.args, via=via, **subject.kwargs)
+    assert sum(
+        graph.flops * graph.runs for graph in captured.program if graph.kind != "backward"
+    ) == (expected)
+    assert captured.flops == expected + counter.get_total_flops()
 
 
 class Broken(torch.nn.Module):
-    """A block that is compiled on its own."""
+    """A block that is compiled by itself."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,98 +44,98 @@ class Broken(torch.nn.Module):
         return self.linear(x)
 
 
-def test_a_graph_counts_as_often_as_compiled_autograd_ran_it() -> None:
-    """Blocks of one class are one graph of the forward."""
+def test_flops_are_multiplied_by_runs_via_compiled_autograd() -> None:
+    """Blocks of one class share one forward graph."""
     blocks = torch.nn.Sequential(Broken(), Broken(), Broken())
-    made = capture(blocks, torch.ones(4, 8), via="compiled_autograd")
+    captured = capture(blocks, torch.ones(4, 8), via="compiled_autograd")
     one = 2 * 4 * 8 * 8
-    assert made.flops == made.at("aot").flops == (3 + 3 + 2) * one
+    assert captured.flops == captured.at("aot").flops == (3 + 3 + 2) * one
 
 
-def test_a_graph_from_a_text_is_enough() -> None:
-    made = capture(torch.nn.Linear(8, 4), torch.ones(2, 8))
-    (again,) = (Graph.from_text(graph.to_text()) for graph in made.forwards)
-    assert again.flops == made.forward.flops == 2 * 2 * 8 * 4
+def test_flops_of_a_graph_from_text() -> None:
+    captured = capture(torch.nn.Linear(8, 4), torch.ones(2, 8))
+    (again,) = (Graph.from_text(graph.to_text()) for graph in captured.forwards)
+    assert again.flops == captured.forward.flops == 2 * 2 * 8 * 4
 
 
-def test_a_file_is_enough(tmp_path: object) -> None:
-    made = capture(torch.nn.Linear(8, 4), torch.ones(2, 8))
+def test_flops_of_a_stored_file(tmp_path: object) -> None:
+    captured = capture(torch.nn.Linear(8, 4), torch.ones(2, 8))
     file = tmp_path / "graphs.tgraph"  # type: ignore[operator]
-    file.write_text(made.to_text())
-    assert load(file).flops == made.flops
+    file.write_text(captured.to_text())
+    assert load(file).flops == captured.flops
 
 
 def attention(q: torch.Tensor) -> torch.Tensor:
     return torch.nn.functional.scaled_dot_product_attention(q, q, q)
 
 
-def test_attention_on_the_cpu_counts_as_on_a_gpu() -> None:
+def test_flops_of_attention_are_equal_on_cpu_and_gpu() -> None:
     q = torch.ones(2, 3, 16, 8, requires_grad=True)
-    made = capture(attention, q)
-    made.assert_op_counts({"aten._scaled_dot_product_flash_attention_for_cpu": 1})
+    captured = capture(attention, q)
+    captured.assert_op_counts({"aten._scaled_dot_product_flash_attention_for_cpu": 1})
     product = 2 * 2 * 3 * 16 * 16 * 8
-    assert made.forward.flops == 2 * product
-    assert made.backward.flops == 5 * product  # the scores once more, and two for each of two
+    assert captured.forward.flops == 2 * product
+    assert captured.backward.flops == 5 * product  # the scores again, and two per product
 
 
-def test_what_has_no_formula_is_named() -> None:
-    made = capture(lambda x: torch.linalg.inv(x @ x), torch.eye(4), via="dispatch")
+def test_flops_error_names_an_op_without_a_formula() -> None:
+    captured = capture(lambda x: torch.linalg.inv(x @ x), torch.eye(4), via="dispatch")
     with pytest.raises(CaptureError, match=r"torch has no formula for aten.linalg_inv_ex.default"):
-        _ = made.flops
+        _ = captured.flops
 
 
-def test_ops_without_products_count_nothing() -> None:
+def test_flops_of_ops_without_products_are_zero() -> None:
     assert capture(lambda x: torch.relu(x).sum(0).t().softmax(-1), torch.ones(4, 4)).flops == 0
 
 
-def test_a_symbolic_size_is_an_error_that_names_it() -> None:
-    made = capture(torch.nn.Linear(8, 4), torch.ones(2, 8), via=Aot(dynamic=True))
+def test_flops_error_names_a_symbolic_size() -> None:
+    captured = capture(torch.nn.Linear(8, 4), torch.ones(2, 8), via=Aot(dynamic=True))
     with pytest.raises(CaptureError, match=r"the FLOPs of %addmm \(aten.addmm.default\) depend on"):
-        _ = made.flops
+        _ = captured.flops
 
 
-def test_torch_functions_have_none() -> None:
-    made = capture(torch.nn.Linear(8, 4), torch.ones(2, 8), via="dynamo")
+def test_flops_of_torch_functions_are_refused() -> None:
+    captured = capture(torch.nn.Linear(8, 4), torch.ones(2, 8), via="dynamo")
     with pytest.raises(CaptureError, match="FLOPs are unknown in a graph at level 'dynamo'"):
-        _ = made.flops
+        _ = captured.flops
 
 
-def test_of_two_branches_the_one_with_more_counts() -> None:
+def test_flops_of_a_cond_are_those_of_the_larger_branch() -> None:
     def step(x: torch.Tensor) -> torch.Tensor:
         return torch.cond(x.sum() > 0, lambda x: x @ x, lambda x: x + 1, (x,))
 
     assert capture(step, torch.ones(4, 4)).flops == 2 * 4 * 4 * 4
 
 
-def test_shapes_that_cannot_be_are_named() -> None:
+def test_flops_error_names_impossible_shapes() -> None:
     text = "%x = input : f32[2, 3]\n  %a = aten.mm.default(%x, %x) : f32[2, 3]\n  return %a"
-    made = Graph.from_text(f"torchgraph 1\n\nforward @ aot {{\n  {text}\n}}\n")
+    parsed = Graph.from_text(f"torchgraph 1\n\nforward @ aot {{\n  {text}\n}}\n")
     with pytest.raises(CaptureError, match=r"%a \(aten.mm.default\) are unknown, because torch's"):
-        _ = made.flops
+        _ = parsed.flops
 
 
 @pytest.mark.slow("further cases; a few are in every run", unless=["residual_cnn"])
 @pytest.mark.parametrize("name", ["transformer_block", "residual_cnn"])
 def test_composite_ops_of_an_exported_program_count_as_their_parts(name: str) -> None:
     subject = SUBJECTS[name]()
-    made = capture(subject.model, *subject.args, via="export", **subject.kwargs)
+    captured = capture(subject.model, *subject.args, via="export", **subject.kwargs)
     with FlopCounterMode(display=False) as counter:
         forward(subject)
-    assert made.flops == counter.get_total_flops() > 0
+    assert captured.flops == counter.get_total_flops() > 0
 
 
-def test_a_part_of_a_composite_op_that_has_no_formula_is_named() -> None:
-    made = capture(torch.matmul, torch.ones(4, 3), torch.ones(3), via="export")
-    assert made.op_counts["aten.matmul"] == 1
+def test_flops_error_names_a_part_of_a_composite_op() -> None:
+    captured = capture(torch.matmul, torch.ones(4, 3), torch.ones(3), via="export")
+    assert captured.op_counts["aten.matmul"] == 1
     with pytest.raises(CaptureError, match=r"torch has no formula for aten\.matmul\.default"):
-        _ = made.flops
+        _ = captured.flops
 
 
 @pytest.mark.parametrize("via", ["dispatch", "export"])
 @pytest.mark.parametrize(
     ("function", "flops"),
     [
-        (lambda x: x.clone().addmm_(x, x), 128),  # in place: the formula of addmm
+        (lambda x: x.clone().addmm_(x, x), 128),  # in-place: the formula of addmm
         (lambda x: torch.mm(x, x, out=torch.empty(4, 4)), 128),
         (lambda x: torch.linalg.multi_dot([x, x, x]), 256),
         (lambda x: torch.matrix_power(x, 3), 256),
@@ -146,16 +146,16 @@ def test_a_part_of_a_composite_op_that_has_no_formula_is_named() -> None:
     ],
 )
 def test_flops_of_products_in_other_forms(function: object, flops: int | None, via: str) -> None:
-    made = capture(function, torch.eye(4) + 1, via=via)
+    captured = capture(function, torch.eye(4) + 1, via=via)
     if flops is not None:
-        assert made.flops == flops
+        assert captured.flops == flops
         return
     with pytest.raises(CaptureError, match="torch has no formula for aten"):
-        _ = made.flops
+        _ = captured.flops
 
 
 def test_registered_ops_that_multiply_are_never_free() -> None:
-    """By a name that says so, and beside those that only lay out memory."""
+    """They are found by a name that says so, among ops that only lay out memory."""
     names = {op.split(".")[1] for op in registry.registered() if op.startswith("aten.")}
     multiplies = {
         name

@@ -1,4 +1,4 @@
-"""Repeated modules are written once, and read back as they were."""
+"""Repeated modules are written once and read back unchanged."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from pytest_torchgraph.snapshot.compare import compare
 
 ROOT = Path(__file__).parents[2]
 OLD = sorted((Path(__file__).parent / "stored").glob("*.tgraph"))
-"""Files as they were stored before anything was folded."""
+"""Files stored before folding existed."""
 STORED = [
     file
     for file in sorted((ROOT / "examples").rglob("*.tgraph"))
@@ -37,7 +37,7 @@ STORED = [
 
 
 def layers(count: int, extra: dict[int, str] | None = None) -> str:
-    """Layers of four ops in a row; `extra` has the op that follows the second one in a layer."""
+    """Layers of four ops in a row. `extra` adds an op after the second one of a layer."""
     lines = ["%x = input : f32[2]"]
     before = "%x"
     for n in range(count):
@@ -59,7 +59,7 @@ def layers(count: int, extra: dict[int, str] | None = None) -> str:
 
 
 def body(text: str) -> str:
-    """The lines of the only graph of a text."""
+    """Return the lines of the only graph of a text."""
     return text.partition("{\n")[2].rpartition("\n}")[0]
 
 
@@ -87,7 +87,7 @@ def test_instances_are_written_once() -> None:
     assert expand(folded) == layers(12)
 
 
-def test_an_exception_adds_lines_and_changes_none() -> None:
+def test_fold_exception_only_adds_lines() -> None:
     plain = body(fold(layers(12)))
     changed = body(fold(layers(12, {6: "tanh", 9: "tanh", 10: "tanh"})))
     exception = """
@@ -113,7 +113,7 @@ def test_a_second_structure_has_a_letter() -> None:
     assert expand(fold(text)) == text
 
 
-def test_a_block_stands_in_a_block() -> None:
+def test_fold_nests_blocks() -> None:
     lines = ["%x = input"]
     for n in range(4):
         lines.append(f"%m.{n}.gate/g = f(%x)")
@@ -143,7 +143,7 @@ def test_a_block_stands_in_a_block() -> None:
     assert expand(folded) == text
 
 
-def test_lines_without_a_module_belong_to_the_instance_that_they_go_on_with() -> None:
+def test_fold_puts_lines_without_a_module_into_the_instance_that_uses_them() -> None:
     lines = ["%x = input"]
     before = "%x"
     for n in range(7, -1, -1):
@@ -203,7 +203,7 @@ def test_a_quoted_name_is_a_value_of_the_instance() -> None:
     assert expand(fold(text)) == text
 
 
-def test_what_looks_like_a_name_in_a_string_is_left_alone() -> None:
+def test_fold_ignores_names_in_strings() -> None:
     lines = ["%x = input"]
     for n in range(5):
         lines += [f'%h.{n}/{w} = f("%h.0/x $1 [n] %.y", `%h.1.z`, %x)' for w in "abc"]
@@ -231,7 +231,7 @@ def test_a_text_that_cannot_be_folded_stays_as_it_is(name: str) -> None:
     assert expand(UNFOLDED[name]) == UNFOLDED[name]
 
 
-def test_folding_is_done_once() -> None:
+def test_fold_is_idempotent() -> None:
     folded = fold(layers(12))
     assert fold(folded) == folded
     assert expand(expand(folded)) == layers(12)
@@ -275,7 +275,7 @@ def test_stored_graphs_fold(file: Path) -> None:
 
 
 @pytest.mark.parametrize("file", OLD, ids=[file.stem for file in OLD])
-def test_graphs_that_were_stored_flat_are_read_and_equal_what_is_stored_now(file: Path) -> None:
+def test_graphs_stored_flat_equal_the_folded_ones(file: Path) -> None:
     text = file.read_bytes().decode()
     document = parse_document(text)
     assert text.startswith(f"torchgraph {file.stem.split('_')[1]}\n")
@@ -286,13 +286,13 @@ def test_graphs_that_were_stored_flat_are_read_and_equal_what_is_stored_now(file
     assert compare(document, now, "dataflow") is None
 
 
-def test_what_a_test_stores_is_folded() -> None:
+def test_stored_snapshot_is_folded() -> None:
     graph = Graph.from_text(layers(12))
     assert graph.to_text() == Program(Header(), (graph,)).to_text("dataflow") == fold(layers(12))
     assert graph.to_text(fold=False) == layers(12)
 
 
-def test_a_folded_graph_of_twice_as_many_layers_is_as_long() -> None:
+def test_folded_graph_of_twice_as_many_layers_has_the_same_length() -> None:
     twelve, twenty_four = fold(layers(12)), fold(layers(24))
     assert twelve.count("\n") == twenty_four.count("\n")
     edited = re.sub(r"\b11\b", "23", twelve)
@@ -334,7 +334,7 @@ def test_random_graphs_are_read_back(graph: Graph, detail: str) -> None:
 @given(SEEDS, st.integers(0, 2**32))
 @settings(checked, max_examples=60)
 def test_any_lines_are_folded_without_loss(seed: int, other: int) -> None:
-    """Also where lines are missing, doubled or in another order, and the text is no graph."""
+    """The lines may be missing, doubled or reordered, so that the text is not a graph."""
     r = random.Random(other)
     lines = repeated_text(seed).split("\n")
     for _ in range(r.randint(1, 8)):

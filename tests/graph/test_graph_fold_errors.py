@@ -1,4 +1,4 @@
-"""A malformed folded text is a GraphFormatError that points at the place in that text."""
+"""A malformed folded text raises a GraphFormatError that points at the place in that text."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BLOCK = """each m.* {
 
 
 def folded(lines: str) -> str:
-    """A text of version 2 with one graph of these lines, behind its only input."""
+    """Return a text of version 2 with one graph: its only input, then these lines."""
     text = document(f"%x = input\n{lines}\nreturn %x")
     return text.replace("torchgraph 1", "torchgraph 2")
 
@@ -37,7 +37,7 @@ def called(lines: str) -> str:
 
 
 def body(line: str) -> str:
-    """As `folded`, with a block of this line and one instance of it."""
+    """As `folded`, with a block of this line, and one instance of the block."""
     return folded(f"each m.* {{\n  {line}\n}}\nm.0")
 
 
@@ -66,7 +66,10 @@ BROKEN = {
     "no end of the range": (called(f"m.0 .. {MARK}x"), "expected a number of at most 9 digits"),
     "large number": (called(f"m.0 .. {MARK}9999999999"), "expected a number of at most 9 digits"),
     "leading zero": (called(f"m.0 .. {MARK}01: $1 = %x"), "expected a number"),
-    "more behind": (called(f"m.0{MARK} and more"), "expected the end of the line, found ' and mor"),
+    "more after it": (
+        called(f"m.0{MARK} and more"),
+        "expected the end of the line, found ' and mor",
+    ),
     "no value": (called(f"m.0 .. 3{MARK}"), "$1 has no value"),
     "no formal": (called(f"m.0: {MARK}x = %x"), "expected a value of the block, as '$1'"),
     "unknown formal": (called(f"m.0: $1 = %x, {MARK}$2 = %x"), "the block has no $2"),
@@ -83,7 +86,10 @@ BROKEN = {
         "a name with more than 20 instance numbers",
     ),
     "negative": (called(f"m.0 .. 1: $1 = %m.{MARK}[n-1]/g"), "[n-1] is -1 for n = 0"),
-    "but alone": (called(f"{MARK}but m.0 {{\n}}"), "'but' without an instance on the line before"),
+    "but without an instance": (
+        called(f"{MARK}but m.0 {{\n}}"),
+        "'but' without an instance on the line before",
+    ),
     "but of another": (
         called(f"m.0 .. 1: $1 = %x\nbut {MARK}n.0 {{\n}}"),
         "expected 'm.', found 'n.0 {'",
@@ -112,7 +118,7 @@ BROKEN = {
         called(f"m.0: $1 = %x\nbut m.0 {{\n  + {MARK}return %x\n}}"),
         "expected a line of a block, found 'return %x'",
     ),
-    # What is wrong with the lines themselves, as the reader of graphs says it.
+    # Errors within the lines, as the reader of graphs reports them.
     "undefined": (
         called("m.0: $1 = %x\nm.1: $1 = %m.2/g").replace("  %.a", f"  {MARK}%.a"),
         "%m.2/g is used before it is defined (as a line of m.1)",
@@ -130,13 +136,13 @@ BROKEN = {
         called(f"m.0: $1 = %x\nbut m.0 {{\n  + %/h = h(%/g, {MARK}?)\n}}"),
         "expected a value, found '?)' (as a line of m.0)",
     ),
-    "behind a range": (called(f"m.0 .. 9: $1 = %x\n{MARK}%y = f(%z)"), "%z is used before it is"),
+    "after a range": (called(f"m.0 .. 9: $1 = %x\n{MARK}%y = f(%z)"), "%z is used before it is"),
     "a formal of no block": (folded(f"%y = f({MARK}$1)"), "expected a value, found '$1)'"),
 }
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_an_error_names_what_is_wrong_and_where(name: str) -> None:
+def test_format_error_names_the_problem_and_its_place(name: str) -> None:
     marked, problem = BROKEN[name]
     before, mark, after = marked.partition(MARK)
     assert mark

@@ -1,4 +1,4 @@
-"""Modules whose number is inside a component of their path, as `encoder_layer_0`, are folded too"""
+"""Modules with a number inside a component of their path, as `encoder_layer_0`, are folded too."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_layers_are_written_once_wherever_their_number_is(name):
     assert f"  each {name.partition('{')[0]}* {{" in text
 
 
-def test_one_layer_that_differs_is_an_exception():
+def test_fold_writes_a_differing_layer_as_an_exception():
     graph = Graph.from_text(text_of("encoder_layer_{}", "relu", range(6, 7)))
     assert "  but encoder_layer_6 {\n" in graph.to_text()
     assert Graph.from_text(graph.to_text()) == graph

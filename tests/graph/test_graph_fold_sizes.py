@@ -1,4 +1,4 @@
-"""Blocks that differ in sizes only are written once, and each instance gives its sizes."""
+"""Blocks that differ only in sizes are written once, and each instance lists its sizes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STAGES = [(8, 32), (16, 16), (32, 8), (64, 4)]
 
 
 def stages(sizes: list[tuple[int, int]], ops: int = 8) -> str:
-    """Stages of some ops, with a width and a height of their own."""
+    """Return stages of some ops, each with its own width and height."""
     lines = ["%x = input : f32[1, 3, 64, 64]"]
     before = "%x"
     for n, (width, height) in enumerate(sizes):
@@ -55,7 +55,7 @@ def test_a_text_with_sizes_is_version_4_and_reads_back() -> None:
 
 
 def test_equal_instances_are_folded_as_before() -> None:
-    """Sizes become values of a block only where nothing else folds: a small edit stays small."""
+    """Sizes become values of a block only if nothing else folds, so a small edit stays small."""
     folded = fold(stages([(8, 32)] * 5))
     assert "  net.1 .. 4: $1 = %net.[n-1].act/relu.7\n" in folded
     assert "$2" not in folded

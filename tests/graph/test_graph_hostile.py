@@ -1,4 +1,4 @@
-"""Texts made to be slow or to break something: they end soon, as a graph or a format error."""
+"""Texts made to be slow or to break the reader end soon, as a graph or a format error."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from pytest_torchgraph.graph import (
 )
 
 REFUSED = {"equal_hashes", "complex_hashes", "nan_keys", "reference_keys", "equal_names"}
-"""What looks like a graph and is none."""
+"""Texts that look like a graph but are malformed."""
 
 
 class _Audit:
-    """What Python's audit hook reports; a hook cannot be removed, so there is one for all tests."""
+    """Events of Python's audit hook. A hook cannot be removed, so all tests share this one."""
 
     def __init__(self) -> None:
         self.armed = False
@@ -43,7 +43,7 @@ class _Audit:
 
     @contextmanager
     def silence(self) -> Iterator[None]:
-        """Nothing is opened, imported, compiled or run inside."""
+        """Check that nothing is opened, imported, compiled or run inside the block."""
         self.events.clear()
         self.armed = True
         try:
@@ -59,7 +59,7 @@ def audit() -> _Audit:
 
 
 def read(text: str) -> Program | None:
-    """The document, None where the text is none."""
+    """Return the document, or None if the text is malformed."""
     try:
         return parse_document(text)
     except GraphFormatError:
@@ -81,7 +81,7 @@ def test_a_piece_repeated_is_a_graph_or_a_format_error(audit: _Audit) -> None:
     unless=["complex_hashes", "equal_hashes", "floats", "nan_keys", "numbers", "reference_keys"],
 )
 @pytest.mark.parametrize("name", [*READABLE, *FILES])
-def test_what_is_read_is_equal_to_itself_and_prints_what_was_read(name: str) -> None:
+def test_hostile_text_reads_back_equal(name: str) -> None:
     text = (READABLE | FILES)[name](5000)
     found = read(text)
     assert (found is None) == (name in REFUSED), "as the table says"
@@ -101,7 +101,7 @@ def test_what_is_read_is_equal_to_itself_and_prints_what_was_read(name: str) -> 
 
 
 def work(make: Text, size: int) -> dict[str, int]:
-    """Function calls that reading and comparing take."""
+    """Return the numbers of function calls for reading and for comparing."""
     text = make(size)
     counted = {"read": calls(lambda: read(text))}
     found, again = read(text), read(text)
@@ -119,7 +119,7 @@ def work(make: Text, size: int) -> dict[str, int]:
     unless=["complex_hashes", "equal_hashes", "floats", "nan_keys", "numbers", "reference_keys"],
 )
 @pytest.mark.parametrize("name", [*READABLE, *FILES])
-def test_work_grows_with_the_size_of_the_text_and_not_with_its_square(name: str) -> None:
+def test_reading_work_grows_with_the_size_of_the_text_not_its_square(name: str) -> None:
     make = (READABLE | FILES)[name]
     small, large = work(make, 5_000), work(make, 20_000)
     assert small.keys() == large.keys()
@@ -133,11 +133,11 @@ def test_reading_a_repeated_piece_takes_work_in_proportion() -> None:
         assert large < 6 * small + 200, name
 
 
-# -- what these found ------------------------------------------------------------------------------
+# -- errors that these texts revealed --------------------------------------------------------------
 
 
 def problem(body: str) -> str:
-    """What is wrong with a call that has this argument."""
+    """Return the error message for a call with this argument."""
     with pytest.raises(GraphFormatError) as caught:
         graph(f"%a = f({body})\nreturn %a")
     assert (caught.value.line, caught.value.column) >= (6, 10)
@@ -151,7 +151,7 @@ def test_keys_that_print_alike_are_one_key() -> None:
 
 
 @pytest.mark.parametrize("key", ["%x", "[1, %x]", "slice(1, 2, None)", "{}", "[{}]"])
-def test_what_is_no_constant_is_no_key(key: str) -> None:
+def test_dictionary_key_that_is_not_a_constant_is_refused(key: str) -> None:
     assert problem(f"{{{key}: 1}}") == "this value cannot be a key"
 
 
@@ -172,14 +172,14 @@ def test_keys_of_a_live_graph_that_print_alike_are_compared() -> None:
     assert Graph(nodes) == Graph(nodes)
 
 
-def test_one_long_row_does_not_lengthen_all_rows_of_a_table() -> None:
+def test_long_row_does_not_lengthen_other_rows_of_a_table() -> None:
     values = "\n".join(f"%n{k} = f(%x)" for k in range(200))
     returned = ", ".join(f"%n{k}" for k in range(200))
     rows = graph(f"{values}\nreturn [{returned}]").to_table().splitlines()
     assert max(map(len, rows[:-1])) < 300 < len(rows[-1])
 
 
-def test_what_may_touch_anything_is_ordered_by_one_edge_each() -> None:
+def test_opaque_effects_are_ordered_by_one_edge_each() -> None:
     count = 50
     names = [f"x{k}" for k in range(count)]
     inputs = "\n".join(f"%{name} = input" for name in names)
@@ -219,7 +219,7 @@ def test_graphs_that_are_equal_have_one_hash() -> None:
     assert hash(several) == hash(unknown)
 
 
-def test_bodies_that_differ_only_in_what_is_shared_are_told_apart() -> None:
+def test_bodies_that_differ_only_in_sharing_are_unequal() -> None:
     def body(name: str, second: str) -> str:
         lines = ["%p = input", "%a = sin(%p)", "%b = sin(%p)", f"%s = add(%a, %{second})"]
         inner = "\n".join(f"  {line}" for line in [*lines, "return [%s, %b]"])
@@ -235,7 +235,7 @@ def test_bodies_that_differ_only_in_what_is_shared_are_told_apart() -> None:
     )
 
 
-def test_what_export_asserts_before_a_cast_belongs_to_the_cast() -> None:
+def test_exported_assertion_before_a_cast_belongs_to_the_cast() -> None:
     asserted = "%m = aten._assert_tensor_metadata.default(%x, dtype=torch.float32)\n"
     before = graph("%a = sin(%x)\nreturn %a")
     after = graph(f"{asserted}%t = aten.to.dtype(%x, torch.float64)\n%a = sin(%t)\nreturn %a")

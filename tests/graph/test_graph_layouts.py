@@ -1,4 +1,4 @@
-"""The layout of a tensor that is not strided: in the text, and compared."""
+"""The layout of a tensor that is not strided, in the text and in comparisons."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def test_round_trip(layout: str) -> None:
     assert graph.to_text() == TEXT.format(layout=f" {layout}")
 
 
-def test_one_that_is_strided_is_not_written() -> None:
+def test_strided_layout_is_not_written() -> None:
     assert product()["a"].result == TensorMeta("float32", (4, 4), layout="strided")
     assert product().to_text() == TEXT.format(layout="")
 
 
-def test_beside_strides_and_device() -> None:
+def test_layout_is_written_beside_strides_and_device() -> None:
     meta = TensorMeta("float32", (4, 4), None, "cuda:1", "sparse_coo")
     graph = product(' sparse_coo on "cuda:1"')
     assert graph["a"].result == meta
@@ -51,7 +51,7 @@ def test_layouts_are_compared() -> None:
     assert csr == product(" sparse_csr")
 
 
-def test_a_difference_says_both() -> None:
+def test_layout_difference_has_both_layouts() -> None:
     found = diff_graphs([product()], [product(" sparse_csr")]).to_text()
     assert "f32[4, 4] sparse_csr" in found
     assert "%a" in found
@@ -60,12 +60,12 @@ def test_a_difference_says_both() -> None:
 @pytest.mark.parametrize(
     "layout", [" strided", " sparse", " sparse_csrx", " sparse_csr sparse_csr", " SPARSE_CSR"]
 )
-def test_what_is_no_layout(layout: str) -> None:
+def test_invalid_layout_is_refused(layout: str) -> None:
     with pytest.raises(GraphFormatError, match=r":4:.*expected the end of the line"):
         product(layout)
 
 
-def test_one_that_text_cannot_say() -> None:
+def test_layout_without_a_text_form_is_refused() -> None:
     graph = product()
     node = graph["a"]
     object.__setattr__(node, "result", TensorMeta("float32", (4, 4), layout="curled"))

@@ -1,4 +1,4 @@
-"""Counting ops: by overload, by packet, by pattern; what is no op is not counted."""
+"""Counting ops by overload, by packet and by pattern. Only ops are counted."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_counts_are_by_overload_and_sum_up_by_packet() -> None:
     assert counts["*"] == sum(counts.values()) == 7
 
 
-def test_an_op_that_does_not_occur_is_a_key_error_that_says_what_does() -> None:
+def test_op_counts_key_error_lists_the_ops_that_occur() -> None:
     with pytest.raises(KeyError) as caught:
         SAMPLE.op_counts["aten.mm"]
     assert caught.value.args == (
@@ -53,7 +53,7 @@ def test_an_op_that_does_not_occur_is_a_key_error_that_says_what_does() -> None:
     assert "aten.add" not in SAMPLE.op_counts, "membership is by full name"
 
 
-def test_asking_for_an_op_does_not_change_the_counts() -> None:
+def test_op_counts_lookup_does_not_change_them() -> None:
     counts = SAMPLE.op_counts
     before = dict(counts)
     with pytest.raises(KeyError):

@@ -1,4 +1,4 @@
-"""`OpCounts` beside plain counters."""
+"""`OpCounts` together with plain counters."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_counts_with_different_ops_are_compared_without_an_error() -> None:
     assert ours - other == {"aten.mm.default": 2}
 
 
-def test_the_word_that_names_an_op() -> None:
+def test_op_counts_name_word() -> None:
     names = {
         "aten.sum.dim_IntList": "sum",
         "mylib.twice.default": "twice",
@@ -35,7 +35,7 @@ def test_the_word_that_names_an_op() -> None:
     assert {op: base_name(op) for op in names} == names
 
 
-# A packet's own name among the keys, as at levels where ops have no overloads: looking it up sums.
+# A key can be a packet's own name, at levels where ops have no overloads. Looking it up sums.
 OPS = st.sampled_from(["aten.mm", "aten.mm.default", "aten.mm.out", "aten.add.Tensor", "relu"])
 COUNTS = st.dictionaries(OPS, st.integers(-2, 3))
 ARITHMETIC = [operator.add, operator.sub, operator.and_, operator.or_]
@@ -51,7 +51,7 @@ def test_op_counts_calculate_as_counters_do(operate, a, b) -> None:
 
     assert operate(OpCounts(a), OpCounts(b)) == expected
     assert operate(OpCounts(a), Counter(b)) == expected
-    if operate not in IN_PLACE:  # there the left side, a Counter, stays what it is
+    if operate not in IN_PLACE:  # in-place, the left side stays a Counter
         assert operate(Counter(a), OpCounts(b)) == expected
 
 

@@ -1,4 +1,4 @@
-"""Patterns of ops that use one another's results, and their order."""
+"""Patterns of ops that use each other's results, and their order."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_matches(pattern: str, matches: list[str]) -> None:
         ("aten.linear -> aten.gelu", "did you mean aten.addmm or aten.mm"),
     ],
 )
-def test_a_pattern_that_can_match_nothing_is_an_error(pattern: str, message: str) -> None:
+def test_pattern_that_can_never_match_is_an_error(pattern: str, message: str) -> None:
     for check in (graph().find_pattern, graph().assert_pattern, graph().assert_no_pattern):
         with pytest.raises(ValueError, match=message):
             check(pattern)
@@ -89,7 +89,7 @@ def test_a_pattern_that_can_match_nothing_is_an_error(pattern: str, message: str
         graph().find_pattern(3)  # type: ignore[arg-type]
 
 
-def test_a_failure_says_what_there_was_instead() -> None:
+def test_pattern_failure_lists_the_ops_found_instead() -> None:
     with pytest.raises(AssertionError) as error:
         graph().assert_pattern("aten.addmm -> aten.gelu", count=2)
     assert str(error.value) == (
@@ -117,7 +117,7 @@ FAR = "with ~> instead of -> (at any distance): found 1"
         ("aten.sum ~> aten.mm", []),
     ],
 )
-def test_a_failure_says_how_far_it_came(pattern: str, told: list[str]) -> None:
+def test_pattern_failure_has_the_longest_partial_match(pattern: str, told: list[str]) -> None:
     with pytest.raises(AssertionError) as error:
         graph().assert_pattern(pattern)
     lines = str(error.value).splitlines()
@@ -133,11 +133,11 @@ class Net(torch.nn.Module):
         return torch.nn.functional.gelu(self.up(x))
 
 
-def test_a_failure_names_modules_and_lines() -> None:
-    made = capture(Net(), torch.ones(2, 4))
-    made.assert_pattern("aten.addmm -> aten.gelu")
+def test_pattern_failure_names_modules_and_lines() -> None:
+    captured = capture(Net(), torch.ones(2, 4))
+    captured.assert_pattern("aten.addmm -> aten.gelu")
     with pytest.raises(AssertionError) as error:
-        made.assert_no_pattern("aten.addmm -> aten.gelu")
+        captured.assert_no_pattern("aten.addmm -> aten.gelu")
     lines = str(error.value).splitlines()
     assert lines[:2] == [
         "aten.addmm -> aten.gelu: expected none, found 1",
@@ -147,15 +147,15 @@ def test_a_failure_names_modules_and_lines() -> None:
     assert "return torch.nn.functional.gelu(self.up(x))" in lines[2]
 
 
-def test_what_reads_a_written_tensor_uses_the_result_of_the_write() -> None:
+def test_pattern_follows_reads_of_a_written_tensor() -> None:
     def step(x: torch.Tensor) -> torch.Tensor:
         y = x * 2
         y.sin_()
         return y.cos()
 
-    made = capture(step, torch.ones(3), via="dispatch")
-    made.assert_pattern("aten.sin_ -> aten.cos")
-    made.assert_pattern("aten.mul ~> aten.cos", count=1)
+    captured = capture(step, torch.ones(3), via="dispatch")
+    captured.assert_pattern("aten.sin_ -> aten.cos")
+    captured.assert_pattern("aten.mul ~> aten.cos", count=1)
 
 
 def test_order() -> None:
@@ -176,11 +176,11 @@ def test_order() -> None:
         graph().assert_order("aten.mm", "aten.coss")
 
 
-def test_the_order_in_each_graph_that_holds_both() -> None:
-    made = capture(Net(), torch.ones(2, 4))
-    made.assert_order("aten.addmm", "aten.gelu")
+def test_order_is_checked_in_each_graph_with_both_ops() -> None:
+    captured = capture(Net(), torch.ones(2, 4))
+    captured.assert_order("aten.addmm", "aten.gelu")
     with pytest.raises(AssertionError, match=r"no graph contains both aten.gelu and aten.mm"):
-        made.assert_order("aten.gelu", "aten.mm")
+        captured.assert_order("aten.gelu", "aten.mm")
 
 
 @pytest.mark.slow("the same with another process, plugin, option or mechanism")
@@ -201,14 +201,14 @@ def test_the_branches_of_a_cond_have_no_order_among_them() -> None:
             x.sum() > 0, lambda x: (x @ x.t()).relu(), lambda x: (x @ x.t()).sin().neg(), (x,)
         ).exp()
 
-    made = capture(branches, torch.ones(4, 4))
-    made.assert_order("aten.mm", "aten.relu")  # the second product is in the other branch
-    made.assert_order("aten.sin", "aten.neg")
-    made.assert_order("aten.sum", "aten.mm")
-    made.assert_order("aten.mm", "aten.exp")
+    captured = capture(branches, torch.ones(4, 4))
+    captured.assert_order("aten.mm", "aten.relu")  # the second product is in the other branch
+    captured.assert_order("aten.sin", "aten.neg")
+    captured.assert_order("aten.sum", "aten.mm")
+    captured.assert_order("aten.mm", "aten.exp")
     with pytest.raises(AssertionError, match=r"aten\.neg after aten\.sin"):
-        made.assert_order("aten.neg", "aten.sin")
+        captured.assert_order("aten.neg", "aten.sin")
     with pytest.raises(AssertionError, match=r"aten\.exp after aten\.relu"):
-        made.assert_order("aten.exp", "aten.relu")
+        captured.assert_order("aten.exp", "aten.relu")
     with pytest.raises(AssertionError, match=r"no graph contains both aten\.relu and aten\.sin"):
-        made.assert_order("aten.relu", "aten.sin")
+        captured.assert_order("aten.relu", "aten.sin")

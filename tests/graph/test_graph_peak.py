@@ -1,4 +1,4 @@
-"""The estimate of a peak; `tests/subjects/test_costs.py` has it against real runs."""
+"""The estimate of a peak. `tests/subjects/test_costs.py` compares it with real runs."""
 
 from __future__ import annotations
 
@@ -8,50 +8,52 @@ import torch
 from pytest_torchgraph import CaptureError, capture
 
 
-def test_a_chain_holds_two_values_at_a_time() -> None:
+def test_peak_of_a_chain_is_two_values() -> None:
     with torch.no_grad():
-        made = capture(lambda x: x.sin().cos().exp().tanh(), torch.ones(256))
-    assert made.peak_bytes == 2 * 256 * 4
+        captured = capture(lambda x: x.sin().cos().exp().tanh(), torch.ones(256))
+    assert captured.peak_bytes == 2 * 256 * 4
 
 
-def test_what_is_saved_lives_until_the_backward_has_read_it() -> None:
+def test_peak_includes_saved_values_until_the_backward_reads_them() -> None:
     x = torch.ones(256, requires_grad=True)
-    made = capture(lambda x: x.exp().exp().exp(), x)
-    assert made.saved_bytes == 3 * 256 * 4
-    assert made.peak_bytes >= 4 * 256 * 4  # and the first gradient
+    captured = capture(lambda x: x.exp().exp().exp(), x)
+    assert captured.saved_bytes == 3 * 256 * 4
+    assert captured.peak_bytes >= 4 * 256 * 4  # and the first gradient
 
 
-def test_a_storage_of_which_two_views_are_saved_lives_until_both_were_read() -> None:
+def test_peak_includes_a_storage_until_both_saved_views_are_read() -> None:
     def halves(x: torch.Tensor) -> torch.Tensor:
         first, second = (x * 2).view(2, 256)
         return first.sin() + second.sin().sin().sin()
 
     x = torch.ones(512, requires_grad=True)
-    made = capture(halves, x, via="dispatch")
-    assert [ref.name for ref in made.forward.saved][:2] == ["unbind#0", "unbind#1"]
-    # At the last cosine the product is still there, and the output, the gradient and the cosine.
-    assert made.peak_bytes == (2 + 1 + 4) * 256 * 4
+    captured = capture(halves, x, via="dispatch")
+    assert [ref.name for ref in captured.forward.saved][:2] == ["unbind#0", "unbind#1"]
+    # At the last cosine the product, the output, the gradient and the cosine are alive.
+    assert captured.peak_bytes == (2 + 1 + 4) * 256 * 4
 
 
-def test_all_results_of_an_op_are_there_at_once() -> None:
+def test_peak_includes_all_results_of_an_op() -> None:
     with torch.no_grad():
-        made = capture(lambda x: torch.topk(x.exp(), 128).values, torch.ones(256), via="dispatch")
-    assert made.peak_bytes == 256 * 4 + 128 * (4 + 8)  # with the indices, which nobody takes
+        captured = capture(
+            lambda x: torch.topk(x.exp(), 128).values, torch.ones(256), via="dispatch"
+        )
+    assert captured.peak_bytes == 256 * 4 + 128 * (4 + 8)  # includes the unused indices
 
 
-def test_graphs_of_a_broken_frame_that_save_under_one_name() -> None:
+def test_peak_of_a_broken_frame_that_saves_under_one_name() -> None:
     def broken(x: torch.Tensor) -> torch.Tensor:
         x = x.exp()
         torch._dynamo.graph_break()
         return x.exp()
 
     x = torch.ones(256, requires_grad=True)
-    made = capture(broken, x)
-    first, second = ([ref.name for ref in graph.saved] for graph in made.forwards)
+    captured = capture(broken, x)
+    first, second = ([ref.name for ref in graph.saved] for graph in captured.forwards)
     assert first == second
     size = 256 * 4
-    # The two results, of which one is the step's, then a gradient and the next one.
-    assert made.peak_bytes == 4 * size
+    # Both results (one belongs to the step), then a gradient and the next one.
+    assert captured.peak_bytes == 4 * size
 
 
 def test_a_capture_that_does_not_know_is_an_error() -> None:

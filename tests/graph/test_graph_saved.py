@@ -1,4 +1,4 @@
-"""What is saved for backward; `tests/subjects/test_costs.py` has it against torch's hooks."""
+"""Saved activations. `tests/subjects/test_costs.py` compares them with torch's hooks."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pytest_torchgraph.graph.cost.step import saved_storages
 
 
 def kept(call: Callable[[], object], *own: torch.Tensor) -> int:
-    """The bytes of the storages that eager autograd keeps, but for those of `own`."""
+    """Return the bytes of the storages that eager autograd saves, without those of `own`."""
     left_out = {tensor.untyped_storage().data_ptr() for tensor in own}
     storages: dict[int, torch.UntypedStorage] = {}
 
     def pack(tensor: torch.Tensor) -> torch.Tensor:
         storage = tensor.untyped_storage()
-        storages.setdefault(storage.data_ptr(), storage)  # alive, so that no address comes twice
+        storages.setdefault(storage.data_ptr(), storage)  # kept alive, so that no address is reused
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
@@ -40,10 +40,10 @@ class Net(torch.nn.Module):
 
 
 @pytest.mark.parametrize("via", ["aot", "dispatch"])
-def test_weights_and_inputs_do_not_count_and_views_count_their_base_once(via: str) -> None:
+def test_saved_bytes_exclude_weights_and_inputs_and_count_bases_once(via: str) -> None:
     relu = capture(Net(torch.relu), torch.ones(2, 3, 4), via=via)
     values = 2 * 3 * 32 * 4
-    assert relu.saved_bytes == values  # the result of relu, once, though two views of it are kept
+    assert relu.saved_bytes == values  # relu's result once, though two views are saved
     naive = sum(
         torch.tensor(node.result.shape).prod().item() * 4
         for node in (relu.forward[ref.name] for ref in relu.forward.saved)
@@ -57,7 +57,7 @@ def test_an_op_that_saves_its_result_is_named_with_its_line(via: str) -> None:
     before = capture(Net(torch.relu), torch.ones(2, 3, 4), via=via)
     after = capture(Net(lambda x: torch.relu(x.exp())), torch.ones(2, 3, 4), via=via)
     assert after.saved_bytes - before.saved_bytes == 2 * 3 * 32 * 4
-    made_by = {each.node.op: each for each in saved_storages(after.forward)}
+    made_by = {storage.node.op: storage for storage in saved_storages(after.forward)}
     assert made_by.keys() == {"aten.exp.default", "aten.relu.default"}
     source = made_by["aten.exp.default"].node.source
     assert source is not None
@@ -76,12 +76,12 @@ def test_a_split_keeps_the_whole_and_a_write_its_target() -> None:
 
     x = torch.ones(3, 4, requires_grad=True)
     for function in (halves, written):
-        made = capture(function, x, via="dispatch")
-        assert made.saved_bytes == kept(lambda function=function: function(x), x) == 3 * 4 * 4
+        captured = capture(function, x, via="dispatch")
+        assert captured.saved_bytes == kept(lambda function=function: function(x), x) == 3 * 4 * 4
 
 
 class Broken(torch.nn.Module):
-    """Breaks behind `h`, which the first graph makes and keeps, and what follows keeps, too."""
+    """Breaks after `h`. The first graph computes and saves it, and what follows saves it, too."""
 
     def __init__(self, between: Callable[[torch.Tensor], torch.Tensor]) -> None:
         super().__init__()
@@ -111,14 +111,16 @@ def eager_product(h: torch.Tensor) -> torch.Tensor:
 def test_a_value_between_two_graphs_counts_once(
     between: Callable[[torch.Tensor], torch.Tensor], values: int
 ) -> None:
-    """Of the eager product h, its sine, and the result, which the second graph keeps."""
+    """The eager product saves h, its sine, and the result, which the second graph saves, too."""
     model, x = Broken(between), torch.ones(3, 4)
-    made = capture(model, x)
-    assert len(made.forwards) == 2
+    captured = capture(model, x)
+    assert len(captured.forwards) == 2
     own = [*model.parameters(), x]
-    assert made.saved_bytes == kept(lambda: model(x), *own) == values * 3 * 32 * 4
-    assert sum(cost.saved_bytes or 0 for cost in made.by_module().values()) == made.saved_bytes
-    made.assert_budget(saved_bytes=(made.saved_bytes, made.saved_bytes))
+    assert captured.saved_bytes == kept(lambda: model(x), *own) == values * 3 * 32 * 4
+    assert (
+        sum(cost.saved_bytes or 0 for cost in captured.by_module().values()) == captured.saved_bytes
+    )
+    captured.assert_budget(saved_bytes=(captured.saved_bytes, captured.saved_bytes))
 
 
 def test_only_the_second_of_two_graphs_keeps_a_value_of_the_first() -> None:
@@ -128,11 +130,11 @@ def test_only_the_second_of_two_graphs_keeps_a_value_of_the_first() -> None:
         return h * h
 
     x, w = torch.ones(3, 4), torch.ones(4, requires_grad=True)
-    made = capture(kept_by_the_product, x, w)
-    first, second = made.forwards
+    captured = capture(kept_by_the_product, x, w)
+    first, second = captured.forwards
     assert [ref.name for ref in first.saved] == []
     assert [second[ref.name].op for ref in second.saved] == ["input"]
-    assert made.saved_bytes == kept(lambda: kept_by_the_product(x, w), x, w) == 6 * 4 * 4
+    assert captured.saved_bytes == kept(lambda: kept_by_the_product(x, w), x, w) == 6 * 4 * 4
 
 
 def test_a_capture_that_does_not_know_is_an_error() -> None:
@@ -165,7 +167,7 @@ backward @ aot {
 """
 
 
-def test_a_forward_that_does_not_say_what_it_saves_has_no_figure(tmp_path: Path) -> None:
+def test_saved_bytes_of_a_forward_without_saved_values_are_unknown(tmp_path: Path) -> None:
     file = tmp_path / "lost.tgraph"
     file.write_text(LOST)
     for call in (lambda: load(file).saved_bytes, lambda: load(file).assert_budget(saved_bytes=9)):

@@ -1,4 +1,4 @@
-"""`dtype=`, `module=` and `device=` of questions and assertions about ops."""
+"""`dtype=`, `module=` and `device=` of queries and assertions about ops."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_an_index_of_the_only_cpu_says_nothing() -> None:
         ({"module": 3}, TypeError, "3 is not a module path"),
     ],
 )
-def test_a_choice_that_cannot_be_meant_is_an_error(
+def test_select_with_an_impossible_value_is_an_error(
     how: dict[str, object], error: type[Exception], message: str
 ) -> None:
     for ask in (
@@ -96,7 +96,7 @@ def test_a_choice_that_cannot_be_meant_is_an_error(
             ask()
 
 
-def test_graphs_that_do_not_say_it_are_an_error() -> None:
+def test_select_by_a_missing_fact_is_an_error() -> None:
     nowhere = Graph.from_text(
         "torchgraph 1\nvia fx, torch 2.13.0\n\n"
         "forward {\n  %x = input\n  %relu = torch.relu(%x)\n  return %relu\n}\n"
@@ -107,7 +107,7 @@ def test_graphs_that_do_not_say_it_are_an_error() -> None:
         nowhere.assert_no_ops("torch.relu", device="cuda")
 
 
-def test_failures_say_what_was_chosen_and_what_there_was() -> None:
+def test_select_failure_has_the_selection_and_the_alternatives() -> None:
     with pytest.raises(AssertionError) as error:
         graph().assert_no_ops("aten.mm", dtype="bf16", module="enc")
     assert str(error.value) == (
@@ -129,14 +129,14 @@ def test_failures_say_what_was_chosen_and_what_there_was() -> None:
     graph().assert_op_counts({"aten.mm": 1, "aten.max": 1}, device="cpu", dtype="bf16")
 
 
-def test_a_capture_takes_them_over_all_graphs() -> None:
+def test_select_on_a_capture_covers_all_graphs() -> None:
     model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4).double())
-    made = capture(lambda x: model[1](model[0](x).double()), torch.ones(2, 4))
-    made.assert_no_ops("aten.addmm", dtype=torch.float16)
-    assert made.count("aten.addmm", dtype=torch.float64) == 1
+    captured = capture(lambda x: model[1](model[0](x).double()), torch.ones(2, 4))
+    captured.assert_no_ops("aten.addmm", dtype=torch.float16)
+    assert captured.count("aten.addmm", dtype=torch.float64) == 1
     with pytest.raises(AssertionError, match=r"found 2\n"):
-        made.assert_op_counts({"aten.addmm": 1})
-    made.assert_op_counts({"aten.addmm": 1}, dtype="f32", device="cpu")
+        captured.assert_op_counts({"aten.addmm": 1})
+    captured.assert_op_counts({"aten.addmm": 1}, dtype="f32", device="cpu")
 
 
 def test_op_without_a_result_is_chosen_by_what_it_writes() -> None:
@@ -145,17 +145,17 @@ def test_op_without_a_result_is_chosen_by_what_it_writes() -> None:
         torch._foreach_mul_([y], 2.0)
         return y
 
-    made = capture(scaled, torch.ones(2), via="dispatch")
-    assert made.count("aten._foreach_mul_", dtype="f32", device="cpu") == 1
-    assert made.count("aten._foreach_mul_", dtype="f64") == 0
+    captured = capture(scaled, torch.ones(2), via="dispatch")
+    assert captured.count("aten._foreach_mul_", dtype="f32", device="cpu") == 1
+    assert captured.count("aten._foreach_mul_", dtype="f64") == 0
     with pytest.raises(AssertionError, match=r"aten._foreach_mul_: found 1"):
-        made.assert_no_ops("aten._foreach_mul_", dtype="f32")
+        captured.assert_no_ops("aten._foreach_mul_", dtype="f32")
 
 
 def test_dtype_of_ops_without_any_tensor_is_an_error() -> None:
-    made = capture(lambda x: x * x.sum().item(), torch.ones(2), via="dispatch")
+    captured = capture(lambda x: x * x.sum().item(), torch.ones(2), via="dispatch")
     with pytest.raises(
         ValueError, match=r"dtype float32 can match no aten._local_scalar_dense, which neither"
     ):
-        made.assert_no_ops("aten._local_scalar_dense", dtype="f32")
-    assert made.count("aten.*", dtype="f32") == 2
+        captured.assert_no_ops("aten._local_scalar_dense", dtype="f32")
+    assert captured.count("aten.*", dtype="f32") == 2

@@ -40,7 +40,7 @@ def expressions() -> st.SearchStrategy[str]:
 
 @given(expressions())
 @settings(max_examples=200, deadline=None)
-def test_the_value_is_that_of_python_also_in_canonical_form(expr: str) -> None:
+def test_size_expression_has_the_value_of_python(expr: str) -> None:
     expected = eval(expr, {"Max": max, "Min": min, **VALUES})
     assert value_of(expr, VALUES) == expected
     assert value_of(canonical(expr), VALUES) == expected
@@ -62,7 +62,7 @@ def test_the_value_is_that_of_python_also_in_canonical_form(expr: str) -> None:
         ("-s0 + 2", -4),
     ],
 )
-def test_functions_and_relations_of_torch_have_their_values(expr: str, expected: Any) -> None:
+def test_size_expression_evaluates_torchs_functions_and_relations(expr: str, expected: Any) -> None:
     assert value_of(expr, VALUES) == expected
 
 
@@ -74,7 +74,7 @@ def test_functions_and_relations_of_torch_have_their_values(expr: str, expected:
         *("max(s0)", "Max(s0, key=1)", "Max()", "1j", "10.0**400", "s0 < s1 < 3"),
     ],
 )
-def test_what_is_not_known_is_never_evaluated(expr: str) -> None:
+def test_size_expression_with_unknown_names_is_never_evaluated(expr: str) -> None:
     with pytest.raises(UnknownExpression):
         value_of(expr, VALUES)
 
@@ -118,17 +118,17 @@ MADE = graph(
 )
 
 
-def test_what_has_no_value_stays_a_symbol_and_the_text_can_be_read_again() -> None:
+def test_sizes_without_a_value_stay_symbols() -> None:
     sized = MADE.with_sizes(s0=6)
     assert sized["x"].result.shape == (6, Symbol("s1"), 4)  # type: ignore[union-attr]
     assert sized["a"].args[1] == (Symbol("s0*s1"), 2)
     assert sized["n"].result == Symbol("7")
     assert sized["b"].result.shape == (3, Symbol("u0"))  # type: ignore[union-attr]
     assert Graph.from_text(sized.to_text()) == sized
-    assert "s0" in MADE.to_text()  # the graph itself is what it was
+    assert "s0" in MADE.to_text()  # the original graph is unchanged
 
 
-def test_sizes_that_cannot_be_are_refused() -> None:
+def test_impossible_sizes_are_refused() -> None:
     there = r"unknown symbol 's2'; symbols: s0 \(dim 0 of x\), s1 \(dim 1 of x\), u0 \(dim 1 of"
     with pytest.raises(ValueError, match=there):
         MADE.with_sizes(s2=1)

@@ -1,4 +1,4 @@
-"""The text of a graph says everything that its detail shows, and reads back as the same graph."""
+"""The text of a graph holds everything that its detail includes, and reads back as that graph."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ FULL = document(
 
 @pytest.mark.slow("large graphs")
 @pytest.mark.parametrize("detail", ["dataflow", "full"])
-def test_any_graph_reads_back_as_itself_and_prints_the_same_bytes(detail: str) -> None:
+def test_round_trip_of_any_graph_prints_the_same_bytes(detail: str) -> None:
     @checked
     @given(graphs() | eager_graphs())
     def check(original: Graph) -> None:
@@ -84,7 +84,7 @@ def test_any_graph_reads_back_as_itself_and_prints_the_same_bytes(detail: str) -
 @pytest.mark.slow("many random graphs")
 @checked
 @given(graphs(), st.integers())
-def test_full_detail_and_dataflow_detail_read_back_as_equal_graphs(g: Graph, seed: int) -> None:
+def test_round_trip_of_full_and_dataflow_detail_is_equal(g: Graph, seed: int) -> None:
     other = renamed(g, random.Random(seed))
     assert Graph.from_text(g.to_text("full")) == Graph.from_text(g.to_text())
     assert Graph.from_text(other.to_text("full")) == g
@@ -96,7 +96,7 @@ def test_full_detail_and_dataflow_detail_read_back_as_equal_graphs(g: Graph, see
     st.lists(graphs(0) | eager_graphs(), min_size=1, max_size=3),
     st.sampled_from(["aot", "inductor", ""]),
 )
-def test_a_document_of_several_graphs_reads_back_in_order(all_: list[Graph], via: str) -> None:
+def test_round_trip_of_several_graphs_keeps_their_order(all_: list[Graph], via: str) -> None:
     text = format_document(all_, Header(via, "2.13.0"))
     document = parse_document(text)
     assert [shown(g, full=False) for g in document.graphs] == [shown(g, full=False) for g in all_]
@@ -162,7 +162,7 @@ def test_windows_line_ends_make_no_difference(newline: str) -> None:
     assert Graph.from_text(SAMPLE.replace("\n", newline)).to_text(fold=False) == SAMPLE
 
 
-def test_one_node_is_one_line_whatever_its_strings_hold() -> None:
+def test_node_with_any_strings_is_one_line() -> None:
     breaks = "a\nb\r\nc\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029d"
     node = Node(breaks, "call_function", breaks, (breaks, {breaks: breaks}), {breaks: breaks})
     g = Graph((node, Node("output", "output", "output", (Ref(breaks),))), breaks)
@@ -171,7 +171,7 @@ def test_one_node_is_one_line_whatever_its_strings_hold() -> None:
     assert shown(Graph.from_text(text), full=False) == shown(g, full=False)
 
 
-def test_nothing_in_a_text_is_evaluated(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reading_a_text_evaluates_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     payload = "__import__('os').system('false')"
     text = document(
         f"""

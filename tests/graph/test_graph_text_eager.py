@@ -1,4 +1,4 @@
-"""Eager graphs in the text: version 2, titles with the number of runs, names of other graphs."""
+"""Eager graphs in the text: version 2, titles with the run count, names of other graphs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ eager_2: inference {
 
 
 def eager(body: str = "return %x", **changes: Any) -> Graph:
-    """An eager graph with these lines behind its inputs."""
+    """Return an eager graph with these lines after its inputs."""
     given = graph(body, "eager_0: forward @ dispatch")
     return replace(given, eager=True, **changes)
 
@@ -47,7 +47,9 @@ def test_a_document_with_eager_graphs_is_version_2_and_reads_back() -> None:
     document = parse_document(TEXT)
 
     assert format_document(document.graphs, document.header) == TEXT
-    ran = [(each.name, each.kind, each.level, each.eager, each.runs) for each in document.graphs]
+    ran = [
+        (graph.name, graph.kind, graph.level, graph.eager, graph.runs) for graph in document.graphs
+    ]
     assert ran == [
         ("forward_0", "forward", "aot", False, 1),
         ("eager_0", "forward", "dispatch", True, 3),
@@ -58,11 +60,11 @@ def test_a_document_with_eager_graphs_is_version_2_and_reads_back() -> None:
     assert document.version == 2
 
 
-def test_an_input_that_another_graph_made_has_the_module_of_that_value() -> None:
+def test_eager_input_from_another_graph_has_the_producers_module() -> None:
     given = parse_document(TEXT).graphs[1]
 
     assert given["forward_0:fc/relu"].module == "fc"
-    assert '"forward_0:fc/relu" = saved : f32[2, 4]\n' in given.to_text("full"), "no `in` behind it"
+    assert '"forward_0:fc/relu" = saved : f32[2, 4]\n' in given.to_text("full"), "`in` after it"
 
 
 def test_counts_of_ops_have_the_same_titles() -> None:
@@ -85,10 +87,10 @@ def test_a_compiled_graph_of_an_eager_name_always_writes_its_level() -> None:
     text = format_document([given, eager()], Header("aot"))
 
     assert "\neager_0: forward @ aot {" in text
-    assert [each.eager for each in parse_document(text).graphs] == [False, True]
+    assert [graph.eager for graph in parse_document(text).graphs] == [False, True]
 
 
-def test_a_body_of_an_eager_name_is_no_eager_graph() -> None:
+def test_body_with_an_eager_name_is_not_an_eager_graph() -> None:
     body = graph("return %x", "eager_1: forward @ dispatch")
     around = eager(subgraphs=(body,))
 
@@ -96,7 +98,7 @@ def test_a_body_of_an_eager_name_is_no_eager_graph() -> None:
     assert not Graph.from_text(around.to_text()).subgraphs[0].eager
 
 
-def test_version_2_may_hold_compiled_graphs_alone() -> None:
+def test_version_2_may_hold_only_compiled_graphs() -> None:
     given = graph("return %x")
 
     assert Graph.from_text(given.to_text().replace("torchgraph 1", "torchgraph 2")) == given
@@ -112,6 +114,6 @@ def test_version_2_may_hold_compiled_graphs_alone() -> None:
         (Graph(eager().nodes, subgraphs=(eager(),)), "eager_0, inside main, cannot be an eager"),
     ],
 )
-def test_what_no_file_can_say_is_a_value_error(wrong: Graph, message: str) -> None:
+def test_eager_graph_without_a_text_form_is_a_value_error(wrong: Graph, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         wrong.to_text()

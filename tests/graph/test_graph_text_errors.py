@@ -1,4 +1,4 @@
-"""A malformed text is a GraphFormatError that points at the place, and never anything else."""
+"""A malformed text raises a GraphFormatError that points at the place, and no other error."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OK = document("%x = input : f32[2]\n%y = aten.sin(%x) : f32[2]\nreturn %y\nsave 
 
 
 def line(body: str) -> str:
-    """A document in which one line is wrong, at the mark."""
+    """Return a document with one malformed line, at the mark."""
     return document(f"%x = input : f32[2]\n{body}\nreturn %x")
 
 
@@ -187,7 +187,7 @@ BROKEN = {
     ],
 )
 @pytest.mark.parametrize("name", BROKEN)
-def test_an_error_names_what_is_wrong_and_where(name: str) -> None:
+def test_format_error_names_the_problem_and_its_place(name: str) -> None:
     marked, problem = BROKEN[name]
     before, mark, _ = marked.partition(MARK)
     text = marked.replace(MARK, "")
@@ -199,12 +199,12 @@ def test_an_error_names_what_is_wrong_and_where(name: str) -> None:
 
 
 def position(before: str) -> tuple[int, int]:
-    """Line and column of what follows this text."""
+    """Return line and column of the character after this text."""
     return before.count("\n") + 1, len(before) - before.rfind("\n")
 
 
 def rejected(text: str) -> GraphFormatError | None:
-    """The error of a text, None where it is a graph, in which case that graph reads back."""
+    """Return the error of a malformed text. For a graph, check that it reads back; return None."""
     try:
         graph = Graph.from_text(text)
     except GraphFormatError as caught:
@@ -274,7 +274,7 @@ def test_graphs_inside_graphs_have_an_end() -> None:
 
 
 @pytest.mark.parametrize("opening", ["[", "{1: ", "slice(", "complex("])
-def test_a_deeply_nested_value_is_no_recursion_error(opening: str) -> None:
+def test_deeply_nested_value_is_a_format_error(opening: str) -> None:
     with pytest.raises(GraphFormatError, match="values are nested too deeply"):
         Graph.from_text(line(f"%y = f({opening * 100_000}"))
 
@@ -299,7 +299,7 @@ def test_a_file_names_itself_in_its_error(tmp_path: Path) -> None:
     assert caught.value.path == str(path)
 
 
-def test_a_file_that_is_no_text_is_a_format_error(tmp_path: Path) -> None:
+def test_binary_file_is_a_format_error(tmp_path: Path) -> None:
     path = tmp_path / "step.tgraph"
     path.write_bytes(b"torchgraph 1\n\xff\xfe\x00")
     with pytest.raises(GraphFormatError, match="not UTF-8"):

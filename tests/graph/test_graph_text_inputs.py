@@ -48,7 +48,7 @@ def graph_of(*lines: str) -> Graph:
 
 
 def body(graph: Graph) -> list[str]:
-    """The lines of a text between the title and the return."""
+    """Return the lines between the title and the return."""
     lines = graph.to_text().split("\n")
     return [line[2:] for line in lines[lines.index("forward @ aot {") + 1 : -3]]
 
@@ -64,7 +64,7 @@ def test_inputs_are_declared_where_they_are_used() -> None:
     assert graph.to_text(fold=False) == FLAT == Graph.from_text(AT_USE).to_text(fold=False)
 
 
-def test_an_input_in_another_order_says_which_one_it_follows() -> None:
+def test_reordered_input_names_its_predecessor() -> None:
     graph = graph_of(
         "%fc.bias = parameter : f32[2]",
         "%x = input : f32[2]",
@@ -119,7 +119,7 @@ def test_inputs_of_one_module_follow_each_other() -> None:
     ],
     ids=["used", "returned", "read", "shared"],
 )
-def test_an_input_that_no_call_of_its_own_uses_first_has_a_line(lines: list[str]) -> None:
+def test_input_not_first_used_by_a_call_has_a_line(lines: list[str]) -> None:
     graph = graph_of("%w = parameter : f32[2]", "%x = input : f32[2]", *lines)
     has_line = "  %w = parameter : f32[2]\n" in graph.to_text()
     assert has_line == (lines[0] != "%a = aten.foo(%w) : f32[2]")
@@ -165,14 +165,14 @@ WRONG = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_an_error_says_what_is_wrong_and_where(name: str) -> None:
+def test_input_error_names_the_problem_and_its_place(name: str) -> None:
     old, new, message = WRONG[name]
     assert old in AT_USE
     with pytest.raises(GraphFormatError, match=rf"<text>:\d+:\d+: .*{message}"):
         Graph.from_text(AT_USE.replace(old, new))
 
 
-def test_what_comes_before_its_place_is_refused() -> None:
+def test_input_declared_before_its_place_is_refused() -> None:
     place = "  parameters\n"
     call = "  %a = aten.foo(%w: f32[2]) : f32[2]\n"
     text = f"torchgraph 4\n\nforward @ aot {{\n{call}{place}  return %a\n}}\n"

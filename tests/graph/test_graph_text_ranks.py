@@ -1,4 +1,4 @@
-"""The text of several ranks: equal graphs once, read back without loss, errors with a place."""
+"""The text of several ranks: equal graphs once, lossless reading, errors with a place."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ forward {
 
 
 def network(layers: int, act: str = "relu") -> Graph:
-    """Equal layers of a few ops."""
+    """Return equal layers of a few ops."""
     lines, last = ["  %x = input : f32[2]"], "x"
     for i in range(layers):
         for op in ("mul", act, "add", "neg", "sin"):
@@ -61,7 +61,7 @@ def network(layers: int, act: str = "relu") -> Graph:
 
 @st.composite
 def partitions(draw: st.DrawFn, size: int = 64) -> list[list[int]]:
-    """Some ranks in classes, each at its first one."""
+    """Draw ranks grouped into classes, each class at its first rank."""
     classes: dict[int, list[int]] = {}
     for rank in sorted(draw(st.sets(st.integers(0, size - 1), min_size=1, max_size=20))):
         classes.setdefault(draw(st.integers(0, 3)), []).append(rank)
@@ -76,7 +76,7 @@ PROGRAMS = st.lists(st.one_of(graphs(depth=0), eager_graphs()), min_size=1, max_
 @pytest.mark.slow("many random graphs")
 @settings(checked, max_examples=15)
 @given(partitions(), MESHES, st.lists(PROGRAMS, min_size=2, max_size=2), DETAILS)
-def test_what_is_written_is_read_back(
+def test_ranks_text_reads_back(
     classes: list[list[int]], mesh: dict[str, int], programs: Any, detail: Any
 ) -> None:
     sections = [(ranks, programs[number % 2]) for number, ranks in enumerate(classes)]
@@ -192,8 +192,8 @@ def test_a_malformed_text_is_an_error_with_its_place(name: str) -> None:
 
 @checked
 @given(st.data())
-def test_nothing_but_a_format_error(data: st.DataObject) -> None:
-    """Whatever is left out, doubled or put elsewhere."""
+def test_malformed_ranks_text_raises_only_format_errors(data: st.DataObject) -> None:
+    """Lines are left out, doubled or moved."""
     lines = OK.split("\n")
     for _ in range(data.draw(st.integers(1, 3))):
         at, to = (data.draw(st.integers(0, len(lines) - 1)) for _ in range(2))
@@ -202,7 +202,7 @@ def test_nothing_but_a_format_error(data: st.DataObject) -> None:
         assert parse_text("\n".join(lines)).graphs
 
 
-def test_one_capture_is_wanted() -> None:
+def test_load_of_one_capture_refuses_ranks() -> None:
     for read in (parse_document, Graph.from_text):
         with pytest.raises(GraphFormatError, match=r"the graphs of several ranks.*load"):
             read(OK)

@@ -1,4 +1,4 @@
-"""What the names of ops tell about storages, against torch's schemas."""
+"""Storages shared by an op's result, derived from its name, against torch's schemas."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def schema_of(op: str) -> torch._C.FunctionSchema | None:
 
 
 def first_result_shares(schema: torch._C.FunctionSchema) -> int | None:
-    """The position of the argument whose storage the first result has, by the schema.
+    """Return the position of the argument that shares its storage with the first result.
 
-    Of a list of results torch says it at the argument alone, as `Tensor(a -> *) self`.
+    For a list of results, a schema marks only the argument, as in `Tensor(a -> *) self`.
     """
     returned = schema.returns[0].alias_info
     for position, argument in enumerate(schema.arguments):
@@ -33,7 +33,7 @@ def first_result_shares(schema: torch._C.FunctionSchema) -> int | None:
     return None
 
 
-def test_views_are_those_of_torchs_schemas() -> None:
+def test_view_ops_agree_with_torchs_schemas() -> None:
     wrong = {}
     for op in registered():
         namespace, packet, _ = op.split(".")
@@ -47,7 +47,7 @@ def test_views_are_those_of_torchs_schemas() -> None:
     assert len(VIEWS) > 80
 
 
-def test_a_wait_has_the_storage_of_what_it_waits_for() -> None:
+def test_wait_tensor_shares_the_storage_of_its_operand() -> None:
     assert shared_argument("_c10d_functional.wait_tensor.default") == 0
     assert shared_argument("_c10d_functional.all_reduce.default") is None
 

@@ -1,4 +1,4 @@
-"""What is computed between the start of a collective and its wait, and the assertion about it."""
+"""The ops computed between the start of a collective and its wait, and `assert_overlapped`."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ forward @ {level} {{
     )
 
 
-def test_what_computes_meanwhile() -> None:
+def test_overlapping_ops_are_listed() -> None:
     (first, _) = graph(MM, VIEW, OTHER).collectives
     assert first.distance == 3
     assert first.overlap == ("aten.mm.default",)
 
 
 def test_a_wait_for_several_collectives_ends_each_of_them() -> None:
-    """`wait_tensors`, which torch has from 2.15 on."""
+    """`wait_tensors` exists from torch 2.15 on."""
     text = """torchgraph 1
 
 forward @ aot {
@@ -56,11 +56,11 @@ forward @ aot {
 }
 """
     captured = Graph.from_text(text)
-    assert [each.overlap for each in captured.collectives] == [("aten.sin.default",)]
+    assert [collective.overlap for collective in captured.collectives] == [("aten.sin.default",)]
     captured.assert_overlapped()
 
 
-def test_holds() -> None:
+def test_assert_overlapped_holds() -> None:
     graph(MM).assert_overlapped()
     graph(MM, OTHER).assert_overlapped("tp", at_least=1)
     graph(MM, OTHER).assert_overlapped(kind="all_gather")
@@ -86,7 +86,9 @@ def test_holds() -> None:
         (graph(MM), {"kind": "all_reduce"}, r"(?s)\(kind all_reduce\).*all_gather of forward"),
     ],
 )
-def test_fails_and_says_what_is_exposed(made: Graph, options: dict[str, Any], message: str) -> None:
+def test_assert_overlapped_failure_names_exposed_collectives(
+    made: Graph, options: dict[str, Any], message: str
+) -> None:
     with pytest.raises(AssertionError, match=message):
         made.assert_overlapped(**options)
 
@@ -108,13 +110,13 @@ def test_code_gives_order_and_distance_and_loses_none() -> None:
         assert [(each.kind, each.distance, each.overlap) for each in placed] == expected
 
 
-def test_a_failure_has_a_picture() -> None:
+def test_assert_overlapped_failure_has_a_picture() -> None:
     with pytest.raises(AssertionError) as error:
         graph().assert_overlapped()
     assert shown_by(error.value) is not None
 
 
-def test_nothing_to_overlap_is_a_failure() -> None:
+def test_assert_overlapped_without_a_collective_fails() -> None:
     quiet = Graph.from_text(
         "torchgraph 1\n\nforward @ aot {\n  %x = input : f32[2]\n"
         "  %relu = aten.relu.default(%x) : f32[2]\n  return %relu\n}\n"
@@ -136,11 +138,13 @@ def test_nothing_to_overlap_is_a_failure() -> None:
         ({"exposed": (0, None)}, TypeError, "checks nothing"),
     ],
 )
-def test_bad_arguments(options: dict[str, Any], error: type[Exception], message: str) -> None:
+def test_assert_overlapped_bad_arguments(
+    options: dict[str, Any], error: type[Exception], message: str
+) -> None:
     with pytest.raises(error, match=message):
         graph(MM).assert_overlapped(**options)
 
 
-def test_where_views_are_not_known_it_is_refused() -> None:
+def test_assert_overlapped_is_refused_at_levels_without_views() -> None:
     with pytest.raises(CaptureError, match=r"level 'dynamo'.*capture via 'aot'"):
         graph(MM, level="dynamo").assert_overlapped()

@@ -1,7 +1,7 @@
-"""A graph with each higher-order op of torch, and what each question about its ops answers.
+"""One graph per higher-order op of torch, and the expected answer to each query about its ops.
 
-In every graph a cosine comes before the call and a tangent after it, and the body is a matrix
-product and a sine, wherever the op can have that body.
+In every graph a cosine precedes the call and a tangent follows it. The body is a matrix product and
+a sine, if the op can have such a body.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ aten = torch.ops.aten
 PRODUCT = 2 * 4 * 4 * 4
 """The FLOPs of the matrix product in a body."""
 Edit = bool
-"""Whether the body has another op than a sine, or another op is wrapped."""
+"""True replaces the sine in the body, or the wrapped op, by another op."""
 ONCE = {"aten.mm": 1, "aten.sin": 1}
 PLAIN = (
     "aten.cos -> aten.mm",
@@ -46,19 +46,19 @@ PLAIN = (
 
 @dataclass(frozen=True)
 class Row:
-    """What is asked of a graph, and what it answers.
+    """A graph and the expected results of queries.
 
     Attributes:
-        make: the graph.
-        counts: how often each op runs.
-        patterns: what is found.
-        absent: what is not found; an error where patterns cannot be followed.
-        flops: the FLOPs, or the part of the error that says which op has none.
-        found: an op that a filter by dtype finds, with a dtype that it has and one that it lacks.
-        hides: whether it runs code that is in no graph, so that every question is refused.
-        is_plain: whether it costs what the same ops cost without it, but for the operand of the
-            body, which the call keeps until it ends.
-        by_hand: why the graph is made by hand, "" if it is captured.
+        make: makes the graph.
+        counts: the expected runs of each op.
+        patterns: patterns with a match.
+        absent: patterns without a match, or with an error if the op's data flow is unknown.
+        flops: the FLOPs, or a part of the error that names the op without a formula.
+        found: an op for a filter by dtype, with its dtype and a dtype that it lacks.
+        hides: True if the op runs code that is in no graph, so that every query is refused.
+        is_plain: True if it costs the same as its ops without it, apart from the operand of the
+            body, which the call keeps alive until it ends.
+        by_hand: the reason why the graph is made by hand, "" if it is captured.
     """
 
     make: Callable[[Edit], Graph]
@@ -132,7 +132,7 @@ def first(graph: torch.fx.Graph, call: torch.fx.Node) -> torch.fx.Node:
 
 
 def calling(op: Any, *before: Any, bracket: bool = False) -> Callable[[Edit], Graph]:
-    """A call of an op that takes its body, and then what the body takes."""
+    """Make a call of an op whose arguments are its body, then the body's operands."""
 
     def build(graph: torch.fx.Graph, cos: torch.fx.Node, edit: Edit) -> torch.fx.Node:
         operands = ((cos,),) if bracket else (cos,)
@@ -146,7 +146,7 @@ def hiding(op: Any) -> Callable[[Edit], Graph]:
 
 
 def wrapping(op: Any, *before: Any) -> Callable[[Edit], Graph]:
-    """A call of an op that takes another op, and then what that takes."""
+    """Make a call of an op whose arguments are another op, then that op's operands."""
 
     def build(graph: torch.fx.Graph, cos: torch.fx.Node, edit: Edit) -> torch.fx.Node:
         inner = aten.bmm.default if edit else aten.mm.default
@@ -156,7 +156,7 @@ def wrapping(op: Any, *before: Any) -> Callable[[Edit], Graph]:
 
 
 class Kernel:
-    """Stands for a Triton kernel, which has its function as `fn`."""
+    """Substitute for a Triton kernel, with its function as `fn`."""
 
     def __init__(self, name: str):
         self.fn = type("fn", (), {"__name__": name})()
@@ -272,7 +272,7 @@ class Own(torch.autograd.Function):
 
 
 class OtherOwn(Own):
-    """The same with another forward."""
+    """As `Own`, with another forward."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -292,13 +292,13 @@ def dropped(edit: Edit, x: Tensor) -> Tensor:
 
 
 def again(edit: Edit) -> Graph:
-    """The backward of a checkpointed dropout, which runs it again."""
+    """Make the backward of a checkpointed dropout, which recomputes it."""
     x = square().requires_grad_()
     return capture(lambda x: dropped(edit, x.cos()).sin(), x).backwards[0]
 
 
 def mask(graph: torch.fx.Graph, cos: torch.fx.Node, edit: Edit) -> torch.fx.Node:
-    """The backward of a flex attention: forward, joint and mask are bodies."""
+    """Make the backward of a flex attention. Its forward, joint graph and mask are bodies."""
     forward, joint = graph.get_attr("one"), graph.get_attr("two")
     operands = (cos,) * 7
     buffers: tuple[Any, ...] = ((), ())
@@ -317,7 +317,7 @@ def stacked(graph: torch.fx.Graph, cos: torch.fx.Node, edit: Edit) -> torch.fx.N
 
 
 def marked(op: Any, *args: Any) -> Callable[[Edit], Graph]:
-    """A call of an op that runs nothing of its own."""
+    """Make a call of an op that runs nothing itself."""
 
     def build(graph: torch.fx.Graph, cos: torch.fx.Node, edit: Edit) -> torch.fx.Node:
         graph.call_function(op, args)
@@ -353,13 +353,13 @@ def other_plain(x: Tensor) -> Tensor:
 
 
 def without(edit: Edit) -> Graph:
-    """The ops of a body without a higher-order op."""
+    """Make the ops of a body without a higher-order op."""
     return captured(lambda edit, x: body(x, edit))(edit)
 
 
 GPU = "needs a GPU"
 UNREACHED = "no public function leaves it in a graph of this machine"
-"""Why a graph is made by hand."""
+"""The reason for making a graph by hand."""
 THREE = torch.linspace(-1, 1, 48).reshape(3, 4, 4)
 TORCH = ("Tensor.cos ~> Tensor.tan",)
 EXPORTED = ("aten.cos -> aten.matmul", "aten.matmul -> aten.sin", *PLAIN[2:])
@@ -398,7 +398,7 @@ def _mutating(make: Callable[[Edit], Graph], name: str, op: str, by_hand: str = 
 
 
 def functionalized(graph: torch.fx.Graph, cos: torch.fx.Node, edit: Edit) -> torch.fx.Node:
-    """The first form of the wrapper, which torch uses below version 2 of it."""
+    """Make the first form of the wrapper, which torch uses below version 2."""
     op = torch.ops.tg_rows.overwrite.default if edit else torch.ops.tg_rows.write.default
     clone = _valued(graph.call_function(aten.clone.default, (cos,)))
     call = graph.call_function(HOP.auto_functionalized, (op,), {"x": clone})
@@ -622,4 +622,4 @@ ROWS: dict[str, Row] = {
         captured(no_grad, via="export"), MATMUL, EXPORTED, found=("aten.sin", "float32", "int64")
     ),
 }
-"""The rows by the names of the ops in `torch.ops.higher_order`."""
+"""The rows, by name of the op in `torch.ops.higher_order`."""

@@ -1,4 +1,4 @@
-"""Small models that the capture tests share."""
+"""Small models shared by the capture tests."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from torch import Tensor, nn
 
 MECHANISMS = ("aot", "dispatch", "dynamo", "fx", "export", "compiled_autograd", "inductor")
 RUN_BACKWARD = ("aot", "dispatch", "dynamo", "fx")
-"""Those that run the backward; export has none."""
+"""The mechanisms that run the backward; export has none."""
 BOTH = ("aot", "dispatch")
-"""Those that give a graph of the backward."""
+"""The mechanisms that give a graph of the backward."""
 
 
 class Mlp(nn.Module):
-    """Three blocks with everything that names need: a list, a shared layer, a norm."""
+    """Three blocks with a list, a shared layer and a norm, as a test of names."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -28,7 +28,7 @@ class Mlp(nn.Module):
 
 
 class Norm(nn.Module):
-    """BatchNorm in train mode: its buffers are written."""
+    """BatchNorm in train mode, which writes its buffers."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
 """State of devices other than the host: generators and autocast.
 
-There is none here. A module like those of torch's backends stands in for one: it has a generator,
-and says whether it was used. Autocast is entered as it is, which needs no device.
+The test machine has none. A module like those of torch's backends replaces it: it has a generator
+and reports if it was used. Autocast needs no device, and is entered directly.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pytest_torchgraph.mechanisms.step.saved_state import RandomState
 
 
 class Backend:
-    """A device module with two devices, whose generators are on the host."""
+    """A device module with two devices and generators on the host."""
 
     def __init__(self, initialized: bool | None, available: bool = True):
         self.generators = [torch.Generator().manual_seed(number) for number in range(2)]
@@ -43,7 +43,7 @@ class Backend:
 
 @pytest.mark.parametrize("kind", ["cuda", "xpu", "mps", "mtia", "hpu"])
 @pytest.mark.parametrize("initialized", [True, None])
-def test_generators_are_restore(
+def test_generators_are_restored(
     monkeypatch: pytest.MonkeyPatch, kind: str, initialized: bool | None
 ) -> None:
     backend = Backend(initialized)
@@ -55,7 +55,7 @@ def test_generators_are_restore(
     assert backend.draw() == drawn
 
 
-def test_a_capture_puts_them_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_capture_restores_generators(monkeypatch: pytest.MonkeyPatch) -> None:
     backend = Backend(None)
     monkeypatch.setattr(torch, "mps", backend)
 
@@ -71,7 +71,7 @@ def test_a_capture_puts_them_back(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("initialized", "available"), [(False, True), (None, False), (False, False)]
 )
-def test_a_backend_that_was_not_used_is_not_started(
+def test_unused_backend_is_not_initialized(
     monkeypatch: pytest.MonkeyPatch, initialized: bool | None, available: bool
 ) -> None:
     backend = Backend(initialized, available)
@@ -80,8 +80,8 @@ def test_a_backend_that_was_not_used_is_not_started(
     assert not backend.touched
 
 
-def test_a_backend_of_somebody_elses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its name is the one that it gave to torch's spare device type."""
+def test_third_party_backend_generators_are_restored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its name is the name given to torch's spare device type."""
     backend = Backend(True)
     monkeypatch.setattr(torch, "privateuseone", backend, raising=False)
     state = RandomState()
@@ -96,7 +96,7 @@ def test_a_module_without_generators(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Seen(nn.Module):
-    """Notes the autocast around each call."""
+    """Records the autocast state at each call."""
 
     def __init__(self, device: str):
         super().__init__()
@@ -119,7 +119,7 @@ def test_the_eager_run_has_the_autocast_of_the_capture(device: str) -> None:
     assert not torch.is_autocast_enabled(device)
 
 
-def test_an_eager_run_inside_autocast_is_without_what_the_capture_had_not() -> None:
+def test_eager_run_inside_autocast_uses_the_captures_autocast() -> None:
     seen = Seen("xpu")
     captured = capture(seen, torch.ones(2), via="dispatch")
     with torch.autocast("xpu", torch.float16):

@@ -1,4 +1,4 @@
-"""What AOTAutograd gives, split and named."""
+"""AOTAutograd's graphs, split and named."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def test_forward_and_backward_are_split() -> None:
     assert captured.backward.count("aten.native_layer_norm_backward") == 1
 
 
-def test_without_grad_there_is_one_inference_graph() -> None:
+def test_capture_without_grad_has_one_inference_graph() -> None:
     with torch.no_grad():
         captured = capture(mlp(), example(4, 8))
     assert [graph.kind for graph in captured.graphs] == ["inference"]
     assert captured.forward is captured.graphs[0]
 
 
-def test_a_backward_that_did_not_run_is_no_graph() -> None:
+def test_backward_that_did_not_run_has_no_graph() -> None:
     captured = capture(mlp(), example(4, 8), backward=False)
     assert [graph.kind for graph in captured.graphs] == ["forward"]
     with pytest.raises(
@@ -162,7 +162,7 @@ def test_the_live_graph_module_can_be_run() -> None:
         captured.fx(capture(torch.sin, example(4)).forward)
 
 
-def test_an_lstm_is_an_error_that_says_so() -> None:
+def test_lstm_via_aot_is_refused_by_name() -> None:
     with pytest.raises(CaptureError, match="Dynamo does not support RNN, GRU, or LSTM"):
         capture(nn.LSTM(4, 4), example(3, 2, 4))
 
@@ -173,12 +173,12 @@ def test_numbers_among_the_arguments_are_in_the_order_of_the_declaration(
     mechanism: type, numbers: tuple[float, float]
 ) -> None:
     x, via = torch.ones(4, 6), mechanism(dynamic=True)
-    made = capture(lambda x, n, m: x * n + m, x, *numbers, via=via)
+    captured = capture(lambda x, n, m: x * n + m, x, *numbers, via=via)
     swapped = capture(lambda x, n, m: x * m + n, x, *numbers, via=via)
     renamed = capture(lambda y, a, b: y * a + b, x, *numbers, via=via)
-    assert [node.name for node in made.forward.inputs][-2:] == ["n", "m"]
-    assert made.forward != swapped.forward
-    assert made.forward == renamed.forward
+    assert [node.name for node in captured.forward.inputs][-2:] == ["n", "m"]
+    assert captured.forward != swapped.forward
+    assert captured.forward == renamed.forward
 
 
 def test_op_of_triton_op_cannot_occur_in_a_compiled_graph() -> None:
@@ -189,13 +189,13 @@ def test_op_of_triton_op_cannot_occur_in_a_compiled_graph() -> None:
     def step(x: torch.Tensor) -> torch.Tensor:
         return doubled(x).cos()
 
-    made = capture(step, torch.ones(4))
+    captured = capture(step, torch.ones(4))
     said = r"'tests_aot.doubled' cannot occur in a graph at level 'aot', because torch.compile"
     with pytest.raises(ValueError, match=said):
-        made.assert_no_ops("tests_aot.doubled")
+        captured.assert_no_ops("tests_aot.doubled")
     with pytest.raises(ValueError, match=said):
-        made.assert_no_pattern("tests_aot.doubled -> aten.cos")
-    made.assert_op_counts({"aten.sin": 1, "aten.mul": 1, "aten.cos": 1}, exact=True)
+        captured.assert_no_pattern("tests_aot.doubled -> aten.cos")
+    captured.assert_op_counts({"aten.sin": 1, "aten.mul": 1, "aten.cos": 1}, exact=True)
     for via in ("dispatch", "dynamo", "export"):
         with pytest.raises(AssertionError, match=r"tests_aot\.doubled: found 1"):
             capture(step, torch.ones(4), via=via).assert_no_ops("tests_aot.doubled")

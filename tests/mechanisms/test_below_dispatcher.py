@@ -1,4 +1,4 @@
-"""Values that are read, computed or written below the dispatcher: seen, or the step is refused."""
+"""Values read, computed or written below the dispatcher are recorded, or the step is refused."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ OUTSIDE = [by_numpy, by_asarray, by_copy, by_dlpack, returned, one_number]
 
 
 def eager(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-    """A target that calls a function eagerly between two compiled graphs."""
+    """Return a target that calls a function eagerly between two compiled graphs."""
     disabled = torch.compiler.disable(function)
     return lambda x: disabled(x.sin()) + 1
 
 
 @pytest.mark.parametrize("function", OUTSIDE, ids=lambda function: function.__name__)
 @pytest.mark.parametrize("via", ["dispatch", "aot"])
-def test_what_another_library_computes_is_refused_with_both_lines(
+def test_values_of_another_library_are_refused_with_both_lines(
     via: str, function: Callable[[Tensor], Tensor]
 ) -> None:
     target = function if via == "dispatch" else eager(function)
@@ -92,7 +92,7 @@ def test_an_array_that_is_kept_is_a_constant(via: str) -> None:
     assert capture(KeepsAnArray(), example(4), via=via).count("aten.mul") == 1
 
 
-def test_an_array_that_nothing_was_read_for_is_a_constant() -> None:
+def test_array_without_a_read_is_a_constant() -> None:
     captured = capture(
         lambda x: x * torch.from_numpy(np.ones(4, dtype=np.float32)), example(4), via="dispatch"
     )
@@ -126,7 +126,7 @@ def test_a_method_that_reads_is_a_node_and_a_sync(method: str, call: Callable[..
     assert other != captured
 
 
-def test_a_method_that_nothing_calls_is_a_pattern_all_the_same() -> None:
+def test_uncalled_method_is_a_valid_pattern() -> None:
     captured = capture(torch.sin, example(4), via="dispatch")
     captured.assert_no_ops("Tensor.tolist", "Tensor.numpy")
 
@@ -213,14 +213,14 @@ def by_an_op(x: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("via", ["dispatch", "aot"])
-def test_memory_that_an_op_fills_is_no_reason_to_refuse(via: str) -> None:
+def test_memory_filled_by_an_op_is_not_refused(via: str) -> None:
     target = by_an_op if via == "dispatch" else eager(by_an_op)
     with torch.no_grad():
         assert capture(target, example(4), via=via).count("aten.cat") == 1
 
 
 @pytest.mark.parametrize("grad", [False, True])
-def test_memory_that_a_compiled_graph_fills_is_no_reason_to_refuse(grad: bool) -> None:
+def test_memory_filled_by_a_compiled_graph_is_not_refused(grad: bool) -> None:
     make = torch.compiler.disable(torch.empty_like)
 
     def target(x: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Each mechanism calls the target once, whatever Dynamo makes of it."""
+"""Each mechanism calls the target once, even if Dynamo skips or breaks it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Head(nn.Module):
 
 
 class Counting(nn.Module):
-    """Notes its calls in a global list: torch.export puts attributes of a module back."""
+    """Counts its calls in a global list, because torch.export restores a module's attributes."""
 
     def __init__(self, run: Callable[[Counting, Tensor], Tensor]) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ class Counting(nn.Module):
         return self.run(self, x)
 
 
-@pytest.mark.filterwarnings("ignore:The tensor attributes:UserWarning")  # of an LSTM, by export
+@pytest.mark.filterwarnings("ignore:The tensor attributes:UserWarning")  # from export, of an LSTM
 @pytest.mark.slow("further cases; a few are in every run", unless=["skipped-dynamo", "*-dispatch"])
 @pytest.mark.parametrize("via", MECHANISMS)
 @pytest.mark.parametrize("run", [plain, broken, skipped, beside_an_lstm])
@@ -79,7 +79,7 @@ def in_a_loop(model: Counting, x: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("via", ["dynamo", "compiled_autograd"])
-def test_a_target_that_is_refused_is_called_once(via: str) -> None:
+def test_refused_target_is_called_once(via: str) -> None:
     model = Counting(in_a_loop)
     CALLS.clear()
     with pytest.raises(CaptureError, match="nothing was captured"):

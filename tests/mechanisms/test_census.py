@@ -1,4 +1,4 @@
-"""Ops in bodies and wrappers, through the public API: counts, checks, patterns, order, costs."""
+"""Ops in bodies and wrappers, through the public API: counts, checks, patterns, order and costs."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_custom_op_that_writes_its_argument_is_seen_by_each_check(written: Cap
     assert written.graphs[0].find(op)[0].op == "higher_order.auto_functionalized_v2"
 
 
-def test_an_op_of_the_users_that_writes_is_not_said_to_be_replaced() -> None:
+def test_custom_op_that_writes_is_not_reported_as_replaced() -> None:
     plain = capture(lambda x: x + 1, torch.ones(3), backward=False)
     plain.assert_no_ops("tg_census.double_")
     with pytest.raises(ValueError, match=r"functional: .* did you mean aten\.sin"):
@@ -91,19 +91,19 @@ def test_a_formula_of_an_op_that_writes_takes_the_arguments_that_it_declares() -
     ids=["aot", "inductor"],
 )
 def test_flex_attention_has_the_flops_of_attention(via: Any) -> None:
-    found = capture(
+    captured = capture(
         lambda q: flex_attention(q, q, q), torch.ones(1, 2, 128, 16), via=via, backward=False
     )
-    assert found.flops == 2 * 2 * 2 * 128 * 128 * 16
+    assert captured.flops == 2 * 2 * 2 * 128 * 128 * 16
     with pytest.raises(AssertionError, match="found 2097152"):
-        found.assert_budget(flops=1)
+        captured.assert_budget(flops=1)
 
 
 # -- shared regions --------------------------------------------------------------------------------
 
 
 class Layers(nn.Module):
-    """Layers that are one region, or none."""
+    """Layers in one shared region, or in none."""
 
     def __init__(self, shared: bool, depth: int = 3):
         super().__init__()
@@ -122,7 +122,7 @@ class Layers(nn.Module):
 
 @pytest.fixture(scope="module")
 def regions() -> tuple[Capture, Capture]:
-    """The same model without and with a region."""
+    """Capture the same model without and with a region."""
     x = torch.ones(4, 64)
     return capture(Layers(False), x), capture(Layers(True), x)
 
@@ -156,7 +156,7 @@ def test_a_region_counts_once_per_call_and_for_the_layer_that_calls_it(
         shared.assert_no_ops("aten.addmm", module="layers.2")
     with pytest.raises(ValueError, match=r"layers\.3"):
         shared.assert_no_ops("aten.addmm", module="layers.3")
-    assert len(shared.find("aten.addmm")) == 2  # a node in the graph, and another in the body
+    assert len(shared.find("aten.addmm")) == 2  # one node in the graph, one in the body
 
 
 @torch.compiler.nested_compile_region
@@ -170,31 +170,31 @@ def outer(x: Tensor) -> Tensor:
 
 
 def test_calls_in_bodies_multiply() -> None:
-    found = capture(lambda x: outer(outer(outer(x))), torch.ones(3), backward=False)
-    found.assert_op_counts({"aten.relu": 6, "aten.exp": 3, "higher_order.invoke_subgraph": 9})
-    assert len(found.find("aten.relu")) == 1
-    found.assert_pattern("aten.relu -> aten.mul", 6)
-    found.assert_pattern("aten.exp -> aten.relu", 2)
+    captured = capture(lambda x: outer(outer(outer(x))), torch.ones(3), backward=False)
+    captured.assert_op_counts({"aten.relu": 6, "aten.exp": 3, "higher_order.invoke_subgraph": 9})
+    assert len(captured.find("aten.relu")) == 1
+    captured.assert_pattern("aten.relu -> aten.mul", 6)
+    captured.assert_pattern("aten.exp -> aten.relu", 2)
     with pytest.raises(AssertionError, match="expected 1, found 6"):
-        found.assert_pattern("aten.relu -> aten.mul", 1)
+        captured.assert_pattern("aten.relu -> aten.mul", 1)
 
 
 def test_patterns_follow_each_call_of_a_region() -> None:
-    found = capture(lambda x: region(region(region(x.sin()))).tan(), square(), backward=False)
+    captured = capture(lambda x: region(region(region(x.sin()))).tan(), square(), backward=False)
     for pattern in ("aten.mul -> aten.relu", "aten.mul -> aten.tan", "aten.sin ~> aten.tan"):
         with pytest.raises(AssertionError, match="expected none"):
-            found.assert_no_pattern(pattern)
-    found.assert_pattern("aten.sin -> aten.relu", 1)
-    found.assert_no_pattern("aten.sin -> aten.tan")
-    found.assert_no_pattern("aten.tan ~> aten.relu")
+            captured.assert_no_pattern(pattern)
+    captured.assert_pattern("aten.sin -> aten.relu", 1)
+    captured.assert_no_pattern("aten.sin -> aten.tan")
+    captured.assert_no_pattern("aten.tan ~> aten.relu")
 
 
-def test_what_a_body_does_not_use_is_no_way_through_it() -> None:
-    found = capture(_second_of, square(), backward=False)
-    found.assert_no_pattern("aten.sin ~> aten.tan")
-    found.assert_pattern("aten.neg ~> aten.tan")
+def test_pattern_does_not_pass_through_unused_body_inputs() -> None:
+    captured = capture(_second_of, square(), backward=False)
+    captured.assert_no_pattern("aten.sin ~> aten.tan")
+    captured.assert_pattern("aten.neg ~> aten.tan")
     with pytest.raises(AssertionError, match=r"aten\.tan\.default uses .*aten\.cos"):
-        found.assert_pattern("aten.sin ~> aten.tan")
+        captured.assert_pattern("aten.sin ~> aten.tan")
 
 
 @torch.compiler.nested_compile_region
@@ -223,9 +223,9 @@ def test_a_loop_runs_its_body_after_itself() -> None:
         return while_loop(lambda i, x: i < 3, lambda i, x: (i + 1, x.sin().exp()), start)[1]
 
     for target in (mapped, looped):
-        found = capture(target, square(), backward=False)
+        captured = capture(target, square(), backward=False)
         with pytest.raises(AssertionError, match=r"aten\.sin after aten\.exp"):
-            found.assert_order("aten.sin", "aten.exp")
+            captured.assert_order("aten.sin", "aten.exp")
     capture(mapped, torch.ones(1, 4), backward=False).assert_order("aten.sin", "aten.exp")
 
 
@@ -233,17 +233,17 @@ def test_a_symbolic_length_counts_once_and_has_no_flops() -> None:
     def mapped(x: Tensor) -> Tensor:
         return map_over(lambda row: (row @ row).sin(), x)
 
-    found = capture(mapped, torch.ones(5, 3, 3), via=Aot(dynamic=True), backward=False)
-    found.assert_op_counts({"aten.sin": 1})
+    captured = capture(mapped, torch.ones(5, 3, 3), via=Aot(dynamic=True), backward=False)
+    captured.assert_op_counts({"aten.sin": 1})
     with pytest.raises(CaptureError, match=r"higher_order\.map_impl|symbol"):
-        _ = found.flops
+        _ = captured.flops
 
 
-# -- ops that nobody here knows --------------------------------------------------------------------
+# -- ops that the package does not know ------------------------------------------------------------
 
 
 class Unheard(torch._ops.HigherOrderOperator):
-    """A higher-order op of somebody's own."""
+    """A higher-order op of a third party."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -302,7 +302,7 @@ def test_a_kernel_that_this_process_does_not_know_is_refused() -> None:
 
 def test_a_kernel_is_named_by_its_function() -> None:
     make = kernel(torch.ops.higher_order.triton_kernel_wrapper_functional, functional=True)
-    make(True)  # so that the process knows the other kernel, too
+    make(True)  # registers the second kernel in this process
     found = make(False)
     found.assert_op_counts({"triton.add_kernel": 1, "triton.*": 1})
     found.assert_no_ops("triton.mul_kernel")
@@ -324,16 +324,16 @@ def split(edit: bool) -> torch.fx.GraphModule:
 
 
 def test_a_module_that_is_a_graph_is_looked_into() -> None:
-    found = from_fx(split(False))
-    found.assert_op_counts({"aten.mm": 1, "aten.sin": 1, "aten.cos": 1})
+    graph = from_fx(split(False))
+    graph.assert_op_counts({"aten.mm": 1, "aten.sin": 1, "aten.cos": 1})
     with pytest.raises(AssertionError, match="found 1"):
-        found.assert_no_ops("aten.sin")
-    found.assert_pattern("aten.sin -> aten.cos")
-    assert found.flops == 2 * 4**3
+        graph.assert_no_ops("aten.sin")
+    graph.assert_pattern("aten.sin -> aten.cos")
+    assert graph.flops == 2 * 4**3
     (finding,) = diff(split(False), split(True)).findings
     assert finding.after is not None
     assert finding.after.op == "aten.exp.default"
-    assert found == from_fx(split(False))
+    assert graph == from_fx(split(False))
 
 
 def test_a_module_that_returns_several_values_is_looked_into() -> None:
@@ -341,9 +341,9 @@ def test_a_module_that_returns_several_values_is_looked_into() -> None:
         return x.sin() + x.neg()
 
     parts = iter([0, 0, 1])
-    found = from_fx(
+    graph = from_fx(
         split_module(make_fx(target)(square()), torch.nn.Module(), lambda node: next(parts))
     )
-    assert "operator.getitem" not in found.op_counts
-    found.assert_pattern("aten.sin -> aten.add")
-    found.assert_pattern("aten.neg -> aten.add")
+    assert "operator.getitem" not in graph.op_counts
+    graph.assert_pattern("aten.sin -> aten.add")
+    graph.assert_pattern("aten.neg -> aten.add")

@@ -1,4 +1,4 @@
-"""Activation checkpointing around random ops: torch keeps the states of the generator too."""
+"""Activation checkpointing around random ops, for which torch also saves generator states."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Layer(nn.Module):
 
 
 class Layers(nn.Module):
-    """Three layers, each of which is computed again in the backward."""
+    """Three layers, each recomputed in the backward."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class Layers(nn.Module):
 
 
 class Plain(Layers):
-    """The same layers, of which all is kept."""
+    """The same layers without checkpointing."""
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         self.calls.add_(1)
@@ -53,7 +53,7 @@ class Plain(Layers):
 
 
 def kept_by_torch(model: nn.Module, x: Tensor) -> int:
-    """The bytes that a step through AOTAutograd keeps, but for parameters and the input."""
+    """Return the bytes that a step through AOTAutograd saves, without parameters and the input."""
     own = {each.untyped_storage().data_ptr() for each in (*model.parameters(), x)}
     storages: dict[int, torch.UntypedStorage] = {}
 
@@ -83,15 +83,15 @@ WAYS: dict[str, Callable[[nn.Module, Tensor], Any]] = {
 }
 
 
-def test_what_is_kept_is_what_torch_keeps() -> None:
+def test_saved_bytes_with_checkpointing_equal_torchs() -> None:
     model, x = Layers(), torch.ones(2, 8)
-    found = capture(model, x)
-    assert found.saved_bytes == kept_by_torch(model, x) == 2 * ROW + 3 * STATE
+    captured = capture(model, x)
+    assert captured.saved_bytes == kept_by_torch(model, x) == 2 * ROW + 3 * STATE
 
 
 @pytest.mark.slow("runs pytest in a new process", unless=["aot"])
 @pytest.mark.parametrize("way", WAYS)
-def test_states_of_the_generator_are_kept_and_have_a_size(way: str) -> None:
+def test_generator_states_are_saved_with_their_size(way: str) -> None:
     found = WAYS[way](Layers(), torch.ones(2, 8))
     assert found.saved_bytes == 2 * ROW + 3 * STATE
     assert found.peak_bytes > found.saved_bytes
@@ -110,7 +110,7 @@ def test_states_of_the_generator_are_kept_and_have_a_size(way: str) -> None:
 
 @pytest.mark.slow("further cases; a few are in every run", unless=["aot"])
 @pytest.mark.parametrize("way", ["aot", "min_cut", "inductor"])
-def test_an_op_that_runs_with_a_state_is_in_the_module_that_it_is_written_in(way: str) -> None:
+def test_op_that_runs_with_a_generator_state_has_its_module(way: str) -> None:
     found = WAYS[way](Layers(), torch.ones(2, 8))
     for graph, op in ((found.forward, "run_and_save"), (found.backward, "run_with")):
         nodes = [node for node in graph.nodes if node.op == f"higher_order.{op}_rng_state"]
@@ -130,16 +130,16 @@ def test_checkpointing_is_one_edit(sides: tuple[type[Layers], type[Layers]]) -> 
     assert (finding.cost.saved_bytes > 0) == (sides[0] is Plain)  # states are larger than values
 
 
-def test_what_is_returned_is_what_the_target_returns() -> None:
-    found = capture(Layers(), torch.ones(2, 8))
-    (output,) = (node for node in found.forward.nodes if node.op == "output")
+def test_checkpointed_graph_returns_what_the_target_returns() -> None:
+    captured = capture(Layers(), torch.ones(2, 8))
+    (output,) = (node for node in captured.forward.nodes if node.op == "output")
     assert len(output.args[0]) == 3  # type: ignore[arg-type]  # the buffer and the two outputs
 
 
 @pytest.mark.slow("compiles many times")
-def test_the_seeds_of_inductor_are_kept_in_place_of_states() -> None:
-    found = capture(Layers(), torch.ones(2, 8), via=Inductor(codegen=False))
-    assert found.saved_bytes == 2 * ROW + 3 * 8
+def test_inductor_saves_seeds_in_place_of_generator_states() -> None:
+    captured = capture(Layers(), torch.ones(2, 8), via=Inductor(codegen=False))
+    assert captured.saved_bytes == 2 * ROW + 3 * 8
 
 
 class Attention(nn.Module):
@@ -148,7 +148,7 @@ class Attention(nn.Module):
 
 
 class Attended(nn.Module):
-    """Torch counts attention as an op that draws, also without dropout."""
+    """Torch treats attention as a random op, also without dropout."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -159,7 +159,7 @@ class Attended(nn.Module):
         return found.exp()
 
 
-def test_ops_that_run_again_count_like_any_other() -> None:
+def test_recomputed_random_ops_are_counted() -> None:
     with FlopCounterMode(display=False) as counter:
         Layers()(torch.ones(2, 8))[0].sum().backward()
     assert capture(Layers(), torch.ones(2, 8)).flops == counter.get_total_flops()
@@ -167,19 +167,19 @@ def test_ops_that_run_again_count_like_any_other() -> None:
     assert capture(Attended(), x).flops == capture(Attended(), x, via="dispatch").flops > 0
 
 
-def test_sizes_keep_their_numbers() -> None:
-    found = capture(Layers(), torch.ones(2, 8), via=Aot(dynamic=True))
-    assert found.backward.to_text().count("s0") > 0
-    assert found.with_sizes(s0=2).saved_bytes == 2 * ROW + 3 * STATE
-    found.assert_matches_eager()
+def test_symbolic_sizes_of_checkpointed_layers_keep_their_numbers() -> None:
+    captured = capture(Layers(), torch.ones(2, 8), via=Aot(dynamic=True))
+    assert captured.backward.to_text().count("s0") > 0
+    assert captured.with_sizes(s0=2).saved_bytes == 2 * ROW + 3 * STATE
+    captured.assert_matches_eager()
 
 
-def test_ops_that_run_again_are_found_like_any_other() -> None:
-    found = capture(Layers(), torch.ones(2, 8))
-    found.assert_op_counts({"aten.native_dropout": 6, "aten.addmm": 6})
-    found.forward.assert_pattern("aten.addmm -> aten.native_dropout", count=3)
-    assert found.op_counts["aten.native_dropout"] == 6
+def test_recomputed_random_ops_are_found() -> None:
+    captured = capture(Layers(), torch.ones(2, 8))
+    captured.assert_op_counts({"aten.native_dropout": 6, "aten.addmm": 6})
+    captured.forward.assert_pattern("aten.addmm -> aten.native_dropout", count=3)
+    assert captured.op_counts["aten.native_dropout"] == 6
     with pytest.raises(AssertionError, match=r"aten\.native_dropout: found 6"):
-        found.assert_no_ops("aten.native_dropout")
-    by_ops = found.backward.to_text(detail="ops")
+        captured.assert_no_ops("aten.native_dropout")
+    by_ops = captured.backward.to_text(detail="ops")
     assert "\n  3 aten.native_dropout.default\n" in by_ops

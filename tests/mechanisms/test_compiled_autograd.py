@@ -1,4 +1,4 @@
-"""Compiled autograd: the whole backward in one graph, named, with its hooks, and nothing left."""
+"""Compiled autograd: the whole backward in one named graph, hooks included, and a clean state."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _nothing_left() -> Iterator[None]:
 
 
 def counted(module: torch.fx.GraphModule) -> Counter[str]:
-    """Ops of a live graph by bare name, unpacking and projections left out."""
+    """Count the ops of a live graph by bare name, without unpacking and projections."""
     return Counter(
         node.target.__name__.partition(".")[0]
         for node in module.graph.nodes
@@ -59,7 +59,7 @@ def counted(module: torch.fx.GraphModule) -> Counter[str]:
 
 
 def by_bare_name(graph: Graph) -> Counter[str]:
-    """The same of a captured graph."""
+    """Count the ops of a captured graph in the same way."""
     found: Counter[str] = Counter()
     for op, count in graph.op_counts.items():
         parts = op.split(".")
@@ -68,7 +68,7 @@ def by_bare_name(graph: Graph) -> Counter[str]:
 
 
 class Hooked(nn.Module):
-    """Hooks of every kind that are not on modules."""
+    """Hooks of every kind except module hooks."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -112,12 +112,12 @@ def test_three_forward_graphs_have_one_backward() -> None:
 @pytest.mark.slow("further models and backends")
 @pytest.mark.parametrize("dynamic", [None, True])
 @pytest.mark.parametrize("target", [broken, mlp(), Hooked()], ids=["broken", "mlp", "hooked"])
-def test_the_graphs_of_aot_are_those_that_aot_gives(target: Any, dynamic: bool | None) -> None:
+def test_forward_graphs_via_compiled_autograd_equal_aot(target: Any, dynamic: bool | None) -> None:
     x = example(4, 8, grad=True)
     through = capture(target, x, via=CompiledAutograd(dynamic=dynamic)).at("aot")
     direct = capture(target, x, via=Aot(dynamic=dynamic))
     assert len(through.backwards) == len(direct.backwards) > 0
-    # A backward is made when it runs, or with its forward where sizes are symbolic.
+    # A backward is compiled when it first runs, or with its forward if sizes are symbolic.
     texts = [sorted(g.renamed("g").to_text() for g in c.graphs) for c in (through, direct)]
     assert texts[0] == texts[1]
 
@@ -135,9 +135,9 @@ def test_ops_are_counted_as_in_the_live_graph(target: Any, dynamic: Any, forward
 
 
 @pytest.mark.slow("further cases; a few are in every run", unless=["eager"])
-@pytest.mark.filterwarnings("ignore")  # torch warns about itself
+@pytest.mark.filterwarnings("ignore")  # torch warns about its own code
 @pytest.mark.parametrize("forward", FORWARDS)
-def test_the_engine_gives_another_compiler_the_same_graph(forward: str) -> None:
+def test_engine_passes_the_same_graph_to_another_compiler(forward: str) -> None:
     seen: list[Counter[str]] = []
 
     def compiler(module: torch.fx.GraphModule) -> Any:
@@ -234,7 +234,7 @@ def test_an_autograd_function_keeps_its_name(forward: Any) -> None:
 
 
 @pytest.mark.slow("compiles many times")
-def test_fullgraph_is_asked_of_each_half_by_itself() -> None:
+def test_fullgraph_applies_to_forward_and_backward_separately() -> None:
     x = example(4, grad=True)
     whole = capture(broken, x, via=CompiledAutograd(backward_fullgraph=True))
     assert whole == capture(broken, x, via="compiled_autograd")
@@ -262,12 +262,12 @@ def test_a_break_in_a_hook_is_an_error_only_under_backward_fullgraph(forward: An
 
 
 @pytest.mark.slow("compiles many times")
-def test_under_backward_fullgraph_hooks_run_once() -> None:
+def test_hooks_run_once_under_backward_fullgraph() -> None:
     calls: list[Tensor] = []
     x = example(4, grad=True)
     x.register_hook(lambda grad: calls.append(grad))
     capture(torch.sin, x, via=CompiledAutograd(backward_fullgraph=True)).assert_matches_eager()
-    assert len(calls) == 2  # and once in the eager run
+    assert len(calls) == 2  # twice because of the eager run
 
 
 @pytest.mark.parametrize(
@@ -277,7 +277,9 @@ def test_under_backward_fullgraph_hooks_run_once() -> None:
         ({"forward": "eager", "forward_fullgraph": True}, "needs a compiled forward"),
     ],
 )
-def test_options_that_mean_nothing_are_refused(options: dict[str, Any], message: str) -> None:
+def test_compiled_autograd_options_without_effect_are_refused(
+    options: dict[str, Any], message: str
+) -> None:
     with pytest.raises(ValueError, match=message):
         CompiledAutograd(**options)
 
@@ -292,7 +294,7 @@ def test_another_autograd_structure_is_another_graph() -> None:
     assert first.count("*.AddBackward0") == 1
     assert second.count("*.MulBackward0") == 1
     assert first != second
-    assert third.find(ACCUMULATE)[0].args[1] is not None  # there is a gradient to add to by then
+    assert third.find(ACCUMULATE)[0].args[1] is not None  # a gradient already exists
 
 
 def test_a_size_is_symbolic_once_it_has_changed() -> None:
@@ -375,23 +377,24 @@ def test_every_op_knows_the_module_that_its_forward_ran_in(forward: Any) -> None
 
 @pytest.mark.slow("further cases; a few are in every run", unless=["eager"])
 @pytest.mark.parametrize("forward", FORWARDS)
-def test_what_computes_a_gradient_is_in_the_module_of_its_parameter(forward: Any) -> None:
+def test_gradient_ops_are_in_the_module_of_their_parameter(forward: Any) -> None:
     backward = capture(mlp(), example(4, 8), via=CompiledAutograd(forward=forward)).backward
     nodes = backward.find(ACCUMULATE)
     assert nodes
     for node in nodes:
-        gradient = backward[node.refs[-1]]  # behind the parameter and, but for torch 2.9, its .grad
+        # The last operand, after the parameter and, except in torch 2.9, its .grad.
+        gradient = backward[node.refs[-1]]
         assert gradient.module == node.args[0].name.rpartition(".")[0]
 
 
-def test_the_source_of_an_op_is_the_line_of_its_forward() -> None:
+def test_backward_op_has_the_line_of_its_forward() -> None:
     backward = capture(mlp(), example(4, 8), via="compiled_autograd").backward
     assert {
         node.source.code for node in backward.find("aten.threshold_backward") if node.source
     } == {"x = x + torch.relu(block(x))"}
 
 
-def test_nothing_numbered_by_the_process_is_in_the_text() -> None:
+def test_text_has_no_process_specific_numbers() -> None:
     for forward in FORWARDS:
         via = CompiledAutograd(forward=forward)  # type: ignore[arg-type]
         text = capture(Hooked(), example(2, 8), via=via).to_text("full")
@@ -414,7 +417,7 @@ for forward in FORWARDS:
 
 
 @pytest.mark.slow("several changes at once are in every run")
-def test_the_text_is_the_same_in_other_processes_and_after_other_captures() -> None:
+def test_text_is_equal_in_other_processes_and_after_other_captures() -> None:
     found = [
         subprocess.run(
             [sys.executable, "-c", SCRIPT, str(Path(__file__).parents[1]), before],
@@ -443,14 +446,14 @@ def test_an_edit_in_one_block_renames_nothing_in_the_others(forward: Any) -> Non
     old, new = (set(made.backward.to_text(fold=False).splitlines()) for made in (before, after))
     changed = {line.strip() for line in old ^ new}
     assert changed
-    assert all("%2." in line for line in changed), changed  # its lines, and who reads them
+    assert all("%2." in line for line in changed), changed  # its own lines and those of its users
     assert len(diff(before, after).findings) == 1
 
 
 # -- refusals and state ----------------------------------------------------------------------------
 
 
-def test_without_a_backward_nothing_is_captured_and_the_error_says_why() -> None:
+def test_compiled_autograd_without_a_backward_is_refused_with_the_reason() -> None:
     with pytest.raises(CaptureError, match="no backward ran: no parameter and no input"):
         capture(torch.sin, example(4), via="compiled_autograd")
     with (
@@ -493,7 +496,7 @@ def test_the_exception_of_a_hook_passes_through_unchanged(forward: Any) -> None:
 
 
 @pytest.mark.parametrize("forward", FORWARDS)
-def test_a_compiler_of_the_user_is_in_the_engine_again_afterwards(forward: Any) -> None:
+def test_users_compiler_is_restored_in_the_engine(forward: Any) -> None:
     seen: list[torch.fx.GraphModule] = []
 
     def compiler(module: torch.fx.GraphModule) -> Any:
@@ -509,7 +512,7 @@ def test_a_compiler_of_the_user_is_in_the_engine_again_afterwards(forward: Any) 
     captured.assert_graph_count(forward=int(forward == "aot"), backward=1)
 
 
-def test_a_target_that_runs_its_backward_is_captured_whatever_the_config_says() -> None:
+def test_target_with_its_own_backward_is_captured_with_any_config() -> None:
     model = nn.Linear(4, 4)
 
     def train(x: Tensor) -> None:
@@ -564,15 +567,15 @@ def test_ops_of_a_hook_are_unknown(kind: str) -> None:
     else:
         model.register_full_backward_pre_hook(lambda _, grads: (grads[0].tanh(),))
         called = "torch._dynamo._trace_wrapped_higher_order_op.self_invoke"
-    made = capture(model, x, via="compiled_autograd")
-    assert made.count(called) >= 1
+    captured = capture(model, x, via="compiled_autograd")
+    assert captured.count(called) >= 1
     said = rf"does not contain the ops that {called} runs: .* capture via 'aot' or 'dispatch'"
     with pytest.raises(CaptureError, match=said):
-        made.assert_no_ops("aten.tanh")
+        captured.assert_no_ops("aten.tanh")
     with pytest.raises(CaptureError, match=said):
-        made.assert_no_pattern("aten.mm ~> aten.tanh")
+        captured.assert_no_pattern("aten.mm ~> aten.tanh")
     with pytest.raises(CaptureError, match=called):
-        _ = made.flops
+        _ = captured.flops
     for via in ("aot", "dispatch") if kind == "tensor" else ("dispatch",):
         with pytest.raises(AssertionError, match=r"aten\.tanh: found 1"):
             capture(model, x, via=via).assert_no_ops("aten.tanh")

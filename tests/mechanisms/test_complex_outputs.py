@@ -1,4 +1,4 @@
-"""Complex outputs that require grad have a backward, as in torch, where it is given a gradient."""
+"""Complex outputs that require grad have a backward, as in torch if a gradient is passed."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def signal(dtype: torch.dtype = torch.float32) -> Tensor:
 )
 @pytest.mark.parametrize("via", ["dispatch", "aot", "inductor", "compiled_autograd"])
 @pytest.mark.parametrize("backward", [None, True])
-def test_it_is_differentiated(via: str, backward: bool | None) -> None:
+def test_complex_output_is_differentiated(via: str, backward: bool | None) -> None:
     captured = capture(Spectrum(), signal(), via=via, backward=backward)
     assert [graph.kind for graph in captured.graphs] == ["forward", "backward"]
     captured.assert_matches_eager()
@@ -87,12 +87,12 @@ def test_a_loss_of_a_complex_output(via: str) -> None:
     assert tangent.result.dtype == "complex64"
 
 
-def test_a_complex_loss_is_none() -> None:
+def test_complex_loss_is_refused() -> None:
     with pytest.raises(CaptureError, match=r"real.*complex64"):
         capture(Spectrum(), signal(), loss_fn=torch.sum)
 
 
-def test_a_complex_loss_of_the_outputs_own_is_an_output() -> None:
+def test_complex_loss_in_the_output_is_an_output() -> None:
     def target(x: Tensor) -> dict[str, Any]:
         y = torch.fft.rfft(x)
         return {"loss": y.sum(), "spectrum": y}
@@ -116,6 +116,6 @@ def test_complex_parameters() -> None:
         assert captured.backward.count("aten.mul") == 1
 
 
-def test_what_is_no_reason_is_not_said() -> None:
+def test_complex_refusal_names_only_the_actual_reason() -> None:
     with pytest.raises(CaptureError, match="it may be detached, or of an integer dtype"):
         capture(Cut(), signal(), via="dispatch", backward=True)

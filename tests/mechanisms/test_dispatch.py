@@ -1,4 +1,4 @@
-"""What a TorchDispatchMode capture sees, and what small recipes leave out."""
+"""Captures by a TorchDispatchMode, in cases that simple recipes miss."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_a_write_to_a_dead_local_is_dead_code() -> None:
     assert run(dead, example(2, 4)).forward.op_counts == {"aten.mul.Tensor": 1}
 
 
-def test_dead_code_appears_only_when_it_is_asked_for() -> None:
+def test_dead_code_appears_only_on_request() -> None:
     def dead(x: Tensor) -> Tensor:
         x.sin()
         return x.cos()
@@ -154,7 +154,7 @@ def test_tensors_born_inside_are_constants_and_factory_calls() -> None:
     assert graph.find("aten.arange")[0].refs == ()
 
 
-def test_outputs_of_a_multi_output_op_are_projections_and_no_ops() -> None:
+def test_outputs_of_a_multi_output_op_are_projections_not_ops() -> None:
     graph = run(lambda x: torch.topk(x, 2)[0], example(3, 4)).forward
     assert graph.op_counts == {"aten.topk.default": 1}
     assert "%topk#0 = operator.getitem(%topk, 0) : f32[3, 2]" in lines(graph)
@@ -310,8 +310,8 @@ def test_a_target_may_make_modules_while_it_runs() -> None:
     found.assert_matches_eager()
 
 
-def test_what_hooks_on_an_output_run_belongs_to_the_module() -> None:
-    """Also where such a hook calls a module that has one itself, and behind both."""
+def test_ops_of_output_hooks_belong_to_the_module() -> None:
+    """Also if a hook calls a module with a hook of its own, and after both."""
     inner, outer = nn.Linear(4, 4), nn.Linear(4, 4)
     inner.register_forward_hook(lambda module, args, output: output.sin())
 
@@ -324,18 +324,18 @@ def test_what_hooks_on_an_output_run_belongs_to_the_module() -> None:
             return self.outer(x).exp()
 
     outer.register_forward_hook(lambda module, args, output: inner(output.tanh()).cos())
-    made = capture(Net(), torch.ones(2, 4), via="dispatch")
+    captured = capture(Net(), torch.ones(2, 4), via="dispatch")
     modules = {
-        op: made.forward.find(f"aten.{op}")[0].module for op in ("tanh", "sin", "cos", "exp")
+        op: captured.forward.find(f"aten.{op}")[0].module for op in ("tanh", "sin", "cos", "exp")
     }
     assert modules == {"tanh": "outer", "sin": "inner", "cos": "outer", "exp": ""}
-    products = [node.module for node in made.backward.find("aten.mm")]
+    products = [node.module for node in captured.backward.find("aten.mm")]
     assert products == ["inner", "inner", "outer"]
-    (node,) = made.backward.find("aten.tanh_backward")
+    (node,) = captured.backward.find("aten.tanh_backward")
     assert node.module == "outer"
 
 
-def test_a_view_that_was_made_of_a_parameter_before_is_one() -> None:
+def test_earlier_view_of_a_parameter_is_a_view_of_it() -> None:
     class Net(nn.Module):
         def __init__(self) -> None:
             super().__init__()

@@ -1,4 +1,4 @@
-"""What Dynamo hands to a backend, and what torch.export gives."""
+"""Graphs that Dynamo passes to a backend, and graphs of torch.export."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_graph_break_gives_several_dynamo_graphs() -> None:
         capture(breaks, example(4), via=Dynamo(fullgraph=True))
 
 
-def test_in_place_ops_order_what_reads_afterwards() -> None:
+def test_in_place_ops_precede_later_reads() -> None:
     def write(x: Tensor) -> Tensor:
         y = x.clone()
         z = y.view(-1)
@@ -121,7 +121,7 @@ def test_export_of_control_flow_on_data_gives_torchs_reason_and_the_line(strict:
     assert "TORCH_LOGS" not in message
 
 
-def test_export_of_what_it_cannot_trace_says_nothing_of_control_flow() -> None:
+def test_export_of_untraceable_code_does_not_blame_control_flow() -> None:
     def as_array(x: Tensor) -> Tensor:
         return torch.from_numpy(np.asarray(x.detach())) * x
 
@@ -132,7 +132,7 @@ def test_export_of_what_it_cannot_trace_says_nothing_of_control_flow() -> None:
     assert message.endswith("capture via 'dynamo', 'aot' or 'dispatch'.")
 
 
-def test_export_has_no_backward_and_says_so() -> None:
+def test_backward_via_export_is_refused() -> None:
     captured = capture(mlp(), example(4, 8), via="export")
     captured.assert_graph_count(forward=1, backward=0)
     captured.assert_matches_eager()
@@ -156,7 +156,7 @@ def test_the_joint_graph_holds_both_halves() -> None:
 
 
 class Sign(nn.Module):
-    """Gives the wrong sign, forward or backward, where it is compiled."""
+    """Has the wrong sign, forward or backward, if compiled."""
 
     def __init__(self, forward: bool) -> None:
         super().__init__()
@@ -209,13 +209,13 @@ def test_a_wrong_sign_in_the_forward_is_named(via: str) -> None:
 
 @pytest.mark.slow("further cases; a few are in every run", unless=["dynamo"])
 @pytest.mark.parametrize("via", ["aot", "dynamo", "compiled_autograd", "inductor"])
-def test_a_wrong_sign_in_the_backward_alone_is_named(via: str) -> None:
+def test_wrong_sign_only_in_the_backward_is_named(via: str) -> None:
     captured = capture(with_sign(forward=False), example(2, 4), via=via)
     with pytest.raises(AssertionError, match=r"gradient of 0\.weight differs from the eager run"):
         captured.assert_matches_eager()
 
 
-def test_a_wrong_sign_in_the_backward_is_named_where_nothing_is_compiled() -> None:
+def test_wrong_sign_in_the_backward_is_named_without_compilation() -> None:
     class Flips(torch.autograd.Function):
         runs = 0
 
@@ -276,7 +276,7 @@ def test_a_target_that_changed_since_cannot_be_compared() -> None:
         ("Tensor.relu", ": did you mean aten.relu?"),
     ],
 )
-def test_a_torch_function_is_in_no_exported_graph(op: object, hint: str) -> None:
+def test_torch_function_as_a_pattern_of_an_exported_graph_is_refused(op: object, hint: str) -> None:
     captured = capture(nn.Sequential(nn.Linear(4, 4), nn.ReLU()), example(2, 4), via="export")
     why = r"cannot occur in a graph at level 'export', which holds ops such as aten.mm.default"
     with pytest.raises(ValueError, match=why + re.escape(hint) + r"\Z"):
@@ -286,7 +286,7 @@ def test_a_torch_function_is_in_no_exported_graph(op: object, hint: str) -> None
 
 @pytest.fixture
 def conflicting_precisions() -> Iterator[None]:
-    """Set precisions that the older flags cannot express."""
+    """Set precisions that the older flags cannot represent."""
     cudnn: Any = torch.backends.cudnn
     before = cudnn.conv.fp32_precision, cudnn.rnn.fp32_precision
     try:
@@ -297,7 +297,7 @@ def conflicting_precisions() -> Iterator[None]:
 
 
 def backend_flags() -> tuple[Any, ...]:
-    """The flags that export changes for its trace; reading them changes nothing."""
+    """Return the flags that export changes while tracing. Reading them has no effect."""
     read: Any = torch.backends.nnpack.set_flags
     (nnpack,) = read(True)
     read(nnpack)
@@ -307,7 +307,7 @@ def backend_flags() -> tuple[Any, ...]:
 
 @pytest.mark.parametrize("strict", [False, True])
 @pytest.mark.usefixtures("conflicting_precisions")
-def test_export_under_conflicting_precisions_says_what_torch_said_and_blames_no_target(
+def test_export_under_conflicting_precisions_gives_torchs_reason(
     strict: bool,
 ) -> None:
     before = backend_flags()

@@ -1,4 +1,4 @@
-"""Symbolic traces: all six node kinds, fixed arguments, leaves, and what cannot be traced."""
+"""Symbolic traces: all six node kinds, fixed arguments, leaves, and untraceable code."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pytest_torchgraph import Capture, CaptureError, Fx, capture, diff, from_fx,
 
 
 class Six(nn.Module):
-    """The module of the fx documentation's spirit: one node of each kind."""
+    """One node of each kind, in the style of torch.fx's documentation."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -88,7 +88,7 @@ def test_inputs_are_called_as_the_parameters_are() -> None:
     torch.testing.assert_close(again, captured.output)
 
 
-def test_a_tracer_of_ones_own_chooses_the_leaves() -> None:
+def test_custom_tracer_chooses_the_leaves() -> None:
     class Deep(torch.fx.Tracer):
         def is_leaf_module(self, m: nn.Module, name: str) -> bool:
             return isinstance(m, nn.LayerNorm)
@@ -118,7 +118,7 @@ def test_control_flow_on_data_gives_torchs_reason_and_the_line(function: object,
     assert "capture via 'dynamo'" in message
 
 
-def test_code_that_runs_on_tensors_and_not_on_proxies_is_refused_whatever_it_raises() -> None:
+def test_code_that_fails_only_on_proxies_is_refused() -> None:
     def checked(x: Tensor) -> Tensor:
         if not isinstance(x, Tensor):
             raise TypeError("a tensor is wanted")
@@ -133,7 +133,7 @@ def test_code_that_runs_on_tensors_and_not_on_proxies_is_refused_whatever_it_rai
         capture(checked, example(2, 2), via="fx")
 
 
-def test_a_forward_behind_a_decorator_is_refused_where_torch_cannot_trace_it() -> None:
+def test_decorated_forward_is_refused_if_untraceable() -> None:
     class Decorated(nn.Module):
         def both(self, x: Tensor, y: Tensor, *, scale: float = 1.0) -> Tensor:
             return (x + y) * scale
@@ -157,7 +157,7 @@ def test_functions_that_torch_makes_in_one_place_have_names_of_their_own(via: st
     other.assert_op_counts({"torch.nn.functional.max_pool2d": 1}, exact=True)
 
 
-def test_what_is_neither_module_nor_function_is_refused() -> None:
+def test_target_that_is_neither_module_nor_function_is_refused() -> None:
     for target in (torch.sin, functools.partial(torch.add, alpha=2)):
         with pytest.raises(CaptureError, match="only modules, their methods and Python"):
             capture(target, example(4), via="fx")
@@ -209,7 +209,7 @@ def test_options_of_a_module_are_compared(
     assert load(stored) == first
     assert load(stored) != second
     stored.write_text(re.sub(r'", ".*"\]\(', '"](', first.to_text()).replace("graph 4", "graph 1"))
-    assert load(stored) == first  # of an older release, which does not say it
+    assert load(stored) == first  # written by an older release, without this fact
     assert load(stored) == second
 
 
@@ -232,6 +232,6 @@ def test_options_of_an_own_class_are_unknown() -> None:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return x + 1
 
-    made = capture(nn.Sequential(Own()), torch.ones(2), via=Fx(tracer=Tracer()))
-    assert [node.options for node in made.forward.nodes] == [None] * 3
-    assert made.to_text().startswith("torchgraph 1\n")
+    captured = capture(nn.Sequential(Own()), torch.ones(2), via=Fx(tracer=Tracer()))
+    assert [node.options for node in captured.forward.nodes] == [None] * 3
+    assert captured.to_text().startswith("torchgraph 1\n")

@@ -1,7 +1,7 @@
-"""Higher-order ops: their bodies are subgraphs, and counts, finds, diffs and pictures enter them.
+"""Bodies of higher-order ops are subgraphs, which counts, finds, diffs and pictures enter.
 
-Semantics of counts: in a body an op counts once per call of the body, in `map` and `scan` once per
-row, and in a loop once.
+In a body, an op counts once per call of the body, in `map` and `scan` once per row, and in a loop
+once.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ LIVE = frozenset({"dynamo", "aot", "compiled_autograd", "export", "inductor"})
 
 
 def body(x: Tensor, edit: Edit) -> Tensor:
-    """What stands in a body: one op can be another, or there is one more."""
+    """A body in which an edit replaces an op or adds one."""
     x = x.exp() if edit == "inserted" else x
     return (x.tanh() if edit == "changed" else x.sin()) * 2
 
@@ -50,18 +50,18 @@ def numbers(*shape: int, grad: bool = False) -> Tensor:
 
 @dataclass(frozen=True)
 class Subject:
-    """A target with a higher-order op, and what is known of it.
+    """A target with a higher-order op, and facts about it.
 
     Attributes:
-        make: the target, with an edit in a body.
+        make: makes the target, with an edit in a body.
         args: makes its arguments.
-        op: the higher-order op as Dynamo and export call it.
-        bodies: how many bodies the forward has in all.
-        backward: whether it has a backward.
-        inlined: the mechanisms that take the op apart, so that there is no body.
-        repeated: those of them in which what was taken apart stands twice.
+        op: the higher-order op's name in Dynamo and export.
+        bodies: the number of bodies in the forward.
+        backward: True if it has a backward.
+        inlined: the mechanisms that inline the op, without a body.
+        repeated: those of them that inline it twice.
         refused: the mechanisms that cannot capture it.
-        runs: how often the forward runs the body, where it is one.
+        runs: how many times the forward runs the body, if there is one.
     """
 
     make: Callable[[Edit], Callable[..., Any]]
@@ -237,7 +237,7 @@ SUBJECTS = {
         2,
         inlined=AFTER_AOT | EAGER | {"export"},
     ),
-    # torch's inductor (2.13) fails on the backward of these two.
+    # torch 2.13's inductor fails on the backward of these two.
     "scan": Subject(
         scanned,
         lambda: (numbers(4), numbers(3, 4, grad=True)),
@@ -270,9 +270,9 @@ def captured(name: str, via: str, edit: Edit = "") -> Capture:
 
 
 def live_counts(module: torch.fx.GraphModule) -> Counter[str]:
-    """The calls of a live graph and of the bodies in it, as often as they run, by bare name.
+    """Count the calls of a live graph and of its bodies, multiplied by their runs, by bare name.
 
-    Without `getitem`, which mostly takes one of several results.
+    `getitem` is left out, because it mostly selects one of several results.
     """
     counts: Counter[str] = Counter()
     for node in module.graph.nodes:
@@ -299,7 +299,7 @@ def _bare(target: Any) -> str:
 
 
 def counted(graph: Graph) -> Counter[str]:
-    """The same of a captured graph."""
+    """Count the calls of a captured graph in the same way."""
     counts: Counter[str] = Counter()
     for op, count in graph.op_counts.items():
         parts = op.split(".")
@@ -311,7 +311,7 @@ def counted(graph: Graph) -> Counter[str]:
 _PLAIN = frozenset({"torch", "operator", "Tensor", "higher_order", "functools"})
 
 
-# -- what goes into the bodies ---------------------------------------------------------------------
+# -- queries enter the bodies ----------------------------------------------------------------------
 
 
 @pytest.mark.slow(
@@ -327,7 +327,7 @@ _PLAIN = frozenset({"torch", "operator", "Tensor", "higher_order", "functools"})
     ],
 )
 @pytest.mark.parametrize(("name", "via"), CASES, scope="module")
-def test_the_forward_has_the_op_with_its_bodies(name: str, via: str) -> None:
+def test_forward_has_the_higher_order_op_with_its_bodies(name: str, via: str) -> None:
     subject = SUBJECTS[name]
     forward = captured(name, via).forward
     bodies = [body for graph in forward.walk() for body in graph.subgraphs]
@@ -354,7 +354,7 @@ def test_the_forward_has_the_op_with_its_bodies(name: str, via: str) -> None:
     ],
 )
 @pytest.mark.parametrize(("name", "via"), CASES, scope="module")
-def test_counts_and_finds_go_into_the_bodies(name: str, via: str) -> None:
+def test_counts_and_find_enter_bodies(name: str, via: str) -> None:
     subject, capture_ = SUBJECTS[name], captured(name, via)
     forward = capture_.forward
     times = 2 if via in subject.repeated else 1 if via in subject.inlined else subject.runs
@@ -389,7 +389,7 @@ def test_counts_and_finds_go_into_the_bodies(name: str, via: str) -> None:
 def test_counts_are_those_of_the_live_graphs(name: str, via: str) -> None:
     capture_ = captured(name, via)
     for graph in capture_.graphs:
-        if graph.level != "compiled_autograd":  # whose graph is folded
+        if graph.level != "compiled_autograd":  # its live graph is folded
             assert counted(graph) == live_counts(capture_.fx(graph))
 
 
@@ -431,9 +431,9 @@ def test_the_text_is_read_back_and_a_second_capture_equals(name: str, via: str) 
         "invoke_subgraph-fx",
     ],
 )
-@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")  # once a process
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")  # warns once
 @pytest.mark.parametrize(("name", "via"), CASES, scope="module")
-def test_what_the_graphs_compute_is_right(name: str, via: str) -> None:
+def test_higher_order_captures_match_eager(name: str, via: str) -> None:
     if (name, via) == ("autograd.Function", "fx"):
         with pytest.raises(AssertionError, match="gradient of x differs"):
             captured(name, via).assert_matches_eager()  # fx traces into its forward
@@ -460,16 +460,16 @@ def test_an_edit_in_a_body_is_one_finding_and_drawn(name: str, via: str, edit: E
     assert before != after
     assert before.forward != after.forward
     new = "tanh" if edit == "changed" else "exp"
-    found = diff(before, after)
-    (finding, *_) = found.findings
-    places = [place for finding in found.findings for place in finding.places]
-    assert len(places) == (2 if via in subject.repeated else 1), found
+    graph_diff = diff(before, after)
+    (finding, *_) = graph_diff.findings
+    places = [place for finding in graph_diff.findings for place in finding.places]
+    assert len(places) == (2 if via in subject.repeated else 1), graph_diff
     assert finding.kind == ("changed" if edit == "changed" else "added")
     assert finding.after is not None
     assert new in finding.after.op
     assert (finding.graph != before.forward.name) == (via not in subject.inlined)
     assert new in finding.to_text()
-    drawing = diff_to_dot(found).source
+    drawing = diff_to_dot(graph_diff).source
     assert re.search(rf'label="[~+] [^"]*{new}', drawing)
 
 
@@ -519,11 +519,11 @@ def test_bodies_of_compiled_autograd_have_the_names_of_the_aot_backward() -> Non
         assert list(capture_.backward.subgraphs) == list(taken_over.subgraphs)
 
 
-def test_what_the_compiler_differentiates_for_itself_is_no_backward_of_the_target() -> None:
+def test_joint_graph_of_a_body_is_not_a_backward() -> None:
     captured("scan", "compiled_autograd").assert_graph_count(forward=1, backward=1)
 
 
-# -- higher-order ops that come and go -------------------------------------------------------------
+# -- added and removed higher-order ops ------------------------------------------------------------
 
 
 @torch.compiler.nested_compile_region
@@ -564,8 +564,12 @@ def test_a_call_with_other_bodies_that_comes_or_goes_is_one_finding(
     graphs = {each: capture(each, numbers(3, 4), via=via).forward for each in (alone, in_front)}
     graphs[behind] = capture(behind, numbers(3, 4), via=via).forward
     for longer in (in_front, behind):
-        assert [each.kind for each in diff(graphs[alone], graphs[longer]).findings] == ["added"]
-        assert [each.kind for each in diff(graphs[longer], graphs[alone]).findings] == ["removed"]
+        assert [finding.kind for finding in diff(graphs[alone], graphs[longer]).findings] == [
+            "added"
+        ]
+        assert [finding.kind for finding in diff(graphs[longer], graphs[alone]).findings] == [
+            "removed"
+        ]
 
 
 def test_a_value_that_a_body_saves_belongs_to_the_edit_that_needs_it() -> None:
@@ -597,7 +601,7 @@ def test_dispatch_says_that_the_op_compiles_itself(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in SUBJECTS if "fx" in SUBJECTS[name].refused])
 def test_fx_gives_the_reason_of_torch(name: str) -> None:
-    # torch 2.15 traces nothing of a scan and returns an empty list.
+    # torch 2.15 traces a scan as nothing and returns an empty list.
     why = r"torch\.fx cannot trace the target|the target returned no tensor"
     with pytest.raises(CaptureError, match=why):
         capture(SUBJECTS[name].make(""), *SUBJECTS[name].args(), via="fx")
@@ -608,7 +612,7 @@ def test_an_associative_scan_on_cpu_is_unrolled_by_torch() -> None:
     def prefix(x: Tensor) -> Tensor:
         return associative_scan(lambda a, b: a.sin() * b, x, 0, combine_mode="generic")
 
-    found = capture(prefix, numbers(3, 4))
-    assert found.forward.subgraphs == ()
-    found.assert_op_counts({"aten.sin": 2})
-    found.assert_matches_eager()
+    captured = capture(prefix, numbers(3, 4))
+    assert captured.forward.subgraphs == ()
+    captured.assert_op_counts({"aten.sin": 2})
+    captured.assert_matches_eager()

@@ -1,6 +1,6 @@
-"""One row for each higher-order op of torch: counts, patterns, FLOPs, bytes, equality, filters.
+"""Counts, patterns, FLOPs, bytes, equality and filters for each higher-order op of torch.
 
-`docs/reference/higher_order_ops.md` has the same rows in words.
+`docs/reference/higher_order_ops.md` has the same table in words.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def made(name: str, edit: bool = False) -> Graph:
 
 
 def registered() -> set[str]:
-    """The higher-order ops of this torch, those of modules that nothing has imported included."""
+    """Return this torch's higher-order ops, including those of modules not imported yet."""
     package = torch._higher_order_ops
     names = [each.name for each in pkgutil.iter_modules(package.__path__, f"{package.__name__}.")]
     names += ["torch._inductor.fx_passes.control_dependencies"]
@@ -48,7 +48,7 @@ def test_each_op_of_torch_has_a_row_in_the_table_and_on_the_page() -> None:
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_the_graph_holds_the_op(name: str) -> None:
+def test_graph_has_the_higher_order_op(name: str) -> None:
     ops = {node.op for graph in made(name).walk() for node in graph.nodes}
     named = {repr(arg) for graph in made(name).walk() for n in graph.nodes for arg in n.args}
     assert f"higher_order.{name}" in ops or any(f"higher_order.{name}" in arg for arg in named)
@@ -96,8 +96,8 @@ def test_flops_are_counted_or_an_error_that_names_the_op(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in SHOWN if ROWS[name].is_plain])
-def test_bytes_are_those_of_the_ops_without_it(name: str) -> None:
-    """And the operand, which lives as long as the call."""
+def test_bytes_equal_those_without_the_higher_order_op(name: str) -> None:
+    """The operand is added, because it lives as long as the call."""
     operand = 4 * 4 * 4
     assert peak_bytes((made(name),), {}) == peak_bytes((without(False),), {}) + operand
 
@@ -110,7 +110,7 @@ def test_a_changed_body_is_a_difference_unless_it_is_hidden(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SHOWN)
-def test_filters_see_what_is_inside(name: str) -> None:
+def test_filters_enter_bodies(name: str) -> None:
     op, dtype, other = ROWS[name].found
     graph = made(name)
     assert graph.count(op, dtype=dtype) == graph.count(op) > 0

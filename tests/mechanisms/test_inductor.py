@@ -128,7 +128,7 @@ class Counting(nn.Module):
 
 
 def printed_graphs(target: Callable[..., Any]) -> tuple[Capture, list[Graph]]:
-    """A capture, and the post-grad graphs that torch printed meanwhile."""
+    """Capture, and return the capture and the post-grad graphs that torch printed during it."""
     texts: list[str] = []
 
     def emit(metadata: dict[str, Any], payload: str) -> None:
@@ -137,17 +137,17 @@ def printed_graphs(target: Callable[..., Any]) -> tuple[Capture, list[Graph]]:
             texts.append(payload)
 
     with torch_private.structured_trace(emit):
-        found = capture(target, example(3, 4), via="inductor")
+        captured = capture(target, example(3, 4), via="inductor")
     graphs = [
         convert_printed(read_printed(text), level="post_grad", kind=graph.kind).graph
-        for text, graph in zip(texts, found.graphs, strict=True)
+        for text, graph in zip(texts, captured.graphs, strict=True)
     ]
-    return found, graphs
+    return captured, graphs
 
 
 @pytest.mark.slow("further cases; a few are in every run", unless=["indexed"])
 @pytest.mark.parametrize("target", [writes, indexed, branches, Counting()])
-def test_the_graphs_are_those_that_torch_prints(target: Callable[..., Any]) -> None:
+def test_inductor_graphs_equal_those_that_torch_prints(target: Callable[..., Any]) -> None:
     found, printed = printed_graphs(target)
     assert list(found.graphs) == printed
     found.assert_matches_eager()
@@ -161,11 +161,11 @@ def test_passes_that_come_last_are_in_the_graph() -> None:
     capture(indexed, example(3, 4), via="inductor").assert_op_counts({"aten.index_put_": 1})
 
 
-def test_bodies_are_no_graphs_of_their_own() -> None:
-    found = capture(branches, example(3, 4), via="inductor")
-    found.assert_graph_count(forward=1, backward=0)
-    assert len(found.forward.subgraphs) == 2
-    assert {kernel.graph for kernel in found.kernels} == {"inference"}
+def test_inductor_bodies_are_not_separate_graphs() -> None:
+    captured = capture(branches, example(3, 4), via="inductor")
+    captured.assert_graph_count(forward=1, backward=0)
+    assert len(captured.forward.subgraphs) == 2
+    assert {kernel.graph for kernel in captured.kernels} == {"inference"}
 
 
 def test_passes_of_the_user_are_in_the_graph_too() -> None:
@@ -174,12 +174,12 @@ def test_passes_of_the_user_are_in_the_graph_too() -> None:
             node.target = torch.ops.aten.cos.default
 
     with torch._inductor.config.patch(post_grad_custom_post_pass=pass_):
-        found = capture(lambda x: x.sin() + 1, example(4), via="inductor")
-    found.assert_op_counts({"aten.cos": 1, "aten.sin": 0})
+        captured = capture(lambda x: x.sin() + 1, example(4), via="inductor")
+    captured.assert_op_counts({"aten.cos": 1, "aten.sin": 0})
 
 
 @pytest.mark.slow("inductor compiles C++")
-def test_a_cache_that_the_options_switch_on_hides_nothing() -> None:
+def test_cache_enabled_by_options_hides_no_graph() -> None:
     via = Inductor(options={"fx_graph_cache": True})
     first = capture(lambda x: x.sin() + 1, example(4), via=via)
     second = capture(lambda x: x.sin() + 1, example(4), via=via)

@@ -1,4 +1,4 @@
-"""What refusals and failures say: the innermost line, the reason of the case, and what to do."""
+"""Messages of refusals and failures: the innermost line, the specific reason, and what to do."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ pytestmark = pytest.mark.filterwarnings(r"ignore:::torch")
 
 
 def here(text: str) -> str:
-    """This file and the number of the line of it that says `# text`."""
+    """Return this file and the number of its line with the comment `# text`."""
     lines = Path(__file__).read_text().splitlines()
     (found,) = [number for number, line in enumerate(lines, 1) if line.endswith(f"# {text}")]
     return f"tests/mechanisms/test_messages.py:{found}"
 
 
 def refusal(target: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
-    """The message of a refused capture, which has nothing that does not belong there."""
+    """Return the message of a refused capture, and check that it has no irrelevant parts."""
     with pytest.raises(CaptureError) as caught:
         capture(target, *args, **kwargs)
     message = str(caught.value)
@@ -91,7 +91,7 @@ def printing_in_a_loop(x: Tensor) -> Tensor:
 
 @pytest.mark.slow("long models; short ones are in every run", unless=["aot"])
 @pytest.mark.parametrize("via", COMPILING)
-def test_what_a_skipped_frame_runs_is_recorded(via: str) -> None:
+def test_ops_of_a_skipped_frame_are_recorded(via: str) -> None:
     captured = capture(Looping(), example(3, 4), via=via)
     assert captured.eager
     assert (captured.breaks[0].line, captured.breaks[0].code[:13]) == (
@@ -102,7 +102,7 @@ def test_what_a_skipped_frame_runs_is_recorded(via: str) -> None:
 
 @pytest.mark.slow("long models; short ones are in every run", only=["inductor"])
 @pytest.mark.parametrize("via", COMPILING)
-def test_where_nothing_is_captured_the_line_is_named(via: str) -> None:
+def test_refusal_without_a_graph_names_the_line(via: str) -> None:
     message = refusal(printing_in_a_loop, example(3, 4), via=via)
     assert f"Graph break at {here('in the loop')}" in message
     assert 'print("seen")' in message
@@ -118,7 +118,7 @@ def test_where_nothing_is_captured_the_line_is_named(via: str) -> None:
 
 @pytest.mark.slow("long models; short ones are in every run", unless=["aot", "dynamo"])
 @pytest.mark.parametrize("via", COMPILING)
-def test_a_layer_of_torch_that_looks_at_data(via: str) -> None:
+def test_refusal_of_a_torch_layer_that_depends_on_data(via: str) -> None:
     torch.manual_seed(0)
     layer = nn.AdaptiveLogSoftmaxWithLoss(8, 20, [5, 10])
     message = refusal(layer, example(4, 8), torch.randint(0, 20, (4,)), via=via)
@@ -131,7 +131,7 @@ def test_a_layer_of_torch_that_looks_at_data(via: str) -> None:
 
 @pytest.mark.slow("further models and backends", unless=["aot"])
 @pytest.mark.parametrize("via", COMPILING)
-def test_masks_of_a_transformer_alone_get_advice_about_masks(via: str) -> None:
+def test_refusal_advises_on_masks_only_for_a_transformer(via: str) -> None:
     model = nn.Transformer(8, 2, 1, 1, 16, batch_first=True)
     mask = nn.Transformer.generate_square_subsequent_mask(3)
 
@@ -163,7 +163,7 @@ def test_a_quantised_module(via: str) -> None:
 
 
 class Masked(nn.Module):
-    """The backward of the masked assignment has a shape that depends on data."""
+    """The backward of the masked assignment has a data-dependent shape."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -206,7 +206,10 @@ def test_a_graph_that_the_backend_fails_on(via: str) -> None:
 
 def test_a_failure_of_the_backend_among_the_breaks() -> None:
     captured = capture(MaskedBeside(), example(3, 4), MASK)
-    kinds = {each.kind.removeprefix("frame skipped: "): each for each in captured.breaks}
+    kinds = {
+        graph_break.kind.removeprefix("frame skipped: "): graph_break
+        for graph_break in captured.breaks
+    }
     found = kinds["Backend compiler exception"]
     assert found.reason == (
         "AOTAutograd failed on the graph that ends here: "
@@ -216,7 +219,7 @@ def test_a_failure_of_the_backend_among_the_breaks() -> None:
     assert not [w for w in BOILERPLATE for each in captured.breaks if w in f"{each}{each.reason}"]
 
 
-# -- whose an exception is -------------------------------------------------------------------------
+# -- exceptions of torch, of Dynamo and of the target ----------------------------------------------
 
 
 @torch.library.custom_op("torchgraph_messages::wrong_meta", mutates_args=())
@@ -235,7 +238,7 @@ def fails_compiled(x: Tensor) -> Tensor:
 
 @pytest.mark.slow("long models; short ones are in every run", only=["inductor"])
 @pytest.mark.parametrize("via", COMPILING)
-def test_what_fails_compiled_and_runs_eagerly_says_so(via: str) -> None:
+def test_target_that_fails_only_compiled_is_reported_so(via: str) -> None:
     assert fails_compiled(example(3, 4)).shape == (3, 4)
     with pytest.raises(torch._dynamo.exc.TorchRuntimeError) as caught:
         capture(fails_compiled, example(3, 4), via=via)
@@ -264,7 +267,7 @@ def test_an_exception_of_an_op_of_the_users_in_a_compiled_graph_passes_after_one
 @pytest.mark.slow("long models; short ones are in every run", unless=["aot"])
 @pytest.mark.parametrize("via", ["aot", "inductor"])
 def test_a_compiled_graph_that_fails_when_it_runs(via: str) -> None:
-    """The exception is none of Dynamo's: the shape that the compiler was told is not the op's."""
+    """The exception is not one of Dynamo's: the op's real shape differs from its registered one."""
     model = nn.Linear(4, 4)
 
     @torch.library.custom_op("torchgraph_messages::misled", mutates_args=())
@@ -301,7 +304,7 @@ def test_an_exception_of_the_target_comes_after_one_call_and_without_a_note(via:
     with pytest.raises(ArithmeticError) as caught:
         capture(fails, example(4), via=via)
     assert (caught.value is error, notes(error)) == (True, "")
-    if via not in ("fx", "export"):  # these two ask the target itself whose it is
+    if via not in ("fx", "export"):  # these two ask the target itself
         assert len(calls) == 1
 
 
@@ -319,11 +322,11 @@ class Wrong(nn.Module):
     only=["Dynamo(dynamic=None, fullgraph=True)", "inductor"],
 )
 @pytest.mark.parametrize("via", [*MECHANISMS, Aot(fullgraph=True), Dynamo(fullgraph=True)], ids=str)
-def test_a_wrong_shape_is_the_targets_own_exception(via: Any) -> None:
+def test_wrong_shape_raises_the_targets_exception(via: Any) -> None:
     with pytest.raises(RuntimeError) as caught:
         capture(Wrong(), example(3, 5), via=via)
     assert type(caught.value) is RuntimeError
-    own = str(caught.value).removeprefix("addmm: ")  # which torch 2.15 says as well
+    own = str(caught.value).removeprefix("addmm: ")  # torch 2.15 includes it, too
     assert own == "mat1 and mat2 shapes cannot be multiplied (3x5 and 4x4)"
     assert caught.value.__cause__ is None
     assert caught.value.__suppress_context__ or via == "dispatch"
@@ -355,7 +358,7 @@ def test_fullgraph_raises_what_torch_raises(via: Any) -> None:
 @pytest.mark.parametrize("inner", ["aot", "dispatch"])
 @pytest.mark.parametrize("outer", MECHANISMS)
 def test_a_capture_inside_a_capture(outer: str, inner: str) -> None:
-    """Refused, unless neither resets Dynamo."""
+    """Refused, unless both capture without a reset of Dynamo."""
     if inner == "dispatch" and outer in ("dispatch", "fx"):
         return
 
@@ -430,12 +433,12 @@ def test_an_error_of_the_target_on_meta() -> None:
     assert capture(lambda x: x * 2, torch.ones(3, device="meta"), fake=True).graphs
 
 
-def test_what_runs_on_meta_is_captured_there() -> None:
+def test_meta_model_is_captured_on_meta() -> None:
     captured = capture(Wrong().to("meta"), torch.ones(3, 4, device="meta"))
     assert {str(node.result.device) for node in captured.forward.inputs if node.result} == {"meta"}
 
 
-# -- what ran unseen -------------------------------------------------------------------------------
+# -- ops that ran unrecorded -----------------------------------------------------------------------
 
 
 def in_a_thread(function: Callable[[], Tensor]) -> Tensor:
@@ -454,7 +457,7 @@ def test_a_value_of_a_thread(via: str) -> None:
 
     code = {"waits": "y = torch.compiler.disable(in_a_thread)(lambda: x.cos())"}
     code["used"] = "return x.sin() + y"
-    text = "waits" if via == "aot" else "used"  # a compiled graph goes on behind the call
+    text = "waits" if via == "aot" else "used"  # a compiled graph continues after the call
     assert refusal(threaded, example(3), via=via) == (
         "something ran unrecorded, so the graphs would be incomplete: a tensor first used at "
         f"{here(text)} in threaded ({code[text]}  # {text}) is not a parameter, buffer or argument "
@@ -488,7 +491,7 @@ def test_a_value_from_a_thread_that_was_there(via: str) -> None:
 
 
 @pytest.mark.parametrize("via", ["aot", "dispatch"])
-def test_a_constant_beside_a_thread_is_none(via: str) -> None:
+def test_constant_beside_a_thread_is_not_refused(via: str) -> None:
     @torch.compiler.disable
     def constant(x: Tensor) -> Tensor:
         in_a_thread(lambda: torch.ones(2))
@@ -500,7 +503,7 @@ def test_a_constant_beside_a_thread_is_none(via: str) -> None:
 
 
 def test_a_thread_of_tqdm_computes_nothing() -> None:
-    """torch.fx shows its progress by tqdm, which starts a thread when it is first used."""
+    """torch.fx shows its progress with tqdm, which starts a thread on first use."""
     tqdm = pytest.importorskip("tqdm")
     weight = torch.ones(3)
 
@@ -516,7 +519,7 @@ def test_a_thread_of_tqdm_computes_nothing() -> None:
     assert capture(shows, example(3), via="dispatch").graphs
 
 
-def test_a_higher_order_op_whose_body_is_not_seen() -> None:
+def test_higher_order_op_with_an_unrecorded_body_is_refused() -> None:
     @torch.compiler.disable
     def chosen(x: Tensor) -> Tensor:
         return torch.ops.higher_order.cond(x.sum() > 0, torch.sin, torch.cos, (x,))  # chosen
@@ -529,7 +532,7 @@ def test_a_higher_order_op_whose_body_is_not_seen() -> None:
 
 
 @pytest.mark.parametrize("via", ["aot", "dispatch", "export"])
-def test_a_lazy_module_is_refused_with_what_to_do(via: str) -> None:
+def test_lazy_module_is_refused_with_the_remedy(via: str) -> None:
     model = nn.Sequential(nn.LazyLinear(4), nn.ReLU())
     message = refusal(model, torch.ones(2, 3), via=via)
     assert message == (

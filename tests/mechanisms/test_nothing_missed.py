@@ -1,4 +1,4 @@
-"""Ways in which a capture once missed something, or two different targets looked the same."""
+"""Regressions: captures that missed something, or two different targets that looked the same."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pytest_torchgraph import Aot, CaptureError, capture, diff
 
 
 class Pair(nn.Module):
-    """Two layers of one shape, used as the function says."""
+    """Two layers of one shape. The function given decides how they are used."""
 
     def __init__(self, use: object) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ def test_swapped_inputs_and_swapped_modules_are_different(via: str) -> None:
 
 
 @pytest.mark.parametrize("via", BOTH)
-def test_using_an_input_earlier_moves_no_other(via: str) -> None:
+def test_earlier_use_of_an_input_moves_no_other_input(via: str) -> None:
     def plain(a: Tensor, b: Tensor) -> Tensor:
         return a.sin() * b
 
@@ -50,8 +50,8 @@ def test_using_an_input_earlier_moves_no_other(via: str) -> None:
         return a.sin() * b
 
     x, y = example(2, 4, grad=True), example(2, 4, grad=True)
-    found = diff(capture(plain, x, y, via=via), capture(earlier, x, y, via=via))
-    assert [finding.kind for finding in found.findings] == ["added"]
+    graph_diff = diff(capture(plain, x, y, via=via), capture(earlier, x, y, via=via))
+    assert [finding.kind for finding in graph_diff.findings] == ["added"]
 
 
 @pytest.mark.parametrize("via", BOTH)
@@ -80,7 +80,7 @@ def test_leaves_of_closures_and_objects_take_part(via: str) -> None:
     assert trainer.model.weight.grad is None
 
 
-def test_a_value_that_is_read_back_stays_and_is_no_constant() -> None:
+def test_value_read_back_stays_and_is_not_a_constant() -> None:
     x = example(4)
     first = capture(lambda x: x * (x + 0.3).sum().item(), x, via="dispatch")
     second = capture(lambda x: x * (x + 0.3).sum().item(), x * 1.7, via="dispatch")
@@ -89,7 +89,7 @@ def test_a_value_that_is_read_back_stays_and_is_no_constant() -> None:
         first.assert_no_ops("aten._local_scalar_dense")
 
 
-def test_ops_that_write_and_return_nothing_stay() -> None:
+def test_ops_that_only_write_are_kept() -> None:
     def scaled(x: Tensor) -> Tensor:
         y = x * 1
         torch._foreach_mul_([y], 2)
@@ -131,7 +131,7 @@ def test_outputs_inside_unknown_objects_are_followed() -> None:
     assert captured.op_counts == {"aten.sin.default": 1, "aten.cos.default": 1}
 
 
-def test_the_backward_starts_at_the_leaves_of_the_output_and_not_inside_of_objects() -> None:
+def test_backward_starts_at_output_leaves_not_inside_objects() -> None:
     x = example(4, grad=True)
     expected = capture(lambda x: x.sin(), x, via="dispatch").backward
     beside = capture(lambda x: (x.sin(), Holder(x.exp())), x, via="dispatch")
@@ -158,13 +158,13 @@ def test_a_skipped_frame_beside_a_captured_one_is_recorded() -> None:
     assert any("rnn_layer" in op or "lstm" in op for op in ops)
 
 
-def test_composite_ops_are_taken_apart_in_inference_mode_too() -> None:
+def test_composite_ops_are_decomposed_in_inference_mode() -> None:
     with torch.inference_mode():
         captured = capture(nn.Linear(4, 4), example(2, 4), via="dispatch")
     assert captured.op_counts == {"aten.t.default": 1, "aten.addmm.default": 1}
 
 
-def test_casts_that_autocast_has_cached_are_seen() -> None:
+def test_casts_cached_by_autocast_are_recorded() -> None:
     model = nn.Linear(4, 4)
     with torch.autocast("cpu", torch.bfloat16):
         counts = [
@@ -176,7 +176,7 @@ def test_casts_that_autocast_has_cached_are_seen() -> None:
 
 
 @pytest.mark.parametrize("via", BOTH)
-def test_a_loss_of_one_output_starts_there_alone(via: str) -> None:
+def test_loss_of_one_output_starts_only_there(via: str) -> None:
     layer = nn.Linear(4, 4)
     calls: list[int] = []
 
@@ -198,16 +198,16 @@ def test_a_loss_of_one_output_starts_there_alone(via: str) -> None:
 
 
 @pytest.mark.parametrize("via", BOTH)
-def test_running_statistics_are_put_back(via: str) -> None:
+def test_running_statistics_are_restored(via: str) -> None:
     norm = nn.BatchNorm1d(4)
     mean, held = norm.running_mean.clone(), norm.eval()(example(2, 4))
     capture(norm.train(), example(2, 4), via=via)
     assert torch.equal(norm.running_mean, mean)
-    held.sum().backward()  # putting back did not count as a write
+    held.sum().backward()  # the restore was not counted as a write
 
 
 @pytest.mark.parametrize("via", ["dispatch"])
-def test_writes_that_torch_does_not_count_are_noticed(via: str) -> None:
+def test_writes_without_a_version_bump_are_detected(via: str) -> None:
     model = nn.Linear(4, 4)
     x = example(2, 4)
     value = x.clone()
@@ -227,7 +227,7 @@ def test_writes_that_torch_does_not_count_are_noticed(via: str) -> None:
         capture(writes_parameter, x, via=via)
 
 
-def test_flags_modes_and_generators_are_put_back() -> None:
+def test_flags_modes_and_generators_are_restored() -> None:
     generator = torch.Generator().manual_seed(1)
     state = generator.get_state()
     x = example(4)

@@ -1,4 +1,4 @@
-"""A package beside torch whose name begins like torch's is code of the user's."""
+"""A package installed beside torch, with a name that starts like torch's, is user code."""
 
 from __future__ import annotations
 
@@ -74,10 +74,10 @@ def test_a_graph_break():
 
 
 @pytest.mark.slow("runs pytest in a new process")
-def test_a_package_of_our_own(
+def test_package_with_a_torch_like_name_is_user_code(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    (tmp_path / "torch").symlink_to(TORCH, target_is_directory=True)  # its path is the link's
+    (tmp_path / "torch").symlink_to(TORCH, target_is_directory=True)  # its path is that of the link
     shutil.copytree(TESTS / "torchnets", tmp_path / "torchnets")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, (tmp_path, TESTS, TESTS.parent))))
     pytester.makepyfile(BESIDE_TORCH)
@@ -87,7 +87,7 @@ def test_a_package_of_our_own(
 # -- torch_geometric -------------------------------------------------------------------------------
 
 GENERATED = r"(?<=^torch_geometric)\.[\w.]+\.py$"
-"""What it writes into the directory for temporary files, and imports from there."""
+"""Files that it writes into the temporary directory and imports from there."""
 
 
 @pytest.mark.slow("long models; short ones are in every run")
@@ -120,7 +120,7 @@ def test_a_convolution_of_torch_geometric(name: str, file: str, options: dict[st
     assert f"torch_geometric/nn/conv/{file}.py" in files
 
 
-# -- whose a file is -------------------------------------------------------------------------------
+# -- user code or library code ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_a_convolution_of_torch_geometric(name: str, file: str, options: dict[st
     ],
     ids=["geometric", "vision", "extra", "digit", "site", "dist"],
 )
-def test_the_users(file: str) -> None:
+def test_files_of_packages_beside_torch_are_user_files(file: str) -> None:
     assert is_user_file(file)
     assert not is_torch_file(file)
 
@@ -145,6 +145,6 @@ def test_the_users(file: str) -> None:
     [f"{TORCH}/nn/modules/linear.py", f"{OURS}/plugin.py", f"{STDLIB}/json/decoder.py", "<string>"],
     ids=["torch", "ours", "standard", "generated"],
 )
-def test_not_the_users(file: str) -> None:
+def test_files_of_torch_and_the_standard_library_are_not_user_files(file: str) -> None:
     assert not is_user_file(file)
     assert is_torch_file(file) == file.startswith(f"{TORCH}/")

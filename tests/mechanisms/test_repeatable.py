@@ -1,4 +1,4 @@
-"""The same target gives the same text: again, in another process, under another hash seed."""
+"""The same target gives the same text: again, in another process, and under another hash seed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ print(texts())
 """
 
 PATHS = {"PATH": os.environ.get("PATH", "")}
-"""Where inductor finds its compiler."""
+"""Variables by which inductor finds its compiler."""
 
 
 def texts() -> str:
@@ -64,7 +64,7 @@ def test_a_second_capture_is_equal_and_prints_the_same_bytes(via: str) -> None:
     "further cases; a few are in every run", only=["aot", "compiled_autograd", "inductor"]
 )
 @pytest.mark.parametrize("via", MECHANISMS)
-def test_a_stored_capture_loads_as_it_was(via: str, tmp_path: Path) -> None:
+def test_stored_capture_loads_equal(via: str, tmp_path: Path) -> None:
     captured = capture(mlp(), example(4, 8), via=via)
     path = tmp_path / "mlp.tgraph"
     path.write_text(captured.to_text("full"))

@@ -1,4 +1,4 @@
-"""What Dynamo leaves to the interpreter is recorded: skipped frames, and what follows a break."""
+"""Code that Dynamo leaves to the interpreter is recorded: skipped frames, code after a break."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ THROUGH_DYNAMO = ("dynamo", "aot", "compiled_autograd")
 
 
 def repeated(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Dynamo skips a frame that calls what breaks in a loop."""
+    """Break in a loop, so that Dynamo skips the frame."""
 
     @functools.wraps(function)
     def wrapper(self: nn.Module, x: Tensor) -> Tensor:
@@ -53,7 +53,7 @@ class Head(nn.Module):
 
 
 class BesideACompiledOne(nn.Module):
-    """Its head is compiled by itself; what it runs of its own is in no graph."""
+    """Its head is compiled by itself. The rest is in no compiled graph."""
 
     def __init__(self, own: nn.Module) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ class BesideACompiledOne(nn.Module):
 
 @pytest.mark.slow("further cases; a few are in every run", unless=["dynamo"])
 @pytest.mark.parametrize("via", THROUGH_DYNAMO)
-def test_a_skipped_frame_that_only_calls_others_loses_nothing(via: str) -> None:
+def test_skipped_frame_that_only_calls_others_is_complete(via: str) -> None:
     model = Decorated()
     model.norm.running_mean += 1.0
     before = {name: value.clone() for name, value in model.state_dict().items()}
@@ -102,7 +102,7 @@ def test_a_skipped_frame_that_runs_a_layer_of_torch_is_recorded(via: str) -> Non
 
 
 @pytest.mark.parametrize("via", ["dynamo", "compiled_autograd", "aot"])
-def test_where_nothing_was_compiled_the_refusal_names_dispatch(via: str) -> None:
+def test_refusal_without_compiled_graphs_names_dispatch(via: str) -> None:
     class Looping(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
             for _ in range(1):
@@ -115,14 +115,14 @@ def test_where_nothing_was_compiled_the_refusal_names_dispatch(via: str) -> None
     assert "To capture the eager ops, use via='dispatch'." in str(caught.value)
 
 
-def test_a_skipped_frame_that_only_calls_modules_of_the_user_is_no_loss() -> None:
+def test_skipped_frame_that_only_calls_user_modules_is_complete() -> None:
     captured = capture(BesideACompiledOne(Head()), example(3, 4))
     assert captured.op_counts["aten.addmm"] == 2
     captured.assert_matches_eager()
 
 
 @pytest.mark.slow("compiles many times")
-def test_masks_that_torch_looks_at_stop_the_compilation_and_hints_let_it_go_on() -> None:
+def test_mask_checks_break_the_graph_and_hints_avoid_it() -> None:
     torch.manual_seed(0)
     model = nn.Transformer(8, 2, 1, 1, 16, batch_first=True)
     mask = nn.Transformer.generate_square_subsequent_mask(3)
@@ -137,7 +137,7 @@ def test_masks_that_torch_looks_at_stop_the_compilation_and_hints_let_it_go_on()
     capture(model, source, target, tgt_mask=mask, tgt_is_causal=True).assert_matches_eager()
 
 
-# -- behind a break from which Dynamo cannot resume ------------------------------------------------
+# -- after a break that Dynamo cannot resume -------------------------------------------------------
 
 
 def cut(x: Tensor) -> Tensor:
@@ -156,7 +156,7 @@ def cut_in_a_loop(x: Tensor) -> Tensor:
     return x
 
 
-def cut_behind_a_break(x: Tensor) -> Tensor:
+def cut_after_a_break(x: Tensor) -> Tensor:
     x = x + 1
     torch._dynamo.graph_break()
     x = x.sin()
@@ -165,7 +165,7 @@ def cut_behind_a_break(x: Tensor) -> Tensor:
 
 
 def cut_in_what_is_called(x: Tensor) -> Tensor:
-    return cut_behind_a_break(x.tan()).exp()
+    return cut_after_a_break(x.tan()).exp()
 
 
 def broken_leaf(x: Tensor) -> Tensor:
@@ -175,7 +175,7 @@ def broken_leaf(x: Tensor) -> Tensor:
 
 
 def line(function: Callable[..., Any], text: str) -> int:
-    """The number of the line of a function that has this text."""
+    """Return the number of the function's line with this text."""
     lines, first = inspect.getsourcelines(function)
     (found,) = [number for number, code in enumerate(lines, first) if text in code]
     return found
@@ -187,11 +187,11 @@ def line(function: Callable[..., Any], text: str) -> int:
     [
         (cut, "x[:n]", ["_local_scalar_dense", "slice", "mul"]),
         (cut_in_a_loop, "range(4)", ["_local_scalar_dense", "sin", "_to_copy", "select"]),
-        (cut_behind_a_break, "[:n]", ["_local_scalar_dense", "slice", "cos"]),
+        (cut_after_a_break, "[:n]", ["_local_scalar_dense", "slice", "cos"]),
         (cut_in_what_is_called, "", ["_local_scalar_dense", "slice", "cos"]),
     ],
 )
-def test_what_runs_after_a_break_without_a_resume_is_recorded(
+def test_ops_after_a_break_without_a_resume_are_recorded(
     function: Callable[..., Any], text: str, ops: list[str]
 ) -> None:
     captured = capture(function, torch.arange(1.0, 5.0), via="dynamo")
@@ -204,7 +204,7 @@ def test_what_runs_after_a_break_without_a_resume_is_recorded(
 
 
 @pytest.mark.filterwarnings(r"ignore:::torch")
-def test_a_rest_that_only_calls_others_loses_nothing() -> None:
+def test_frame_remainder_that_only_calls_others_is_complete() -> None:
     def calling(x: Tensor) -> Tensor:
         n = x.long()[0]
         return broken_leaf(sliced(x, n))
@@ -247,7 +247,7 @@ class Around(nn.Module):
 def test_layers_of_torch_beside_a_module_that_breaks_are_recorded(
     container: type[nn.Module], via: str
 ) -> None:
-    """torch's Sequential runs eagerly then, and so do the layers of torch's in it."""
+    """torch's Sequential and its layers run eagerly if one of its modules breaks."""
     torch.manual_seed(0)
     captured = capture(container(nn.Linear(4, 4), Speaking(), nn.Tanh()), example(3, 4), via=via)
     found = [op.op for op in captured.eager_ops if op.follows is None and not op.by_engine]
@@ -259,14 +259,14 @@ def test_layers_of_torch_beside_a_module_that_breaks_are_recorded(
 
 @pytest.mark.slow("further cases; a few are in every run", unless=["Sequential"])
 @pytest.mark.parametrize("container", [Around, nn.Sequential])
-def test_a_container_of_modules_of_the_user_loses_nothing(container: type[nn.Module]) -> None:
+def test_container_of_user_modules_is_complete(container: type[nn.Module]) -> None:
     captured = capture(container(Speaking(), Head()), example(3, 4))
     assert captured.op_counts["aten.addmm"] == 2
     captured.assert_matches_eager()
 
 
 def test_a_checkpointed_function_that_breaks_is_recorded() -> None:
-    """Outside of a graph torch switches Dynamo off around it."""
+    """Outside a graph, torch disables Dynamo around a checkpointed function."""
 
     def checkpointed(x: Tensor) -> Tensor:
         return checkpoint(broken_leaf, x * 3, use_reentrant=False) * 2

@@ -1,4 +1,4 @@
-"""A capture leaves the world as it found it, also when the target raises."""
+"""A capture restores all state that it changes, also if the target raises."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from torch._dynamo.utils import counters
 from pytest_torchgraph import CaptureError, capture, torch_private
 
 MISSING = torch_private.probe()
-"""What only newer releases of torch have."""
+"""Settings that exist only in newer releases of torch."""
 
 
 def world() -> dict[str, Any]:
@@ -82,7 +82,7 @@ def world() -> dict[str, Any]:
 
 @functools.cache
 def warm(via: str) -> None:
-    """What torch imports or sets on its first compilation is not the capture's doing."""
+    """Compile once, so that torch's first-use imports and settings are done before the test."""
     capture(lambda x: x.sin(), torch.ones(1, requires_grad=True), via=via)
 
 
@@ -102,11 +102,11 @@ HAPPENINGS = [
     for fail in ("", "forward", "backward")
     if fail != "backward" or via not in ("export", "fx")
 ]
-"""Export has no backward, and fx records no hook that could raise in one."""
+"""Export has no backward, and fx records no hook that could raise in a backward."""
 
 
 def hooks_of(model: nn.Module) -> list[tuple[int, ...]]:
-    """How many hooks of each kind there are on the modules and parameters."""
+    """Count the hooks of each kind on the modules and parameters."""
     found = [
         tuple(len(value) for name, value in sorted(vars(module).items()) if name.endswith("_hooks"))
         for module in model.modules()
@@ -118,7 +118,7 @@ def hooks_of(model: nn.Module) -> list[tuple[int, ...]]:
 
 
 class Restless(nn.Module):
-    """Draws, writes a buffer, replaces another, writes its argument; raises where it is told."""
+    """Draws, writes a buffer and its argument, replaces a buffer, and raises where `fail` says."""
 
     def __init__(self, fail: str = "") -> None:
         super().__init__()
@@ -150,7 +150,7 @@ def fail_in_backward(_: Tensor) -> Tensor:
     unless=["dispatch*", "fx*", "aot-forward", "export-forward"],
 )
 @pytest.mark.parametrize(("via", "fail"), HAPPENINGS)
-def test_everything_has_its_former_value_afterwards(via: str, fail: str) -> None:
+def test_capture_restores_all_state(via: str, fail: str) -> None:
     warm(via)
     model = Restless(fail)
     model.lin.register_forward_hook(lambda *_: None)
@@ -179,7 +179,7 @@ def test_everything_has_its_former_value_afterwards(via: str, fail: str) -> None
 
 @pytest.mark.slow("further cases; a few are in every run", only=["aot"])
 @pytest.mark.parametrize("via", ["aot", "dispatch", "dynamo"])
-def test_the_target_runs_once_in_the_mode_that_it_is_in(via: str) -> None:
+def test_target_runs_once_in_its_own_mode(via: str) -> None:
     model = Norm().train()
     calls: list[bool] = []
     model.register_forward_hook(lambda module, args, output: calls.append(module.training))
@@ -200,7 +200,7 @@ def test_autocast_around_the_capture_applies(via: str) -> None:
 
 @pytest.mark.slow("further cases; a few are in every run", unless=["dispatch"])
 @pytest.mark.parametrize("via", BOTH)
-def test_a_target_that_trains_itself_is_refused_by_name(via: str) -> None:
+def test_target_that_trains_itself_is_refused_by_name(via: str) -> None:
     model = nn.Linear(4, 4)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
@@ -218,9 +218,7 @@ def test_a_target_that_trains_itself_is_refused_by_name(via: str) -> None:
 @pytest.mark.slow("further cases; a few are in every run", unless=["*dispatch"])
 @pytest.mark.parametrize("via", BOTH)
 @pytest.mark.parametrize("trains", [True, False], ids=["optimizer", "backward"])
-def test_a_backward_of_the_target_before_ours_is_refused_with_what_to_write(
-    via: str, trains: bool
-) -> None:
+def test_backward_in_the_target_is_refused_with_the_remedy(via: str, trains: bool) -> None:
     model = nn.Linear(4, 4)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
@@ -245,7 +243,7 @@ def test_a_backward_of_the_target_before_ours_is_refused_with_what_to_write(
 
 
 class Forces(nn.Module):
-    """Energies, and forces as their gradient: trained, it needs a backward of a backward."""
+    """Energies and forces, their gradient. Training it needs a backward of a backward."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -259,12 +257,12 @@ class Forces(nn.Module):
 
 
 GIVES_FORCES_UP = Version(torch.__version__.partition("+")[0]) >= Version("2.15")
-"""From torch 2.15 on Dynamo compiles nothing of a function that calls `torch.autograd.grad`."""
+"""From torch 2.15 on, Dynamo does not compile a function that calls `torch.autograd.grad`."""
 
 
 @pytest.mark.slow("further cases; a few are in every run", unless=["aot"])
 @pytest.mark.parametrize("via", ["aot", "compiled_autograd"])
-def test_a_backward_through_a_compiled_backward_is_refused_with_what_to_do(via: str) -> None:
+def test_double_backward_is_refused_with_the_remedy(via: str) -> None:
     why = r"create_graph=True.*Use via='dispatch'.*trace_autograd_ops = True"
     if GIVES_FORCES_UP:
         why = r"(?s)Dynamo abandoned.*trace_autograd_ops.*via='dispatch'"
@@ -273,8 +271,8 @@ def test_a_backward_through_a_compiled_backward_is_refused_with_what_to_do(via: 
 
 
 @pytest.mark.slow("compiles many times")
-@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # torch's
-def test_what_it_says_of_other_ways_is_true() -> None:
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+def test_double_backward_remedies_work() -> None:
     if not GIVES_FORCES_UP:
         with pytest.raises(RuntimeError, match="double backward"):
             torch.compile(Forces(), backend="aot_eager")(example(2, 3))[1].sum().backward()
@@ -284,7 +282,7 @@ def test_what_it_says_of_other_ways_is_true() -> None:
         assert capture(Forces(), example(2, 3)).backward.count("aten.tanh_backward") > 0
 
 
-def test_forces_of_a_model_in_evaluation_are_captured_where_torch_traces_them() -> None:
+def test_forces_in_eval_mode_are_captured_if_torch_traces_them() -> None:
     model = Forces().eval()
     with torch._dynamo.config.patch(trace_autograd_ops=True):
         seen = capture(model, example(2, 3), backward=False)
@@ -296,7 +294,7 @@ def test_forces_of_a_model_in_evaluation_are_captured_where_torch_traces_them() 
 
 @pytest.mark.parametrize("shape", [(), (3,), (3, 5), (1030, 1031)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int8])
-def test_a_write_that_counts_no_version_is_noticed(
+def test_write_without_a_version_bump_is_detected(
     shape: tuple[int, ...], dtype: torch.dtype
 ) -> None:
     weight = nn.Parameter(torch.ones(shape, dtype=dtype), requires_grad=False)
@@ -313,7 +311,7 @@ def test_a_write_that_counts_no_version_is_noticed(
 
 @pytest.mark.slow("further cases; a few are in every run", unless=["dispatch", "export", "fx"])
 @pytest.mark.parametrize("via", MECHANISMS)
-def test_device_runs_on_copies(via: str) -> None:
+def test_device_option_captures_copies(via: str) -> None:
     model = mlp()
     x = example(4, 8)
     captured = capture(model, x, via=via, device="meta")
@@ -321,18 +319,18 @@ def test_device_runs_on_copies(via: str) -> None:
     assert {p.device.type for p in model.parameters()} == {"cpu"}
     assert x.device.type == "cpu"
     on_cpu = capture(model, x, via=via)
-    if via != "inductor":  # whose passes depend on the device
+    if via != "inductor":  # its passes depend on the device
         assert captured.forward == on_cpu.forward
 
 
-def test_a_function_over_a_module_elsewhere_cannot_be_moved() -> None:
+def test_device_option_refuses_a_function_over_a_module_on_another_device() -> None:
     model = mlp()
     with pytest.raises(CaptureError, match="a function over a module on cpu, which cannot be"):
         capture(lambda x: model(x), example(4, 8), device="meta")
 
 
 @pytest.mark.parametrize("via", BOTH)
-def test_the_backward_starts_where_the_contract_says(via: str) -> None:
+def test_backward_starts_at_the_loss_or_all_outputs(via: str) -> None:
     class Output(dict[str, Tensor]):
         pass
 
@@ -340,7 +338,7 @@ def test_the_backward_starts_where_the_contract_says(via: str) -> None:
         return Output(loss=x.sum(), other=x.sin())
 
     x = example(4, grad=True)
-    if via == "dispatch":  # AOTAutograd makes a tangent of each output, whatever flows in
+    if via == "dispatch":  # AOTAutograd creates a tangent of each output in any case
         started = capture(with_loss, x, via=via).backward
         assert [node.name for node in started.inputs if node.op == "tangent"] == ["tangent.0"]
         assert started.count("aten.cos") == 0
@@ -379,7 +377,7 @@ def _gradients(via: str, model: nn.Module, x: Tensor) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("make", [mlp, lambda: nn.TransformerEncoderLayer(8, 2, 16, 0.0)])
-def test_gradients_are_not_zero_behind_a_normalisation(make: Callable[[], nn.Module]) -> None:
+def test_gradients_through_a_normalization_are_nonzero(make: Callable[[], nn.Module]) -> None:
     found = _gradients("dispatch", make(), example(4, 8))
     assert len(found) == len(list(make().parameters()))
     assert sum(bool(grad.abs().max() > 1e-6) for grad in found) >= len(found) - 1
@@ -387,7 +385,7 @@ def test_gradients_are_not_zero_behind_a_normalisation(make: Callable[[], nn.Mod
 
 @pytest.mark.parametrize("shape", [(), (3,), (5, 3), (4, 2), (0, 3), (2, 3, 5)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-def test_a_parameter_changed_behind_its_version_is_found(
+def test_parameter_changed_without_a_version_bump_is_found(
     shape: tuple[int, ...], dtype: torch.dtype
 ) -> None:
     class Writes(nn.Module):

@@ -1,4 +1,4 @@
-"""A refused capture, and a target that raises, leave nothing changed, or say what they leave."""
+"""A refused capture, or a target that raises, leaves nothing changed, or names what it leaves."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _torchs_own_warnings() -> Iterator[None]:
 
 
 class Training:
-    """A model with its optimizer, and a step that trains it."""
+    """A model and its optimizer, with a training step."""
 
     def __init__(
         self, model: nn.Module, make: Callable[[Any], torch.optim.Optimizer], ends: str = ""
@@ -52,7 +52,7 @@ class Training:
         return loss.detach()  # type: ignore[union-attr]
 
     def state(self) -> dict[str, Tensor]:
-        """All bits that a step may change."""
+        """Return all state that a step may change, bit by bit."""
         named = [*self.model.named_parameters(), *self.model.named_buffers()]
         state = {name: tensor.detach().clone() for name, tensor in named}
         for name, parameter in self.model.named_parameters():
@@ -72,7 +72,7 @@ def tensors(output: Any) -> list[Tensor]:
 
 
 def changed(before: dict[str, Tensor], after: dict[str, Tensor]) -> set[str]:
-    """The names of what is not bitwise the same."""
+    """Return the names of tensors that are not bitwise equal."""
     return (before.keys() ^ after.keys()) | {
         name
         for name in before.keys() & after.keys()
@@ -123,7 +123,7 @@ def test_a_training_step_is_undone_bit_by_bit(
     now = [id(value) for values in training.optimizer.state.values() for value in values.values()]
     assert now == kept
     training.ends = ""
-    training.step(x)  # it goes on as if nothing had been
+    training.step(x)  # training continues undisturbed
 
 
 def settings_of(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
@@ -147,7 +147,7 @@ def test_a_training_step_of_a_subject_is_undone_bit_by_bit(
 
 @pytest.mark.slow("Dynamo traces the optimizer", only=["aot"])
 @pytest.mark.parametrize("via", ["dispatch", "aot"])
-def test_an_optimizer_of_parameters_that_no_module_has_is_undone(via: str) -> None:
+def test_optimizer_of_parameters_outside_modules_is_restored(via: str) -> None:
     weights = [torch.ones(3, requires_grad=True) for _ in range(2)]
     optimizer = torch.optim.SGD(weights, 0.1, momentum=0.9)
 
@@ -157,7 +157,7 @@ def test_an_optimizer_of_parameters_that_no_module_has_is_undone(via: str) -> No
         optimizer.step()
         return x * 2
 
-    holder = [[[[[train]]]]]  # deeper than modules and tensors are looked for
+    holder = [[[[[train]]]]]  # nested deeper than the search for modules and tensors
     with pytest.raises(CaptureError, match=r"changed its parameters \(parameter 0 of SGD"):
         capture(lambda x: holder[0][0][0][0][0](x), example(3), via=via, backward=False)
     assert all(torch.equal(weight, torch.ones(3)) for weight in weights)
@@ -165,7 +165,7 @@ def test_an_optimizer_of_parameters_that_no_module_has_is_undone(via: str) -> No
 
 
 LARGE = (600, 600)
-"""Of so many numbers, 1.4 MB, dispatch copies a parameter only once something may write to it."""
+"""Above this size (1.4 MB), dispatch copies a parameter only once something may write to it."""
 
 
 @torch.library.custom_op("refusal::sneaky", mutates_args=())
@@ -200,9 +200,7 @@ WRITES: dict[str, Callable[[Tensor], Any]] = {
 @pytest.mark.parametrize("raises", [False, True])
 @pytest.mark.parametrize("how", WRITES)
 @pytest.mark.parametrize("shape", [(6, 6), LARGE], ids=["small", "large"])
-def test_a_parameter_that_was_written_to_has_its_value_again(
-    how: str, shape: tuple[int, int], raises: bool
-) -> None:
+def test_written_parameter_is_restored(how: str, shape: tuple[int, int], raises: bool) -> None:
     model = nn.Module()
     model.weight = nn.Parameter(torch.rand(shape))
     before, address = model.weight.detach().clone(), model.weight.data_ptr()
@@ -227,7 +225,7 @@ def notes(error: BaseException) -> list[str]:
 
 
 @pytest.mark.parametrize("raises", [False, True])
-def test_a_large_parameter_that_an_older_array_wrote_to_is_named(raises: bool) -> None:
+def test_large_parameter_written_by_an_older_array_is_named(raises: bool) -> None:
     model = nn.Module()
     model.weight = nn.Parameter(torch.rand(LARGE))
     array = model.weight.detach().numpy()
@@ -247,7 +245,7 @@ def test_a_large_parameter_that_an_older_array_wrote_to_is_named(raises: bool) -
     )
 
 
-def test_gradients_that_were_there_have_their_values_again() -> None:
+def test_existing_gradients_are_restored() -> None:
     model = mlp()
     model(example(4, 8)).sum().backward()
     grads = [p.grad for p in model.parameters()]
@@ -268,7 +266,7 @@ def test_gradients_that_were_there_have_their_values_again() -> None:
 
 
 class Assigns(nn.Module):
-    """Trains by assigning `.data`, to a tensor of somebody else."""
+    """Trains by assigning `.data`, also of a tensor that it does not own."""
 
     def __init__(self, average: Tensor) -> None:
         super().__init__()
@@ -281,7 +279,7 @@ class Assigns(nn.Module):
         return y
 
 
-def test_a_parameter_that_was_given_other_memory_has_its_own_again() -> None:
+def test_parameter_with_replaced_memory_is_restored() -> None:
     average = torch.full((2, 2), 5.0)
     model = Assigns(average)
     before, address = model.fc.weight.detach().clone(), model.fc.weight.data_ptr()
@@ -292,7 +290,7 @@ def test_a_parameter_that_was_given_other_memory_has_its_own_again() -> None:
     assert torch.equal(average, torch.full((2, 2), 5.0))
 
 
-def test_a_sign_of_zero_comes_back() -> None:
+def test_sign_of_zero_is_restored() -> None:
     x = torch.zeros(3)
     capture(lambda x: x.neg_() + 1, x, via="dispatch")
     assert not torch.signbit(x).any()
@@ -305,7 +303,7 @@ def test_a_parameter_that_is_nan_is_not_changed() -> None:
 
 
 class Counted(Mlp):
-    """Keeps Python values, and raises when it is told to."""
+    """Changes Python attributes, and raises on request."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -347,7 +345,7 @@ def test_python_values_that_stay_changed_are_named(via: str) -> None:
     assert any("`calls` was " in note for note in notes(raised.value))
 
 
-def test_nothing_is_noted_where_nothing_stays() -> None:
+def test_exception_has_no_note_if_no_state_changed() -> None:
     model = Counted()
     model.forward = lambda x: 1 / 0  # type: ignore[method-assign,assignment]
     with pytest.raises(ZeroDivisionError) as raised:
@@ -357,7 +355,7 @@ def test_nothing_is_noted_where_nothing_stays() -> None:
 
 @pytest.mark.slow("inductor compiles C++", only=["inductor"])
 @pytest.mark.parametrize("via", ["aot", "dynamo", "inductor", "compiled_autograd"])
-def test_the_mark_of_torch_compile_on_a_module_is_taken_away(via: str) -> None:
+def test_torch_compile_mark_on_a_module_is_removed(via: str) -> None:
     model = mlp()
     before = set(vars(model))
     capture(model, example(4, 8), via=via)

@@ -1,4 +1,4 @@
-"""How often a rank communicates, by kinds: as a capture says it, and as `CommDebugMode` does."""
+"""Counts of a rank's collectives by kind, from a capture and from `CommDebugMode`."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from pytest_torchgraph.ops import collective_kinds
 from pytest_torchgraph.ranks.fake_group import fake_rank
 
 Counts = tuple[Counter[str], Counter[str]]
-"""Of the forward and of the backward."""
+"""The counts of the forward and of the backward."""
 
 
 class Collectives(TorchDispatchMode):
-    """Counts the ops that communicate, by their names, in nothing but what is dispatched.
+    """Counts communicating ops by name, using only the dispatcher.
 
-    What `CommDebugMode` does as well, but for the hooks that it sets in modules.
+    `CommDebugMode` does the same and also sets hooks in modules.
     """
 
     def __init__(self) -> None:
@@ -33,11 +33,11 @@ class Collectives(TorchDispatchMode):
         self.counts: Counter[str] = Counter()
 
     def get_comm_counts(self) -> Counter[str]:
-        """As `CommDebugMode`, with names in place of packets."""
+        """Return the counts as `CommDebugMode` does, with names in place of packets."""
         return self.counts
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if any(issubclass(each, DTensor) for each in types):
+        if any(issubclass(tensor_type, DTensor) for tensor_type in types):
             return NotImplemented
         name = str(func.overloadpacket)
         if func.namespace in ("_c10d_functional", "c10d") and not re.search("wait|wrap", name):
@@ -52,9 +52,9 @@ def by_torch(
     loss_fn: Callable[[Any], Tensor] | None = None,
     counting: type[CommDebugMode] | type[Collectives] = CommDebugMode,
 ) -> Counts:
-    """What is counted in an eager run; the backward starts at `loss_fn`, else at the sum."""
+    """Count in an eager run. The backward starts at `loss_fn`, or at the sum of the outputs."""
     with fake_rank(rank, mesh, "cpu") as device_mesh, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # hooks of CommDebugMode make views, and fire early
+        warnings.simplefilter("ignore")  # CommDebugMode's hooks create views and fire early
         target, args, *rest = build(device_mesh)
         with counting() as forward:
             output = target(*args, **(rest[0] if rest else {}))
@@ -65,17 +65,23 @@ def by_torch(
         return kinds_of(forward.get_comm_counts()), kinds_of(backward.get_comm_counts())
 
 
-def by_us(made: Capture) -> Counts:
-    """What a capture has, compiled or not."""
-    backward = {graph.name for graph in made.program if graph.kind == "backward"}
+def by_us(captured: Capture) -> Counts:
+    """Count the collectives of a capture, compiled or not."""
+    backward = {graph.name for graph in captured.program if graph.kind == "backward"}
     return (
-        Counter(each.kind for each in made.collectives if each.graph not in backward),
-        Counter(each.kind for each in made.collectives if each.graph in backward),
+        Counter(
+            collective.kind
+            for collective in captured.collectives
+            if collective.graph not in backward
+        ),
+        Counter(
+            collective.kind for collective in captured.collectives if collective.graph in backward
+        ),
     )
 
 
 def kinds_of(counts: Mapping[Any, int]) -> Counter[str]:
-    """The kinds that `CommDebugMode` counted; it counts an op of either API by its packet."""
+    """Return the kinds that `CommDebugMode` counted. It counts the ops of both APIs by packet."""
     found: Counter[str] = Counter()
     for packet, count in counts.items():
         (kind,) = collective_kinds(f"{str(packet).replace('::', '.')}.default", ())

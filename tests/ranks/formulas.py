@@ -1,4 +1,4 @@
-"""How many bytes the models of `parallel_models` move in one step, by kind and group."""
+"""Bytes that the models of `parallel_models` send in one step, by kind and group."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ FLOAT = 4
 
 
 def parameters() -> int:
-    """Numbers in the parameters of an `MLP`."""
+    """Return the number of elements in the parameters of an `MLP`."""
     return DIM * 2 * DIM + 2 * DIM + 2 * DIM * DIM + DIM
 
 

@@ -1,4 +1,4 @@
-"""Small models that are split over ranks: what `capture_ranks` takes as `build`.
+"""Small models split over ranks, as `build` for `capture_ranks`.
 
 The mesh has the dimensions `dp` and `tp`.
 """
@@ -54,13 +54,13 @@ def rows() -> Tensor:
 
 
 def tensor_parallel(mesh: DeviceMesh) -> tuple[Any, ...]:
-    """One matrix by columns, the next by rows: one all_reduce each way."""
+    """Split one matrix by columns and the next by rows: one all_reduce in each direction."""
     plan = {"up": ColwiseParallel(), "down": RowwiseParallel()}
     return parallelize_module(MLP(), mesh["tp"], plan), (rows(),)
 
 
 class Broken(nn.Module):
-    """A block that is compiled on its own."""
+    """A block that is compiled by itself."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -72,14 +72,14 @@ class Broken(nn.Module):
 
 
 def broken_blocks(mesh: DeviceMesh) -> tuple[Any, ...]:
-    """Blocks of one class: what is compiled for one of them runs for others as well."""
+    """Blocks of one class share compiled code."""
     plan = {"*.mlp.up": ColwiseParallel(), "*.mlp.down": RowwiseParallel()}
     blocks = nn.Sequential(Broken(), Broken(), Broken(), Broken())
     return parallelize_module(blocks, mesh["tp"], plan), (rows(),)
 
 
 class OnShards(nn.Module):
-    """Takes the rows of this rank, and gives those of its result."""
+    """Takes the rows of this rank, and returns this rank's rows of the result."""
 
     def __init__(self, block: nn.Module, mesh: DeviceMesh):
         super().__init__()
@@ -91,7 +91,7 @@ class OnShards(nn.Module):
 
 
 def sequence_parallel(mesh: DeviceMesh) -> tuple[Any, ...]:
-    """Rows are gathered before the matrices, and their results scattered behind them."""
+    """Gather rows before the matrices, and scatter the results after them."""
     tp = mesh["tp"]
     plan = {
         "norm": SequenceParallel(sequence_dim=0),
@@ -113,17 +113,17 @@ def _sharded(mesh: DeviceMesh) -> tuple[Any, ...]:
 
 
 def fully_sharded(mesh: DeviceMesh) -> tuple[Any, ...]:
-    """FSDP2: parameters are gathered for each block, and gradients scattered."""
+    """FSDP2: gather parameters for each block, and scatter gradients."""
     return _sharded(mesh["dp"])
 
 
 def hybrid_sharded(mesh: DeviceMesh) -> tuple[Any, ...]:
-    """HSDP: sharded over `tp`, copied over `dp`."""
+    """HSDP: shard over `tp` and replicate over `dp`."""
     return _sharded(mesh)
 
 
 def data_parallel(mesh: DeviceMesh) -> tuple[Any, ...]:
-    """DDP with a hook in Python in place of its reducer's own all_reduce."""
+    """DDP with a Python hook in place of its reducer's all_reduce."""
     model = nn.parallel.DistributedDataParallel(MLP(), process_group=mesh.get_group("dp"))
 
     def hook(state, bucket):  # type: ignore[no-untyped-def]  # torch reads annotations as classes
@@ -137,7 +137,7 @@ def data_parallel(mesh: DeviceMesh) -> tuple[Any, ...]:
 
 
 class Experts(nn.Module):
-    """Rows go to the ranks of their experts and come back."""
+    """Rows are sent to the ranks of their experts and back."""
 
     def __init__(self, group: dist.ProcessGroup):
         super().__init__()
@@ -157,11 +157,11 @@ def experts(mesh: DeviceMesh) -> tuple[Any, ...]:
 
 
 _gather: Any = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
-"""By the name that this release of torch does not warn about."""
+"""The name that this release of torch accepts without a warning."""
 
 
 def in_place(mesh: DeviceMesh) -> tuple[Any, ...]:
-    """c10d's own collectives, which write into tensors."""
+    """c10d's in-place collectives."""
     group = mesh.get_group("tp")
 
     def step(x: Tensor) -> Tensor:
@@ -175,7 +175,7 @@ def in_place(mesh: DeviceMesh) -> tuple[Any, ...]:
 
 
 def coalesced(mesh: DeviceMesh) -> tuple[Any, ...]:
-    """Two tensors in one collective."""
+    """One collective for two tensors."""
     group = mesh.get_group("dp")
 
     def step(x: Tensor) -> Tensor:
@@ -186,7 +186,7 @@ def coalesced(mesh: DeviceMesh) -> tuple[Any, ...]:
 
 
 def stages(mesh: DeviceMesh) -> tuple[Any, ...]:
-    """A stage of a pipeline along `dp`: receives but on the first rank, sends but on the last."""
+    """A pipeline stage along `dp`: the first rank does not receive, the last does not send."""
     group = mesh.get_group("dp")
     number, last = mesh.get_local_rank("dp"), group.size() - 1
     layer = nn.Linear(DIM, DIM)
@@ -203,7 +203,7 @@ def stages(mesh: DeviceMesh) -> tuple[Any, ...]:
 
 
 def reduced(mesh: DeviceMesh) -> tuple[Any, ...]:
-    """One all_reduce over `tp` and no module."""
+    """One all_reduce over `tp`, without a module."""
     group = mesh.get_group("tp")
     return lambda x: functional.all_reduce(x * 2, "sum", group) + 1, (torch.ones(4),)
 

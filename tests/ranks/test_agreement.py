@@ -1,4 +1,4 @@
-"""Ranks that disagree about what they communicate: named, with both orders and the lines."""
+"""Ranks whose collectives disagree are named, with both orders and the lines."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WAITING = "so they would deadlock"
 
 
 def ranks_of(step: Step, ranks: Any = None, via: str = "dispatch", **mesh: int) -> Ranks:
-    """The ranks of a step that is given a tensor and what gives the group of a dimension."""
+    """Capture the ranks of a step that takes a tensor and a function from dimension to group."""
 
     def build(mesh: DeviceMesh) -> tuple[Any, ...]:
         return lambda x: step(x, mesh.get_group), (torch.ones(4),)
@@ -38,7 +38,7 @@ def reduce(x: Tensor, group: Any, by: str = "sum") -> Tensor:
     return functional.all_reduce(x * 2, by, group)
 
 
-def test_one_in_place_agrees_with_a_functional_one() -> None:
+def test_in_place_collective_agrees_with_a_functional_one() -> None:
     def step(x: Tensor, group: Any) -> Tensor:
         if dist.get_rank() % 2:
             return functional.all_reduce(x, "sum", group("tp"))
@@ -107,7 +107,7 @@ def another_root(x: Tensor, group: Any) -> Tensor:
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
-def test_one_rank_that_does_something_else(step: Step, row: str, via: str) -> None:
+def test_disagreeing_rank_is_named(step: Step, row: str, via: str) -> None:
     ranks = ranks_of(step, ranks=(0, 1), via=via)
     for check in (ranks.assert_same_graphs, ranks.assert_same_collectives):
         text = message(check)
@@ -124,8 +124,8 @@ def test_one_rank_that_does_something_else(step: Step, row: str, via: str) -> No
     assert "test_agreement.py:" in matching
 
 
-def test_whether_they_would_wait_for_ever_is_said_where_it_is_known() -> None:
-    """Each rank goes on to the next group when all of the one that it is in have come."""
+def test_deadlock_is_reported_if_certain() -> None:
+    """A rank enters the next group once all ranks of its current group have arrived."""
 
     def turned(x: Tensor, group: Any) -> Tensor:
         names = ("dp", "tp") if dist.get_rank() in others else ("tp", "dp")
@@ -146,7 +146,7 @@ def test_whether_they_would_wait_for_ever_is_said_where_it_is_known() -> None:
     going.assert_matching_collectives()
 
 
-def test_ranks_that_share_no_group_do_not_wait_for_each_other() -> None:
+def test_ranks_without_a_common_group_do_not_deadlock() -> None:
     def half(x: Tensor, group: Any) -> Tensor:
         return reduce(x, group("tp")) if dist.get_rank() < 2 else x + 1
 
@@ -174,19 +174,21 @@ def test_roots_have_more_tensors_than_others_and_agree() -> None:
         return y + 1
 
     ranks = ranks_of(step, tp=2)
-    assert [[each.bytes for each in made.collectives] for made in ranks] == [[32, 32], [16, 16]]
+    assert [
+        [collective.bytes for collective in rank_capture.collectives] for rank_capture in ranks
+    ] == [[32, 32], [16, 16]]
     ranks.assert_same_collectives()
     ranks.assert_matching_collectives()
 
 
-def test_what_goes_to_all_may_be_uneven() -> None:
+def test_all_to_all_may_be_uneven() -> None:
     def step(x: Tensor, group: Any) -> Tensor:
         rows = [1, 3] if dist.get_rank() == 0 else [3, 3]
         x = torch.ones(sum(rows)) * x.sum()
         return functional.all_to_all_single(x, rows, rows, group("tp"))
 
     ranks = ranks_of(step, tp=2)
-    assert [made.collectives[0].bytes for made in ranks] == [16, 24]
+    assert [rank_capture.collectives[0].bytes for rank_capture in ranks] == [16, 24]
     ranks.assert_matching_collectives()
     assert "24 bytes  beside  all_to_all over tp, 16 b" in message(ranks.assert_same_collectives)
 
@@ -194,17 +196,19 @@ def test_what_goes_to_all_may_be_uneven() -> None:
 # -- sends and receives ----------------------------------------------------------------------------
 
 
-def test_a_pipeline_whose_stages_are_not_alike_matches() -> None:
+def test_pipeline_with_different_stages_matches() -> None:
     ranks = capture_ranks(stages, dp=4, via="dispatch")
     ranks.assert_matching_collectives()
-    assert [[each.peer for each in made.collectives] for made in ranks] == [
+    assert [
+        [collective.peer for collective in rank_capture.collectives] for rank_capture in ranks
+    ] == [
         [1],
         [0, 2],
         [1, 3],
         [2],
     ]
     text = message(ranks.assert_same_collectives)
-    assert f"{ORDER} from collective 0 on:" in text  # and nothing of waiting
+    assert f"{ORDER} from collective 0 on:" in text  # without a deadlock
 
 
 def exchanged(*, sends: int, receives: int, size: int = 4) -> Ranks:
@@ -220,7 +224,7 @@ def exchanged(*, sends: int, receives: int, size: int = 4) -> Ranks:
     return ranks_of(step, pp=2)
 
 
-def test_both_ends_in_one_batch() -> None:
+def test_send_and_receive_in_one_batch_match() -> None:
     def step(x: Tensor, group: Any) -> Tensor:
         pp, y = group("pp"), torch.empty_like(x)
         other = 1 - dist.get_rank()
@@ -232,10 +236,12 @@ def test_both_ends_in_one_batch() -> None:
 
     ranks = ranks_of(step, pp=2)
     ranks.assert_matching_collectives()
-    assert [[each.peer for each in made.collectives] for made in ranks] == [[1, 1], [0, 0]]
+    assert [
+        [collective.peer for collective in rank_capture.collectives] for rank_capture in ranks
+    ] == [[1, 1], [0, 0]]
 
 
-def test_what_is_sent_and_not_received() -> None:
+def test_send_without_a_receive_fails() -> None:
     exchanged(sends=2, receives=2).assert_matching_collectives()
     text = message(exchanged(sends=2, receives=1).assert_matching_collectives)
     assert "1 sent from rank 0 to rank 1 but not received, the first of 16 bytes float32:" in text
@@ -248,7 +254,7 @@ def test_what_is_sent_and_not_received() -> None:
     assert "8 bytes float32: %recv_" in text
 
 
-def test_nothing_to_match_is_no_success() -> None:
+def test_ranks_without_collectives_fail() -> None:
     def apart(x: Tensor, group: Any) -> Tensor:
         return reduce(x, group("tp"))
 
@@ -279,7 +285,7 @@ class Sharded(nn.Module):
 
 
 def prefetching(mesh: DeviceMesh) -> tuple[Any, ...]:
-    """FSDP2, of which one rank gathers the last block before the one that comes first."""
+    """FSDP2. One rank gathers the last block too early."""
     net = Sharded()
     for block in (net.down, net.first, net.second, net.up):
         fully_shard(block, mesh=mesh["dp"])
@@ -291,18 +297,18 @@ def prefetching(mesh: DeviceMesh) -> tuple[Any, ...]:
 
 @pytest.mark.slow("further cases; a few are in every run", unless=["dispatch"])
 @pytest.mark.parametrize("via", ["dispatch", "aot"])
-def test_the_order_is_that_of_the_run_also_where_graphs_broke(via: str) -> None:
-    """Layers alike share a compiled graph, and between two runs of it others run."""
+def test_collective_order_follows_the_run_across_graph_breaks(via: str) -> None:
+    """Equal layers share a compiled graph, and other graphs run between its runs."""
     ranks = capture_ranks(prefetching, dp=2, via=via)
     assert "in the same order" in message(ranks.assert_same_collectives)
     assert "waits in all_gather" in message(ranks.assert_matching_collectives)
 
 
 @pytest.mark.slow("compiles many times")
-def test_collectives_of_broken_graphs_are_those_of_an_eager_run_in_its_order() -> None:
+def test_collectives_across_graph_breaks_equal_the_eager_run() -> None:
     def sent(via: str) -> list[tuple[str, int]]:
         (rank,) = capture_ranks(prefetching, dp=2, ranks=(0,), via=via)
-        return [(each.kind, each.bytes) for each in rank.collectives]
+        return [(collective.kind, collective.bytes) for collective in rank.collectives]
 
     assert sent("aot") == sent("dispatch")
     assert len(sent("aot")) > 6

@@ -18,65 +18,72 @@ from pytest_torchgraph import CaptureError, CompiledAutograd, capture_ranks
 )
 @pytest.mark.parametrize("via", ["dispatch", "aot"])
 @pytest.mark.parametrize("name", MODELS)
-def test_as_many_as_torch_counts(name: str, via: str) -> None:
-    (made,) = capture_ranks(MODELS[name], ranks=(RANK,), via=via, **MESH)
-    forward, backward = by_us(made)
+def test_collective_counts_equal_torchs(name: str, via: str) -> None:
+    (rank_capture,) = capture_ranks(MODELS[name], ranks=(RANK,), via=via, **MESH)
+    forward, backward = by_us(rank_capture)
     expected = by_torch(MODELS[name], RANK, MESH)
     if via == "aot" and "sharded" in name:
-        # Compiled blocks keep what they gathered, or gather again, at other places of the step.
+        # Compiled blocks save gathered parameters, or gather again, at other points of the step.
         assert forward + backward == expected[0] + expected[1]
     else:
         assert (forward, backward) == expected
-    assert made.collectives
+    assert rank_capture.collectives
 
 
 @pytest.mark.slow("runs pytest in a new process", unless=["experts-compiled_autograd"])
 @pytest.mark.parametrize("via", ["inductor", "compiled_autograd"])
 @pytest.mark.parametrize("name", ["tensor parallel", "sequence parallel", "experts"])
-def test_as_many_in_what_is_compiled_further(name: str, via: str) -> None:
-    (made,) = capture_ranks(MODELS[name], ranks=(RANK,), via=via, **MESH)
-    assert by_us(made) == by_torch(MODELS[name], RANK, MESH)
+def test_collective_counts_of_compiled_ranks_equal_torchs(name: str, via: str) -> None:
+    (rank_capture,) = capture_ranks(MODELS[name], ranks=(RANK,), via=via, **MESH)
+    assert by_us(rank_capture) == by_torch(MODELS[name], RANK, MESH)
 
 
 @pytest.mark.slow("two mechanisms are in every run", unless=["tensor parallel"])
 @pytest.mark.parametrize("name", ["tensor parallel", "experts"])
-def test_what_a_backward_in_python_communicates_is_no_silence(name: str) -> None:
-    """Compiled autograd without a compiled forward calls it, whatever it does."""
+def test_collectives_of_a_python_backward_are_refused(name: str) -> None:
+    """Compiled autograd without a compiled forward calls it, including its collectives."""
     via = CompiledAutograd(forward="eager")
-    (made,) = capture_ranks(MODELS[name], ranks=(RANK,), via=via, **MESH)
+    (rank_capture,) = capture_ranks(MODELS[name], ranks=(RANK,), via=via, **MESH)
     with pytest.raises(CaptureError, match=r"runs a backward in Python|first graph break"):
-        made.assert_collectives({})
+        rank_capture.assert_collectives({})
 
 
 @pytest.mark.slow("further cases; a few are in every run", unless=["dispatch"])
 @pytest.mark.parametrize("via", ["dispatch", "aot"])
-def test_a_collective_counts_as_often_as_its_graph_ran(via: str) -> None:
-    (made,) = capture_ranks(broken_blocks, ranks=(RANK,), via=via, **MESH)
-    assert by_us(made) == by_torch(broken_blocks, RANK, MESH)
-    made.assert_collectives({"all_reduce": 8}, bytes=8 * ROWS * DIM * FLOAT)
+def test_collective_counts_are_multiplied_by_runs(via: str) -> None:
+    (rank_capture,) = capture_ranks(broken_blocks, ranks=(RANK,), via=via, **MESH)
+    assert by_us(rank_capture) == by_torch(broken_blocks, RANK, MESH)
+    rank_capture.assert_collectives({"all_reduce": 8}, bytes=8 * ROWS * DIM * FLOAT)
     with pytest.raises(AssertionError, match="all_reduce: expected 3, found 8"):
-        made.assert_collectives({"all_reduce": 3})
-    if via == "aot":  # a graph on its own says where they stand
-        assert [len(graph.collectives) for graph in made.graphs] == [1] * len(made.graphs)
+        rank_capture.assert_collectives({"all_reduce": 3})
+    if via == "aot":  # a single graph has their places
+        assert [len(graph.collectives) for graph in rank_capture.graphs] == [1] * len(
+            rank_capture.graphs
+        )
 
 
 @pytest.mark.slow(
     "further cases; a few are in every run", only=["hybrid sharded", "sequence parallel"]
 )
 @pytest.mark.parametrize("name", MODELS)
-def test_bytes_are_those_of_a_formula(name: str) -> None:
-    (made,) = capture_ranks(MODELS[name], ranks=(RANK,), via="dispatch", **MESH)
+def test_collective_bytes_equal_the_formula(name: str) -> None:
+    (rank_capture,) = capture_ranks(MODELS[name], ranks=(RANK,), via="dispatch", **MESH)
     found: Counter[tuple[str, str]] = Counter()
-    for each in made.collectives:
-        assert each.bytes is not None
-        found[each.kind, each.group] += each.bytes
+    for collective in rank_capture.collectives:
+        assert collective.bytes is not None
+        found[collective.kind, collective.group] += collective.bytes
     assert found == FORMULAS[name]
-    assert {each.dtype for each in made.collectives} == {"float32"}
+    assert {collective.dtype for collective in rank_capture.collectives} == {"float32"}
 
 
 def test_the_stages_of_a_pipeline_send_and_receive() -> None:
     ranks = capture_ranks(stages, dp=4, via="dispatch")
-    sent = [[(each.kind, each.group) for each in made.collectives] for made in ranks]
+    sent = [
+        [(collective.kind, collective.group) for collective in rank_capture.collectives]
+        for rank_capture in ranks
+    ]
     receives, sends = ("recv", "dp"), ("send", "dp")
     assert sent == [[sends], [receives, sends], [receives, sends], [receives]]
-    assert {each.bytes for made in ranks for each in made.collectives} == {ROWS * DIM * FLOAT}
+    assert {
+        collective.bytes for rank_capture in ranks for collective in rank_capture.collectives
+    } == {ROWS * DIM * FLOAT}

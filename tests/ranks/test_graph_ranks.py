@@ -35,7 +35,7 @@ def own_group() -> Iterator[None]:
 def test_a_sequence_of_captures_with_ranks() -> None:
     ranks = capture_ranks(reduced, dp=2, tp=2, via="dispatch")
     assert isinstance(ranks, Ranks)
-    assert [made.rank for made in ranks] == [0, 1, 2, 3] == list(ranks.ranks)
+    assert [rank_capture.rank for rank_capture in ranks] == [0, 1, 2, 3] == list(ranks.ranks)
     assert len(ranks) == ranks.world_size == 4
     assert ranks[-1].rank == 3
     assert [made.rank for made in ranks[1:3]] == [1, 2]
@@ -47,12 +47,12 @@ def test_some_ranks_of_a_large_world() -> None:
     ranks = capture_ranks(reduced, dp=128, tp=8, ranks=(0, 1, 1023), via="dispatch")
     assert list(ranks.ranks) == [0, 1, 1023]
     ranks.assert_same_graphs()
-    for made in ranks:
-        made.assert_collectives({"all_reduce": 1}, group="tp", bytes=16)
+    for rank_capture in ranks:
+        rank_capture.assert_collectives({"all_reduce": 1}, group="tp", bytes=16)
 
 
 def one_more(mesh: DeviceMesh) -> tuple[nn.Module, tuple[Tensor]]:
-    """Sums over `tp` on each rank, and once more on rank 2."""
+    """Reduce over `tp` on each rank, and once more on rank 2."""
     model, inputs = reduced(mesh)
 
     class OneMore(nn.Module):
@@ -65,7 +65,7 @@ def one_more(mesh: DeviceMesh) -> tuple[nn.Module, tuple[Tensor]]:
     return OneMore(), inputs
 
 
-def test_what_each_rank_sends() -> None:
+def test_collectives_of_each_rank() -> None:
     ranks = capture_ranks(one_more, dp=2, tp=2, via="dispatch")
     ranks.assert_collectives({"all_reduce": 1}, group="tp", bytes=16)
     ranks.assert_collectives({"all_reduce": (1, 2)})
@@ -79,18 +79,20 @@ def test_what_each_rank_sends() -> None:
         ranks.assert_collectives({"all_redcue": 1})
 
 
-def test_an_assertion_on_one_capture_is_said_to_be_one() -> None:
+def test_assertion_for_one_capture_is_refused_on_ranks() -> None:
     ranks = capture_ranks(reduced, tp=2, via="dispatch", ranks=(0,))
     with pytest.raises(AttributeError, match=r"for capture in ranks: capture\.assert_no_ops\("):
         ranks.assert_no_ops("aten.add")  # type: ignore[attr-defined]
     assert not hasattr(ranks, "collectives")
 
 
-def test_groups_have_the_names_of_dimensions_whatever_they_are() -> None:
-    """torch numbers the groups, and gives a mesh of one dimension the default one."""
+def test_groups_are_named_after_mesh_dimensions() -> None:
+    """torch numbers the groups, and uses the default group for a mesh of one dimension."""
     for mesh in ({"tp": 4}, {"tp": 2, "dp": 2}, {"dp": 2, "pp": 2, "tp": 2}):
         ranks = capture_ranks(reduced, ranks=(1, 3), via="aot", **mesh)
-        assert [each.group for made in ranks for each in made.collectives] == ["tp", "tp"]
+        assert [
+            collective.group for rank_capture in ranks for collective in rank_capture.collectives
+        ] == ["tp", "tp"]
 
 
 @pytest.mark.slow(
@@ -98,8 +100,8 @@ def test_groups_have_the_names_of_dimensions_whatever_they_are() -> None:
     unless=["coalesced", "data parallel", "experts", "in place"],
 )
 @pytest.mark.parametrize("name", MODELS)
-def test_a_rank_is_what_it_is_alone_in_a_process(name: str) -> None:
-    """Nothing is left of the ranks before it: no cached mesh and no number of a group."""
+def test_rank_equals_its_capture_in_a_separate_process(name: str) -> None:
+    """Earlier ranks leave nothing: no cached mesh and no group number."""
     torch.manual_seed(0)
     among = capture_ranks(MODELS[name], dp=2, tp=4, ranks=(0, 3, 5), via="dispatch")[2]
     torch.manual_seed(0)
@@ -108,7 +110,7 @@ def test_a_rank_is_what_it_is_alone_in_a_process(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_in_a_fresh_process_as_well() -> None:
+def test_ranks_in_a_fresh_process_are_equal() -> None:
     code = """
         from ranks.parallel_models import MODELS
         from pytest_torchgraph import capture_ranks
@@ -171,7 +173,7 @@ def test_another_order_of_collectives_is_named_with_both_orders() -> None:
     assert "1  all_reduce over tp, 16 bytes  beside  all_reduce over dp, 16 bytes" in message
 
 
-def test_the_order_of_collectives_alone() -> None:
+def test_assert_same_collective_order() -> None:
     ranks = capture_ranks(another_order, dp=2, tp=2, via="dispatch")
     ranks[:3].assert_same_collectives()
     with pytest.raises(AssertionError) as error:
@@ -196,7 +198,7 @@ def test_ranks_may_compute_on_numbers_of_their_own() -> None:
         ranks.assert_same_graphs()
 
 
-def test_where_nobody_communicates_there_is_no_order() -> None:
+def test_collective_order_without_collectives_fails() -> None:
     ranks = capture_ranks(lambda mesh: (torch.relu, (torch.ones(2),)), dp=2, via="dispatch")
     with pytest.raises(AssertionError, match="no rank communicates"):
         ranks.assert_same_collectives()
@@ -224,7 +226,7 @@ def test_ranks_that_differ_are_named() -> None:
         ranks.assert_same_graphs(across="dp")
 
 
-def test_what_can_compare_nothing_says_so() -> None:
+def test_comparison_without_two_ranks_is_an_error() -> None:
     ranks = capture_ranks(branch, dp=2, tp=2, ranks=(0, 3), via="dispatch")
     with pytest.raises(ValueError, match="no two ranks that differ only in 'tp'"):
         ranks.assert_same_graphs(across="tp")
@@ -236,7 +238,7 @@ def test_what_can_compare_nothing_says_so() -> None:
         ranks[2:].assert_collectives({"all_reduce": 1})
 
 
-def test_ranks_that_are_not_compared_are_none_that_communicate() -> None:
+def test_assert_same_collectives_of_silent_ranks_fails() -> None:
     ranks = capture_ranks(only_the_last_reduces, dp=2, tp=2, ranks=(0, 1, 3), via="dispatch")
     with pytest.raises(AssertionError, match="no rank in the comparison communicates"):
         ranks.assert_same_collectives(across="tp")
@@ -319,13 +321,13 @@ def test_the_same_assertions_under_torchrun_with_gloo(tmp_path: Path) -> None:
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=300,  # ranks that wait for each other would wait for ever
+        timeout=300,  # a deadlock of the ranks would never end
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert ran.stdout.count("3 passed") == 2
 
 
-# -- nothing is left behind ------------------------------------------------------------------------
+# -- cleanup ---------------------------------------------------------------------------------------
 
 
 def raising(mesh: DeviceMesh) -> tuple[Any, ...]:
@@ -352,7 +354,7 @@ def test_an_exception_passes_and_the_group_ends(build: Any) -> None:
     assert sys.excepthook is hook
 
 
-def test_the_group_ends_and_random_numbers_are_what_they_were() -> None:
+def test_capture_ranks_ends_the_group_and_restores_generators() -> None:
     hook, before, python = sys.excepthook, torch.get_rng_state(), random.getstate()
     weights = []
 
@@ -368,16 +370,16 @@ def test_the_group_ends_and_random_numbers_are_what_they_were() -> None:
     assert sys.excepthook is hook
 
 
-def test_a_group_of_the_users_is_refused_and_left_alone(own_group: None) -> None:
+def test_users_process_group_is_refused_and_kept(own_group: None) -> None:
     with pytest.raises(CaptureError, match=r"already has a process group .*'fake', rank 1 of 2"):
         capture_ranks(reduced, dp=2, tp=2)
     assert dist.get_world_size() == 2
 
 
-def test_a_rank_has_no_eager_run_to_compare_with() -> None:
-    (made,) = capture_ranks(reduced, tp=2, ranks=(0,), via="aot")
+def test_assert_matches_eager_is_refused_on_a_rank() -> None:
+    (rank_capture,) = capture_ranks(reduced, tp=2, ranks=(0,), via="aot")
     with pytest.raises(CaptureError, match="one of several ranks"):
-        made.assert_matches_eager()
+        rank_capture.assert_matches_eager()
 
 
 @pytest.mark.parametrize(
@@ -405,12 +407,12 @@ def test_bad_arguments(options: dict[str, Any], error: type[Exception], message:
 
 
 @pytest.mark.parametrize("made", [None, (MLP(),), (MLP(), [1]), (MLP(), (), ()), [MLP(), ()]])
-def test_a_build_that_returns_something_else(made: Any) -> None:
+def test_build_with_a_wrong_return_value_is_refused(made: Any) -> None:
     with pytest.raises(TypeError, match=r"must return \(target, args\)"):
         capture_ranks(lambda mesh: made, dp=2)
 
 
-def test_a_build_that_ends_the_process_group() -> None:
+def test_build_that_ends_the_process_group_is_refused() -> None:
     def build(mesh: DeviceMesh) -> tuple[Any, ...]:
         dist.destroy_process_group()
         return MLP(), (torch.ones(2, 8),)
@@ -419,17 +421,17 @@ def test_a_build_that_ends_the_process_group() -> None:
         capture_ranks(build, dp=2, via="dispatch")
 
 
-def test_what_a_redistribution_hides_is_no_silence() -> None:
-    """In a graph of torch functions it is one call, whatever it communicates."""
-    (made,) = capture_ranks(tensor_parallel, tp=2, ranks=(0,), via="dynamo")
+def test_collectives_of_a_redistribution_are_refused() -> None:
+    """In a graph of torch functions, a redistribution is one call, with any collectives."""
+    (rank_capture,) = capture_ranks(tensor_parallel, tp=2, ranks=(0,), via="dynamo")
     with pytest.raises(
         CaptureError, match=r"decides at run time what it communicates\. Capture via 'aot'"
     ):
-        made.assert_collectives({})
+        rank_capture.assert_collectives({})
 
 
 @pytest.mark.parametrize("via", ["dispatch", "aot"])
-def test_an_op_of_somebodys_own_that_takes_a_group(via: str) -> None:
+def test_custom_op_with_a_group_argument(via: str) -> None:
     with torch.library._scoped_library("torchgraph_ranks", "DEF") as library:
         for name in ("quick_all_reduce", "exchange"):
             library.define(f"{name}(Tensor x, str group_name) -> Tensor")
@@ -439,10 +441,10 @@ def test_an_op_of_somebodys_own_that_takes_a_group(via: str) -> None:
             group, ops = mesh.get_group("tp").group_name, torch.ops.torchgraph_ranks
             return lambda x: ops.exchange(ops.quick_all_reduce(x, group), group), (torch.ones(4),)
 
-        (made,) = capture_ranks(build, tp=2, ranks=(0,), via=via)
-    made.assert_collectives({"all_reduce": 1, "other": 1}, group="tp", bytes=2 * 16)
+        (rank_capture,) = capture_ranks(build, tp=2, ranks=(0,), via=via)
+    rank_capture.assert_collectives({"all_reduce": 1, "other": 1}, group="tp", bytes=2 * 16)
     with pytest.raises(AssertionError, match="all_reduce: expected none"):
-        made.assert_collectives({})
+        rank_capture.assert_collectives({})
 
 
 def test_keyword_arguments_of_the_target() -> None:
@@ -453,18 +455,18 @@ def test_keyword_arguments_of_the_target() -> None:
         assert made.count("aten.add") == 1
 
 
-def test_the_graph_of_a_rank_can_be_made_a_module_again() -> None:
-    """Without the meshes that torch hands through it."""
-    (made,) = capture_ranks(tensor_parallel, tp=2, ranks=(0,), via="aot")
-    module = made.fx(made.forward)
+def test_graph_of_a_rank_converts_to_fx() -> None:
+    """Without the meshes that torch passes through the graph."""
+    (rank_capture,) = capture_ranks(tensor_parallel, tp=2, ranks=(0,), via="aot")
+    module = rank_capture.fx(rank_capture.forward)
     names = [node.name for node in module.graph.find_nodes(op="placeholder")]
-    assert len(names) == len(made.forward.inputs) == 5
-    assert from_fx(module) == made.forward
+    assert len(names) == len(rank_capture.forward.inputs) == 5
+    assert from_fx(module) == rank_capture.forward
 
 
 @pytest.mark.slow("further cases; a few are in every run", unless=["raising_model"])
 @pytest.mark.parametrize("build", [tensor_parallel, raising_model])
-def test_torchs_settings_and_the_process_are_what_they_were(build: Any) -> None:
+def test_capture_ranks_restores_settings_and_the_process(build: Any) -> None:
     def state() -> dict[str, Any]:
         return {
             "environment": dict(os.environ),
@@ -478,7 +480,7 @@ def test_torchs_settings_and_the_process_are_what_they_were(build: Any) -> None:
         }
 
     with contextlib.suppress(RuntimeError):
-        capture_ranks(build, tp=2, ranks=(0,), via="aot")  # which imports what torch needs
+        capture_ranks(build, tp=2, ranks=(0,), via="aot")  # imports what torch needs
     before = state()
     with contextlib.suppress(RuntimeError):
         capture_ranks(build, tp=2, via="aot")
@@ -510,5 +512,5 @@ def test_the_fixture(pytester: pytest.Pytester) -> None:
 @pytest.mark.slow("compiles many times")
 def test_tensor_parallel_by_every_mechanism_that_runs() -> None:
     for via in ("aot", "dispatch", "compiled_autograd"):
-        (made,) = capture_ranks(tensor_parallel, dp=2, tp=2, ranks=(1,), via=via)
-        made.assert_collectives({"all_reduce": 2}, group="tp")
+        (rank_capture,) = capture_ranks(tensor_parallel, dp=2, tp=2, ranks=(1,), via=via)
+        rank_capture.assert_collectives({"all_reduce": 2}, group="tp")

@@ -1,4 +1,4 @@
-"""The names of process groups: dimensions of meshes, whatever a build makes besides."""
+"""Process groups are named after mesh dimensions, also if a build creates other groups."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pytest_torchgraph import capture_ranks
 
 
 def over(*groups: Any) -> Any:
-    """A step that reduces over each group in turn."""
+    """Return a step that reduces over each group in turn."""
 
     def step(x: Tensor) -> Tensor:
         for group in groups:
@@ -26,12 +26,12 @@ def over(*groups: Any) -> Any:
 
 
 def groups_of(build: Any, **mesh: int) -> list[str]:
-    (made,) = capture_ranks(build, ranks=(1,), via="dispatch", **mesh)
-    return [each.group for each in made.collectives]
+    (rank_capture,) = capture_ranks(build, ranks=(1,), via="dispatch", **mesh)
+    return [collective.group for collective in rank_capture.collectives]
 
 
-def test_a_mesh_of_the_builds_own_takes_no_name_away() -> None:
-    """A model that makes its mesh by itself, beside the one that it is given."""
+def test_mesh_created_by_the_build_keeps_group_names() -> None:
+    """A model creates its own mesh in addition to the given one."""
 
     def alike(mesh: DeviceMesh) -> Any:
         own = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
@@ -47,7 +47,7 @@ def test_a_mesh_of_the_builds_own_takes_no_name_away() -> None:
 
 def test_flattened_dimensions_have_their_names() -> None:
     def build(mesh: DeviceMesh) -> Any:
-        flat = mesh["dp", "tp"]._flatten("both").get_group()  # of all ranks: torch's default group
+        flat = mesh["dp", "tp"]._flatten("both").get_group()  # torch uses the default group
         part = mesh["pp", "dp"]._flatten().get_group() if "pp" in names else flat
         return over(flat, part)
 
@@ -58,11 +58,11 @@ def test_flattened_dimensions_have_their_names() -> None:
 
 
 @pytest.mark.parametrize("via", ["dispatch", "aot"])
-def test_a_dimension_over_which_nothing_runs(via: str) -> None:
-    (made,) = capture_ranks(reduced, dp=2, tp=2, ranks=(3,), via=via)
-    for each in (made, made.graphs[0]):
+def test_unused_mesh_dimension_is_a_group_without_collectives(via: str) -> None:
+    (rank_capture,) = capture_ranks(reduced, dp=2, tp=2, ranks=(3,), via=via)
+    for each in (rank_capture, rank_capture.graphs[0]):
         each.assert_collectives({}, group="dp")
         each.assert_collectives({"all_reduce": 1}, group="tp")
         with pytest.raises(ValueError, match="groups: dp, tp"):
             each.assert_collectives({}, group="dpp")
-    assert made.graphs[0].groups == {"dp": (1, 3), "tp": (2, 3)}
+    assert rank_capture.graphs[0].groups == {"dp": (1, 3), "tp": (2, 3)}

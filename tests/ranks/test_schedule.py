@@ -1,4 +1,4 @@
-"""The order and the distance of collectives in the code that inductor writes, which really runs."""
+"""Order and distance of collectives in inductor's generated code, which really runs."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ ops = torch.ops._c10d_functional
 
 def captured(build: Any, **options: Any) -> Capture:
     via = Inductor(options=options, codegen=False)
-    (made,) = capture_ranks(build, ranks=(1,), tp=2, via=via, backward=False)
-    return made
+    (rank_capture,) = capture_ranks(build, ranks=(1,), tp=2, via=via, backward=False)
+    return rank_capture
 
 
 class Branches(nn.Module):
-    """Two parts that do not need each other's result."""
+    """Two independent parts."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ def branches(mesh: DeviceMesh) -> tuple[Any, ...]:
 
 
 def gathers(mesh: DeviceMesh) -> tuple[Any, ...]:
-    """A gather of each argument, both waited for at the end; an all_reduce behind them."""
+    """Gather each argument, wait for both at the end, then all_reduce."""
     name = mesh.get_group("tp").group_name
 
     def step(x: Tensor, y: Tensor, w: Tensor) -> Tensor:
@@ -56,13 +56,13 @@ def gathers(mesh: DeviceMesh) -> tuple[Any, ...]:
 
 
 def op_of(node: Any) -> str:
-    """The op of what the scheduler has, "" for none: a start of a collective or a wait."""
+    """Return the op of a scheduler node that starts a collective or waits, or ""."""
     packet = getattr(getattr(node.node, "op_overload", None), "overloadpacket", "")
     return str(packet).rpartition(".")[2]
 
 
 def waits_first(nodes: list[Any]) -> list[Any]:
-    """A pass of one's own that brings each wait to its start."""
+    """A custom pass that moves each wait to its start."""
     waits = [node for node in nodes if op_of(node) == "wait_tensor"]
     ordered: list[Any] = []
     for node in nodes:
@@ -74,7 +74,7 @@ def waits_first(nodes: list[Any]) -> list[Any]:
 
 
 def ordered_by(*passes: Any) -> dict[str, Any]:
-    """Options by which inductor's last passes are these."""
+    """Return options that set inductor's last passes."""
     options = {
         "reorder_for_compute_comm_overlap": True,
         "reorder_for_compute_comm_overlap_passes": list(passes),
@@ -86,11 +86,11 @@ def ordered_by(*passes: Any) -> dict[str, Any]:
 
 
 @pytest.mark.slow("compiles many times")
-def test_waited_for_at_once() -> None:
-    made = captured(branches, **ordered_by(waits_first))
-    assert [each.distance for each in made.collectives] == [0, 0]
+def test_collectives_without_overlap_are_exposed() -> None:
+    capture = captured(branches, **ordered_by(waits_first))
+    assert [collective.distance for collective in capture.collectives] == [0, 0]
     with pytest.raises(AssertionError) as error:
-        made.assert_overlapped()
+        capture.assert_overlapped()
     first, why, *_ = str(error.value).splitlines()
     assert first == "exposed collectives: expected 0, found 2 of 2"
     assert why.strip() == "waited for directly after the start:"
@@ -99,33 +99,33 @@ def test_waited_for_at_once() -> None:
 
 
 @pytest.mark.slow("compiles many times")
-def test_overlapped_where_inductor_reorders() -> None:
-    made = captured(branches, **ordered_by("sink_waits", "raise_comms"))
-    made.assert_overlapped(exposed=1)  # the last one has nothing behind it
-    found = {each.module: each for each in made.collectives}
+def test_collectives_reordered_by_inductor_overlap() -> None:
+    capture = captured(branches, **ordered_by("sink_waits", "raise_comms"))
+    capture.assert_overlapped(exposed=1)  # no op follows the last collective
+    found = {collective.module: collective for collective in capture.collectives}
     assert set(found) == {"first.down", "second.down"}
-    (overlapped,) = (each for each in made.collectives if each.overlap)
+    (overlapped,) = (collective for collective in capture.collectives if collective.overlap)
     assert "extern_kernels.addmm" in overlapped.overlap
     assert overlapped.distance == len(overlapped.overlap)
 
 
 @pytest.mark.slow("compiles many times")
-def test_gathers_in_one_bucket_are_one() -> None:
-    made = captured(gathers)
-    made.assert_collectives({"all_gather": 2, "all_reduce": 1})
-    made.assert_overlapped("tp")
+def test_gathers_in_one_bucket_are_one_collective() -> None:
+    capture = captured(gathers)
+    capture.assert_collectives({"all_gather": 2, "all_reduce": 1})
+    capture.assert_overlapped("tp")
     bucketed = captured(gathers, bucket_all_gathers_fx="all")
     bucketed.assert_collectives({"all_gather": 1, "all_reduce": 1})
     sizes = [
-        [each.bytes for each in one.collectives if each.kind == "all_gather"]
-        for one in (made, bucketed)
+        [collective.bytes for collective in one.collectives if collective.kind == "all_gather"]
+        for one in (capture, bucketed)
     ]
     size = 2 * ROWS * DIM * 4
     assert sizes == [[size, size], [2 * size]]
 
 
-def test_the_order_is_that_of_the_code() -> None:
-    """The graph has it otherwise: a gather that is needed last is started first."""
+def test_collective_order_follows_the_generated_code() -> None:
+    """The graph has the opposite order: the gather that is needed last is started first."""
 
     def build(mesh: DeviceMesh) -> tuple[Any, ...]:
         name = mesh.get_group("tp").group_name
@@ -143,8 +143,10 @@ def test_the_order_is_that_of_the_code() -> None:
         wait = max(k for k, node in enumerate(rest) if op_of(node) == "wait_tensor")
         return [*rest[:wait], gather, *rest[wait:]]
 
-    kinds = [each.kind for each in captured(build).collectives]
-    made = captured(build, **ordered_by(reverse))
+    kinds = [collective.kind for collective in captured(build).collectives]
+    capture = captured(build, **ordered_by(reverse))
     assert kinds == ["all_gather", "all_reduce"]
-    assert [each.kind for each in made.collectives] == ["all_reduce", "all_gather"]
-    assert [each.kind for graph in made.graphs for each in graph.collectives] == kinds
+    assert [collective.kind for collective in capture.collectives] == ["all_reduce", "all_gather"]
+    assert [
+        collective.kind for graph in capture.graphs for collective in graph.collectives
+    ] == kinds

@@ -21,7 +21,7 @@ def odd_one(mesh: DeviceMesh) -> tuple[Any, ...]:
 
 @pytest.mark.slow("further cases; a few are in every run", unless=["experts"])
 @pytest.mark.parametrize("name", ["tensor parallel", "experts"])
-def test_ranks_are_what_was_stored_of_them(name: str, tmp_path: Path) -> None:
+def test_ranks_equal_their_stored_text(name: str, tmp_path: Path) -> None:
     ranks = capture_ranks(MODELS[name], dp=2, tp=4, ranks=(0, 1, 7), via="dispatch")
     text = program_of(ranks).to_text("dataflow")
     assert text.count("\nranks 0-1, 7\n") == 1
@@ -33,7 +33,7 @@ def test_ranks_are_what_was_stored_of_them(name: str, tmp_path: Path) -> None:
     assert program_of(again).to_text("full") == program_of(ranks).to_text("full")
 
 
-def test_the_rank_that_is_another_has_a_section() -> None:
+def test_differing_rank_has_a_section() -> None:
     ranks = capture_ranks(odd_one, tp=8, via="dispatch")
     subject = program_of(ranks)
     text = subject.to_text("dataflow")
@@ -42,9 +42,9 @@ def test_the_rank_that_is_another_has_a_section() -> None:
         "rank 5",
     ]
     without = program_of(ranks[:5])
-    found = compare(read_stored(text), without, "dataflow")
-    assert found is not None
-    assert (found.problem, found.details) == (
+    mismatch = compare(read_stored(text), without, "dataflow")
+    assert mismatch is not None
+    assert (mismatch.problem, mismatch.details) == (
         "captured ranks differ from the stored ranks",
         ("stored:  ranks 0-7 of tp=8", "now:     ranks 0-4 of tp=8"),
     )

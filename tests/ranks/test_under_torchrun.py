@@ -1,4 +1,4 @@
-"""Stored graphs under `torchrun` with gloo: each rank has its own file, and none is lost."""
+"""Stored graphs under `torchrun` with gloo: each rank has its own file, and no file is lost."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ def torchrun(directory: Path, *options: str, **env: str) -> subprocess.Completed
         cwd=directory,
         capture_output=True,
         text=True,
-        timeout=300,  # ranks that wait for each other would wait for ever
+        timeout=300,  # a deadlock of the ranks would never end
     )
 
 
 def logs(directory: Path) -> dict[int, str]:
-    """What each rank printed in the last run."""
+    """Return each rank's output in the last run."""
     newest = max((directory / "logs").iterdir(), key=lambda path: path.stat().st_mtime_ns)
     found = {int(path.parent.name): path.read_text() for path in newest.rglob("stdout.log")}
     assert sorted(found) == [0, 1]
@@ -79,7 +79,7 @@ def test_each_rank_has_its_own_file(tmp_path: Path) -> None:
     ran = torchrun(tmp_path, "--torchgraph-artifacts=art", CHANGED="1")
     assert ran.returncode != 0
     said = logs(tmp_path)
-    assert "failed" not in said[0]  # torchrun may have ended it before it says that it passed
+    assert "failed" not in said[0]  # torchrun may have ended it before it reported success
     assert f"file:    __snapshots__/test_gloo/{names[1]}" in said[1]
     assert "aten.cos -> aten.sin" in said[1]
     assert names[0] not in said[1]

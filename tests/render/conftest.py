@@ -1,8 +1,8 @@
-"""Drawings laid out by Graphviz: texts after all escapes, boxes in clusters.
+"""Drawings laid out by Graphviz: texts after all escapes, and boxes in clusters.
 
-Graphviz is the one inside pygraphviz, in this process: no `dot` has to be installed, and a drawing
-takes a millisecond. `test_render_rendering.py` tests the processes in which users' pictures are
-drawn, and `dot` itself.
+The layout uses the Graphviz inside pygraphviz, in this process: it works without `dot`, and a
+drawing takes a millisecond. `test_render_rendering.py` tests `dot` itself, and the processes that
+draw users' pictures.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 @dataclass
 class Seen:
-    """A drawing as it was laid out.
+    """A drawing after its layout.
 
     Attributes:
-        boxes: the attributes of each box, by the text that it shows.
+        boxes: the attributes of each box, by its text.
         edges: (text of the tail, text of the head) and the attributes of each visible edge.
         clusters: the texts of the boxes in each cluster, by its label.
     """
@@ -40,20 +40,20 @@ class Seen:
     count: int = 0
 
     def box(self, start: str) -> dict[str, Any]:
-        """The one box whose first line is this, or else whose text begins like this."""
+        """Return the only box whose first line, or else whose beginning, is this text."""
         exact = [text for text in self.boxes if text.split("\n")[0] == start]
         found = exact or [text for text in self.boxes if text.startswith(start)]
         assert len(found) == 1, f"{start!r}: {found} among {sorted(self.boxes)}"
         return self.boxes[found[0]]
 
     def edge(self, tail: str, head: str) -> dict[str, Any]:
-        """The one edge between boxes whose texts begin like this."""
+        """Return the only edge between boxes whose texts begin with these."""
         found = [e for a, b, e in self.edges if a.startswith(tail) and b.startswith(head)]
         assert len(found) == 1, f"{tail} -> {head}: {len(found)} edges in {self.edges}"
         return found[0]
 
     def has_edge(self, tail: str, head: str) -> bool:
-        """Whether there is an edge between boxes whose texts begin like this."""
+        """Return True if an edge connects boxes whose texts begin with these."""
         return any(a.startswith(tail) and b.startswith(head) for a, b, _ in self.edges)
 
 
@@ -63,7 +63,7 @@ def _texts(thing: dict[str, Any]) -> str:
 
 @pytest.fixture
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Draw pictures with pygraphviz in this process instead of a new one, if `dot` is there too."""
+    """Draw pictures with pygraphviz in this process instead of a new one, even if `dot` exists."""
     pytest.importorskip("pygraphviz")
     command = "pytest_torchgraph.render.output._pygraphviz"
 
@@ -78,16 +78,16 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def laid_out(capfd: pytest.CaptureFixture[str]) -> Callable[[graphviz.Digraph], dict[str, Any]]:
-    """Lay a drawing out, and return Graphviz's JSON of it."""
+    """Lay a drawing out, and return Graphviz's JSON."""
     pygraphviz = pytest.importorskip("pygraphviz")
 
     def laid_out(digraph: graphviz.Digraph) -> dict[str, Any]:
         layout = pygraphviz.AGraph(string=digraph.source, encoding="UTF-8")
         drawn: dict[str, Any] = json.loads(layout.draw(format="json", prog="dot"))
-        # Graphviz draws something in spite of most mistakes. Fontconfig complains by itself.
+        # Graphviz draws despite most mistakes, so all its output fails. Fontconfig warns too.
         said = [line for line in capfd.readouterr().err.splitlines() if "Fontconfig" not in line]
         assert not said, said
-        # The JSON doubles and loses backslashes in texts; its SVG does not.
+        # In the JSON, backslashes of texts are doubled or lost. The SVG has them.
         svg = ET.fromstring(layout.draw(format="svg", prog="dot"))
         shown = {
             group.findtext(f"{SVG}title"): [text.text or "" for text in group.iter(f"{SVG}text")]
@@ -97,7 +97,7 @@ def laid_out(capfd: pytest.CaptureFixture[str]) -> Callable[[graphviz.Digraph], 
         for thing in drawn.get("objects", ()):
             ops = [op for op in thing.get("_ldraw_", ()) if op["op"] == "T"]
             for op, text in zip(ops, shown.get(thing["name"], ()), strict=False):
-                op["text"] = text.replace("\N{NO-BREAK SPACE}", " ")  # as indentation
+                op["text"] = text.replace("\N{NO-BREAK SPACE}", " ")  # used for indentation
         return drawn
 
     return laid_out
@@ -107,7 +107,7 @@ def laid_out(capfd: pytest.CaptureFixture[str]) -> Callable[[graphviz.Digraph], 
 def look(
     laid_out: Callable[[graphviz.Digraph], dict[str, Any]],
 ) -> Callable[[graphviz.Digraph], Seen]:
-    """Lay a drawing out, and return what is to be seen."""
+    """Lay a drawing out, and return its visible content."""
 
     def look(digraph: graphviz.Digraph) -> Seen:
         drawn = laid_out(digraph)

@@ -1,4 +1,4 @@
-"""Drawings of graph breaks and of ops that should not be there."""
+"""Drawings of graph breaks and of unexpected ops."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def graph_break(line: int, compile_id: str) -> GraphBreak:
 
 @dataclass
 class Capture:
-    """What the drawing reads of a `Capture`."""
+    """The part of a `Capture` that the drawing reads."""
 
     forwards: tuple[Graph, ...]
     breaks: tuple[GraphBreak, ...]
@@ -44,7 +44,7 @@ class Capture:
 
     @property
     def program(self) -> tuple[Graph, ...]:
-        """The eager graphs are behind the first compiled one."""
+        """Return the program. The eager graphs follow the first compiled one."""
         return (*self.forwards[:1], *self.eager, *self.forwards[1:])
 
 
@@ -66,7 +66,7 @@ def chain(name: str, *ops: str, module: str = "") -> Graph:
 
 
 def cut(*compile_ids: str, break_ids: tuple[str, ...] = ("0/0",)) -> Any:
-    """Graphs `sin` and `cos` with breaks between them."""
+    """Return graphs `sin` and `cos` with breaks between them."""
     return Capture(
         (chain("forward_0", "sin"), chain("forward_1", "cos")),
         tuple(graph_break(10 + number, each) for number, each in enumerate(break_ids)),
@@ -103,7 +103,7 @@ def test_a_second_break_before_anything_was_compiled_follows_the_first(look):
     assert seen.has_edge(f"{SIGN} graph break 2", "x")
 
 
-def test_a_graph_that_was_compiled_again_is_not_taken_for_what_comes_behind(look):
+def test_recompiled_graph_is_not_drawn_as_a_continuation(look):
     seen = look(of_breaks(cut("0/0", "0/1")).digraph)
 
     assert any("aten.sin" in text for text in seen.boxes)
@@ -111,20 +111,20 @@ def test_a_graph_that_was_compiled_again_is_not_taken_for_what_comes_behind(look
     assert "not drawn: 1 graph of recompiles" in of_breaks(cut("0/0", "0/1")).digraph.source
 
 
-def test_an_unknown_order_is_said(look):
+def test_unknown_order_of_graphs_is_labelled(look):
     source = of_breaks(cut()).digraph.source
 
     assert "which break ended which graph is unknown" in source
     assert "which graph" not in of_breaks(cut("0/0", "1/0")).digraph.source
 
 
-def test_where_nothing_was_compiled_the_break_is_all_there_is(look):
+def test_break_without_compiled_graphs_is_drawn_alone(look):
     seen = look(of_breaks(Capture((), (graph_break(3, "0/0"),))).digraph)  # type: ignore[arg-type]
 
     assert [text.splitlines()[1] for text in seen.boxes] == ["model.py:3 in forward"]
 
 
-def test_large_graphs_are_folded_but_for_what_is_next_to_the_break(look):
+def test_large_graphs_are_folded_except_next_to_the_break(look):
     ops = [f"op{i}" for i in range(800)]
     capture = cut("0/0", "1/0")
     capture.forwards = (chain("forward_0", *ops), chain("forward_1", *ops))
@@ -157,11 +157,11 @@ def test_the_hint_and_all_of_a_long_reason_are_in_the_tooltip(look):
     assert "hint: Use torch.cond" in box["tooltip"]
 
 
-# -- what ran eagerly ------------------------------------------------------------------------------
+# -- eager graphs ----------------------------------------------------------------------------------
 
 
 def eager(number: int, *ops: str, cause: Any = None, of: str = "", **changes: Any) -> Graph:
-    """An eager graph; its input is the value of another graph that `of` names."""
+    """Return an eager graph. Its input is the value of another graph, `of`."""
     graph = chain("forward", *ops)
     if of:
         renamed = graph.to_text().replace("%x", f'%"{of}"')
@@ -171,11 +171,11 @@ def eager(number: int, *ops: str, cause: Any = None, of: str = "", **changes: An
 
 
 def top(seen: Any, *texts: str) -> list[float]:
-    """The heights of these boxes, from the top."""
+    """Return the vertical positions of these boxes."""
     return [-float(seen.box(text)["pos"].split(",")[1]) for text in texts]
 
 
-def test_what_ran_eagerly_stands_behind_its_break_in_a_frame_of_its_own(look):
+def test_eager_graph_is_drawn_after_its_break_in_a_frame(look):
     capture = cut("0/0", "1/0")
     (cause,) = capture.breaks
     capture.eager = (
@@ -188,7 +188,7 @@ def test_what_ran_eagerly_stands_behind_its_break_in_a_frame_of_its_own(look):
     heights = top(seen, "aten.sin", f"{SIGN} graph break 1", "aten.neg", "aten.cos")
     assert heights == sorted(heights)
     assert "aten.neg" in seen.clusters["eager_0: eager, ran 3 times, 3 nodes"]
-    assert not any("aten.exp" in text for text in seen.boxes), "of the backward"
+    assert not any("aten.exp" in text for text in seen.boxes), "an op of the backward is drawn"
     assert "1 graph break, 2 graphs, 1 eager" in of_breaks(capture).digraph.source
 
 
@@ -219,22 +219,22 @@ def test_a_step_is_drawn_as_one_program_with_the_breaks_between(look):
     assert "6 graphs of one step: 2 compiled, 4 eager" in program.drawing(step()).digraph.source
 
 
-def test_a_break_is_drawn_once_before_the_eager_graphs_that_it_is_the_cause_of():
+def test_break_is_drawn_once_before_its_eager_graphs():
     picture = program.drawing(step())
 
     found = [e.label for e in picture.elements.values() if e.kind == "break"]
     assert [label.split()[0] for label in found] == ["model.py:10", "model.py:20", "model.py:10"]
 
 
-def test_a_value_that_another_graph_made_is_an_edge_from_there(look):
+def test_value_of_another_graph_is_an_edge_from_it(look):
     seen = look(program.drawing(step()).digraph)
 
     assert seen.has_edge("aten.sin", "forward_0:n0")
     assert seen.has_edge("aten.neg", "eager_0:n0")
-    assert seen.edge("return", "x\n")["style"] == "dotted", "what runs before, no value is known"
+    assert seen.edge("return", "x\n")["style"] == "dotted", "the order is known, the value is not"
 
 
-def test_the_frame_of_what_ran_eagerly_differs_in_class_and_in_style():
+def test_frame_of_an_eager_graph_has_its_own_class_and_style():
     picture = program.drawing(step())
 
     assert {e.kind for e in picture.elements.values()} >= {"graph", "eager", "break", "node"}
@@ -242,7 +242,7 @@ def test_the_frame_of_what_ran_eagerly_differs_in_class_and_in_style():
     assert "filled,rounded,dashed" in picture.digraph.source
 
 
-def test_a_large_step_is_folded_but_for_the_ends_of_its_graphs(look):
+def test_large_step_is_folded_except_graph_ends(look):
     many = [f"op{i}" for i in range(300)]
     graphs = [chain("forward_0", *many), eager(0, *many, of="forward_0:n299"), chain("f", *many)]
 
@@ -253,7 +253,7 @@ def test_a_large_step_is_folded_but_for_the_ends_of_its_graphs(look):
     assert seen.has_edge("aten.op299", "forward_0:n299")
 
 
-def test_one_eager_graph_says_what_it_is():
+def test_eager_graph_drawing_is_labelled():
     source = whole.to_dot(eager(4, "neg", runs=2)).source
 
     assert "eager_4: eager, ran 2 times, 3 nodes" in source
@@ -274,10 +274,10 @@ def test_surplus_ops_are_marked_among_their_neighbours(look):
     assert seen.box("! aten.op20")["color"] == RED
     assert seen.has_edge("aten.op19", "! aten.op20")
     assert seen.has_edge("! aten.op20", "aten.op21")
-    assert seen.count == 5, "three ops, and a box for what is before and for what is behind"
+    assert seen.count == 5, "three ops, and a box before and after them"
 
 
-def test_the_title_says_what_is_wrong_and_how_many_there_are():
+def test_surplus_title_has_problem_and_count():
     graph = chain("forward", "sin", "clone", "clone")
 
     source = difference.surplus_drawing(
@@ -307,7 +307,7 @@ def test_a_surplus_op_in_a_body_is_marked(look):
     assert "! aten.clone" in seen.boxes
 
 
-def test_more_surplus_ops_than_there_is_room_for_are_counted_in_their_groups(look):
+def test_excess_surplus_ops_are_counted_in_their_groups(look):
     graph = chain("forward", *(["clone", "sin"] * 600))
 
     digraph = difference.surplus_drawing([graph], graph.find("aten.clone")).digraph
@@ -320,7 +320,7 @@ def test_more_surplus_ops_than_there_is_room_for_are_counted_in_their_groups(loo
 
 
 @pytest.mark.parametrize("graphs", [[], [chain("forward", "sin")]])
-def test_nothing_surplus_gives_an_empty_drawing_that_says_so(look, graphs):
+def test_drawing_without_surplus_ops_says_so(look, graphs):
     digraph = difference.surplus_drawing(graphs, []).digraph
 
     assert look(digraph).count == 0

@@ -1,4 +1,4 @@
-"""What is folded into one box so that a drawing stays small."""
+"""Folding of nodes into boxes, which keeps a drawing small."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def clusters(*paths: str) -> list[ClusterPath]:
 
 
 def titles(units: list[Unit]) -> list[str]:
-    """Of a group the modules and the number of its members, of a single thing its number."""
+    """Return a group's modules and its number of members, or a single node's number."""
     return [
         f"{'+'.join(segment.label for segment in unit.inside)}:{len(unit.members)}"
         if unit.is_group
@@ -27,7 +27,7 @@ def titles(units: list[Unit]) -> list[str]:
 TWELVE = [f"layer.{i}.{part}" for i in range(12) for part in ("attention", "mlp") for _ in "abcde"]
 
 
-def test_what_fits_is_not_folded():
+def test_small_drawing_is_not_folded():
     units = Clustering(clusters("a", "a", "b")).units(3)
 
     assert titles(units) == ["0", "1", "2"]
@@ -41,7 +41,7 @@ def test_modules_are_closed_from_the_inside_out():
     assert titles(by_layer) == [f"layer.{i}:10" for i in range(12)]
 
 
-def test_what_is_in_focus_has_a_box_of_its_own_in_its_open_modules():
+def test_focused_node_has_its_own_box_in_open_modules():
     units = Clustering(clusters(*TWELVE)).units(22, [73])
 
     shown = titles(units)
@@ -56,7 +56,7 @@ def test_what_is_in_focus_has_a_box_of_its_own_in_its_open_modules():
     ]
 
 
-def test_a_compact_drawing_folds_what_follows_each_other_beside_the_focus():
+def test_compact_drawing_folds_chains_beside_the_focus():
     units = Clustering(clusters(*TWELVE)).units(100, [73], compact=True)
 
     assert titles(units) == [
@@ -76,7 +76,7 @@ def test_things_without_modules_are_folded_to_blocks_that_follow_each_other():
     assert [n for unit in units for n in unit.members] == list(range(5000))
 
 
-def test_more_focus_than_there_is_room_for_leaves_the_least_important_to_their_groups():
+def test_excess_focus_is_folded_by_importance():
     units = Clustering(clusters(*[""] * 5000)).units(100, list(range(4999, 0, -7)), compact=True)
 
     alone = [unit.members[0] for unit in units if not unit.is_group]
@@ -85,7 +85,7 @@ def test_more_focus_than_there_is_room_for_leaves_the_least_important_to_their_g
     assert len(alone) > 30
 
 
-def test_without_a_limit_everything_has_its_box():
+def test_clustering_without_a_limit_gives_each_node_a_box():
     assert len(Clustering(clusters(*TWELVE)).units(None)) == 120
 
 
@@ -116,9 +116,7 @@ def test_boxes_in_a_circle_stay_where_cutting_gives_too_many():
     focus=st.lists(st.integers(0, 89), max_size=5),
     links=st.lists(st.tuples(st.integers(0, 89), st.integers(0, 89)), max_size=60),
 )
-def test_every_thing_is_in_exactly_one_box_and_no_circle_is_left(
-    compact, paths, limit, focus, links
-):
+def test_every_node_is_in_one_box_and_no_cycle_is_left(compact, paths, limit, focus, links):
     focus = [number for number in focus if number < len(paths)]
     links = [(a, b) for a, b in links if a < b < len(paths)]
 
@@ -132,4 +130,4 @@ def test_every_thing_is_in_exactly_one_box_and_no_circle_is_left(
     left = set(owner.values())
     while sources := left - {b for a, b in after if a in left}:
         left -= sources
-    assert not left, "what is left feeds itself"
+    assert not left, "a cycle is left"

@@ -1,4 +1,4 @@
-"""Collectives in drawings: group and bytes of each, and what runs until it is waited for."""
+"""Collectives in drawings: their group and bytes, and the ops that run until the wait."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def test_a_collective_has_its_group_and_a_wait_what_ran_meanwhile(look):
     assert any("all_gather_into_tensor" in text and "over dp, 256 B" in text for text in seen.boxes)
     assert any("all_reduce_coalesced" in text and "over tp, 384 B" in text for text in seen.boxes)
     waits = {text.removeprefix(WAIT).strip(): text for text in seen.boxes if WAIT in text}
-    assert set(waits) == {"overlaps 2 ops", "not overlapped", ""}  # the last one is the second
+    assert set(waits) == {"overlaps 2 ops", "not overlapped", ""}  # "" is the second collective's
     dashed = {name: "dashed" in seen.boxes[text]["style"] for name, text in waits.items()}
     assert dashed == {"overlaps 2 ops": False, "not overlapped": True, "": False}
     assert "tg-exposed" in seen.boxes[waits["not overlapped"]]["class"]
 
 
-def test_what_became_overlapped_is_no_longer_dashed(look):
+def test_newly_overlapped_collective_is_no_longer_dashed(look):
     moved = TEXT.replace("  %sigmoid = aten.sigmoid.default(%one) : f32[4, 8]\n", "")
     moved = moved.replace("%one =", "%sigmoid = aten.sigmoid.default(%mm) : f32[4, 8]\n  %one =")
     seen = look(to_dot(Graph.from_text(moved)))
@@ -106,20 +106,20 @@ forward @ aot {
     assert sum("not overlapped" in text for text in texts) == 1
 
 
-def test_a_graph_that_hides_what_it_sends_is_drawn(look):
+def test_graph_with_hidden_collectives_is_drawn(look):
     hidden = TEXT.replace("@ aot", "@ dynamo").replace("aten.relu.default", "Tensor.redistribute")
     seen = look(to_dot(Graph.from_text(hidden)))
     assert not any("over dp" in text for text in seen.boxes)
     assert any("Tensor.redistribute" in text for text in seen.boxes)
 
 
-def test_what_inductor_orders_later_is_not_said_to_overlap(look):
+def test_collective_before_inductors_ordering_has_no_overlap_label(look):
     seen = look(to_dot(Graph.from_text(TEXT.replace("@ aot", "@ post_grad"))))
     assert any("over dp, 256 B" in text for text in seen.boxes)
     assert not any("overlap" in text for text in seen.boxes)
 
 
-def test_a_collective_too_many_has_its_group(look):
+def test_surplus_collective_has_its_group(look):
     subject = Graph.from_text(TEXT)
     (box,) = [
         text
@@ -142,5 +142,5 @@ def test_a_collective_too_many_has_its_group(look):
         ("Tensor.broadcast_to", "view"),
     ],
 )
-def test_what_communicates_has_a_category(op, expected):
+def test_communicating_ops_have_a_category(op, expected):
     assert op_category(Node("y", "call_function", op, (Ref("x"),))) == expected

@@ -36,7 +36,7 @@ def call(name: str, op: str, *operands: object, module: str = "", dtype: str = "
 
 
 def chain(*ops: str, module: str = "") -> list[Node]:
-    """An input `x` and ops on one another, each named like its op."""
+    """Return an input `x` and a chain of ops, each named after its op."""
     nodes = [Node("x", "placeholder", "input", result=TensorMeta("float32", (2, 4)))]
     for op in ops:
         nodes.append(call(op, f"aten.{op}.default", Ref(nodes[-1].name), module=module))
@@ -49,7 +49,7 @@ def graph(nodes: list[Node], kind: str = "forward") -> Graph:
 
 
 def difference(pair: GraphPair, *consequences: GraphPair) -> GraphDiff:
-    """One finding of all changes in `pair`, the others being its consequences."""
+    """Return one finding with all changes in `pair`, and the others as its consequences."""
 
     def changes(pair: GraphPair) -> tuple[Change, ...]:
         name = (pair.after or pair.before).name  # type: ignore[union-attr]
@@ -66,7 +66,7 @@ def difference(pair: GraphPair, *consequences: GraphPair) -> GraphDiff:
 
 
 def inserted(module: str = "", length: int = 0) -> GraphDiff:
-    """A clone between sin and cos, with so many ops before and behind."""
+    """Insert a clone between sin and cos, with `length` ops before and after."""
     before = [f"b{i}" for i in range(length)]
     behind = [f"c{i}" for i in range(length)]
     old = graph(chain(*before, "sin", "cos", *behind, module=module))
@@ -103,8 +103,8 @@ def test_a_removed_node_stands_where_it_was(look):
     assert seen.edge("aten.sin", "- aten.clone")["style"] == "dashed"
     assert seen.edge("- aten.clone", "aten.cos")["style"] == "dashed"
     around = seen.edge("aten.sin", "aten.cos")
-    assert around["color"] not in (GREEN, RED), "how it is now is shown, and is nothing new"
-    assert seen.count == 5, "what is in both graphs is drawn once"
+    assert around["color"] not in (GREEN, RED), "the edge of the new graph is marked as new"
+    assert seen.count == 5, "nodes of both graphs are drawn once"
 
 
 @pytest.mark.parametrize(
@@ -177,11 +177,11 @@ def test_modules_of_what_is_shown_are_clusters_inside_the_graph(look):
 
 
 @pytest.mark.parametrize(("hops", "shown"), [(0, set()), (1, {"b9", "c0"}), (3, {"b7", "c2"})])
-def test_context_reaches_so_many_hops_and_no_further(look, hops, shown):
+def test_context_is_limited_in_hops(look, hops, shown):
     seen = look(diff_to_dot(inserted(length=10), hops=hops))
 
     boxes = {text for text in seen.boxes if text.startswith(("aten.b", "aten.c"))}
-    # cos is changed too, so that its surroundings belong to the context
+    # cos is changed too, so its surroundings belong to the context
     expected = {
         *(f"aten.b{i}" for i in range(11 - hops, 10)),
         *(f"aten.c{i}" for i in range(hops)),
@@ -190,7 +190,7 @@ def test_context_reaches_so_many_hops_and_no_further(look, hops, shown):
     assert ("aten.sin" in seen.boxes) == (hops > 0)
 
 
-def test_what_did_not_change_is_folded_before_and_behind_with_its_number(look):
+def test_unchanged_nodes_are_folded_before_and_after_with_their_count(look):
     seen = look(diff_to_dot(inserted(length=10), hops=1))
 
     before, behind = "x … b9\n10 ops, 1 input", "c1 … output\n9 ops"
@@ -238,7 +238,7 @@ def test_edges_to_a_long_return_do_not_hide_the_rest(look):
     assert not any("return" in text for text in seen.boxes)
 
 
-def test_what_is_saved_for_the_backward_is_a_pale_port(look):
+def test_saved_value_is_a_pale_port(look):
     nodes = [
         Node("mask", "placeholder", "saved", result=TensorMeta("float32", (2, 4))),
         *chain("sin", "cos"),
@@ -295,7 +295,7 @@ def test_a_consequence_is_paler_than_the_edit(look):
     assert edit["color"] == follows["color"]
 
 
-def test_so_is_a_consequence_in_a_further_place(look):
+def test_consequence_in_a_further_place_is_paler(look):
     old, new = graph(chain("a", "b", "c", "d")), graph(chain("e", "f", "g", "h"))
     first, second, third, fourth = (
         Change("changed", "forward", *nodes)
@@ -336,7 +336,7 @@ def test_a_drawing_has_at_most_200_nodes_and_says_what_is_missing(look, conseque
         assert "~ aten.sin → aten.cos" in look(digraph).boxes
 
 
-def test_a_graph_that_came_or_went_is_one_box(look):
+def test_added_or_removed_graph_is_one_box(look):
     gone, came = graph(chain("sin", "cos"), "backward"), graph(chain("sin"), "inference")
 
     seen = look(diff_to_dot(GraphDiff((), (GraphPair(gone, None), GraphPair(None, came)))))
@@ -347,7 +347,7 @@ def test_a_graph_that_came_or_went_is_one_box(look):
     }
 
 
-def test_other_saved_values_alone_are_drawn(look):
+def test_changed_saved_values_alone_are_drawn(look):
     nodes = chain("sin", "cos")
     old = replace(graph(nodes), saved=(Ref("x"),))
     new = replace(graph(nodes), saved=(Ref("sin"),))
@@ -360,7 +360,7 @@ def test_other_saved_values_alone_are_drawn(look):
     assert "- save x f32[2, 4]" in shown
 
 
-def test_no_difference_gives_a_drawing_that_says_so(look):
+def test_drawing_without_a_difference_says_so(look):
     digraph = diff_to_dot(GraphDiff((), ()))
 
     assert look(digraph).count == 0
@@ -368,7 +368,7 @@ def test_no_difference_gives_a_drawing_that_says_so(look):
 
 
 def test_unchanged_nodes_are_recognised_although_their_names_moved(look):
-    """An op inserted before equal ones renames them: `add` becomes `add#2`."""
+    """An op inserted before equal ops renames them: `add` becomes `add#2`."""
     x = chain()[0]
     old = graph(
         [x, call("add", "aten.add.Tensor", Ref("x")), call("add#2", "aten.add.Tensor", Ref("add"))]
@@ -404,7 +404,7 @@ def test_text_of_the_user_is_shown_as_it_is(look):
     assert text in seen.clusters
 
 
-def test_what_ran_eagerly_is_drawn_with_the_number_of_its_runs(look):
+def test_eager_graph_is_drawn_with_its_runs(look):
     def program(*eager: tuple[str, int]) -> list[Graph]:
         title = "{name} {{\n  %x = input : f32[2]\n  %y = aten.{op}(%x) : f32[2]\n  return %y\n}}\n"
         texts = [title.format(name="forward @ aot", op="relu")]

@@ -1,4 +1,4 @@
-"""What a page can rely on: ids, classes, elements, and both backgrounds."""
+"""Properties that a page can rely on: ids, classes, elements, and both backgrounds."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ META = TensorMeta("float32", (2,))
 
 
 def layers(count: int, width: int = 10) -> Graph:
-    """So many layers of so many ops each, one behind the other."""
+    """Return a chain of `count` layers with `width` ops each."""
     nodes = [Node("x", "placeholder", "input", result=META)]
     for layer in range(count):
         for step in range(width):
@@ -62,7 +62,7 @@ def drawn(picture: Drawing, folder: Path) -> ET.Element:
 
 
 def classes(svg: ET.Element) -> dict[str, list[str]]:
-    """The classes of each element that has an id."""
+    """Return the classes of each element with an id."""
     return {e.get("id", ""): e.get("class", "").split() for e in svg.iter() if e.get("id")}
 
 
@@ -75,7 +75,7 @@ def test_every_element_is_in_the_svg_under_its_id_and_ids_are_unique(tmp_path):
     assert len(ids) == len(set(ids))
     assert set(picture.elements) <= set(ids)
     assert "t1-picture" in ids
-    assert all(each.removeprefix("a_").startswith("t1-") for each in ids)
+    assert all(id_.removeprefix("a_").startswith("t1-") for id_ in ids)
 
 
 def test_a_node_leads_to_its_box_and_the_box_to_all_that_is_folded_into_it(tmp_path):
@@ -91,7 +91,7 @@ def test_a_node_leads_to_its_box_and_the_box_to_all_that_is_folded_into_it(tmp_p
     assert "aten.relu" in "".join(box.itertext())
 
 
-def test_what_the_backward_reads_from_the_forward_leads_to_its_port():
+def test_saved_value_element_is_its_port():
     nodes = [
         Node("mask", "placeholder", "saved", result=META),
         Node("grad", "placeholder", "tangent", result=META),
@@ -129,10 +129,10 @@ def test_a_change_leads_to_its_box_also_where_the_graphs_have_other_names():
     old, new = layers(3), replace(layers(3), name="other")
     nodes = list(new.nodes)
     nodes[5] = replace(nodes[5], op="aten.relu.default")
-    found = diff_graphs((old,), (replace(new, nodes=tuple(nodes)),))
-    (change,) = found.findings[0].changes
+    diff = diff_graphs((old,), (replace(new, nodes=tuple(nodes)),))
+    (change,) = diff.findings[0].changes
 
-    picture = difference.drawing(found)
+    picture = difference.drawing(diff)
 
     assert change.graph == "forward -> other"
     assert picture.elements[picture.id_of(change.graph, change.node.name) or ""].change == "changed"
@@ -140,10 +140,14 @@ def test_a_change_leads_to_its_box_also_where_the_graphs_have_other_names():
 
 def test_classes_say_family_and_change(tmp_path):
     whole_picture = whole.drawing(MLP)
-    found = classes(drawn(whole_picture, tmp_path))
-    assert {"node", "tg-op", "tg-matmul"} <= set(found[whole_picture.id_of("forward", "fc/mm")])
-    assert {"tg-pointwise", "tg-saved"} <= set(found[whole_picture.id_of("forward", "relu")])
-    assert "tg-input" in found[whole_picture.id_of("forward", "x")]
+    classes_by_id = classes(drawn(whole_picture, tmp_path))
+    assert {"node", "tg-op", "tg-matmul"} <= set(
+        classes_by_id[whole_picture.id_of("forward", "fc/mm")]
+    )
+    assert {"tg-pointwise", "tg-saved"} <= set(
+        classes_by_id[whole_picture.id_of("forward", "relu")]
+    )
+    assert "tg-input" in classes_by_id[whole_picture.id_of("forward", "x")]
 
     edited = replace(
         MLP,
@@ -152,9 +156,9 @@ def test_classes_say_family_and_change(tmp_path):
         ),
     )
     picture = difference.drawing(diff_graphs((MLP,), (edited,)))
-    found = classes(drawn(picture, tmp_path))
-    assert "tg-changed" in found[picture.id_of("forward", "relu")]
-    assert "tg-context" in found[picture.id_of("forward", "max")]
+    classes_by_id = classes(drawn(picture, tmp_path))
+    assert "tg-changed" in classes_by_id[picture.id_of("forward", "relu")]
+    assert "tg-context" in classes_by_id[picture.id_of("forward", "max")]
 
 
 def test_clusters_are_elements_with_their_paths():
@@ -234,11 +238,11 @@ def test_bodies_of_higher_order_ops_are_folded_too(look):
     assert any(text.startswith("encoder.layer.3\n10 ops") for text in seen.boxes)
 
 
-def test_nothing_is_folded_without_a_limit(look):
-    assert look(to_dot(layers(40), limit=None)).count == 400 + 2 + 3  # and the legend
+def test_drawing_without_a_limit_folds_nothing(look):
+    assert look(to_dot(layers(40), limit=None)).count == 400 + 2 + 3  # includes the legend
 
 
-def test_a_name_that_no_node_has_is_an_error():
+def test_element_of_an_unknown_node_is_an_error():
     with pytest.raises(KeyError, match="missing"):
         to_dot(MLP, focus=["missing"])
 
@@ -305,7 +309,7 @@ def distance(one: str, other: str, vision: str) -> float:
 @pytest.mark.parametrize("vision", VISIONS)
 @pytest.mark.parametrize("background", ["light", "dark"])
 @pytest.mark.parametrize(("what", "least"), [("families", 12), ("changes", 18)])
-def test_any_two_colours_can_be_told_apart(vision, background, what, least):
+def test_any_two_colours_are_distinguishable(vision, background, what, least):
     paints = (
         CATEGORY_PAINTS
         if what == "families"
@@ -320,9 +324,9 @@ def test_any_two_colours_can_be_told_apart(vision, background, what, least):
 
 
 @pytest.mark.parametrize("background", ["light", "dark"])
-def test_the_costlier_the_darker_is_a_box_also_in_grey(background):
+def test_costlier_boxes_are_darker_in_grey(background):
     fills = [paint.fill for step, paint in HEAT_PAINTS.items() if step != "unknown"]
-    if background == "dark":  # there the brightest is the costliest
+    if background == "dark":  # there, the brightest is the costliest
         fills = [dark(paint).fill for step, paint in HEAT_PAINTS.items() if step != "unknown"][::-1]
 
     for darker, lighter in pairwise(fills):
@@ -383,7 +387,7 @@ def test_rules_can_be_put_below_a_selector_of_the_page():
     assert all(each.startswith("html.dark .tg-picture ") for each in selectors)
 
 
-def test_a_drawing_that_is_not_ours_is_left_alone(tmp_path):
+def test_foreign_svg_is_unchanged(tmp_path):
     import graphviz
 
     digraph = graphviz.Digraph()

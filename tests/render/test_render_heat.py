@@ -1,4 +1,4 @@
-"""Drawings whose colours show what ops cost."""
+"""Drawings with colours by the cost of ops."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ STEP = graph("""
     save %down/where
     save %up.act/relu
 """)
-"""Two products of 19,600 and 1,960 FLOP; 80 and 3,920 bytes are kept."""
+"""Two products of 19,600 and 1,960 FLOP, which save 80 and 3,920 bytes."""
 
 
 def heat_of(box: dict[str, str]) -> str:
-    """The step of the scale that a box is painted with, by its fill."""
+    """Return the step of the scale that corresponds to a box's fill."""
     (step,) = (s for s, p in HEAT_PAINTS.items() if p.fill.lower() == box["fillcolor"].lower())
     return step
 
 
-def test_boxes_and_modules_say_what_they_cost_and_are_as_dark(look):
+def test_heat_boxes_and_modules_have_cost_and_colour(look):
     seen = look(to_dot(STEP, heat="flops"))
 
     up = seen.box("aten.mm\nw f32[10, 98]")
@@ -52,7 +52,7 @@ def test_boxes_and_modules_say_what_they_cost_and_are_as_dark(look):
     assert {"up · 19.6 kFLOP, 90.9%", "down · 2.0 kFLOP, 9.1%", "up.act"} <= set(seen.clusters)
 
 
-def test_the_title_and_the_legend_say_what_the_colours_are(look):
+def test_heat_title_and_legend_explain_the_colours(look):
     source = to_dot(STEP, heat="flops").source
 
     assert "colour: share of all floating-point operations, 21.6 kFLOP" in source
@@ -63,7 +63,7 @@ def test_the_title_and_the_legend_say_what_the_colours_are(look):
     assert "tg-heat-most" in source
 
 
-def test_bytes_that_are_kept_are_at_the_op_that_made_them_also_in_a_projection(look):
+def test_saved_bytes_are_at_the_producer_of_a_projection(look):
     seen = look(to_dot(STEP, heat="saved_bytes"))
 
     assert heat_of(seen.box("aten.max.dim")) == "less"  # %down/where, folded into its box
@@ -88,7 +88,7 @@ def test_a_folded_block_has_the_heat_of_all_its_ops(look):
     assert {heat_of(seen.boxes[text]) for text in folded} == {"more"}
 
 
-def test_one_op_more_recolours_no_other(look):
+def test_heat_of_other_boxes_is_unchanged_by_an_added_op(look):
     more = STEP.to_text().replace(
         "  return", "  %tail = aten.mm.default(%x, %x) : f32[10, 10]\n  return"
     )
@@ -98,7 +98,7 @@ def test_one_op_more_recolours_no_other(look):
         assert heat_of(before.box(start)) == heat_of(after.box(start))
 
 
-def test_a_step_counts_graphs_as_often_as_they_ran(look):
+def test_heat_of_a_step_is_multiplied_by_runs(look):
     again = Graph.from_text(STEP.to_text())
     again = replace(again, name="eager_0", level="dispatch", eager=True, runs=3)
 
@@ -111,7 +111,7 @@ def test_a_step_counts_graphs_as_often_as_they_ran(look):
 
 
 def test_the_ops_of_a_body_have_its_cost_once_for_each_call(look):
-    made = graph("""
+    parsed = graph("""
         body: forward {
           %a = input : f32[2, 2]
           %mm = aten.mm.default(%a, %a) : f32[2, 2]
@@ -122,35 +122,35 @@ def test_the_ops_of_a_body_have_its_cost_once_for_each_call(look):
         %q = higher_order.invoke_subgraph(@body, "body", %p) : f32[2, 2]
         return %q
     """)
-    seen = look(to_dot(made, heat="flops"))
+    seen = look(to_dot(parsed, heat="flops"))
 
     assert heat_of(seen.box("aten.mm\n32 FLOP, 100.0%")) == "most"
-    assert "share of all floating-point operations, 32 FLOP" in to_dot(made, heat="flops").source
+    assert "share of all floating-point operations, 32 FLOP" in to_dot(parsed, heat="flops").source
 
 
-def test_what_is_not_known_is_said_and_not_drawn_as_nothing(look):
-    made = graph("""
+def test_unknown_cost_is_labelled_and_not_drawn_as_zero(look):
+    parsed = graph("""
         %x = input : f32[s0, 4]
         %w = parameter : f32[4, 4]
         %a = my.op.default(%x) : f32[s0, 4]
         %b = aten.mm.default(%a, %w) : f32[s0, 4]
         return %b
     """)
-    seen = look(to_dot(made, heat="flops"))
+    seen = look(to_dot(parsed, heat="flops"))
 
     assert heat_of(seen.box("my.op\nFLOP of 1 op unknown")) == "unknown"
     assert "unknown" in seen.clusters["share of all"]
-    assert "unknown for 2 ops" in to_dot(made, heat="flops").source
+    assert "unknown for 2 ops" in to_dot(parsed, heat="flops").source
 
 
-def test_a_heat_of_nothing_is_no_error(look):
-    made = graph("%x = input : f32[2]\n%a = aten.relu.default(%x) : f32[2]\nreturn %a")
+def test_heat_without_costs_is_drawn(look):
+    parsed = graph("%x = input : f32[2]\n%a = aten.relu.default(%x) : f32[2]\nreturn %a")
 
-    assert heat_of(look(to_dot(made, heat="flops")).box("aten.relu")) == "none"
-    assert "floating-point operations, 0 FLOP" in to_dot(made, heat="flops").source
+    assert heat_of(look(to_dot(parsed, heat="flops")).box("aten.relu")) == "none"
+    assert "floating-point operations, 0 FLOP" in to_dot(parsed, heat="flops").source
 
 
-def test_a_heat_that_cannot_be_is_refused(tmp_path: Path):
+def test_unknown_heat_is_refused(tmp_path: Path):
     dynamo = graph("%x = input\n%a = torch.relu(%x)\nreturn %a", "forward @ dynamo")
 
     with pytest.raises(ValueError, match="heat='time' is not a cost: use 'flops' or 'saved"):
@@ -164,5 +164,5 @@ def test_a_heat_that_cannot_be_is_refused(tmp_path: Path):
     assert not list(tmp_path.iterdir())
 
 
-def test_without_a_heat_nothing_is_different():
+def test_drawing_without_heat_is_unchanged():
     assert "heat" not in STEP.to_dot().source

@@ -1,4 +1,4 @@
-"""Names that try to be something else: markup, DOT, escapes, paths, very long, right to left."""
+"""Hostile names: markup, DOT, escapes, paths, very long, right to left."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ ALLOWED = {"svg", "g", "title", "a", "path", "polygon", "polyline", "ellipse", "
 
 
 def graph(text: str, layers: int = 3) -> Graph:
-    """A graph in which everything that a user names is called this."""
+    """Return a graph in which every name chosen by a user is `text`."""
     meta = TensorMeta("float32", (2,))
     source = Source(text, 1, text, text)
     nodes = [
@@ -64,7 +64,7 @@ def graph(text: str, layers: int = 3) -> Graph:
 
 
 def edited(one: Graph) -> Graph:
-    """The graph with another op at the end."""
+    """Return the graph with another op at the end."""
     nodes = list(one.nodes)
     nodes[-2] = replace(nodes[-2], op=nodes[-2].op + "2")
     return replace(one, nodes=tuple(nodes))
@@ -87,7 +87,7 @@ PICTURES = {
 
 
 def checked(picture: Drawing, folder: Path) -> ET.Element:
-    """The SVG, in which nothing is but what Graphviz draws, and nothing leads anywhere."""
+    """Return the SVG, after a check that it has only elements drawn by Graphviz, and no links."""
     drawing = draw(picture.digraph, folder / "g.svg")
     assert drawing.renderer is not None, drawing.note
     assert sorted(path.name for path in folder.iterdir()) == ["g.svg"]
@@ -105,7 +105,7 @@ def checked(picture: Drawing, folder: Path) -> ET.Element:
 
 
 def drawn(svg: ET.Element) -> list[str]:
-    """The classes of all boxes and edges."""
+    """Return the classes of all boxes and edges."""
     found = [element.get("class", "") for element in svg.iter()]
     return sorted(each for each in found if each.startswith(("node", "edge")))
 
@@ -123,16 +123,16 @@ def drawn(svg: ET.Element) -> list[str]:
 )
 @pytest.mark.parametrize("kind", PICTURES)
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
-def test_a_name_is_just_a_name(tmp_path, kind, text):
+def test_hostile_name_is_drawn_as_text(tmp_path, kind, text):
     plain = checked(PICTURES[kind]("name"), tmp_path)
     (tmp_path / "g.svg").unlink()
 
     svg = checked(PICTURES[kind](text), tmp_path)
 
-    if text.strip(". "):  # a module path of dots is none
-        assert drawn(svg) == drawn(plain), "the same boxes and edges as with an ordinary name"
+    if text.strip(". "):  # a module path of dots only is ignored
+        assert drawn(svg) == drawn(plain), "boxes and edges differ from those of an ordinary name"
     shown = "".join(svg.itertext())
-    assert not set(shown) & set("\x1b\x00\x07\x7f\u202e\u202c\u2028"), "nothing that acts"
+    assert not set(shown) & set("\x1b\x00\x07\x7f\u202e\u202c\u2028"), "a control character is left"
     assert max(len(each.text or "") for each in svg.iter() if each.tag.endswith("text")) <= 130
 
 

@@ -1,4 +1,4 @@
-"""A renderer that is missing or broken does not change what a test run says."""
+"""A missing or broken renderer does not change the result of a test run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RENDERERS = {
 
 @pytest.fixture
 def differing(pytester: pytest.Pytester, run: Run) -> Run:
-    """A project whose graph is not the stored one."""
+    """A project whose graph differs from the stored one."""
     pytester.makepyfile(
         test_net="""
         import sys
@@ -41,14 +41,14 @@ def differing(pytester: pytest.Pytester, run: Run) -> Run:
 
 
 def outcome(result: pytest.RunResult) -> list[str]:
-    """The section without what artifacts add to it, and the message of the assertion."""
+    """Return the section without artifacts, and the message of the assertion."""
     lines = [line for line in section(result) if not line.startswith(("picture: ", "review: "))]
     return [*lines, *(line for line in result.outlines if line.startswith("E "))]
 
 
 @pytest.mark.slow("further cases; a few are in every run", unless=["garbage"])
 @pytest.mark.parametrize(("script", "problem"), RENDERERS.values(), ids=RENDERERS)
-def test_the_result_is_the_same_and_the_report_says_what_happened(
+def test_broken_renderer_keeps_the_result_and_is_reported(
     pytester: pytest.Pytester, differing: Run, script: str | None, problem: str
 ) -> None:
     if shutil.which("dot") is None:

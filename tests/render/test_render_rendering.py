@@ -1,4 +1,4 @@
-"""From DOT to a file, with renderers that are there, missing, broken, or hang."""
+"""From DOT to a file, with renderers that work, are missing, are broken, or hang."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def no_pygraphviz(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def fake_dot(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    """Put a shell script in the place of `dot`. It is called `-Tsvg -o OUT IN`."""
+    """Replace `dot` by a shell script, called as `-Tsvg -o OUT IN`."""
 
     def fake_dot(script: str) -> None:
         folder = tmp_path / "fake"
@@ -95,7 +95,7 @@ def test_another_suffix_is_an_error_that_lists_the_known_ones(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_without_any_renderer_the_error_says_what_to_install(tmp_path, no_dot, no_pygraphviz):
+def test_render_without_a_renderer_names_the_install_command(tmp_path, no_dot, no_pygraphviz):
     with pytest.raises(TorchGraphError) as caught:
         render(GRAPH, tmp_path / "g.svg")
 
@@ -115,7 +115,7 @@ def test_dot_text_needs_no_renderer(tmp_path, no_dot, no_pygraphviz):
 
 
 @needs_dot
-def test_dot_is_the_first_choice(tmp_path, digraph):
+def test_dot_is_preferred_over_pygraphviz(tmp_path, digraph):
     drawing = draw(digraph, tmp_path / "g.svg")
 
     assert drawing == RenderResult(tmp_path / "g.svg", "dot", "")
@@ -129,12 +129,12 @@ def test_pygraphviz_draws_where_dot_is_missing(tmp_path, digraph, no_dot, suffix
     drawing = draw(digraph, tmp_path / f"g.{suffix}", timeout=120)
 
     assert drawing.renderer == "pygraphviz"
-    assert drawing.note == "", "a second renderer that works is no problem to report"
+    assert drawing.note == "", "a working second renderer is reported as a problem"
     assert drawing.path == tmp_path / f"g.{suffix}"
     assert drawing.path.read_bytes().startswith(STARTS[suffix])
 
 
-def test_without_a_renderer_the_dot_text_is_written_with_advice(
+def test_draw_without_a_renderer_writes_dot_text_with_advice(
     tmp_path, digraph, no_dot, no_pygraphviz
 ):
     (tmp_path / "g.svg").write_text("an older picture")
@@ -144,7 +144,7 @@ def test_without_a_renderer_the_dot_text_is_written_with_advice(
     assert drawing.renderer is None
     assert drawing.path == tmp_path / "g.dot"
     assert "aa -> bb" in drawing.path.read_text()
-    assert not (tmp_path / "g.svg").exists(), "an older picture would be taken for this one"
+    assert not (tmp_path / "g.svg").exists(), "an outdated picture is left"
     assert "install Graphviz" in drawing.note
     assert str(drawing.path) in drawing.note
     assert "\n" not in drawing.note
@@ -169,7 +169,7 @@ BROKEN = {
 @pytest.mark.slow("further cases; a few are in every run", only=["prints garbage"])
 @posix
 @pytest.mark.parametrize("script", [script for script, _ in BROKEN.values()], ids=BROKEN)
-def test_a_broken_renderer_leads_to_the_next_one(tmp_path, digraph, fake_dot, script):
+def test_broken_renderer_falls_back_to_the_next_one(tmp_path, digraph, fake_dot, script):
     pytest.importorskip("pygraphviz")
     fake_dot(script)
 
@@ -181,7 +181,7 @@ def test_a_broken_renderer_leads_to_the_next_one(tmp_path, digraph, fake_dot, sc
 
 @posix
 @pytest.mark.parametrize(("script", "problem"), BROKEN.values(), ids=BROKEN)
-def test_a_broken_renderer_alone_leads_to_dot_text(
+def test_broken_renderer_without_a_fallback_writes_dot_text(
     tmp_path, digraph, fake_dot, no_pygraphviz, script, problem
 ):
     fake_dot(script)
@@ -216,7 +216,7 @@ def test_a_renderer_that_hangs_is_killed_with_what_it_started(
 
 
 def _runs(pid: int) -> bool:
-    """Whether a process exists and is no zombie that nobody has buried yet."""
+    """Return True if a process exists and is not a zombie."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -238,9 +238,7 @@ def test_a_renderer_has_limited_memory(tmp_path, digraph, fake_dot, no_pygraphvi
 
 @posix
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is limited on Linux only")
-def test_a_renderer_that_wants_more_memory_than_that_fails_alone(
-    tmp_path, digraph, fake_dot, no_pygraphviz
-):
+def test_renderer_over_the_memory_limit_fails_alone(tmp_path, digraph, fake_dot, no_pygraphviz):
     hungry = "import time; time.sleep(0.5); bytearray(2 << 30)"
     fake_dot(f"exec '{sys.executable}' -S -c '{hungry}'")
 
@@ -262,9 +260,7 @@ def test_a_renderer_that_fills_the_disk_is_stopped(tmp_path, digraph, fake_dot, 
 
 
 @posix
-def test_an_executable_that_cannot_be_started_is_no_error(
-    tmp_path, digraph, fake_dot, no_pygraphviz
-):
+def test_unstartable_renderer_writes_dot_text(tmp_path, digraph, fake_dot, no_pygraphviz):
     fake_dot("")
     (tmp_path / "fake" / "dot").write_bytes(b"\x7fELF nonsense")
 
@@ -282,7 +278,7 @@ def test_an_unknown_suffix_gives_dot_text(tmp_path, digraph):
     assert "aa -> bb" in drawing.path.read_text()
 
 
-def test_a_place_where_nothing_can_be_written_is_no_error(tmp_path, digraph):
+def test_unwritable_path_is_not_an_error(tmp_path, digraph):
     (tmp_path / "file").write_text("in the way")
 
     drawing = draw(digraph, tmp_path / "file" / "g.svg")
@@ -315,7 +311,7 @@ def test_the_callers_ctrl_c_stops_the_renderer(tmp_path, digraph, fake_dot, monk
 
 
 @needs_dot
-def test_dot_is_looked_up_when_it_is_needed(tmp_path, digraph, monkeypatch):
+def test_dot_is_looked_up_on_each_use(tmp_path, digraph, monkeypatch):
     found = str(Path(shutil.which("dot")).parent)  # type: ignore[arg-type]
     monkeypatch.setitem(sys.modules, "pygraphviz", None)
     monkeypatch.setenv("PATH", str(tmp_path))

@@ -1,4 +1,4 @@
-"""An edit in several places is drawn in the first one, with their number."""
+"""An edit in several places is drawn in the first place, with the number of places."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LAYERS = 12
 
 
 def forward(act: str, other: str = "sin", layers: int = LAYERS) -> Graph:
-    """Layers with two activations."""
+    """Return layers with two activations."""
     lines, value = [], "x"
     for k in range(layers):
         path, last = f"%layer.{k}", other if k == 5 else "sin"
@@ -28,7 +28,7 @@ def forward(act: str, other: str = "sin", layers: int = LAYERS) -> Graph:
 
 
 def backward(act: str) -> Graph:
-    """What follows from these activations."""
+    """Return the backward of these activations."""
     lines = ["%tangent = tangent : f32[2, 3]"]
     value = "tangent"
     for k in reversed(range(LAYERS)):
@@ -59,12 +59,12 @@ def test_each_of_two_edits_is_drawn_once_and_a_single_one_without_a_number(look)
 
     assert {text for text in seen.boxes if text.startswith("~")} == {
         "~ aten.gelu → aten.relu × 12",
-        "~ aten.gelu → aten.relu",  # beside the other edit
+        "~ aten.gelu → aten.relu",  # drawn beside the other edit
         "~ aten.sin → aten.cos",
     }
 
 
-def test_what_follows_is_drawn_once_too_and_paler(look):
+def test_consequence_in_several_places_is_drawn_once_and_paler(look):
     pair = [[forward(act), backward(act)] for act in ("gelu", "relu")]
 
     seen = look(diff_to_dot(diff_graphs(*pair)))
@@ -73,7 +73,7 @@ def test_what_follows_is_drawn_once_too_and_paler(look):
     assert "dashed" in follows["style"]
 
 
-def test_modules_that_came_are_drawn_as_the_first_of_them(look):
+def test_added_modules_are_drawn_as_the_first_one(look):
     diff = diff_graphs([forward("gelu", layers=4)], [forward("gelu", layers=9)])
 
     seen = look(diff_to_dot(diff))

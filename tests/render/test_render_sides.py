@@ -1,4 +1,4 @@
-"""What of the drawing of a difference the old and the new graph have."""
+"""Parts of a drawing of a difference that belong to the old and to the new graph."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def drawn(before: Graph, after: Graph) -> Drawing:
 
 
 def shown(drawing: Drawing, side: Side) -> list[str]:
-    """The first lines of the boxes that a side has, and its edges by these."""
+    """Return the first lines of a side's boxes, and its edges between these."""
     lines: dict[str, str] = {}
     seen = []
     for line in drawing.digraph.body:
@@ -46,21 +46,21 @@ def shown(drawing: Drawing, side: Side) -> list[str]:
 def test_an_inserted_op_and_its_edges_are_only_in_the_new_graph() -> None:
     old = graph("%a = aten.sin(%x)", "%b = aten.cos(%a)", "return %b")
     new = graph("%a = aten.sin(%x)", "%c = aten.clone(%a)", "%b = aten.cos(%c)", "return %b")
-    found = drawn(old, new)
-    before, after = (shown(found, side) for side in (found.sides.before, found.sides.after))
+    drawing = drawn(old, new)
+    before, after = (shown(drawing, side) for side in (drawing.sides.before, drawing.sides.after))
     assert not any("aten.clone" in what for what in before)
-    ids = {each.nodes[0]: key for key, each in found.elements.items() if each.nodes}
-    assert list(found.sides.before.edges) == [(ids["a"], ids["b"])]
-    assert not found.sides.after.edges
+    ids = {each.nodes[0]: key for key, each in drawing.elements.items() if each.nodes}
+    assert list(drawing.sides.before.edges) == [(ids["a"], ids["b"])]
+    assert not drawing.sides.after.edges
     assert "aten.sin -> + aten.clone" in after
     assert not any(what.startswith("aten.sin -> ") and "aten.cos" in what for what in after)
 
 
-def test_a_removed_op_is_only_in_the_old_graph_and_what_goes_around_it_only_in_the_new() -> None:
+def test_removed_op_is_in_the_old_graph_and_its_bypass_in_the_new() -> None:
     old = graph("%a = aten.sin(%x)", "%c = aten.clone(%a)", "%b = aten.cos(%c)", "return %b")
     new = graph("%a = aten.sin(%x)", "%b = aten.cos(%a)", "return %b")
-    found = drawn(old, new)
-    before, after = (shown(found, side) for side in (found.sides.before, found.sides.after))
+    drawing = drawn(old, new)
+    before, after = (shown(drawing, side) for side in (drawing.sides.before, drawing.sides.after))
     assert "aten.sin -> - aten.clone" in before
     assert not any("aten.clone" in what for what in after)
     around = [what for what in after if what.startswith("aten.sin -> ")]
@@ -68,29 +68,29 @@ def test_a_removed_op_is_only_in_the_old_graph_and_what_goes_around_it_only_in_t
     assert not set(around) & set(before)
 
 
-def test_a_changed_op_is_labelled_with_what_it_is_on_each_side() -> None:
+def test_changed_op_has_a_label_for_each_side() -> None:
     old = graph("%a = aten.gelu(%x) : f32[2, 4]", "%b = aten.cos(%a)", "return %b")
     new = graph("%a = aten.relu(%x) : f16[2, 4]", "%b = aten.cos(%a)", "return %b")
-    found = drawn(old, new)
-    labels = [side.labels for side in (found.sides.before, found.sides.after)]
+    drawing = drawn(old, new)
+    labels = [side.labels for side in (drawing.sides.before, drawing.sides.after)]
     (box,) = (key for key in labels[0] if "box" in key)
     assert labels[0][box][:2] == ["~ aten.gelu", "f32[2, 4]"]
     assert labels[1][box][:2] == ["~ aten.relu", "f16[2, 4]"]
     (edge,) = (key for key in labels[0] if "edge" in key)
     assert (labels[0][edge], labels[1][edge]) == (["f32[2, 4]"], ["f16[2, 4]"])
-    lines = next(line for line in found.digraph.body if box in line)
-    assert lines.count("\\n") + 1 == len(labels[0][box])  # a line of it takes the place of a line
+    lines = next(line for line in drawing.digraph.body if box in line)
+    assert lines.count("\\n") + 1 == len(labels[0][box])  # one line is replaced
 
 
-def test_a_module_that_came_is_a_cluster_of_the_new_graph_alone() -> None:
+def test_added_module_is_a_cluster_only_of_the_new_graph() -> None:
     old = graph('%a = aten.sin(%x) in "first"', "return %a")
     new = graph('%a = aten.sin(%x) in "first"', '%c = aten.cos(%a) in "second"', "return %c")
-    found = drawn(old, new)
-    (second,) = (key for key, each in found.elements.items() if each.label == "second")
-    (first,) = (key for key, each in found.elements.items() if each.label == "first")
-    assert second in found.sides.before.without
-    assert second not in found.sides.after.without
-    assert first not in {**found.sides.before.without, **found.sides.after.without}
+    drawing = drawn(old, new)
+    (second,) = (key for key, each in drawing.elements.items() if each.label == "second")
+    (first,) = (key for key, each in drawing.elements.items() if each.label == "first")
+    assert second in drawing.sides.before.without
+    assert second not in drawing.sides.after.without
+    assert first not in {**drawing.sides.before.without, **drawing.sides.after.without}
 
 
 def test_graphs_without_a_difference_have_no_sides() -> None:
@@ -99,32 +99,32 @@ def test_graphs_without_a_difference_have_no_sides() -> None:
 
 
 def test_the_port_of_a_removed_op_and_its_edge_are_only_in_the_old_graph() -> None:
-    """A value that the forward saved has no box of its own, but a port at each user."""
+    """A saved value has no box, but a port at each user."""
     head = "torchgraph 2\n\nbackward @ aot {\n  %s = saved : f32[2]\n  %t = tangent : f32[2]\n"
     old = "  %a = aten.mul(%t, %s)\n  %b = aten.sin(%a)\n  return %b\n}\n"
     new = "  %b = aten.sin(%t)\n  return %b\n}\n"
-    found = drawn(Graph.from_text(head + old), Graph.from_text(head + new))
-    ports = [key for key, each in found.elements.items() if each.kind == "port"]
-    (mul,) = (key for key, each in found.elements.items() if "a" in each.nodes)
+    drawing = drawn(Graph.from_text(head + old), Graph.from_text(head + new))
+    ports = [key for key, each in drawing.elements.items() if each.kind == "port"]
+    (mul,) = (key for key, each in drawing.elements.items() if "a" in each.nodes)
     assert ports
-    gone = found.sides.after.without
+    gone = drawing.sides.after.without
     assert {mul, *ports} <= set(gone)
-    tails = {each.split()[0]: each for each in found.digraph.body if " -> " not in each}
+    tails = {each.split()[0]: each for each in drawing.digraph.body if " -> " not in each}
     (port,) = (key for key, line in tails.items() if f"id={ports[0]}" in line.replace('"', ""))
-    edges = [line for line in found.digraph.body if line.strip().startswith(f"{port} -> ")]
+    edges = [line for line in drawing.digraph.body if line.strip().startswith(f"{port} -> ")]
     ids = [re.search(r'id="?([\w-]+)', line) for line in edges]
-    assert [each[1] in gone for each in ids if each] == [True]
-    assert not set(ports) & set(found.sides.before.without)
+    assert [id_[1] in gone for id_ in ids if id_] == [True]
+    assert not set(ports) & set(drawing.sides.before.without)
 
 
-def test_a_module_has_the_class_that_it_has_on_each_side() -> None:
+def test_module_has_its_class_of_each_side() -> None:
     old, new = (graph(f'%a = aten.{op}(%x) in "act"', "return %a") for op in ("gelu", "relu"))
     old = replace(old, classes={"act": "GELU"})
     new = replace(new, classes={"act": "ReLU"})
-    found = drawn(old, new)
-    (act,) = (key for key, each in found.elements.items() if each.label == "act")
-    assert found.sides.before.labels[act] == ["act · GELU"]
-    assert found.sides.after.labels[act] == ["act · ReLU"]
+    drawing = drawn(old, new)
+    (act,) = (key for key, each in drawing.elements.items() if each.label == "act")
+    assert drawing.sides.before.labels[act] == ["act · GELU"]
+    assert drawing.sides.after.labels[act] == ["act · ReLU"]
 
-    stored = drawn(replace(old, classes={}), new)  # which does not say what was there
+    stored = drawn(replace(old, classes={}), new)  # without the old class
     assert stored.sides.before.labels[act] == ["act"]

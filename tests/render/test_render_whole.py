@@ -35,7 +35,7 @@ def tensor(*shape: int) -> TensorMeta:
 
 
 def chain(length: int, *, module: str = "") -> list[Node]:
-    """An input `x` and so many ops, each on the one before."""
+    """Return an input `x` and a chain of `length` ops."""
     nodes = [Node("x", "placeholder", "input", result=tensor(2))]
     for i in range(length):
         nodes.append(
@@ -211,7 +211,7 @@ def test_ops_are_coloured_by_family(look, op, expected):
     assert op_category(nodes[1]) == expected
     box = seen.box(op.removesuffix(".default"))
     assert (box["color"], box["fillcolor"]) == CATEGORY_PAINTS[expected]
-    assert expected in seen.boxes, "the legend names the family"
+    assert expected in seen.boxes, "the legend lacks the family"
 
 
 def test_the_body_of_a_higher_order_op_is_a_cluster(look):
@@ -247,7 +247,7 @@ def test_a_residual_over_many_ranks_becomes_a_port_at_its_consumer(look):
 
     assert not seen.has_edge("aten.op2", "aten.add.Tensor")
     assert seen.edge("op2", "aten.add.Tensor")["text"] == "f32[2]"
-    assert "aten.op2\n= op2" in seen.boxes, "the producer says what its port is called"
+    assert "aten.op2\n= op2" in seen.boxes, "the producer lacks its port's name"
     assert seen.has_edge("aten.op39", "aten.add.Tensor")
 
 
@@ -260,7 +260,7 @@ def test_a_short_residual_is_an_edge(look):
     assert seen.has_edge("aten.op1", "aten.add.Tensor")
 
 
-def test_what_the_backward_reads_from_the_forward_is_a_port_at_each_reader(look):
+def test_saved_value_is_a_port_at_each_reader(look):
     nodes = [
         Node("mask", "placeholder", "saved", result=tensor(2)),
         Node("grad", "placeholder", "tangent", result=tensor(2)),
@@ -284,7 +284,7 @@ def test_many_results_are_marked_where_they_are_made(look):
 
 
 def test_layers_that_follow_each_other_are_not_drawn_side_by_side(look):
-    """Gradients of weights hang into the next layer, where `dot` alone makes a staircase."""
+    """Gradients of weights connect to the next layer, which `dot` draws as a staircase."""
     nodes = [Node("g", "placeholder", "tangent")]
     last = "g"
     for layer in range(12):
@@ -318,7 +318,7 @@ def test_layers_that_follow_each_other_are_not_drawn_side_by_side(look):
         ("mutates", "mutates x"),
     ],
 )
-def test_effects_are_said(look, kind, line):
+def test_effects_are_drawn_as_lines(look, kind, line):
     effect = Effect(kind, Ref("x") if kind == "mutates" else None)
     nodes = [*chain(1)]
     nodes[1] = replace(nodes[1], effects=(effect, effect))
@@ -333,14 +333,14 @@ def test_effects_are_said(look, kind, line):
         ("torch._dynamo._trace_wrapped_higher_order_op.self_invoke", "runs a hook"),
     ],
 )
-def test_hooks_are_said(look, op, line):
+def test_hooks_are_drawn_as_lines(look, op, line):
     nodes = [*chain(1)]
     nodes[1] = replace(nodes[1], op=op)
 
     assert any(text.endswith(f"\n{line}") for text in look(to_dot(graph(nodes, "op0"))).boxes)
 
 
-def test_what_a_wrapper_wraps_decides_its_family():
+def test_wrapper_has_the_family_of_the_wrapped_op():
     wrapped = (Atom("mylib.scale.default"), Ref("x"))
 
     node = Node("y", "call_function", "higher_order.auto_functionalized_v2", wrapped)
@@ -348,8 +348,8 @@ def test_what_a_wrapper_wraps_decides_its_family():
     assert op_category(node) == "custom"
 
 
-def test_what_hangs_on_parameters_alone_stands_in_its_module_and_not_at_the_top(look):
-    """Such as the counter of batches in a BatchNorm, which stretched its module's cluster."""
+def test_ops_on_parameters_only_are_drawn_in_their_module(look):
+    """A BatchNorm's batch counter, for example, would stretch its module's cluster."""
     nodes = chain(20, module="stem")
     nodes.append(Node("n", "placeholder", "buffer", result=tensor(1)))
     nodes.append(Node("count", "call_function", "aten.add.Tensor", (Ref("n"), 1), module="head"))
@@ -467,8 +467,8 @@ def test_edges_of_a_very_large_graph_keep_their_labels():
 
 
 @pytest.mark.parametrize("module", ["", "head"])
-def test_a_sum_of_gradients_is_drawn_between_the_modules_that_it_connects(look, module):
-    """Autograd makes it while whatever module happens to be the last one is noted."""
+def test_gradient_sum_is_drawn_between_its_modules(look, module):
+    """The module recorded for it is arbitrary, because autograd creates the sum."""
     nodes = [
         Node("g", "placeholder", "tangent"),
         Node("a", "call_function", "aten.a.default", (Ref("g"),), module="net.0"),
@@ -482,7 +482,7 @@ def test_a_sum_of_gradients_is_drawn_between_the_modules_that_it_connects(look, 
     assert "head" not in seen.clusters
 
 
-def test_clusters_say_the_class_of_their_module_where_it_is_known() -> None:
+def test_clusters_have_the_class_of_their_module_if_known() -> None:
     text = """torchgraph 1
 
 forward @ aot {

@@ -1,4 +1,4 @@
-"""What an audit may have found, without running one."""
+"""Results of an audit, made without running one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Made = Callable[..., AuditOutcome]
 
 @pytest.fixture(scope="session")
 def made() -> Made:
-    """An outcome of these tests; with `before`, of a check against what they were before."""
+    """Make an outcome of these tests. With `before`, it is a check against that baseline."""
 
     def made(
         facts: Mapping[str, TestFacts],
@@ -46,7 +46,7 @@ def made() -> Made:
 
 @pytest.fixture(scope="session")
 def compiling() -> Callable[..., TestFacts]:
-    """The facts of a test that compiles one function, with causes."""
+    """Make the facts of a test that compiles one function, with causes."""
 
     def compiling(*causes: Cause, **given: Any) -> TestFacts:
         values: dict[str, Any] = {"calls": 1, "graphs": 1, "ops": 3, "seconds": 0.5}
@@ -58,7 +58,7 @@ def compiling() -> Callable[..., TestFacts]:
 
 @pytest.fixture(scope="session")
 def broken_at() -> Callable[..., Cause]:
-    """A graph break at a line."""
+    """Make a graph break at a line."""
 
     def broken_at(line: int, code: str = "print(x)", file: str = "net.py") -> Cause:
         return Cause("break", file, "forward", "a builtin", code, line)

@@ -1,4 +1,4 @@
-"""The end of a run in which several comparisons failed: each cause once."""
+"""The end of a run with several failed comparisons lists each cause once."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ TESTS = """
 
 @pytest.fixture
 def few(pytester: pytest.Pytester, run: Run) -> Run:
-    """Two files, each with two tests of chains of another length and one more; all are stored."""
+    """Two files, each with two tests of chains of different lengths, and one more; all stored."""
     pytester.makepyfile(test_a=TESTS, test_b=TESTS)
     run("--torchgraph-update").assert_outcomes(passed=6)
     return run
 
 
 def end(result: pytest.RunResult) -> list[str]:
-    """The lines of the section at the end of a run, without the last line of pytest."""
+    """Return the lines of the section at the end of a run, without pytest's last line."""
     heads = [k for k, line in enumerate(result.outlines) if " graphs differ: " in line]
     assert len(heads) == 1, result.stdout.str()
     *lines, last = result.outlines[heads[0] :]
@@ -49,7 +49,7 @@ def end(result: pytest.RunResult) -> list[str]:
     return lines
 
 
-def test_what_is_not_stored_yet_does_not_differ(pytester: pytest.Pytester, run: Run) -> None:
+def test_missing_snapshot_is_not_a_cause(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(test_a=TESTS)
     result = run()
     result.assert_outcomes(failed=3)
@@ -95,7 +95,7 @@ def test_the_command_at_the_end_accepts_what_failed(few: Run) -> None:
 
 
 @pytest.mark.slow("runs pytest several times")
-def test_two_different_edits_are_two_causes_the_one_of_more_tests_first(few: Run) -> None:
+def test_two_edits_are_two_causes_with_more_tests_first(few: Run) -> None:
     lines = end(few("-p", "no:cacheprovider", OP="relu", OTHER="abs"))
     assert "2 causes in 6 tests" in lines[0]
     heads = [line for line in lines if line.startswith("~")]
@@ -103,10 +103,10 @@ def test_two_different_edits_are_two_causes_the_one_of_more_tests_first(few: Run
         "4 places, 4 tests)",
         "2 places, 2 tests)",
     ]
-    assert "accept" not in "\n".join(lines)  # nothing is known of the last failures
+    assert "accept" not in "\n".join(lines)  # the last failures have unknown causes
 
 
-def test_one_failed_comparison_has_no_section_at_the_end(few: Run) -> None:
+def test_single_failed_comparison_has_no_causes_section(few: Run) -> None:
     result = few("-k", "test_other", "test_a.py", OTHER="abs")
     result.assert_outcomes(failed=1, deselected=2)
     assert "graphs differ" not in result.stdout.str()
@@ -120,9 +120,7 @@ def test_another_release_of_torch_is_named(few: Run) -> None:
     assert lines[1] == "torch 2.13.0 -> 2.15.0"
 
 
-def test_a_test_that_passes_when_it_runs_again_is_no_cause(
-    pytester: pytest.Pytester, run: Run
-) -> None:
+def test_rerun_that_passes_is_not_a_cause(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(
         test_a="""
         import os
@@ -153,7 +151,7 @@ def test_a_test_that_passes_when_it_runs_again_is_no_cause(
 
 
 def failed(*new: str, old: str = "sin") -> Comparison:
-    """A comparison of ops in a row, each in a module of its own and followed by a product."""
+    """A comparison of ops in a row, each in its own module and followed by a product."""
 
     def chain(*words: str) -> Program:
         lines, last = [], "x"
@@ -174,7 +172,7 @@ def test_the_data_of_a_report_are_plain_and_of_bounded_size() -> None:
     assert len(json.dumps(data)) < 1000 * MAX_FINDINGS
 
 
-def test_causes_that_cannot_be_found_out_end_no_run(pytestconfig: pytest.Config) -> None:
+def test_error_while_finding_causes_does_not_end_the_run(pytestconfig: pytest.Config) -> None:
     gathered = FailedComparisons(pytestconfig)
     gathered.tests = {"test_a": [{"difference": {"findings": [{}]}, "releases": None}] * 2}
     written: list[str] = []

@@ -1,4 +1,4 @@
-"""A failed check has its picture: in the section of the report, the artifacts, JUnit, the page."""
+"""A failed check has a picture: in the report's section, the artifacts, JUnit, and the page."""
 
 from __future__ import annotations
 
@@ -89,12 +89,12 @@ WITH_PICTURE = {
 
 
 def sections(output: str) -> dict[str, str]:
-    """The failures of a run, by the name of the test."""
+    """Return the failures of a run by test name."""
     found = re.split(r"^_{3,} (.+?) _{3,}$", output, flags=re.MULTILINE)
     failures: dict[str, str] = {}
     for title, text in zip(found[1::2], found[2::2], strict=True):
         name = title.rpartition(".")[2].partition(" ")[0]
-        failures[name] = failures.get(name, "") + text  # a subtest has a section of its own
+        failures[name] = failures.get(name, "") + text  # a subtest has a separate section
     return failures
 
 
@@ -117,9 +117,7 @@ def test_a_failed_check_is_drawn(pytester: pytest.Pytester, run: Run, how: str) 
     assert len(list((pytester.path / "out").glob("*.svg"))) == len(WITH_PICTURE)
 
 
-def test_a_picture_that_cannot_be_drawn_changes_no_outcome(
-    pytester: pytest.Pytester, run: Run
-) -> None:
+def test_undrawable_picture_changes_no_outcome(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(test_net=PROJECT)
     pytester.path.joinpath("file").write_text("")
     result = run("-k", "test_ops or test_expected", "--torchgraph-artifacts=file/out")

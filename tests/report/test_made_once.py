@@ -1,4 +1,4 @@
-"""A difference is made once, and all that shows it reads that one."""
+"""A difference is computed once and shared by all reports."""
 
 from __future__ import annotations
 

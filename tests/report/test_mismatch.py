@@ -1,4 +1,4 @@
-"""What a failed comparison shows, in whatever way pytest is run."""
+"""The report of a failed comparison, for each way to run pytest."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def picture(pytester: pytest.Pytester, lines: list[str]) -> Path:
 @pytest.mark.parametrize(
     "arguments", [(), ("-vv",), ("--assert=plain",), ("-p", "xdist", "-n2"), ("--tb=no", "-rA")]
 )
-def test_the_section_says_what_changed_how_to_accept_it_and_where_the_picture_is(
+def test_section_has_change_accept_command_and_picture(
     pytester: pytest.Pytester, project: Run, arguments: tuple[str, ...]
 ) -> None:
     result = project(*arguments, OP="gelu")
@@ -40,7 +40,7 @@ def test_the_section_says_what_changed_how_to_accept_it_and_where_the_picture_is
     assert "<svg" in drawn.read_text()
 
 
-def test_the_message_of_the_assertion_is_short_enough_not_to_be_cut(project: Run) -> None:
+def test_assertion_message_is_too_short_to_be_cut(project: Run) -> None:
     result = project(OP="gelu " * 100)
     result.assert_outcomes(failed=1)
     message = [line for line in result.outlines if line.startswith("E ")]
@@ -50,7 +50,7 @@ def test_the_message_of_the_assertion_is_short_enough_not_to_be_cut(project: Run
     assert "Use -v" not in result.stdout.str()
 
 
-def test_one_large_finding_is_seen_at_once_and_kept_whole_in_a_file(
+def test_large_finding_is_cut_and_written_whole_to_a_file(
     pytester: pytest.Pytester, project: Run
 ) -> None:
     ops = ["gelu", "neg", "exp", "sin", "cos", "tan", "erf", "log", "sqrt", "abs"]
@@ -63,7 +63,7 @@ def test_one_large_finding_is_seen_at_once_and_kept_whole_in_a_file(
     assert all(f"aten.{op}.default" in text for op in ops)
 
 
-def test_another_torch_release_is_said_first(
+def test_section_names_another_torch_release_first(
     pytester: pytest.Pytester, project: Run, stored: Path
 ) -> None:
     stored.write_text(stored.read_text().replace("torch 2.13.0", "torch 2.9.1"))
@@ -111,7 +111,7 @@ def test_a_comparison_in_a_fixture_is_explained_too(pytester: pytest.Pytester, r
     assert section(result)[0] == "1 edit: aten.relu -> aten.gelu in layer.0"
 
 
-def test_a_mismatch_that_fails_no_test_is_not_shown(pytester: pytest.Pytester, run: Run) -> None:
+def test_mismatch_that_fails_no_test_has_no_section(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(
         test_net="""
         import os
@@ -174,7 +174,7 @@ def test_many_lines_are_cut_with_a_count(pytester: pytest.Pytester, run: Run) ->
 
 @pytest.mark.slow("further cases; a few are in every run", unless=["difference.drawing"])
 @pytest.mark.parametrize("name", ["difference.drawing", "output.rendering.draw"])
-def test_a_picture_that_cannot_be_drawn_changes_nothing_else(
+def test_undrawable_picture_changes_nothing_else(
     pytester: pytest.Pytester, project: Run, name: str
 ) -> None:
     pytester.makeconftest(
@@ -196,7 +196,7 @@ def test_a_picture_that_cannot_be_drawn_changes_nothing_else(
     assert lines[-1] == "picture: none, RuntimeError: no ink"
 
 
-def test_a_difference_that_cannot_be_found_out_changes_nothing_else(
+def test_error_in_the_difference_changes_nothing_else(
     pytester: pytest.Pytester, project: Run
 ) -> None:
     pytester.makeconftest(
@@ -224,7 +224,7 @@ def test_a_difference_that_cannot_be_found_out_changes_nothing_else(
 
 @pytest.mark.slow("further cases; a few are in every run", unless=["ini"])
 @pytest.mark.parametrize("where", ["option", "ini"])
-def test_pictures_go_where_the_user_wants_them(
+def test_pictures_are_written_to_the_artifact_directory(
     pytester: pytest.Pytester, project: Run, where: str
 ) -> None:
     if where == "ini":
@@ -237,7 +237,7 @@ def test_pictures_go_where_the_user_wants_them(
     assert "<svg" in drawn.read_text()
 
 
-def test_an_artifact_directory_that_cannot_be_made_changes_nothing_else(
+def test_uncreatable_artifact_directory_changes_nothing_else(
     pytester: pytest.Pytester, project: Run
 ) -> None:
     (pytester.path / "file").touch()
@@ -246,7 +246,7 @@ def test_an_artifact_directory_that_cannot_be_made_changes_nothing_else(
     assert section(result)[-1].startswith("picture: none, ")
 
 
-def test_without_the_cache_plugin_pictures_go_to_a_temporary_directory(project: Run) -> None:
+def test_pictures_without_the_cache_plugin_are_in_a_temporary_directory(project: Run) -> None:
     lines = section(project("-p", "no:cacheprovider", OP="gelu"))
     drawn = Path(lines[-1].removeprefix("picture: ").partition(" (")[0])
     assert drawn.is_absolute()
@@ -276,7 +276,7 @@ def test_the_html_report_shows_the_picture(pytester: pytest.Pytester, project: R
     assert "svg" in page.partition("test_net.py::test_step")[2]
 
 
-def test_a_directory_for_artifacts_has_what_was_expected_and_what_came(
+def test_artifact_directory_has_expected_and_actual_graphs(
     pytester: pytest.Pytester, run: Run
 ) -> None:
     pytester.makepyfile(

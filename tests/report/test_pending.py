@@ -1,4 +1,4 @@
-"""What a failed comparison leaves for `review`, and when it is removed."""
+"""Files that a failed comparison leaves for `review`, and their removal."""
 
 from __future__ import annotations
 
@@ -51,15 +51,13 @@ TESTS = """
 
 
 def left(directory: Path) -> dict[str, dict[str, Any]]:
-    """What is left, by the name of the test."""
+    """Return the files left for review, by test name."""
     found = map(json.loads, map(Path.read_text, directory.glob("*.update.json")))
     return {data["test"].partition("::")[2]: data for data in found}
 
 
 @pytest.mark.slow("runs pytest several times")
-def test_what_an_update_would_store_is_left_and_nothing_else(
-    pytester: pytest.Pytester, run: Run
-) -> None:
+def test_pending_file_equals_that_of_an_update(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(test_a=TESTS)
     run("--torchgraph-update")
     home = pytester.path / "__snapshots__" / "test_a"
@@ -96,7 +94,7 @@ def test_what_an_update_would_store_is_left_and_nothing_else(
 
 
 @pytest.mark.slow("runs pytest several times")
-def test_without_artifacts_it_is_left_in_the_cache_until_the_test_passes(
+def test_pending_file_is_in_the_cache_until_the_test_passes(
     pytester: pytest.Pytester, project: Run, stored: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cache = pytester.path / ".pytest_cache" / "d" / "torchgraph"
@@ -147,7 +145,7 @@ CONFTEST = """
 
 
 @pytest.mark.slow("further ways to end, terminals and broken files")
-def test_with_releases_the_file_of_the_running_one_is_written_or_removed(
+def test_pending_file_belongs_to_the_running_release(
     pytester: pytest.Pytester, run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytester.makeconftest(CONFTEST)
@@ -177,7 +175,7 @@ def test_with_releases_the_file_of_the_running_one_is_written_or_removed(
     assert "is not in torchgraph_releases" in capsys.readouterr().out
 
 
-def test_each_process_of_torchrun_leaves_its_own(
+def test_pending_file_for_each_process_of_torchrun(
     pytester: pytest.Pytester, project: Run, stored: Path
 ) -> None:
     ops = ("gelu", "tanh")
@@ -193,7 +191,7 @@ def test_each_process_of_torchrun_leaves_its_own(
     assert not [*(pytester.path / "out").glob("*.update.json")]
 
 
-def test_the_lines_of_code_are_left_for_a_review(
+def test_pending_file_has_source_lines(
     pytester: pytest.Pytester, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytester.makepyfile(

@@ -1,4 +1,4 @@
-"""Where this package refuses something, the traceback ends in the user's code."""
+"""A refusal by this package has a traceback that ends in the user's code."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def compiled_inside(x: torch.Tensor) -> torch.Tensor:
 
 
 def shown(call: Callable[[], Any], error: type[Exception]) -> list[tuple[str, str]]:
-    """The files and functions that a report of a failing call shows."""
+    """Return the files and functions that the report of a failing call shows."""
     with pytest.raises(error) as caught:
         call()
     hide_own_frames(caught)
@@ -44,7 +44,7 @@ def shown(call: Callable[[], Any], error: type[Exception]) -> list[tuple[str, st
     ],
     ids=["capture", "type", "value", "in the target"],
 )
-def test_a_refusal_ends_in_the_users_code(
+def test_traceback_of_a_refusal_ends_in_user_code(
     call: Callable[[], Any], error: type[Exception], inside: list[str]
 ) -> None:
     here = Path(__file__).name
@@ -61,7 +61,7 @@ def fails_in_torch(x: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("via", ["aot", "dispatch"])
 @pytest.mark.parametrize(("target", "error"), [(fails, ValueError), (fails_in_torch, RuntimeError)])
-def test_an_error_of_the_users_is_shown_without_our_frames(
+def test_traceback_of_a_user_error_omits_our_frames(
     target: Callable[[torch.Tensor], Any], error: type[Exception], via: str
 ) -> None:
     here = Path(__file__).name
@@ -71,21 +71,19 @@ def test_an_error_of_the_users_is_shown_without_our_frames(
     assert not {"capture.py", "step.py", "invocation.py"}.intersection(file for file, _ in frames)
 
 
-def test_an_error_in_a_module_of_torch_is_one_of_the_users() -> None:
+def test_traceback_of_an_error_in_a_torch_module_is_the_users() -> None:
     frames = shown(lambda: capture(torch.nn.Linear(4, 4), torch.ones(2, 5)), RuntimeError)
     assert {file for file, _ in frames} == {Path(__file__).name, "module.py", "linear.py"}
 
 
-def test_an_error_of_ours_shows_all_its_frames() -> None:
+def test_traceback_of_an_internal_error_has_all_frames() -> None:
     def wrong() -> None:
-        Graph.from_text(b"")  # type: ignore[arg-type]  # TypeError where nobody raises one
+        Graph.from_text(b"")  # type: ignore[arg-type]  # raises an implicit TypeError
 
     assert [file for file, _ in shown(wrong, TypeError)][-1] != Path(__file__).name
 
 
-def test_a_report_has_the_frames_only_if_all_are_asked_for(
-    pytester: pytest.Pytester, run: Run
-) -> None:
+def test_traceback_has_our_frames_only_on_request(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(
         test_it="""
         from pytest_torchgraph.graph import Graph

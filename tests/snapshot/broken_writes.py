@@ -1,11 +1,11 @@
-"""Writes one stored file again and again, each time stopped at another step.
+"""Writes one stored file repeatedly, and stops each write at another step.
 
-    python broken_writes.py kill PATH     a process of its own, killed with SIGKILL
+    python broken_writes.py kill PATH     the writing process is killed with SIGKILL
     python broken_writes.py full PATH     the step fails: no space left on the device
-    python broken_writes.py race PATH     two processes write other texts at the same time
+    python broken_writes.py race PATH     two processes write different texts at the same time
 
-A step is a call of the system that `write_text` makes, its beginning and its end. Prints, for each
-step, its name, what the file holds afterwards, and how many temporary files are left over.
+A step is the start or the end of a system call of `write_text`. Prints, for each step, its name,
+the content of the file afterwards, and the number of temporary files left.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ OTHERS = {"lstat", "stat", "mkdir"}
 
 
 def steps(action: Callable[[int, str], None]) -> Callable[[FrameType, str, Any], None]:
-    """A profile function that counts the steps and calls `action` at each."""
+    """Return a profile function that counts the steps and calls `action` at each."""
     number = -1
 
     def profile(frame: FrameType, event: str, what: Any) -> None:
@@ -90,7 +90,7 @@ def content(path: Path) -> str:
 
 
 def race(path: Path) -> None:
-    """Read while two processes write, and print how often which text was found."""
+    """Read while two processes write, and print how many times each text was read."""
     children = []
     for text in (OLD, NEW):
         child = os.fork()

@@ -1,4 +1,4 @@
-"""`graph_snapshot(digits=)` and the ini value `torchgraph_digits`"""
+"""`graph_snapshot(digits=)` and the ini value `torchgraph_digits`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_scale(graph_snapshot):
 
 @pytest.fixture
 def scaled(pytester: pytest.Pytester, run: Run) -> Run:
-    """Run the test with a scale, `digits` as its code says, and an ini file."""
+    """Run the test with a scale, with `digits` in its code, and with an ini file."""
 
     def scaled(scale: str, *args: str, digits: str = "", ini: str = "") -> pytest.RunResult:
         pytester.makepyfile(test_net=TEST.replace("graph_snapshot{}", f"graph_snapshot{digits}"))

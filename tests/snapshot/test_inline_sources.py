@@ -1,4 +1,4 @@
-"""Shapes of source around `assert_graph_text`, each updated rightly or refused untouched.
+"""Forms of source code around `assert_graph_text`: each is updated correctly or left untouched.
 
 All of them are files of one project, which is updated once.
 """
@@ -20,7 +20,7 @@ MODULE_HEAD = "import pytest_torchgraph\nfrom graphs import graph\n\n\n"
 
 
 def body(indent: str, op: str = "relu", newline: str = "\n") -> str:
-    """The counts of a graph with one op, as a literal holds them."""
+    """Return the counts of a graph with one op, as in a literal."""
     lines = ["forward {", f"  1 aten.{op}.default", "}"]
     return newline.join(indent + line for line in lines)
 
@@ -314,7 +314,7 @@ def file_of(project: Path, name: str) -> Path:
 
 @pytest.fixture(scope="module")
 def updated(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """The project after an update, and what the update printed."""
+    """Return the updated project and the output of the update."""
     project = tmp_path_factory.mktemp("shapes")
     (project / "pytest.ini").write_text("[pytest]\n")
     (project / "graphs.py").write_text(GRAPHS)
@@ -331,7 +331,7 @@ def updated(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 
 
 if pytest.version_tuple < (9,):
-    # pytest 8.0 rewrites an assertion without the position of a call in it: the update is refused.
+    # pytest 8.0 rewrites an assertion without the position of a call in it, so the update is refused.
     del SHAPES["inside_expression"]
 
 

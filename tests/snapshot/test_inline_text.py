@@ -1,4 +1,4 @@
-"""Messages of `assert_graph_text`, and where and how an update writes."""
+"""Messages of `assert_graph_text`, and the place and form of an update."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ GRAPH = Graph.from_text(
 )
 
 
-def test_difference_is_told_as_findings() -> None:
+def test_inline_difference_is_reported_as_findings() -> None:
     assert_graph_text(GRAPH, TEXT)
     with pytest.raises(AssertionError) as failed:
         assert_graph_text(GRAPH, TEXT.replace("relu", "sin"))
@@ -51,7 +51,7 @@ def test_empty_or_malformed_text_is_an_error(text: str) -> None:
         assert_graph_text(GRAPH, text)
 
 
-def test_position_of_an_error_is_that_in_the_text() -> None:
+def test_inline_error_has_its_position_in_the_text() -> None:
     with pytest.raises(GraphFormatError) as failed:
         assert_graph_text(
             GRAPH, "\n\n" + textwrap.indent(TEXT.replace("relu.default(", "("), "    ")
@@ -59,7 +59,9 @@ def test_position_of_an_error_is_that_in_the_text() -> None:
     assert failed.value.line == 5
 
 
-def test_workers_write_nothing_and_the_controller_once(pytester: pytest.Pytester, run: Run) -> None:
+def test_inline_update_is_written_by_the_controller_once(
+    pytester: pytest.Pytester, run: Run
+) -> None:
     pytest.importorskip("xdist")
     for name in ("a", "b", "c"):
         pytester.makepyfile(**{f"test_{name}": NET})

@@ -1,4 +1,4 @@
-"""`assert ... == graph_snapshot` in a project: what is stored, what matches, what is raised."""
+"""`assert ... == graph_snapshot` in a project: stored files, matches and errors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from projects import Run, files, section
 
 
-def test_a_missing_graph_fails_with_the_command_that_accepts_it(
+def test_missing_snapshot_fails_with_the_accept_command(
     pytester: pytest.Pytester, run: Run
 ) -> None:
     pytester.makepyfile(
@@ -41,7 +41,7 @@ def test_a_missing_graph_fails_with_the_command_that_accepts_it(
     ]
 
 
-def test_the_command_is_right_in_the_current_directory(
+def test_accept_command_works_in_the_current_directory(
     pytester: pytest.Pytester, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytester.makeini("[pytest]\npythonpath = .")
@@ -101,9 +101,7 @@ def test_a_changed_graph_fails_and_leaves_the_file(project: Run, stored: Path) -
     assert stored.read_bytes() == before
 
 
-def test_graphs_that_differ_in_names_only_match_and_an_update_rewrites_the_file(
-    project: Run, stored: Path
-) -> None:
+def test_renamed_nodes_match_and_an_update_rewrites_them(project: Run, stored: Path) -> None:
     text = stored.read_text()
     stored.write_text(text.replace("layer.0/relu", "act").replace("2.13.0", "2.9.0"))
     project().assert_outcomes(passed=1)
@@ -116,9 +114,7 @@ def test_graphs_that_differ_in_names_only_match_and_an_update_rewrites_the_file(
     )
 
 
-def test_options_are_those_of_one_comparison_and_can_be_made_in_advance(
-    pytester: pytest.Pytester, run: Run
-) -> None:
+def test_options_apply_to_one_comparison_or_in_advance(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(
         test_net="""
         from graphs import graph
@@ -166,7 +162,7 @@ def test_options_are_those_of_one_comparison_and_can_be_made_in_advance(
         ),
     ],
 )
-def test_a_mistake_of_the_test_is_raised_where_it_is_made(
+def test_wrong_use_of_graph_snapshot_raises_at_its_line(
     pytester: pytest.Pytester, run: Run, expression: str, message: str
 ) -> None:
     pytester.makepyfile(
@@ -197,7 +193,7 @@ BROKEN = {
 
 @pytest.mark.slow("further cases; a few are in every run", unless=["empty"])
 @pytest.mark.parametrize("case", sorted(BROKEN))
-def test_a_broken_file_is_an_error_with_its_place_and_what_to_do(
+def test_broken_snapshot_is_an_error_with_place_and_remedy(
     project: Run, stored: Path, case: str
 ) -> None:
     content, problem = BROKEN[case]
@@ -219,7 +215,7 @@ def test_a_broken_file_is_an_error_with_its_place_and_what_to_do(
     assert stored.read_bytes() == good
 
 
-def test_a_format_error_has_the_path_for_those_who_catch_it(
+def test_format_error_has_the_path_as_an_attribute(
     pytester: pytest.Pytester, project: Run, stored: Path
 ) -> None:
     stored.write_text("torchgraph 1\n\nforward @ fx {\n  nonsense\n")
@@ -240,9 +236,7 @@ def test_a_format_error_has_the_path_for_those_who_catch_it(
     project().assert_outcomes(passed=1)
 
 
-def test_a_directory_that_cannot_be_written_is_an_error_that_says_so(
-    pytester: pytest.Pytester, run: Run
-) -> None:
+def test_unwritable_snapshot_directory_is_an_error(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(
         test_net="""
         from graphs import graph
@@ -264,7 +258,7 @@ def test_a_directory_that_cannot_be_written_is_an_error_that_says_so(
     assert "INTERNALERROR" not in result.stdout.str()
 
 
-def test_a_file_that_cannot_be_read_is_an_error_that_says_so(project: Run, stored: Path) -> None:
+def test_unreadable_snapshot_is_an_error(project: Run, stored: Path) -> None:
     stored.unlink()
     stored.mkdir()
     for arguments in ([], ["--torchgraph-update"]):
@@ -273,9 +267,7 @@ def test_a_file_that_cannot_be_read_is_an_error_that_says_so(project: Run, store
         result.stdout.fnmatch_lines(["*TorchGraphError: cannot read the stored graph *Is a dir*"])
 
 
-def test_a_file_with_less_detail_than_the_test_compares_has_to_be_stored_again(
-    project: Run, stored: Path
-) -> None:
+def test_snapshot_with_less_detail_must_be_updated(project: Run, stored: Path) -> None:
     stored.write_text("torchgraph 1\ndetail ops\n\nforward @ aot {\n  1 aten.relu.default\n}\n")
     result = project()
     result.assert_outcomes(failed=1)
@@ -288,7 +280,7 @@ def test_a_file_with_less_detail_than_the_test_compares_has_to_be_stored_again(
     assert "detail" not in stored.read_text()
 
 
-def test_an_update_stores_the_detail_that_the_test_asks_for(
+def test_update_stores_the_requested_detail(
     pytester: pytest.Pytester, project: Run, stored: Path
 ) -> None:
     pytester.makepyfile(
@@ -338,9 +330,7 @@ def test_no_exception_of_a_comparison_outlives_its_test(
 
 
 @pytest.mark.slow("runs pytest in a new process")
-def test_captures_and_graphs_of_torch_itself_can_be_stored(
-    pytester: pytest.Pytester, run: Run
-) -> None:
+def test_captures_and_fx_graphs_can_be_stored(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(
         test_net="""
         import os

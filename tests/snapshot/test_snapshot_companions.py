@@ -1,4 +1,4 @@
-"""Stored graphs beside the plugins that projects have already, each of them the real one."""
+"""Stored graphs together with other pytest plugins, each of them the real one."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ def suite(pytester: pytest.Pytester, run: Run) -> dict[str, bytes]:
     run(UPDATE).assert_outcomes(passed=14)
     stale = Path("__snapshots__/test_net/test_gone.tgraph")
     stale.write_bytes(Path("__snapshots__/test_net/test_sized[1].tgraph").read_bytes())
-    found = files(pytester)
-    assert len(found) == 21
-    return found
+    stored_files = files(pytester)
+    assert len(stored_files) == 21
+    return stored_files
 
 
 def stays_the_same(
     pytester: pytest.Pytester, run: Run, before: dict[str, bytes], *arguments: str
 ) -> None:
-    """Comparing, updating and pruning beside a plugin do what they do without it."""
+    """Check that comparing, updating and pruning work beside a plugin as without it."""
     result = run(*arguments, UPDATE, PRUNE)
     result.assert_outcomes(passed=14)
     result.stdout.fnmatch_lines(["removed  __snapshots__/test_net/test_gone.tgraph"])
@@ -75,7 +75,7 @@ def test_randomly(pytester: pytest.Pytester, run: Run, suite: dict[str, bytes]) 
     for seed in ("1", "2", "3"):
         result = run("-p", "randomly", f"--randomly-seed={seed}", "-q", "--collect-only")
         orders.add(tuple(line for line in result.outlines if "::" in line))
-    assert len(orders) == 3, "the plugin works"
+    assert len(orders) == 3, "the plugin has no effect"
     stays_the_same(pytester, run, suite, "-p", "randomly")
 
 
@@ -102,7 +102,7 @@ def test_rerunfailures(
     result.assert_outcomes(passed=15)
     flaky = "__snapshots__/test_flaky/test_flaky.tgraph"
     result.stdout.fnmatch_lines([f"created  {flaky}: forward 1 op"])
-    assert b"aten.relu" in files(pytester)[flaky], "no assertion failed, so nothing ran again"
+    assert b"aten.relu" in files(pytester)[flaky], "no assertion failed, so no test was rerun"
 
     Path(flaky).write_bytes(Path(flaky).read_bytes().replace(b"relu", b"mm"))
     before = files(pytester)
@@ -136,7 +136,9 @@ def test_html(
 
 
 @pytest.mark.slow("runs pytest in a new process")
-def test_all_of_them_at_once(pytester: pytest.Pytester, run: Run, suite: dict[str, bytes]) -> None:
+def test_all_companion_plugins_at_once(
+    pytester: pytest.Pytester, run: Run, suite: dict[str, bytes]
+) -> None:
     for name in ("pytest_randomly", "pytest_rerunfailures", "pytest_html"):
         pytest.importorskip(name)
     stays_the_same(

@@ -1,4 +1,4 @@
-"""When stored graphs match: by dataflow, at the detail that the test asks for."""
+"""Stored graphs match by dataflow, at the detail that the test requests."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ STRIDED = ' stride [16, 1] on "cuda"'
 
 
 def against(stored: str, *now: Any, detail: Detail = "dataflow") -> str | None:
-    """What compare says: None for a match, else the problem and the details in one text."""
-    found = compare(parse_document(stored), program_of(Capture(*now)), detail)
-    return None if found is None else "\n".join([found.problem, *found.details])
+    """Return None for a match, else the problem and the details as one text."""
+    mismatch = compare(parse_document(stored), program_of(Capture(*now)), detail)
+    return None if mismatch is None else "\n".join([mismatch.problem, *mismatch.details])
 
 
 def document(*of: Any, detail: Detail = "dataflow") -> str:
     return program_of(Capture(*of)).to_text(detail)
 
 
-def test_the_origin_of_a_text_does_not_matter() -> None:
+def test_compare_ignores_the_origin() -> None:
     assert same_text(text("relu", torch="2.7.0"), text("relu", torch="2.13.0"))
     assert same_text(text("relu").replace("via aot, torch 2.13.0\n", ""), text("relu"))
     assert not same_text(text("relu"), text("gelu"))
@@ -39,21 +39,21 @@ def test_the_origin_of_a_text_does_not_matter() -> None:
 @pytest.mark.parametrize(
     "origin", ["via aot, torch\n", "<<<<<<< ours\nvia aot\n", "aot, torch 2\n", ", torch 2\n"]
 )
-def test_a_text_with_a_broken_origin_is_not_taken_for_the_same(origin: str) -> None:
+def test_compare_refuses_a_broken_origin(origin: str) -> None:
     broken = text("relu").replace("via aot, torch 2.13.0\n", origin)
     assert not same_text(broken, text("relu"))
     with pytest.raises(GraphFormatError, match=r"^some/path:2:\d+: .*--torchgraph-update"):
         parse_stored(broken, "some/path")
 
 
-def test_a_version_that_is_newer_is_not_taken_for_the_same() -> None:
+def test_compare_refuses_a_newer_version() -> None:
     newer = text("relu").replace("torchgraph 1", "torchgraph 5")
     assert not same_text(newer, text("relu"))
     with pytest.raises(GraphFormatError, match=r"^path:1:\d+: version 5.*upgrade.*--torchgraph-up"):
         parse_stored(newer, "path")
 
 
-def test_bytes_that_are_no_text_are_an_error_with_a_position() -> None:
+def test_undecodable_bytes_are_an_error_with_a_position() -> None:
     stored = (text("relu").encode() + b"  \xff\n").decode("utf-8", "surrogateescape")
     with pytest.raises(GraphFormatError, match="path:9:3: a byte that is not UTF-8: restore"):
         parse_stored(stored, "path")
@@ -125,7 +125,7 @@ def test_counts_are_compared_with_counts_and_with_whole_graphs() -> None:
 @pytest.mark.parametrize(
     ("stored", "asked"), [("ops", "dataflow"), ("ops", "full"), ("dataflow", "full")]
 )
-def test_a_file_that_says_too_little_is_not_compared(stored: Detail, asked: Detail) -> None:
+def test_compare_refuses_a_file_with_less_detail(stored: Detail, asked: Detail) -> None:
     problem = against(document(graph("relu"), detail=stored), graph("relu"), detail=asked)
     assert problem == (
         f"the stored file has only detail '{stored}', the comparison needs '{asked}'\n"
@@ -144,7 +144,7 @@ def test_captures_and_graphs_can_be_compared() -> None:
     ("value", "name"),
     [({}, "a dict"), (3, "an int"), ((graph("relu"),), "a tuple"), (Capture, "a type")],
 )
-def test_anything_else_is_a_type_error_that_says_what_to_pass(value: object, name: str) -> None:
+def test_compare_with_another_type_is_a_type_error(value: object, name: str) -> None:
     with pytest.raises(
         TypeError, match=rf"cannot compare {name}: pass a capture, as in `graph_cap"
     ):
@@ -179,7 +179,7 @@ backward {
 """
 
 
-def test_a_file_with_what_autograd_wraps_values_in_matches_one_without() -> None:
+def test_file_with_autograds_detaches_matches_one_without() -> None:
     wrapped = parse_document(WRAPPED).graphs
     plain = document(*wrapped)
     assert "detach" not in plain
@@ -191,7 +191,7 @@ def test_a_file_with_what_autograd_wraps_values_in_matches_one_without() -> None
     assert against(WRAPPED, *edited) is not None
 
 
-def test_a_folded_file_is_compared_as_any_other() -> None:
+def test_folded_file_is_compared_like_a_flat_one() -> None:
     lines = [
         f"  %h.{n}/{op} = aten.{op}.default(%x) : f32[2]"
         for n in range(5)

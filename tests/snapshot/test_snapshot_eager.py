@@ -1,4 +1,4 @@
-"""Stored graphs of captures in which something ran eagerly."""
+"""Stored graphs of captures with eager graphs."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def captured(*program: Graph) -> Capture:
 
 
 def against(stored: str, *now: Graph, detail: Detail = "dataflow") -> str | None:
-    """What compare says: None for a match, else the problem and the details in one text."""
-    found = compare(parse_document(stored), program_of(captured(*now)), detail)
-    return None if found is None else "\n".join([found.problem, *found.details])
+    """Return None for a match, else the problem and the details as one text."""
+    mismatch = compare(parse_document(stored), program_of(captured(*now)), detail)
+    return None if mismatch is None else "\n".join([mismatch.problem, *mismatch.details])
 
 
 def stored(*of: Graph, detail: Detail = "dataflow") -> str:
@@ -47,7 +47,7 @@ STEP = (graph("relu", name="forward"), eager(0, "sin", "cos", runs=3), eager(1, 
 
 
 @pytest.mark.parametrize("detail", DETAILS)
-def test_the_program_is_stored_and_matches_itself(detail: Detail) -> None:
+def test_eager_program_matches_its_snapshot(detail: Detail) -> None:
     document = stored(*STEP, detail=detail)
 
     assert document.startswith("torchgraph 2\n")
@@ -57,7 +57,7 @@ def test_the_program_is_stored_and_matches_itself(detail: Detail) -> None:
 
 
 @pytest.mark.parametrize("detail", DETAILS)
-def test_a_file_without_eager_graphs_says_since_when_there_are_some(detail: Detail) -> None:
+def test_file_without_eager_graphs_fails_with_the_release_that_added_them(detail: Detail) -> None:
     old = stored(STEP[0], detail=detail)
 
     assert old.startswith("torchgraph 1\n")
@@ -68,7 +68,7 @@ def test_a_file_without_eager_graphs_says_since_when_there_are_some(detail: Deta
 
 
 @pytest.mark.parametrize("detail", DETAILS)
-def test_an_edit_of_compiled_graphs_is_not_hidden_by_that(detail: Detail) -> None:
+def test_edit_of_compiled_graphs_is_reported_beside_missing_eager_graphs(detail: Detail) -> None:
     old = stored(graph("gelu", name="forward"), detail=detail)
     message = against(old, *STEP, detail=detail) or ""
 
@@ -77,7 +77,7 @@ def test_an_edit_of_compiled_graphs_is_not_hidden_by_that(detail: Detail) -> Non
 
 
 @pytest.mark.parametrize("detail", DETAILS)
-def test_another_number_of_runs_fails_and_is_named(detail: Detail) -> None:
+def test_changed_runs_fail_and_are_named(detail: Detail) -> None:
     forward, first, second = STEP
     other = (forward, replace(first, runs=1), second)
 
@@ -94,7 +94,7 @@ def test_another_number_of_runs_fails_and_is_named(detail: Detail) -> None:
     )
 
 
-def test_a_stored_file_of_the_finest_detail_knows_the_runs_for_the_coarsest() -> None:
+def test_runs_of_a_full_file_are_compared_at_detail_ops() -> None:
     other = (STEP[0], replace(STEP[1], runs=2), STEP[2])
 
     assert against(stored(*other, detail="full"), *STEP, detail="ops") == (
@@ -102,7 +102,7 @@ def test_a_stored_file_of_the_finest_detail_knows_the_runs_for_the_coarsest() ->
     )
 
 
-def test_an_eager_graph_is_never_taken_for_a_compiled_one() -> None:
+def test_eager_graph_never_matches_a_compiled_one() -> None:
     compiled = replace(STEP[1], eager=False, level="dispatch", kind="forward", runs=1)
     old = stored(STEP[0], compiled)
 
@@ -112,7 +112,7 @@ def test_an_eager_graph_is_never_taken_for_a_compiled_one() -> None:
     )
 
 
-def test_a_kind_of_an_eager_graph_counts() -> None:
+def test_kind_of_an_eager_graph_is_compared() -> None:
     other = replace(STEP[2], kind="backward")
 
     assert against(stored(*STEP), *STEP[:2], other) == (
@@ -163,7 +163,7 @@ TEST = """
 
 @pytest.fixture
 def step(pytester: pytest.Pytester, project: Run) -> Run:
-    """A project whose capture has the eager graphs that the variable EAGER names."""
+    """A project whose capture has the eager graphs named by the variable EAGER."""
     for each in pytester.path.glob("test_*.py"):
         each.unlink()
     pytester.makepyfile(test_step=TEST)
@@ -171,7 +171,7 @@ def step(pytester: pytest.Pytester, project: Run) -> Run:
 
 
 @pytest.mark.slow("long models; short ones are in every run")
-def test_in_a_run_the_old_file_fails_once_and_is_accepted(step: Run) -> None:
+def test_old_file_without_eager_graphs_fails_once_and_is_accepted(step: Run) -> None:
     step("--torchgraph-update", EAGER="").assert_outcomes(passed=1)
     step(EAGER="").assert_outcomes(passed=1)
 
@@ -194,9 +194,7 @@ def test_in_a_run_the_old_file_fails_once_and_is_accepted(step: Run) -> None:
 
 
 @pytest.mark.slow("long models; short ones are in every run")
-def test_in_a_run_the_section_and_the_artifacts_have_the_runs(
-    step: Run, pytester: pytest.Pytester
-) -> None:
+def test_section_and_artifacts_have_eager_runs(step: Run, pytester: pytest.Pytester) -> None:
     step("--torchgraph-update", EAGER="sin neg*2")
 
     failed = step("--torchgraph-artifacts=out", EAGER="sin neg*3")

@@ -1,4 +1,4 @@
-"""Stored graphs that say what was returned, run counts, and values of constants."""
+"""Stored graphs with returned values, run counts, and values of constants."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ OFTEN = replace(PLAIN, runs=6)
 
 
 def two(first: Graph, second: Graph) -> Program:
-    """The program of two ranks."""
+    """Return the program of two ranks."""
     sections = [((rank,), Program(HEADER, (own,))) for rank, own in enumerate((first, second))]
     return Program.of_ranks({"tp": 2}, sections)
 
 
 def against(stored: Graph, now: Graph, detail: Detail = "dataflow") -> str | None:
-    """What compare says: None for a match, else the problem and the details in one text."""
+    """Return None for a match, else the problem and the details as one text."""
     document = parse_document(format_document((stored,), HEADER, detail))
-    found = compare(document, Program(HEADER, (now,)), detail)
-    return None if found is None else "\n".join([found.problem, *found.details])
+    mismatch = compare(document, Program(HEADER, (now,)), detail)
+    return None if mismatch is None else "\n".join([mismatch.problem, *mismatch.details])
 
 
 def test_stored_facts_are_compared() -> None:
@@ -68,9 +68,9 @@ def test_ranks_with_facts_are_of_version_4() -> None:
     assert compare(again, subject, "dataflow") is None
     assert subject.to_text("dataflow") == text
     other = two(PLAIN, PLAIN)
-    found = compare(again, other, "dataflow")
-    assert found is not None
-    assert (found.problem, found.details) == (
+    mismatch = compare(again, other, "dataflow")
+    assert mismatch is not None
+    assert (mismatch.problem, mismatch.details) == (
         "rank 1 differs from the stored graphs (rank 0 equal)",
         (),
     )

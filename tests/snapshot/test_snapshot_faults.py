@@ -1,4 +1,4 @@
-"""Killed processes, full disks, read-only directories, several writers: nothing lost or torn."""
+"""Killed processes, full disks, read-only directories, several writers: no file is lost or torn."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ posix = pytest.mark.skipif(os.name != "posix", reason="processes are forked and 
 
 
 def broken_writes(how: str, path: Path) -> list[str]:
-    """See `broken_writes.py`."""
+    """Run `broken_writes.py`."""
     script = Path(__file__).with_name("broken_writes.py")
     done = subprocess.run(
         [sys.executable, script, how, path], capture_output=True, text=True, check=False
@@ -48,7 +48,7 @@ def test_a_process_killed_at_any_step_of_a_write_leaves_the_old_file_or_the_new_
     at = [steps.index(step) for step in order]
     assert at == sorted(at)
     found = {line.partition(": ")[2].partition(",")[0] for line in lines}
-    assert found == {"old", "new", "nothing"}, "never torn"
+    assert found == {"old", "new", "nothing"}, "a file is torn"
     last = steps.index("before replace")
     assert all(": old," in line for line in lines[: last + 1])
     assert lines[last + 1] == "after replace: new, 0 left over"
@@ -76,17 +76,17 @@ def test_an_error_at_any_step_of_a_write_keeps_the_old_file_and_leaves_nothing_o
 def test_a_file_that_two_processes_write_is_whole_at_every_moment(tmp_path: Path) -> None:
     lines = broken_writes("race", tmp_path / "x.tgraph")
     found = {line.partition(":")[0]: int(line.partition(": ")[2]) for line in lines}
-    assert found.keys() <= {"old", "new"}, "never torn, never missing"
+    assert found.keys() <= {"old", "new"}, "the file is torn or missing"
     assert sum(found.values()) > 40
     assert [path.name for path in tmp_path.iterdir()] == ["x.tgraph"]
 
 
 @pytest.fixture
 def mounted(pytester: pytest.Pytester, run: Run) -> Run:
-    """Run pytest where `__snapshots__` is a small file system of its own.
+    """Run pytest with a separate small file system at `__snapshots__`.
 
-    The first argument is a shell command between mounting and running. What is there afterwards is
-    in the directory `after`.
+    The first argument is a shell command that runs after mounting and before pytest. The final
+    content is in the directory `after`.
     """
     trial = [
         "unshare",
@@ -98,7 +98,7 @@ def mounted(pytester: pytest.Pytester, run: Run) -> Run:
     try:
         possible = subprocess.run(trial, cwd=pytester.path, capture_output=True, check=False)
     except FileNotFoundError:
-        pytest.skip("there is no command unshare")
+        pytest.skip("the command unshare is missing")
     if possible.returncode:
         pytest.skip(f"no file system can be mounted: {possible.stderr.decode()}")
 
@@ -129,9 +129,7 @@ def after(pytester: pytest.Pytester) -> dict[str, bytes]:
 
 
 @pytest.mark.slow("runs pytest several times")
-def test_on_a_full_disk_the_old_file_stays_and_the_error_names_it(
-    pytester: pytest.Pytester, mounted: Run
-) -> None:
+def test_full_disk_keeps_the_old_file_and_names_it(pytester: pytest.Pytester, mounted: Run) -> None:
     before = files(pytester)
     result = mounted("true", UPDATE, OP="gelu", SIZE="3000")
     result.assert_outcomes(passed=2, failed=1)
@@ -141,12 +139,12 @@ def test_on_a_full_disk_the_old_file_stays_and_the_error_names_it(
     assert "TorchGraphError: cannot write /" in error
     result.stdout.fnmatch_lines(["FAILED *large*", "*1 failed, 2 passed*"])
     now = after(pytester)
-    assert now.keys() == before.keys(), "no half-written file is left over"
+    assert now.keys() == before.keys(), "a half-written file is left"
     assert now[large] == before[large]
     assert all(b"gelu" in data for path, data in now.items() if path != large)
 
 
-def test_in_a_read_only_directory_the_old_files_stay_and_the_error_names_them(
+def test_read_only_directory_keeps_the_old_files_and_names_them(
     pytester: pytest.Pytester, mounted: Run
 ) -> None:
     before = files(pytester)
@@ -159,7 +157,7 @@ def test_in_a_read_only_directory_the_old_files_stay_and_the_error_names_them(
     assert after(pytester) == before
 
 
-def test_in_a_read_only_directory_graphs_that_match_are_no_error(
+def test_read_only_directory_with_matching_graphs_passes(
     pytester: pytest.Pytester, mounted: Run
 ) -> None:
     prepare = "mount -o remount,ro __snapshots__"

@@ -1,4 +1,4 @@
-"""Writing a stored file: whole or not at all."""
+"""A stored file is written completely or not at all."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pytest_torchgraph.snapshot import files
 posix = pytest.mark.skipif(os.name != "posix", reason="Windows has no such permissions and errors")
 
 
-def test_a_file_is_written_as_it_is_meant_on_every_system(tmp_path: Path) -> None:
+def test_file_has_the_same_bytes_on_every_system(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "er" / "x.tgraph"
     files.write_text(path, "a\nü\n")
     assert path.read_bytes() == "a\nü\n".encode()
@@ -21,20 +21,20 @@ def test_a_file_is_written_as_it_is_meant_on_every_system(tmp_path: Path) -> Non
     assert files.read_text(path) == "a\nü\n"
 
 
-def test_line_ends_of_windows_are_read_as_ours(tmp_path: Path) -> None:
+def test_windows_line_ends_are_normalized(tmp_path: Path) -> None:
     path = tmp_path / "x.tgraph"
     path.write_bytes(b"a\r\nb\r\n")
     assert files.read_text(path) == "a\nb\n"
 
 
-def test_a_file_that_is_not_there_reads_as_none(tmp_path: Path) -> None:
+def test_missing_file_reads_as_none(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert files.read_text(tmp_path / "x.tgraph") is None
     assert files.read_text(tmp_path / "file" / "x.tgraph") is None
 
 
 @posix
-def test_a_file_that_cannot_be_read_is_an_error_that_names_it(tmp_path: Path) -> None:
+def test_unreadable_file_error_names_the_file(tmp_path: Path) -> None:
     path = tmp_path / "x.tgraph"
     path.mkdir()
     with pytest.raises(
@@ -44,7 +44,7 @@ def test_a_file_that_cannot_be_read_is_an_error_that_names_it(tmp_path: Path) ->
 
 
 @posix
-def test_a_new_file_has_the_permissions_that_any_new_file_has(tmp_path: Path) -> None:
+def test_new_file_has_default_permissions(tmp_path: Path) -> None:
     (tmp_path / "plain").touch()
     files.write_text(tmp_path / "x.tgraph", "a")
     assert (tmp_path / "x.tgraph").stat().st_mode == (tmp_path / "plain").stat().st_mode
@@ -53,7 +53,7 @@ def test_a_new_file_has_the_permissions_that_any_new_file_has(tmp_path: Path) ->
     assert (tmp_path / "x.tgraph").stat().st_mode & 0o777 == 0o640
 
 
-def test_a_link_stays_a_link(tmp_path: Path) -> None:
+def test_written_link_stays_a_link(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "real" / "x.tgraph").write_text("old")
     link = tmp_path / "x.tgraph"
@@ -63,7 +63,7 @@ def test_a_link_stays_a_link(tmp_path: Path) -> None:
     assert (tmp_path / "real" / "x.tgraph").read_text() == "new"
 
 
-def test_a_directory_that_cannot_be_made_is_an_error_that_names_file_and_reason(
+def test_uncreatable_directory_error_names_file_and_reason(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "file").touch()
@@ -73,7 +73,7 @@ def test_a_directory_that_cannot_be_made_is_an_error_that_names_file_and_reason(
 
 @pytest.mark.parametrize("failing", ["fsync", "replace"])
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
-def test_whatever_goes_wrong_the_old_file_stays_and_nothing_is_left_over(
+def test_failed_write_keeps_the_old_file_and_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str, error: BaseException
 ) -> None:
     path = tmp_path / "x.tgraph"

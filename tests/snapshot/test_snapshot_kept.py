@@ -1,6 +1,6 @@
-"""No stored graph is lost, whatever of a project did not run: updates and prune, row by row.
+"""Updates and prunes lose no stored graph if parts of a project did not run, row by row.
 
-The rows are the cases in which other tools delete snapshots that are still needed.
+The rows are cases in which other tools delete snapshots that are still needed.
 """
 
 from __future__ import annotations
@@ -119,13 +119,13 @@ WORKERS = pytest.mark.parametrize("workers", ["-n0", "-n2"])
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the stored project is kept for all tests of this module, once one has made it."""
+    """Return the directory that caches the stored project for all tests of this module."""
     return tmp_path_factory.mktemp("stored") / "__snapshots__"
 
 
 @pytest.fixture
 def before(pytester: pytest.Pytester, run: Run, kept: Path) -> dict[str, bytes]:
-    """Two test files, their stored graphs, a text of syrupy's own, and what else lies there."""
+    """Two test files, their stored graphs, a text of syrupy, and unrelated files."""
     source = SUITE.format(**WHOLE)
     pytester.makepyfile(test_net=source, test_other=source)
     here = pytester.path / "__snapshots__"
@@ -139,9 +139,9 @@ def before(pytester: pytest.Pytester, run: Run, kept: Path) -> dict[str, bytes]:
     cache = pytester.path / ".pytest_cache" / "v" / "cache"
     cache.mkdir(parents=True, exist_ok=True)
     (cache / "lastfailed").write_text('{"test_net.py::test_step": true}')
-    found = files(pytester)
-    assert len(graphs_of(found)) == 18
-    return found
+    stored_files = files(pytester)
+    assert len(graphs_of(stored_files)) == 18
+    return stored_files
 
 
 def graphs_of(found: dict[str, bytes]) -> dict[str, bytes]:
@@ -154,7 +154,7 @@ def graphs_of(found: dict[str, bytes]) -> dict[str, bytes]:
 )
 @WORKERS
 @pytest.mark.parametrize("row", ROWS)
-def test_nothing_is_lost_whatever_did_not_run(
+def test_partial_run_loses_no_snapshot(
     pytester: pytest.Pytester, run: Run, before: dict[str, bytes], row: str, workers: str
 ) -> None:
     parts, arguments = ROWS[row]
@@ -164,7 +164,7 @@ def test_nothing_is_lost_whatever_did_not_run(
         pytester.makepyfile(test_other=source)
     result = run("-p", "xdist", workers, "--torchgraph-prune", *arguments)
     assert graphs_of(files(pytester)) == graphs_of(before)
-    assert "Can not relate" not in result.stdout.str(), "what syrupy says of names like cuda:0"
+    assert "Can not relate" not in result.stdout.str(), "syrupy warns of names like cuda:0"
 
 
 @pytest.mark.slow(
@@ -172,7 +172,7 @@ def test_nothing_is_lost_whatever_did_not_run(
 )
 @WORKERS
 @pytest.mark.parametrize("plugin", CONFTESTS)
-def test_nothing_is_lost_whatever_a_plugin_does_to_the_run(
+def test_run_changed_by_a_plugin_loses_no_snapshot(
     pytester: pytest.Pytester, run: Run, before: dict[str, bytes], plugin: str, workers: str
 ) -> None:
     pytester.makeconftest(CONFTESTS[plugin])
@@ -182,7 +182,7 @@ def test_nothing_is_lost_whatever_a_plugin_does_to_the_run(
 
 @pytest.mark.slow("further models and backends", unless=["-n0"])
 @WORKERS
-def test_what_belongs_to_others_is_not_touched(
+def test_update_and_prune_keep_unrelated_files(
     pytester: pytest.Pytester, run: Run, before: dict[str, bytes], workers: str
 ) -> None:
     stale = SUITE.format(**WHOLE).replace("def test_step", "def test_stepped")

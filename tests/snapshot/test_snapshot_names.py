@@ -1,4 +1,4 @@
-"""Names of stored files: readable, portable, never shared by two tests."""
+"""Names of stored files: readable, portable, and never shared by two tests."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_hostile_tests_never_share_a_name(pytester: pytest.Pytester, run: Run) -
     assert found["aux"][0].startswith("aux-")
 
 
-def test_a_name_depends_on_nothing_but_the_test(pytester: pytest.Pytester, run: Run) -> None:
+def test_snapshot_name_depends_only_on_the_test(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makeconftest(NAMES)
     pytester.makepyfile(
         """
@@ -130,13 +130,11 @@ def test_a_name_depends_on_nothing_but_the_test(pytester: pytest.Pytester, run: 
     every = stems(run("-q"))
     assert len(every) == 3
     for nodeid, expected in every.items():
-        alone = stems(run("-q", f"test_a_name_depends_on_nothing_but_the_test.py::{nodeid}"))
+        alone = stems(run("-q", f"test_snapshot_name_depends_only_on_the_test.py::{nodeid}"))
         assert alone == {nodeid: expected}
 
 
-def test_the_stored_files_of_hostile_tests_are_all_there(
-    pytester: pytest.Pytester, run: Run
-) -> None:
+def test_hostile_tests_store_all_files(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(
         test_net="""
         import pytest
@@ -150,9 +148,9 @@ def test_the_stored_files_of_hostile_tests_are_all_there(
         """
     )
     run("-W", "error", "--torchgraph-update").assert_outcomes(passed=6)
-    found = files(pytester)
-    assert len(found) == 12
-    assert all(path.startswith("__snapshots__/test_net/test_x[") for path in found)
+    stored_files = files(pytester)
+    assert len(stored_files) == 12
+    assert all(path.startswith("__snapshots__/test_net/test_x[") for path in stored_files)
     assert not list(pytester.path.parent.glob("*.tgraph"))
     run("-W", "error").assert_outcomes(passed=6)
 

@@ -1,4 +1,4 @@
-"""A graph that is missing, and lies under the name that its test or test file had before."""
+"""A missing graph that is stored under a former name of its test or test file."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ FOUND = "an equal graph is stored under an old name: "
 
 @pytest.fixture
 def suite(pytester: pytest.Pytester, run: Run) -> Run:
-    """A project with six stored graphs, of `test_net.py`."""
+    """A project with six stored graphs of `test_net.py`."""
     pytester.makepyfile(test_net=SUITE)
     run("--torchgraph-update").assert_outcomes(passed=3)
     return run
 
 
 def told(result: pytest.RunResult, beginning: str) -> list[str]:
-    """The lines of the failures that begin so, each once."""
+    """Return the lines of the failures with this beginning, each once."""
     return sorted({line for line in result.outlines if line.startswith(beginning)})
 
 
-def test_a_renamed_test_file_is_told_with_the_command_that_moves_its_graphs(
+def test_renamed_test_file_fails_with_the_move_command(
     pytester: pytest.Pytester, suite: Run
 ) -> None:
     before = files(pytester)
@@ -54,19 +54,19 @@ def test_a_renamed_test_file_is_told_with_the_command_that_moves_its_graphs(
     (move,) = told(result, "move:    ")
     assert move == "move:    git mv __snapshots__/test_net __snapshots__/test_block"
     assert suite("--tb=no").ret == 1
-    assert files(pytester) == before, "it is only said"
+    assert files(pytester) == before, "the files were moved"
     Path("__snapshots__/test_net").rename("__snapshots__/test_block")
     suite().assert_outcomes(passed=3)
 
 
-def test_a_renamed_test_is_told_with_a_command_that_can_be_run(
+def test_renamed_test_fails_with_a_runnable_move_command(
     pytester: pytest.Pytester, suite: Run
 ) -> None:
     subprocess.run(["git", "init", "-q"], check=True)
     subprocess.run(["git", "add", "."], check=True)
     renamed = SUITE.replace("test_on", "test_device").replace("TestNet", "TestBlock")
     pytester.makepyfile(test_net=renamed)
-    for _ in range(2):  # a comparison ends its test: one of each test a run
+    for _ in range(2):  # each test stops at its first comparison, so two runs are needed
         result = suite()
         moves = told(result, "move:    ")
         assert len(moves) == 3
@@ -75,7 +75,7 @@ def test_a_renamed_test_is_told_with_a_command_that_can_be_run(
     suite().assert_outcomes(passed=3)
 
 
-def test_nothing_is_told_of_a_graph_that_differs_or_that_another_test_has(
+def test_no_move_command_for_a_different_or_used_graph(
     pytester: pytest.Pytester, suite: Run
 ) -> None:
     other = SUITE.replace('"mm"', '"relu"').replace("test_on", "test_device")
@@ -98,7 +98,7 @@ def test_on(device, graph_snapshot):
         assert told(result, FOUND) == []
 
 
-def test_the_files_of_all_releases_are_moved(pytester: pytest.Pytester, suite: Run) -> None:
+def test_move_command_includes_files_of_all_releases(pytester: pytest.Pytester, suite: Run) -> None:
     home = Path("__snapshots__/test_net")
     for file in [*home.iterdir()]:
         file.with_name(file.name.replace(".tgraph", "@torch-2.11.tgraph")).write_bytes(
@@ -114,7 +114,7 @@ def test_the_files_of_all_releases_are_moved(pytester: pytest.Pytester, suite: R
     )
 
 
-def test_a_test_outside_of_the_root_directory_has_a_command_that_can_be_run(
+def test_move_command_outside_the_root_is_runnable(
     pytester: pytest.Pytester, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     package = pytester.mkpydir("elsewhere") / "suite"

@@ -1,4 +1,4 @@
-"""Comparisons without a name: numbered in sequence, refused where the order would be the name."""
+"""Unnamed comparisons are numbered in sequence, and refused where their order is undefined."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ LOOPS = {
 
 @pytest.mark.slow("further cases; a few are in every run", unless=["syrupy's method"])
 @pytest.mark.parametrize("loop", LOOPS)
-def test_a_loop_without_a_name_is_refused_with_its_line(
+def test_unnamed_comparison_in_a_loop_is_refused_with_its_line(
     pytester: pytest.Pytester, run: Run, loop: str
 ) -> None:
     source = "from graphs import graph\n\ndef test_step(graph_snapshot):"
@@ -152,7 +152,7 @@ def test_an_unnamed_graph_in_a_hypothesis_test_is_refused(
 
 
 @pytest.mark.slow("runs pytest several times")
-def test_a_named_graph_that_all_examples_of_hypothesis_share_can_be_stored(
+def test_named_graph_shared_by_hypothesis_examples_is_stored(
     pytester: pytest.Pytester, run: Run
 ) -> None:
     body = 'assert graph() == graph_snapshot(name="step")'
@@ -168,7 +168,7 @@ def test_a_named_graph_that_all_examples_of_hypothesis_share_can_be_stored(
     failed = run(*plugins, OP="gelu")
     failed.assert_outcomes(failed=1)
     sections = [line for line in failed.outlines if line.strip("-") == " torchgraph "]
-    assert len(sections) == 1, "one for each file, not for each example"
+    assert len(sections) == 1, "there is a section for each example"
 
 
 @pytest.mark.slow("runs pytest several times")
@@ -197,7 +197,7 @@ def test_examples_of_hypothesis_with_other_graphs_need_other_names(
     run(*plugins).assert_outcomes(passed=1)
 
 
-def test_a_rerun_starts_anew(pytester: pytest.Pytester, run: Run) -> None:
+def test_rerun_restarts_the_numbering(pytester: pytest.Pytester, run: Run) -> None:
     pytest.importorskip("pytest_rerunfailures")
     pytester.makepyfile(
         test_net="""

@@ -1,4 +1,4 @@
-"""Stored graphs where torchrun started several processes: each one has files of its own."""
+"""Stored graphs under torchrun with several processes, each of them with its own files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_step(graph_snapshot):
 
 
 def process(rank: int, world: int = 2) -> dict[str, str]:
-    """The environment of one process, as torchrun makes it."""
+    """Return the environment of one process, as torchrun sets it."""
     return {"RANK": str(rank), "WORLD_SIZE": str(world), "OP": f"relu {'gelu ' * rank}".strip()}
 
 
@@ -28,7 +28,7 @@ def of(rank: int, world: int = 2, release: str = "") -> str:
 
 @pytest.fixture
 def both(pytester: pytest.Pytester, run: Run) -> Run:
-    """A project of which both ranks have stored graphs, other ones each."""
+    """A project with stored graphs for both ranks, different for each."""
     pytester.makepyfile(test_net=STEP)
     for rank in (0, 1):
         update = run("--torchgraph-update", **process(rank))
@@ -52,9 +52,7 @@ def test_each_rank_compares_with_its_own_file(both: Run, pytester: pytest.Pytest
 
 
 @pytest.mark.slow("runs pytest in a new process")
-def test_a_run_in_one_process_and_another_world_are_others(
-    both: Run, pytester: pytest.Pytester
-) -> None:
+def test_process_files_differ_by_world_size(both: Run, pytester: pytest.Pytester) -> None:
     for env in ({}, process(1, 4)):
         result = both(**env)
         result.assert_outcomes(failed=1)
@@ -68,7 +66,7 @@ def test_a_run_in_one_process_and_another_world_are_others(
 
 
 @pytest.mark.slow("runs pytest several times")
-def test_no_rank_removes_the_files_of_another_one(both: Run, pytester: pytest.Pytester) -> None:
+def test_rank_keeps_files_of_other_ranks(both: Run, pytester: pytest.Pytester) -> None:
     both("--torchgraph-update").assert_outcomes(passed=1)
     pytester.makepyfile(test_net=STEP.replace("test_step", "test_other"))
     for env in ({}, process(1)):
@@ -126,6 +124,6 @@ def test_ranks_and_releases(pytester: pytest.Pytester, run: Run) -> None:
         ("01", "02", "rank-1-of-2"),
     ],
 )
-def test_which_of_several_processes(rank: str, world: str, expected: str) -> None:
+def test_process_suffix_of_rank_and_world(rank: str, world: str, expected: str) -> None:
     assert rank_of_process({"RANK": rank, "WORLD_SIZE": world}) == expected
     assert rank_of_process({}) == ""

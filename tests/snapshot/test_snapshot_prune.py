@@ -1,4 +1,4 @@
-"""`--torchgraph-prune`: what is removed, what is kept, and what it says."""
+"""`--torchgraph-prune`: removed files, kept files, and messages."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ def stored(pytester: pytest.Pytester, run: Run, **parts: str) -> dict[str, bytes
     return files(pytester)
 
 
-# -- what is removed -------------------------------------------------------------------------------
+# -- removed files ---------------------------------------------------------------------------------
 
 
 @pytest.mark.slow("the same without workers is in every run", unless=["one"])
 @WORKERS
-def test_what_no_test_compares_any_more_is_removed_and_named(
+def test_prune_removes_and_names_unused_files(
     pytester: pytest.Pytester, run: Run, workers: tuple[str, ...]
 ) -> None:
     before = stored(pytester, run)
@@ -80,7 +80,7 @@ def test_what_no_test_compares_any_more_is_removed_and_named(
 
 @pytest.mark.slow("the same without workers is in every run", unless=["one"])
 @WORKERS
-def test_the_graphs_of_a_test_file_that_is_gone_are_removed_with_their_directory(
+def test_prune_removes_the_directory_of_a_deleted_test_file(
     pytester: pytest.Pytester, run: Run, workers: tuple[str, ...]
 ) -> None:
     stored(pytester, run)
@@ -91,7 +91,7 @@ def test_the_graphs_of_a_test_file_that_is_gone_are_removed_with_their_directory
     assert len(files(pytester)) == 5
 
 
-# -- what is said ---------------------------------------------------------------------------------
+# -- messages -------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow("many random graphs", unless=["words0--k was given, so not all tests ran"])
@@ -107,22 +107,20 @@ def test_the_graphs_of_a_test_file_that_is_gone_are_removed_with_their_directory
         ),
     ],
 )
-def test_it_says_why_nothing_is_removed(
+def test_prune_gives_the_reason_for_keeping_all(
     pytester: pytest.Pytester, run: Run, words: tuple[str, ...], reason: str
 ) -> None:
     stored(pytester, run)
     assert lines(run(*words, "--torchgraph-prune")) == [f"nothing removed: {reason}"]
 
 
-def test_arguments_from_the_environment_count_as_well(pytester: pytest.Pytester, run: Run) -> None:
+def test_prune_respects_arguments_from_the_environment(pytester: pytest.Pytester, run: Run) -> None:
     stored(pytester, run)
-    told = lines(run("--torchgraph-prune", PYTEST_ADDOPTS="test_net.py::test_step"))
-    assert told == ["nothing removed: only test_net.py::test_step ran"]
+    printed_lines = lines(run("--torchgraph-prune", PYTEST_ADDOPTS="test_net.py::test_step"))
+    assert printed_lines == ["nothing removed: only test_net.py::test_step ran"]
 
 
-def test_test_files_that_the_project_always_runs_are_a_complete_run(
-    pytester: pytest.Pytester, run: Run
-) -> None:
+def test_prune_accepts_testpaths_as_a_complete_run(pytester: pytest.Pytester, run: Run) -> None:
     stored(pytester, run)
     pytester.makeini("[pytest]\ntestpaths = test_net.py test_other.py\n")
     assert lines(run("--torchgraph-prune")) == ["nothing to remove"]
@@ -130,18 +128,18 @@ def test_test_files_that_the_project_always_runs_are_a_complete_run(
 
 @pytest.mark.slow("the same without workers is in every run", unless=["one"])
 @WORKERS
-def test_a_failing_test_is_named_as_the_reason(
+def test_prune_names_a_failing_test_as_the_reason(
     pytester: pytest.Pytester, run: Run, workers: tuple[str, ...]
 ) -> None:
     stored(pytester, run)
     pytester.makepyfile(test_net=suite(step="raise MemoryError"))
-    told = lines(run(*workers, "--torchgraph-prune"))
-    assert told == ["nothing removed: test_net.py::test_step failed"]
+    printed_lines = lines(run(*workers, "--torchgraph-prune"))
+    assert printed_lines == ["nothing removed: test_net.py::test_step failed"]
 
 
 @pytest.mark.slow("the same without workers is in every run", unless=["one"])
 @WORKERS
-def test_the_files_of_a_skipped_test_are_kept_and_those_of_others_are_not(
+def test_prune_keeps_only_the_files_of_a_skipped_test(
     pytester: pytest.Pytester, run: Run, workers: tuple[str, ...]
 ) -> None:
     stored(pytester, run)
@@ -165,7 +163,7 @@ def test_step_again(graph_snapshot):
 
 @pytest.mark.slow("the same without workers is in every run", unless=["one"])
 @WORKERS
-def test_the_files_of_all_parameters_are_kept_where_one_is_skipped(
+def test_prune_keeps_files_of_all_parameters_if_one_is_skipped(
     pytester: pytest.Pytester, run: Run, workers: tuple[str, ...]
 ) -> None:
     stored(pytester, run)
@@ -181,7 +179,7 @@ def test_the_files_of_all_parameters_are_kept_where_one_is_skipped(
     ]
 
 
-def test_all_is_kept_of_a_test_file_of_which_nothing_ran(
+def test_prune_keeps_files_of_a_test_file_that_did_not_run(
     pytester: pytest.Pytester, run: Run
 ) -> None:
     stored(pytester, run)
@@ -208,13 +206,13 @@ def test_all_is_kept_of_a_test_file_of_which_nothing_ran(
         ("test_a", "test_x.py::something, that is no function", True),
     ],
 )
-def test_a_stored_file_may_be_of_a_test(stem: str, nodeid: str, may: bool) -> None:
+def test_may_belong_to(stem: str, nodeid: str, may: bool) -> None:
     assert may_be_of(stem, nodeid) == may
 
 
 @pytest.mark.slow("the same without workers is in every run")
 @WORKERS
-def test_a_test_that_was_left_out_is_named_as_the_reason(
+def test_prune_names_a_deselected_test_as_the_reason(
     pytester: pytest.Pytester, run: Run, workers: tuple[str, ...]
 ) -> None:
     stored(pytester, run)
@@ -226,7 +224,7 @@ def test_a_test_that_was_left_out_is_named_as_the_reason(
 
 @pytest.mark.slow("the same without workers is in every run", unless=["one"])
 @WORKERS
-def test_a_test_that_was_not_called_is_named_as_the_reason(
+def test_prune_names_an_uncalled_test_as_the_reason(
     pytester: pytest.Pytester, run: Run, workers: tuple[str, ...]
 ) -> None:
     stored(pytester, run)
@@ -250,11 +248,11 @@ def test_a_test_that_was_not_called_is_named_as_the_reason(
 
 
 @pytest.mark.slow("runs pytest several times")
-def test_a_lost_worker_is_the_reason(pytester: pytest.Pytester, run: Run) -> None:
+def test_prune_names_a_lost_worker_as_the_reason(pytester: pytest.Pytester, run: Run) -> None:
     stored(pytester, run)
     pytester.makepyfile(test_net=suite(step="import os; os._exit(3)"))
-    told = lines(run("-p", "xdist", "-n2", "--torchgraph-prune"))
-    assert told == ["nothing removed: a pytest-xdist worker crashed"]
+    printed_lines = lines(run("-p", "xdist", "-n2", "--torchgraph-prune"))
+    assert printed_lines == ["nothing removed: a pytest-xdist worker crashed"]
 
 
 DEVICES = """
@@ -283,7 +281,7 @@ if {gpu}:
 
 @pytest.mark.slow("the same without workers is in every run", unless=["one"])
 @WORKERS
-def test_graphs_of_a_device_that_took_no_part_are_kept_and_it_says_so(
+def test_prune_keeps_and_reports_graphs_of_an_absent_device(
     pytester: pytest.Pytester, run: Run, workers: tuple[str, ...]
 ) -> None:
     pytester.makepyfile(
@@ -291,7 +289,7 @@ def test_graphs_of_a_device_that_took_no_part_are_kept_and_it_says_so(
         test_mps=DEVICES.format(devices=["cpu"], gpu=True),
     )
     run("--torchgraph-update").assert_outcomes(passed=11)
-    # The word alone, in the name of a test that ran, is no proof that there is such a device.
+    # A device name in the name of a test that ran does not prove that the device exists.
     cuda = "def test_cuda_names(graph_snapshot): assert graph() == graph_snapshot\n"
     pytester.makepyfile(
         test_net=DEVICES.format(devices=["cpu"], gpu=False) + cuda,
@@ -310,22 +308,22 @@ def test_graphs_of_a_device_that_took_no_part_are_kept_and_it_says_so(
     assert len(files(pytester)) == 11
 
 
-def test_graphs_of_a_device_that_took_part_can_be_stale(
+def test_prune_removes_stale_graphs_of_a_present_device(
     pytester: pytest.Pytester, run: Run
 ) -> None:
     pytester.makepyfile(test_net=DEVICES.format(devices=["cpu", "cuda"], gpu=True))
     run("--torchgraph-update").assert_outcomes(passed=6)
     pytester.makepyfile(test_net=DEVICES.format(devices=["cpu", "cuda"], gpu=False))
-    told = lines(run("--torchgraph-prune"))
+    printed_lines = lines(run("--torchgraph-prune"))
     stems = ["TestOnCUDA.test_step", "test_input_clamps"]
-    assert told[:-1] == [f"removed  __snapshots__/test_net/{stem}.tgraph" for stem in stems]
-    assert told[-1].endswith("ran no test on gpu")
+    assert printed_lines[:-1] == [
+        f"removed  __snapshots__/test_net/{stem}.tgraph" for stem in stems
+    ]
+    assert printed_lines[-1].endswith("ran no test on gpu")
     assert len(files(pytester)) == 4
 
 
-def test_a_link_on_the_way_does_not_make_a_compared_graph_stale(
-    pytester: pytest.Pytester, run: Run
-) -> None:
+def test_prune_keeps_compared_graphs_below_a_link(pytester: pytest.Pytester, run: Run) -> None:
     stored(pytester, run)
     Path("__snapshots__").rename("real")
     Path("__snapshots__").symlink_to("real")
@@ -333,9 +331,7 @@ def test_a_link_on_the_way_does_not_make_a_compared_graph_stale(
     assert lines(run("--torchgraph-prune")) == ["nothing to remove"]
 
 
-def test_what_a_killed_update_left_is_removed_when_it_is_old(
-    pytester: pytest.Pytester, run: Run
-) -> None:
+def test_prune_removes_old_temporary_files(pytester: pytest.Pytester, run: Run) -> None:
     stored(pytester, run)
     old, new = (Path(f"__snapshots__/test_net/.{name}.tgraph-tmp") for name in ("old", "new"))
     for path in (old, new):

@@ -52,7 +52,7 @@ def test_step(graph_snapshot):
 
 @pytest.fixture
 def stored(pytester: pytest.Pytester, run: Run) -> Run:
-    """A project whose eight ranks are stored: relu gelu, all of them."""
+    """A project with eight stored ranks, all of them relu and gelu."""
     pytester.makepyfile(test_net=STEP, collective=RANKS)
     run("--torchgraph-update", RANKS="relu gelu * 8").assert_outcomes(passed=1)
     return run
@@ -77,7 +77,7 @@ def test_equal_ranks_are_stored_once(stored: Run, pytester: pytest.Pytester) -> 
     assert files(pytester) == before
 
 
-def test_nothing_is_stored_yet(pytester: pytest.Pytester, run: Run) -> None:
+def test_missing_ranks_snapshot_fails(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(test_net=STEP, collective=RANKS)
     result = run(RANKS="relu * 4; gelu * 4")
     result.assert_outcomes(failed=1)
@@ -99,7 +99,9 @@ def test_the_ranks_that_differ_are_named(stored: Run) -> None:
     assert sum(line.startswith("  + added in") for line in lines) == 1
 
 
-def test_what_several_classes_have_is_told_once(stored: Run, pytester: pytest.Pytester) -> None:
+def test_edit_in_several_rank_classes_is_reported_once(
+    stored: Run, pytester: pytest.Pytester
+) -> None:
     update = stored("--torchgraph-update", RANKS="relu gelu * 4; relu gelu * 3; relu neg * 1")
     what = "rank 7: 1 edit: aten.gelu -> aten.neg in layer.1"
     assert stored_graphs(update) == [f"updated  {FILE}: {what}"]
@@ -117,7 +119,7 @@ def test_what_several_classes_have_is_told_once(stored: Run, pytester: pytest.Py
 
 
 @pytest.mark.slow("runs pytest in a new process")
-def test_classes_that_are_one_now(stored: Run, pytester: pytest.Pytester) -> None:
+def test_merged_rank_classes_are_reported(stored: Run, pytester: pytest.Pytester) -> None:
     stored("--torchgraph-update", RANKS="relu * 4; gelu * 4").assert_outcomes(passed=1)
     assert headings(pytester) == ["ranks 0-3", "ranks 4-7"]
     result = stored(RANKS="relu * 8")
@@ -161,7 +163,7 @@ def test_classes_that_are_one_now(stored: Run, pytester: pytest.Pytester) -> Non
     ],
     ids=["sizes", "order of dimensions", "other ranks", "one capture", "detail"],
 )
-def test_what_cannot_be_compared_says_so(
+def test_incomparable_ranks_are_refused(
     stored: Run, pytester: pytest.Pytester, env: dict[str, str], problem: str, lines: list[str]
 ) -> None:
     env = {"RANKS": "relu gelu * 8", **env}
@@ -173,7 +175,7 @@ def test_what_cannot_be_compared_says_so(
 
 
 @pytest.mark.slow("runs pytest in a new process")
-def test_one_capture_is_stored(pytester: pytest.Pytester, run: Run) -> None:
+def test_single_capture_of_ranks_is_stored(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(test_net=STEP, collective=RANKS)
     run("--torchgraph-update", ONE="1").assert_outcomes(passed=1)
     result = run()
@@ -181,7 +183,7 @@ def test_one_capture_is_stored(pytester: pytest.Pytester, run: Run) -> None:
     assert section(result)[1:3] == ["stored:  single capture", "now:     ranks 0-7 of dp=2, tp=4"]
 
 
-def test_no_rank_cannot_pass(stored: Run) -> None:
+def test_empty_ranks_fail(stored: Run) -> None:
     for args in ((), ("--torchgraph-update",)):
         result = stored(*args, RANKS="relu * 0", NUMBERS="[]")
         result.assert_outcomes(failed=1)
@@ -189,7 +191,7 @@ def test_no_rank_cannot_pass(stored: Run) -> None:
 
 
 @pytest.mark.slow("runs pytest in a new process")
-def test_the_order_in_which_ranks_were_asked_for_is_none_of_the_file(
+def test_requested_order_of_ranks_does_not_change_the_file(
     stored: Run, pytester: pytest.Pytester
 ) -> None:
     env = {"NUMBERS": "[3, 0]", "RANKS": "relu; gelu"}
@@ -207,7 +209,7 @@ def test_the_order_in_which_ranks_were_asked_for_is_none_of_the_file(
         ("dataflow", "relu gelu * 8", "gelu relu * 8"),
     ],
 )
-def test_at_each_level_of_detail(
+def test_ranks_snapshot_at_each_detail(
     stored: Run, pytester: pytest.Pytester, detail: str, equal: str, differs: str
 ) -> None:
     stored("--torchgraph-update", DETAIL=detail, RANKS="relu gelu * 4; relu gelu * 4")
@@ -233,7 +235,7 @@ def test_strides_of_one_rank(stored: Run, pytester: pytest.Pytester) -> None:
 
 
 @pytest.mark.slow("runs pytest in a new process")
-def test_names_alone(stored: Run, pytester: pytest.Pytester) -> None:
+def test_ranks_with_renamed_nodes_match(stored: Run, pytester: pytest.Pytester) -> None:
     path = pytester.path / FILE
     path.write_text(path.read_text().replace("layer.", "block."))
     stored(RANKS="relu gelu * 8").assert_outcomes(passed=1)
@@ -244,7 +246,7 @@ def test_names_alone(stored: Run, pytester: pytest.Pytester) -> None:
 
 
 @pytest.mark.slow("runs pytest in a new process")
-def test_a_file_that_cannot_be_read(stored: Run, pytester: pytest.Pytester) -> None:
+def test_unreadable_ranks_snapshot_is_an_error(stored: Run, pytester: pytest.Pytester) -> None:
     path = pytester.path / FILE
     path.write_text(path.read_text().replace("ranks 0-7", "ranks 0-8"))
     result = stored(RANKS="relu gelu * 8")
@@ -255,7 +257,7 @@ def test_a_file_that_cannot_be_read(stored: Run, pytester: pytest.Pytester) -> N
     assert headings(pytester) == ["ranks 0-7"]
 
 
-def test_texts_and_pictures_of_what_differs(stored: Run, pytester: pytest.Pytester) -> None:
+def test_artifacts_of_differing_ranks(stored: Run, pytester: pytest.Pytester) -> None:
     art = pytester.path / "art"
     result = stored(
         f"--torchgraph-artifacts={art}", RANKS="relu neg * 1; relu gelu * 3; relu sin * 4"
@@ -276,7 +278,7 @@ def test_texts_and_pictures_of_what_differs(stored: Run, pytester: pytest.Pytest
 
 
 @pytest.mark.slow("runs pytest in a new process")
-def test_the_causes_of_a_run_have_each_edit_once(pytester: pytest.Pytester, run: Run) -> None:
+def test_ranks_causes_list_each_edit_once(pytester: pytest.Pytester, run: Run) -> None:
     two = STEP + STEP.partition("\ndef ")[0] + "\ndef test_other" + STEP.partition("test_step")[2]
     pytester.makepyfile(test_net=two, collective=RANKS)
     run("--torchgraph-update", RANKS="relu * 4; relu gelu * 4").assert_outcomes(passed=2)
@@ -286,10 +288,10 @@ def test_the_causes_of_a_run_have_each_edit_once(pytester: pytest.Pytester, run:
 
 
 @pytest.mark.slow("runs pytest in a new process")
-def test_a_difference_that_a_test_wants(pytester: pytest.Pytester, run: Run) -> None:
+def test_expected_difference_of_ranks_passes(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(test_net=STEP.replace("value ==", "value !="), collective=RANKS)
     result = run("--torchgraph-update")
-    result.assert_outcomes(failed=1)  # nothing is stored, and `!=` stores nothing
+    result.assert_outcomes(failed=1)  # the file is missing, and `!=` stores nothing
     pytester.makepyfile(test_net=STEP)
     run("--torchgraph-update").assert_outcomes(passed=1)
     pytester.makepyfile(test_net=STEP.replace("value ==", "value !="))

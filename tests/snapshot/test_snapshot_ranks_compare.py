@@ -1,4 +1,4 @@
-"""Ranks against stored ones, pair by pair of classes: as each rank alone would say."""
+"""Ranks compared by pairs of classes give the same result as each rank compared separately."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ EIGHT = st.lists(st.integers(0, len(POOL) - 1), min_size=8, max_size=8)
 
 @checked
 @given(EIGHT, st.sampled_from(DETAILS))
-def test_what_is_stored_is_equal(numbers: list[int], detail: Detail) -> None:
+def test_ranks_equal_their_stored_text_at_each_detail(numbers: list[int], detail: Detail) -> None:
     own = subject(numbers)
     for fold in (True, False):
         text = own.to_text(detail, fold=fold)
@@ -53,7 +53,7 @@ def test_what_is_stored_is_equal(numbers: list[int], detail: Detail) -> None:
 
 @checked
 @given(EIGHT, EIGHT, st.sampled_from(DETAILS))
-def test_the_ranks_that_differ_are_those_that_differ_alone(
+def test_differing_ranks_are_those_that_differ_separately(
     old: list[int], new: list[int], detail: Detail
 ) -> None:
     stored, own = read_stored(subject(old).to_text(detail)), subject(new)
@@ -62,37 +62,37 @@ def test_the_ranks_that_differ_are_those_that_differ_alone(
         for rank, (before, after) in enumerate(zip(old, new, strict=True))
         if compare(read_stored(POOL[before].to_text(detail)), POOL[after], detail) is not None
     ]
-    found = compare(stored, own, detail)
-    assert (found is None) is (not alone)
-    if found is not None:
-        assert sorted(rank for part in found.parts for rank in part.ranks) == alone
-        assert found.problem.startswith(f"{format_ranks(alone)} differ")
-        told = [finding.ranks for finding in found.diff.findings]
+    mismatch = compare(stored, own, detail)
+    assert (mismatch is None) is (not alone)
+    if mismatch is not None:
+        assert sorted(rank for part in mismatch.parts for rank in part.ranks) == alone
+        assert mismatch.problem.startswith(f"{format_ranks(alone)} differ")
+        told = [finding.ranks for finding in mismatch.diff.findings]
         assert {rank for ranks in told for rank in ranks or ()} <= {*alone}
-        assert bool(told) == any(part.diff for part in found.parts)
+        assert bool(told) == any(part.diff for part in mismatch.parts)
 
 
 @checked
 @given(EIGHT, st.integers(0, 7), st.integers(0, len(POOL) - 1))
-def test_a_change_of_one_rank_is_told_of_that_rank(
+def test_change_of_one_rank_is_reported_for_that_rank(
     numbers: list[int], rank: int, number: int
 ) -> None:
     new = [*numbers[:rank], number, *numbers[rank + 1 :]]
-    found = compare(read_stored(subject(numbers).to_text("full")), subject(new), "full")
-    parts = found.parts if found is not None else ()
+    mismatch = compare(read_stored(subject(numbers).to_text("full")), subject(new), "full")
+    parts = mismatch.parts if mismatch is not None else ()
     assert [part.ranks for part in parts] == ([(rank,)] if number != numbers[rank] else [])
 
 
-def test_a_file_with_less_detail_is_compared_with_nothing() -> None:
+def test_ranks_file_with_less_detail_is_refused() -> None:
     own = subject([0] * 8)
     stored = read_stored(own.to_text("ops"))
-    found = compare(stored, own, "dataflow")
-    assert found is not None
-    assert "only detail 'ops'" in found.problem
-    assert not found.parts
+    mismatch = compare(stored, own, "dataflow")
+    assert mismatch is not None
+    assert "only detail 'ops'" in mismatch.problem
+    assert not mismatch.parts
 
 
-def test_what_is_like_ranks_and_holds_none() -> None:
+def test_list_of_other_objects_is_not_ranks() -> None:
     class Ranks(list[object]):
         mesh = MESH
         ranks = ()

@@ -13,7 +13,7 @@ HOME = "__snapshots__/test_net"
 BASE = f"{HOME}/test_step.tgraph"
 
 CONFTEST = '''
-"""The torch at hand is the one that RELEASE names."""
+"""Replace the installed torch release by RELEASE."""
 import importlib.metadata
 import os
 
@@ -43,7 +43,7 @@ def of(release: str, stem: str = "test_step") -> str:
 
 @pytest.fixture
 def on(pytester: pytest.Pytester, run: Run) -> On:
-    """Run the project on a release of torch, with the graph of the ops that are named."""
+    """Run the project on a release of torch, with a graph of these ops."""
     pytester.makeconftest(CONFTEST)
     pytester.makepyfile(test_net=STEP)
 
@@ -59,7 +59,7 @@ def on(pytester: pytest.Pytester, run: Run) -> On:
 
 @pytest.fixture
 def update(on: On) -> On:
-    """Run an update, which passes."""
+    """Run an update and check that it passes."""
 
     def update(release: str, op: str, *args: str, **more: str) -> pytest.RunResult:
         result = on(release, op, "--torchgraph-update", *args, **more)
@@ -70,7 +70,7 @@ def update(on: On) -> On:
 
 
 @pytest.mark.slow("runs pytest several times")
-def test_the_first_release_owns_the_file_and_another_has_one_where_its_graph_differs(
+def test_releases_get_files_only_for_different_graphs(
     pytester: pytest.Pytester, on: On, update: On
 ) -> None:
     assert stored_graphs(update("2.11", "relu")) == [f"created  {BASE}: forward 1 op"]
@@ -96,18 +96,18 @@ def test_the_first_release_owns_the_file_and_another_has_one_where_its_graph_dif
 
 
 @pytest.mark.slow("runs pytest several times")
-def test_a_run_compares_with_its_own_release_then_the_nearest_below_then_the_first(
+def test_run_compares_with_the_nearest_listed_release(
     pytester: pytest.Pytester, on: On, update: On
 ) -> None:
     listed = "2.12 2.9 2.10 2.15"
     for release, op in [("2.12", "sin"), ("2.9", "cos"), ("2.15", "tan")]:
         update(release, op, listed=listed)
     compared = {
-        "2.8": BASE,  # nothing is below: the first
+        "2.8": BASE,  # no release below, so the first
         "2.10": of("2.9"),
         "2.11": of("2.9"),  # not listed
         "2.12": BASE,
-        "2.13": BASE,  # below is the first
+        "2.13": BASE,  # the release below is the first
         "2.100": of("2.15"),
         "2.16.0.dev20261122+cu130": of("2.15"),
         "2.9.0.dev20261122": of("2.9"),
@@ -119,9 +119,7 @@ def test_a_run_compares_with_its_own_release_then_the_nearest_below_then_the_fir
     assert found == compared
 
 
-def test_a_failure_says_whose_file_was_compared_and_which_one_an_update_writes(
-    on: On, update: On
-) -> None:
+def test_failure_names_the_compared_and_the_updated_release(on: On, update: On) -> None:
     update("2.13", "relu", listed="2.13 2.15")
     result = on("2.15", "gelu", listed="2.13 2.15")
     lines = section(result)
@@ -137,7 +135,7 @@ def test_a_failure_says_whose_file_was_compared_and_which_one_an_update_writes(
 
 
 @pytest.mark.slow("runs pytest several times")
-def test_on_a_release_that_is_not_listed_a_run_compares_and_stores_nothing(
+def test_unlisted_release_compares_and_stores_nothing(
     pytester: pytest.Pytester, on: On, update: On
 ) -> None:
     update("2.13", "relu", listed="2.13 2.15")
@@ -159,8 +157,8 @@ def test_on_a_release_that_is_not_listed_a_run_compares_and_stores_nothing(
     pytester.makepyfile(test_net=STEP.replace("test_step(", "test_other(") + STEP)
     two = on("2.14", "gelu", listed="2.13 2.15")
     two.assert_outcomes(failed=2)
-    assert "accept all" not in two.stdout.str(), "a command that would be refused"
-    # syrupy's own flag is meant for other snapshots too.
+    assert "accept all" not in two.stdout.str(), "this command would be refused"
+    # syrupy's own flag also applies to other snapshots.
     on("2.14", "gelu", "--snapshot-update", listed="2.13 2.15").assert_outcomes(failed=2)
     assert files(pytester) == before
 
@@ -175,13 +173,13 @@ def test_on_a_release_that_is_not_listed_a_run_compares_and_stores_nothing(
         ("2.13 2.15 2.13", "2.13 is listed twice"),
     ],
 )
-def test_a_release_that_cannot_be_meant_is_a_usage_error(on: On, listed: str, problem: str) -> None:
+def test_invalid_release_is_a_usage_error(on: On, listed: str, problem: str) -> None:
     result = on("2.13", "relu", listed=listed)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines([f"ERROR: torchgraph_releases: {problem}"])
 
 
-def test_without_the_option_there_is_one_file_for_all_releases(
+def test_releases_without_the_option_share_one_file(
     pytester: pytest.Pytester, on: On, update: On
 ) -> None:
     update("2.13", "relu", listed="")
@@ -249,12 +247,14 @@ def test_a_name_with_its_release_has_at_most_255_bytes(
     assert max(len(Path(path).name) for path in added) == 255
     assert all(path.endswith("@torch-2.15.tgraph") for path in added)
     update("2.15", "gelu", listed="")
-    assert files(pytester).keys() == base.keys() | added, "names are those without the option"
+    assert files(pytester).keys() == base.keys() | added, (
+        "names differ from those without the option"
+    )
     on("2.15", "gelu", listed="2.13 2.15").assert_outcomes(passed=28)
 
 
 @pytest.mark.slow("via dispatch each case is in every run")
-def test_prune_removes_files_of_releases_that_are_not_listed_and_keeps_those_of_others(
+def test_prune_removes_only_files_of_unlisted_releases(
     pytester: pytest.Pytester, on: On, update: On
 ) -> None:
     gone = "def test_gone(graph_snapshot):\n    assert Capture(graph()) == graph_snapshot\n"
@@ -267,7 +267,7 @@ def test_prune_removes_files_of_releases_that_are_not_listed_and_keeps_those_of_
         assert stored_graphs(on(release, op, "--torchgraph-prune")) == ["nothing to remove"]
     assert files(pytester) == before
 
-    # A test that is gone: each release's run removes the file of that release.
+    # A deleted test: each release's run removes the file of that release.
     pytester.makepyfile(test_net=STEP)
     assert stored_graphs(on("2.13", "cos", "--torchgraph-prune")) == [
         f"removed  {of('2.13', 'test_gone')}",
@@ -282,7 +282,7 @@ def test_prune_removes_files_of_releases_that_are_not_listed_and_keeps_those_of_
         f"removed  {HOME}/test_gone.tgraph"
     )
 
-    # A release that is not listed any more, and none at all.
+    # A release that is no longer listed, and then no release.
     assert stored_graphs(on("2.13", "cos", "--torchgraph-prune", listed="2.11 2.13")) == [
         f"removed  {of('2.15', 'test_gone')}",
         f"removed  {of('2.15')}",
@@ -294,7 +294,7 @@ def test_prune_removes_files_of_releases_that_are_not_listed_and_keeps_those_of_
     assert files(pytester).keys() == {BASE}
 
 
-def test_a_file_that_is_equal_to_the_next_is_removed_whatever_its_names(
+def test_release_file_equal_to_the_next_is_removed(
     pytester: pytest.Pytester, on: On, update: On
 ) -> None:
     update("2.11", "relu")
@@ -302,10 +302,10 @@ def test_a_file_that_is_equal_to_the_next_is_removed_whatever_its_names(
     path.write_text((pytester.path / BASE).read_text().replace("layer", "block"))
     on("2.13", "relu").assert_outcomes(passed=1)
     path.with_name("test_step.tgraph").write_text("not a graph")
-    assert on("2.13", "relu", "--torchgraph-update").ret == 0, "the file of 2.11 is not ours"
+    assert on("2.13", "relu", "--torchgraph-update").ret == 0, "the file of 2.11 was compared"
     assert "layer.0" in path.read_text()
     assert (pytester.path / BASE).read_text() == "not a graph"
-    failed = on("2.15", "relu")  # which compares with that of 2.13
+    failed = on("2.15", "relu")  # compares with the file of 2.13
     failed.assert_outcomes(passed=1)
     path.unlink()
     on("2.13", "relu").stdout.fnmatch_lines(["*test_step.tgraph:1:1: *"])
@@ -370,11 +370,11 @@ def test_step(order, graphs, graph_snapshot, monkeypatch):
     assert Capture(graph(OPS[ops[turn]])) == graph_snapshot
 """
 PATTERNS = ("000", "001", "010", "011", "012")
-"""Which of three releases have equal graphs."""
+"""The releases, of three, that have equal graphs."""
 
 
 def owner(path: str, listed: str) -> str:
-    """The release that a stored file belongs to."""
+    """Return the release that a stored file belongs to."""
     tag = path.removesuffix(".tgraph").rpartition("@torch-")[2]
     return tag if tag in RELEASES else listed.split()[0]
 
@@ -383,7 +383,7 @@ RELEASES = ("2.11", "2.13", "2.15")
 
 
 class Rounds:
-    """Updates of one test for each order of three releases and each pattern of their graphs."""
+    """Updates of one test for each order of three releases and each pattern of equal graphs."""
 
     def __init__(self, pytester: pytest.Pytester, on: On, listed: str, patterns: str):
         self.pytester, self.on, self.listed, self.patterns = pytester, on, listed, patterns
@@ -395,7 +395,7 @@ class Rounds:
         )
 
     def update(self, **env: str) -> None:
-        """One update of each release; nothing of another one is written or removed."""
+        """Update on each release, and check that it changes no file of another release."""
         for step in range(3):
             before = files(self.pytester)
             assert self.run(str(step), "--torchgraph-update", **env).ret == 0
@@ -406,7 +406,7 @@ class Rounds:
                     assert owner(path, self.listed) == RELEASES[turn], path
 
     def wrong(self, **env: str) -> set[str]:
-        """The tests that do not compare with the graph of their own release."""
+        """Return the tests that do not compare with the graph of their own release."""
         return {
             f"{line} on {release}"
             for number, release in enumerate(RELEASES)
@@ -417,7 +417,7 @@ class Rounds:
 
 @pytest.mark.slow("the same without workers is in every run")
 @pytest.mark.parametrize("listed", [" ".join(order) for order in permutations(RELEASES)])
-def test_what_a_release_compares_with_does_not_depend_on_the_order_of_updates(
+def test_compared_release_is_independent_of_the_order_of_updates(
     pytester: pytest.Pytester, on: On, listed: str
 ) -> None:
     rounds = Rounds(pytester, on, listed, " ".join(PATTERNS))
@@ -428,11 +428,11 @@ def test_what_a_release_compares_with_does_not_depend_on_the_order_of_updates(
         assert rounds.wrong() == set()
     before = files(pytester)
     rounds.update()
-    assert files(pytester) == before, "nothing is left to be removed"
+    assert files(pytester) == before, "a further update changed files"
 
 
 @pytest.mark.slow("several changes at once are in every run")
-def test_after_an_edit_a_second_round_is_enough_in_every_order(
+def test_two_rounds_of_updates_suffice_after_an_edit_in_any_order(
     pytester: pytest.Pytester, on: On
 ) -> None:
     edits = [f"{old}to{new}" for old in PATTERNS for new in PATTERNS]
@@ -440,9 +440,11 @@ def test_after_an_edit_a_second_round_is_enough_in_every_order(
     rounds.update()
     assert rounds.wrong() == set()
     rounds.update(LATER="1")
-    # 2.15 was updated while it was equal to what 2.13 had stored before the edit.
+    # 2.15 was updated while its graph equalled the graph that 2.13 had stored before the edit.
     late = rounds.wrong(LATER="1")
     assert any("test_step[201-" in line for line in late)
-    assert not any("test_step[012-" in line for line in late), "upwards one round is enough"
+    assert not any("test_step[012-" in line for line in late), (
+        "in ascending order one round suffices"
+    )
     rounds.update(LATER="1")
     assert rounds.wrong(LATER="1") == set()

@@ -1,4 +1,4 @@
-"""Living with syrupy: neither plugin touches what belongs to the other."""
+"""Coexistence with syrupy: neither plugin touches the other's files."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class TestLast:
 
 @pytest.fixture
 def mixed(pytester: pytest.Pytester, run: Run) -> dict[str, bytes]:
-    """A project with graphs and a text of syrupy's own, all stored."""
+    """A project with graphs and a text of syrupy, all stored."""
     pytester.makepyfile(test_mixed=MIXED)
     run("--torchgraph-update", "--snapshot-update").assert_outcomes(passed=5)
-    found = files(pytester)
-    assert len(found) == 6, sorted(found)
-    return found
+    stored_files = files(pytester)
+    assert len(stored_files) == 6, sorted(stored_files)
+    return stored_files
 
 
 def test_syrupy_reports_no_stale_graph_and_still_removes_its_own(
@@ -98,7 +98,7 @@ def test_syrupys_update_flags_update_graphs_as_well(
     run("-k", "last").assert_outcomes(passed=1, deselected=4)
 
 
-def test_files_that_the_user_wants_ignored_stay_ignored(
+def test_ignored_files_stay_ignored(
     pytester: pytest.Pytester, run: Run, mixed: dict[str, bytes]
 ) -> None:
     notes = pytester.path / "__snapshots__" / "test_mixed" / "notes.md"
@@ -107,7 +107,7 @@ def test_files_that_the_user_wants_ignored_stay_ignored(
     assert files(pytester) == {**mixed, "__snapshots__/test_mixed/notes.md": b"mine"}
 
 
-def test_a_file_that_a_killed_run_left_behind_disturbs_nobody(
+def test_leftover_temporary_file_is_ignored(
     pytester: pytest.Pytester, run: Run, mixed: dict[str, bytes]
 ) -> None:
     left = pytester.path / "__snapshots__" / "test_mixed" / ".0123456789abcdef.tgraph-tmp"
@@ -118,7 +118,7 @@ def test_a_file_that_a_killed_run_left_behind_disturbs_nobody(
     assert left.read_text() == "half a gr"
 
 
-def test_the_texts_of_comparisons_are_not_kept_till_the_end_of_the_session(
+def test_comparison_texts_are_freed_before_the_session_ends(
     pytester: pytest.Pytester, run: Run, mixed: dict[str, bytes]
 ) -> None:
     pytester.makeconftest(

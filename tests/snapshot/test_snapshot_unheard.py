@@ -1,4 +1,4 @@
-"""A comparison that failed fails its test, whatever the test makes of the answer."""
+"""A failed comparison fails its test, even if the test ignores the result."""
 
 from __future__ import annotations
 
@@ -33,9 +33,7 @@ def project(pytester: pytest.Pytester, body: str) -> None:
 
 @pytest.mark.slow("further cases; a few are in every run", unless=["not"])
 @pytest.mark.parametrize("way", WAYS)
-def test_a_comparison_that_nobody_hears_of_fails(
-    pytester: pytest.Pytester, run: Run, way: str
-) -> None:
+def test_ignored_comparison_result_fails(pytester: pytest.Pytester, run: Run, way: str) -> None:
     project(pytester, WAYS[way])
     result = run()
     result.assert_outcomes(failed=1)
@@ -55,9 +53,7 @@ def test_a_comparison_that_nobody_hears_of_fails(
 
 
 @pytest.mark.slow("runs pytest several times")
-def test_that_graphs_differ_can_be_said_where_one_is_stored(
-    pytester: pytest.Pytester, run: Run
-) -> None:
+def test_not_equal_requires_a_stored_graph(pytester: pytest.Pytester, run: Run) -> None:
     project(pytester, "assert graph() != graph_snapshot")
     run().assert_outcomes(failed=1)
     run("--torchgraph-update").assert_outcomes(failed=1)
@@ -68,10 +64,10 @@ def test_that_graphs_differ_can_be_said_where_one_is_stored(
     run().assert_outcomes(failed=1)
     run(OP="tanh").assert_outcomes(passed=1)
     run("--torchgraph-update", OP="tanh").assert_outcomes(passed=1)
-    run(OP="relu").assert_outcomes(failed=1)  # nothing was written
+    run(OP="relu").assert_outcomes(failed=1)  # the update stored nothing
 
 
-def test_an_expected_failure_is_one(pytester: pytest.Pytester, run: Run) -> None:
+def test_xfail_covers_a_failed_comparison(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(
         test_net="""
         import pytest

@@ -1,4 +1,4 @@
-"""A test that asks for graph_snapshot and compares nothing with it fails: it checks nothing."""
+"""A test that requests graph_snapshot without comparing fails, because it checks nothing."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_step(graph_snapshot):
 )
 @pytest.mark.parametrize("case", UNUSED)
 @pytest.mark.parametrize("update", [(), ("--torchgraph-update",)])
-def test_nothing_compared(
+def test_graph_snapshot_without_a_comparison_fails(
     pytester: pytest.Pytester, run: Run, case: str, update: tuple[str, ...]
 ) -> None:
     pytester.makepyfile(test_net=HEAD + UNUSED[case])
@@ -141,7 +141,7 @@ def test_step(graph_snapshot, subtests):
 
 @pytest.mark.slow("further cases; a few are in every run", unless=["not ours", "refused"])
 @pytest.mark.parametrize("case", USED)
-def test_something_compared_or_nothing_promised(
+def test_graph_snapshot_with_a_comparison_passes(
     pytester: pytest.Pytester, run: Run, case: str
 ) -> None:
     if case == "subtests" and pytest.version_tuple < (9,):
@@ -175,7 +175,7 @@ def test_passes_where_it_should_not(graph_snapshot):
 """
 
 
-def test_what_has_an_outcome_of_its_own_keeps_it(pytester: pytest.Pytester, run: Run) -> None:
+def test_unused_graph_snapshot_keeps_other_outcomes(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(test_net=HEAD + OWN)
     result = run()
     result.assert_outcomes(skipped=2, xfailed=2, failed=2)
@@ -183,7 +183,7 @@ def test_what_has_an_outcome_of_its_own_keeps_it(pytester: pytest.Pytester, run:
     result.stdout.no_fnmatch_line("*nothing was compared*")
 
 
-def test_a_subtest_that_is_skipped(pytester: pytest.Pytester, run: Run) -> None:
+def test_unused_graph_snapshot_in_a_skipped_subtest(pytester: pytest.Pytester, run: Run) -> None:
     if pytest.version_tuple < (9,):
         pytest.skip("pytest has no subtests before 9")
     body = """
@@ -196,13 +196,15 @@ def test_step(graph_snapshot, subtests):
     run().assert_outcomes(passed=1)
 
 
-def test_nothing_runs_without_calls(pytester: pytest.Pytester, run: Run) -> None:
+def test_unused_graph_snapshot_with_setup_only(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(test_net=HEAD + UNUSED["forgotten"])
     for option in ("--setup-only", "--setup-plan", "--collect-only"):
         assert run(option).ret == 0
 
 
-def test_each_try_counts_by_itself(pytester: pytest.Pytester, run: Run) -> None:
+def test_unused_graph_snapshot_is_checked_for_each_rerun(
+    pytester: pytest.Pytester, run: Run
+) -> None:
     body = """
 tries = []
 
@@ -218,7 +220,9 @@ def test_step(graph_snapshot):
     result.stdout.fnmatch_lines(["graph_snapshot was requested*"])
 
 
-def test_nothing_is_pruned_by_a_forgotten_comparison(pytester: pytest.Pytester, run: Run) -> None:
+def test_prune_removes_nothing_after_a_forgotten_comparison(
+    pytester: pytest.Pytester, run: Run
+) -> None:
     pytester.makepyfile(test_net=HEAD + USED["equal"])
     run("--torchgraph-update").assert_outcomes(passed=1)
     pytester.makepyfile(test_net=HEAD + UNUSED["forgotten"])
@@ -226,7 +230,7 @@ def test_nothing_is_pruned_by_a_forgotten_comparison(pytester: pytest.Pytester, 
     assert pytester.path.joinpath("__snapshots__/test_net/test_step.tgraph").exists()
 
 
-def test_an_update_that_has_nothing_to_store_says_so(pytester: pytest.Pytester, run: Run) -> None:
+def test_update_without_a_comparison_says_so(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile("def test_plain(): pass")
     said = "nothing stored: no test compared graphs"
     assert stored_graphs(run("--torchgraph-update"))[0] == said

@@ -1,4 +1,4 @@
-"""`--torchgraph-update`: what it writes, what it says, what it leaves alone."""
+"""`--torchgraph-update`: written files, messages, and files that it does not touch."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WORKERS = pytest.mark.parametrize("workers", [(), ("-p", "xdist", "-n2")], ids=[
 
 
 def listed(result: pytest.RunResult) -> list[str]:
-    """What an update says about files."""
+    """Return the lines of an update about files."""
     words = ("created  ", "updated  ", "renamed  ", "removed  ", "unchanged  ")
     return [line for line in result.outlines if line.startswith(words)]
 
@@ -199,9 +199,7 @@ def test_a_file_with_old_names_is_rewritten_and_listed_as_renamed(
 
 
 @pytest.mark.slow("runs pytest several times")
-def test_a_file_that_is_only_written_in_another_way_is_left_alone(
-    pytester: pytest.Pytester, run: Run
-) -> None:
+def test_update_keeps_an_equal_file_in_another_form(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(test_net=RENAMED)
     run("--torchgraph-update").assert_outcomes(passed=3)
     path = pytester.path / "__snapshots__" / "test_net" / "test_step.tgraph"
@@ -213,10 +211,10 @@ def test_a_file_that_is_only_written_in_another_way_is_left_alone(
     for text in (folded, flat, flat.replace("torchgraph 1", "torchgraph 2")):
         path.write_text(text)
         before = files(pytester)
-        told = listed(run("--torchgraph-update"))
-        assert {line.split()[0] for line in told} == {"unchanged"}
+        listing = listed(run("--torchgraph-update"))
+        assert {line.split()[0] for line in listing} == {"unchanged"}
         assert files(pytester) == before
-    # Neither form has to be read where it is what would be written: that takes many times as long.
+    # Equal bytes are not parsed, because parsing takes many times as long.
     pytester.makeconftest(
         """
         import pytest_torchgraph.snapshot.compare
@@ -233,8 +231,8 @@ def test_a_file_that_is_only_written_in_another_way_is_left_alone(
     run().assert_outcomes(passed=2, failed=1)
     pytester.makeconftest("")
     path.write_text(folded)
-    told = listed(run("--torchgraph-update", LAYER="block"))
-    assert f"renamed  {path.relative_to(pytester.path)}: 36 names: layer -> block" in told
+    listing = listed(run("--torchgraph-update", LAYER="block"))
+    assert f"renamed  {path.relative_to(pytester.path)}: 36 names: layer -> block" in listing
 
 
 SUITE_WIDE = """
@@ -259,7 +257,7 @@ def test_same(graph_snapshot):
 
 
 def causes(result: pytest.RunResult) -> list[str]:
-    """What an update says about causes."""
+    """Return the lines of an update about causes."""
     heads = [k for k, line in enumerate(result.outlines) if "this update changes" in line]
     if not heads:
         return []
@@ -269,12 +267,12 @@ def causes(result: pytest.RunResult) -> list[str]:
 
 @pytest.mark.slow("the same without workers is in every run", unless=["one"])
 @WORKERS
-def test_an_update_of_many_files_says_how_many_it_changes_and_by_which_causes(
+def test_update_of_many_files_reports_counts_and_causes(
     pytester: pytest.Pytester, run: Run, workers: tuple[str, ...]
 ) -> None:
     pytester.makepyfile(test_net=SUITE_WIDE)
     first = run(*workers, "--torchgraph-update")
-    assert causes(first) == [], "nothing was replaced"
+    assert causes(first) == [], "a file was replaced"
     assert sum(line.startswith("created") for line in listed(first)) == 15
     changed = run(*workers, "--torchgraph-update", OP="relu", OTHER="exp")
     assert causes(changed) == [
@@ -291,7 +289,7 @@ def test_an_update_of_many_files_says_how_many_it_changes_and_by_which_causes(
 
 
 @pytest.mark.slow("runs pytest several times")
-def test_what_an_edit_costs_is_said_of_each_test_at_the_end_of_the_run_and_by_the_update(
+def test_edit_cost_is_reported_per_test_per_run_and_by_the_update(
     pytester: pytest.Pytester, run: Run
 ) -> None:
     pytester.makepyfile(test_net=SUITE_WIDE)
@@ -309,7 +307,7 @@ def test_what_an_edit_costs_is_said_of_each_test_at_the_end_of_the_run_and_by_th
     assert causes(update)[-1].endswith("+256 B saved")
 
 
-def test_an_update_of_one_file_is_told_by_its_line(pytester: pytest.Pytester, run: Run) -> None:
+def test_update_of_one_file_is_one_line(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(test_net=SUITE_WIDE)
     run("--torchgraph-update")
     one = run("--torchgraph-update", "-k", "test_net and 3", OP="relu")
@@ -318,7 +316,7 @@ def test_an_update_of_one_file_is_told_by_its_line(pytester: pytest.Pytester, ru
 
 
 @pytest.mark.slow("runs pytest several times")
-def test_an_update_on_another_release_of_torch_says_so_and_v_lists_each_file(
+def test_update_on_another_torch_release_says_so_and_lists_files_with_v(
     pytester: pytest.Pytester, run: Run
 ) -> None:
     pytester.makepyfile(test_net=SUITE_WIDE)
@@ -342,7 +340,7 @@ def test_an_update_on_another_release_of_torch_says_so_and_v_lists_each_file(
         ("graph.diff.join", "*cannot list the causes of this update: Run*: x"),
     ],
 )
-def test_what_cannot_be_found_out_does_not_keep_an_update_from_ending(
+def test_error_while_finding_causes_does_not_stop_an_update(
     pytester: pytest.Pytester, run: Run, broken: str, told: str
 ) -> None:
     module, _, name = broken.rpartition(".")
@@ -396,7 +394,7 @@ def test_many_unchanged_files_are_counted_and_listed_with_v(
     assert len(listed(run("--torchgraph-update", OP="gelu"))) == 2 + 9
 
 
-def test_a_difference_that_cannot_be_found_out_does_not_keep_it_from_being_stored(
+def test_error_in_a_difference_does_not_stop_an_update(
     pytester: pytest.Pytester, project: Run
 ) -> None:
     pytester.makeconftest(
@@ -416,7 +414,7 @@ def test_a_difference_that_cannot_be_found_out_does_not_keep_it_from_being_store
     project(OP="gelu").assert_outcomes(passed=1)
 
 
-def test_a_subtest_does_not_hide_what_it_stored(pytester: pytest.Pytester, run: Run) -> None:
+def test_update_lists_files_of_subtests(pytester: pytest.Pytester, run: Run) -> None:
     pytest.importorskip("_pytest.subtests", reason="pytest 9 has subtests")
     pytester.makepyfile(
         test_net="""
@@ -446,9 +444,7 @@ def test_only_the_graphs_of_the_tests_that_run_are_written(
     ]
 
 
-def test_what_was_written_before_a_test_failed_is_listed(
-    pytester: pytest.Pytester, run: Run
-) -> None:
+def test_update_lists_files_written_before_a_failure(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(
         test_net="""
         from graphs import graph
@@ -488,7 +484,7 @@ def test_two_graphs_under_one_name_cannot_both_be_stored(
     again.stdout.fnmatch_lines(
         ["*this test already stored another graph there: pass graph_snapshot(name=*"]
     )
-    assert list(files(pytester).values()) == [stored], "the first comparison settled the file"
+    assert list(files(pytester).values()) == [stored], "the second comparison rewrote the file"
 
 
 def test_the_update_flag_cannot_be_set_in_a_file(pytester: pytest.Pytester, run: Run) -> None:

@@ -1,8 +1,8 @@
-"""How many kinds of blocks the subjects have, written by hand before anything was run.
+"""The number of kinds of blocks in each subject, written by hand before the first run.
 
-Most blocks of a list are alike. Those that are not:
+Most blocks of a list are equal. The exceptions:
 
-- T5: the first block of a stack makes the relative bias, and gives it to the others.
+- T5: the first block of a stack computes the relative bias and passes it to the others.
 - wav2vec2: the first convolution has a group norm, and takes one channel.
 """
 

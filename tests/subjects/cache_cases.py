@@ -1,10 +1,10 @@
-"""Cases of a warm start, each with the answer that was written before its first run.
+"""Cases of a warm start. Each expected answer was written before the first run.
 
-`answers` asks a case three times: `assert_cacheable`, a restart here, a restart with a second
-process. A case is warm, or it has a cause; the cause is a part of each reason.
+`answers` asks three sources: `assert_cacheable`, a restart in this process, and a restart with a
+second process. A case is warm or has a cause, which is a part of each reason.
 
-The C++ kernels are left out (`kernels_left_out`): no key depends on their machine code, and a
-compiler takes minutes for them.
+The C++ kernels are left out (`kernels_left_out`), because no key depends on their machine code and
+a compiler takes minutes for them.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _binding(self: AsyncCompile, types: list[str], source: str) -> Callable[...,
 
 @contextlib.contextmanager
 def kernels_left_out() -> Iterator[None]:
-    """Replace each C++ kernel, in this process and in those that import this module."""
+    """Replace each C++ kernel, in this process and in processes that import this module."""
     before = AsyncCompile.cpp_pybinding
     AsyncCompile.cpp_pybinding = _binding  # type: ignore[method-assign,assignment]
     try:
@@ -352,11 +352,11 @@ class Case:
     """A target, its calls, and the answer.
 
     Attributes:
-        make: gives target and calls.
+        make: makes target and calls.
         cause: `WARM`, or a part of each reason.
-        around: context managers around everything.
+        around: context managers around the whole case.
         via: how `restart` compiles the target.
-        is_cause: True if the case is one of the table of releases.
+        is_cause: True if the case is in the table of releases.
         refused_in: releases with the cause; empty for all.
     """
 
@@ -369,7 +369,7 @@ class Case:
 
     @property
     def expected(self) -> str:
-        """The answer of this release."""
+        """The expected answer for this release."""
         return WARM if self.refused_in and RELEASE not in self.refused_in else self.cause
 
 
@@ -510,11 +510,11 @@ CASES: dict[str, Case] = {
 
 @dataclass(frozen=True)
 class Answers:
-    """The reasons of one case, empty if it is warm.
+    """The reasons of one case, per source. Empty if it is warm.
 
     Attributes:
-        capture: those of `assert_cacheable`.
-        here, process: those of a restart here, and of one with a second process.
+        capture: reasons of `assert_cacheable`.
+        here, process: reasons of a restart here, and of a restart with a second process.
     """
 
     capture: frozenset[str]
@@ -531,7 +531,7 @@ class Answers:
 
 
 def answers(case: Case) -> Answers:
-    """Ask a case three times."""
+    """Ask all three sources."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")

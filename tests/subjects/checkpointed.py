@@ -19,7 +19,7 @@ POLICIES: tuple[Policy, ...] = (
     "every block",
     "whole",
 )
-"""From nothing computed again to all; "products kept" keeps what matrix products give."""
+"""From no recomputation to full recomputation. "products kept" saves results of products."""
 
 _KEEPING_PRODUCTS = functools.partial(
     create_selective_checkpoint_contexts, [aten.mm.default, aten.addmm.default, aten.bmm.default]

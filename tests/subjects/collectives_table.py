@@ -1,4 +1,4 @@
-"""Print what ranks communicate by each mechanism: `collectives_table.py [--check] [ROW...]`.
+"""Print the collectives that ranks run, by mechanism: `collectives_table.py [--check] [ROW...]`.
 
 `--check` compares with the kept document, `docs/measured/collectives.md`, instead of printing.
 """
@@ -59,9 +59,9 @@ class Row:
     """A model on one rank.
 
     Attributes:
-        counts: gives what there has to be, in the forward and in the backward.
-        bytes: by kind and group.
-        captured: gives the capture via a mechanism.
+        counts: gives the expected counts of forward and backward.
+        bytes: the expected bytes, by kind and group.
+        captured: captures the model via a mechanism.
     """
 
     counts: Callable[[], Counts]
@@ -83,7 +83,7 @@ def _of_ranks(
 
 
 def _reducer(via: str) -> Capture:
-    """DDP as it is; a group of one process waits for nobody."""
+    """Capture unchanged DDP. In a group of one process, no collective waits."""
     dist.init_process_group("gloo", rank=0, world_size=1, store=dist.HashStore())
     try:
         return capture(nn.parallel.DistributedDataParallel(MLP()), rows().detach(), via=via)
@@ -114,12 +114,12 @@ ROWS_: dict[str, Row] = {
 
 
 def kept() -> dict[tuple[str, str], str]:
-    """What the kept table says by row and column, reasons spelt out."""
+    """Return the cells of the kept table, by row and column, with reasons spelt out."""
     return kept_tables.entries((kept_tables.MEASURED / KEPT).read_text())
 
 
 def entries(name: str) -> Iterator[tuple[str, str, str]]:
-    """For each column of a row, what it says and the reason."""
+    """Yield column, cell and reason for each column of a row."""
     row = ROWS_[name]
     expected = row.counts()
     yield "by torch", _shown(expected), ""
@@ -140,8 +140,8 @@ def _entry(row: Row, expected: Counts, via: str) -> tuple[str, str]:
     if found != expected:
         return "WRONG", f"{_shown(found)} via {via}"
     moved: Counter[tuple[str, str]] = Counter()
-    for each in made.collectives:
-        moved[each.kind, each.group] += each.bytes or 0
+    for collective in made.collectives:
+        moved[collective.kind, collective.group] += collective.bytes or 0
     return ("equal", "") if moved == row.bytes else ("WRONG", f"via {via} {dict(moved)}")
 
 
@@ -152,7 +152,7 @@ def _shown(counts: Counts) -> str:
 
 
 def _said(error: Exception) -> str:
-    """An error without the lines that say what to do, and without paths of this machine."""
+    """Return an error's text without remedies and without paths of this machine."""
     said = " ".join(str(error).partition("\nAvoid")[0].partition("\nChange that")[0].split())
     said = re.sub(r"[^ `']*/(?=torch/|tests/)", "", said).replace("|", "/")
     said = re.sub(r", called at tests/\S+?:\d+", "", said)
@@ -160,7 +160,7 @@ def _said(error: Exception) -> str:
 
 
 def make(names: list[str]) -> tuple[str, list[str]]:
-    """The text for some rows, or all, and what is wrong."""
+    """Return the text for some rows, or all, and the errors found."""
     reasons = kept_tables.Reasons()
     lines: list[list[str]] = []
     wrong: list[str] = []

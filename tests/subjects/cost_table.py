@@ -1,6 +1,6 @@
-"""Print what subjects cost, ours beside torch's: `cost_table.py [--check] [SUBJECT...]`.
+"""Print the costs of subjects beside torch's figures: `cost_table.py [--check] [SUBJECT...]`.
 
-Every entry is checked first; one that is wrong is printed as such and makes the command fail.
+Every entry is checked first. A wrong entry is marked in the output and makes the command fail.
 `--check` compares with the kept document, `docs/measured/cost.md`, instead of printing.
 """
 
@@ -71,7 +71,7 @@ it has made every tensor that the backward needs.
 
 
 class Document:
-    """The tables, the reasons, and what is wrong."""
+    """The tables, the reasons, and the errors found."""
 
     def __init__(self) -> None:
         self.reasons = kept_tables.Reasons()
@@ -92,12 +92,12 @@ class Document:
 
 
 def kept() -> dict[tuple[str, str], str]:
-    """What the kept tables say by row and column, reasons spelt out."""
+    """Return the cells of the kept tables, by row and column, with reasons spelt out."""
     return kept_tables.entries((kept_tables.MEASURED / KEPT).read_text())
 
 
 def make(names: list[str]) -> tuple[str, list[str]]:
-    """The text for some subjects, or all, and what is wrong."""
+    """Return the text for some subjects, or all, and the errors found."""
     document = Document()
     lines = [HEAD]
     for section, row in costs.SECTIONS.items():

@@ -1,6 +1,6 @@
-"""What the package says that subjects cost, beside what torch says, and why.
+"""Costs of subjects by this package, beside torch's figures, with the reason for each difference.
 
-A reason is computed: where it does not make the two figures equal, the entry is wrong.
+A reason is computed: if it does not account for the whole difference, the entry is wrong.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from pytest_torchgraph import Aot, Capture, CaptureError, capture
 from pytest_torchgraph.graph.cost.flops import total_flops
 
 PEAK_TOLERANCE = 0.1
-"""The share by which the estimate of a peak may be wrong. What a local variable of the program
-keeps alive after its last use, and when the engine drops a gradient, no graph says."""
+"""The relative error allowed for the estimate of a peak. A graph does not say how long a local
+variable keeps a value alive after its last use, nor when the engine drops a gradient."""
 
 ATTENTION = (
     "torch counts nothing for attention on the CPU; given its own formula for that, it agrees"
@@ -29,12 +29,12 @@ ATTENTION = (
 
 @dataclass
 class Entry:
-    """What is said of one subject in one column, and what is wrong with that.
+    """One subject in one column.
 
     Attributes:
         says: a figure, or a figure beside torch's.
-        reason: why it is not torch's, or was refused; "" where it is the same.
-        wrong: what is wrong with it.
+        reason: why it differs from torch's or was refused; "" if it is the same.
+        wrong: the errors found.
     """
 
     says: str
@@ -50,38 +50,38 @@ class Row:
     entries: dict[str, Entry] = field(default_factory=dict)
 
     def wrong(self) -> Iterator[str]:
-        """What is wrong in it, with subject and column."""
+        """Yield the errors found, with subject and column."""
         for column, entry in self.entries.items():
             if entry.wrong:
                 yield f"{self.name}, {column}: {entry.wrong}"
 
 
 def flops(name: str) -> Row:
-    """Those of forward and backward."""
+    """Compare the FLOPs of forward and backward."""
     row, make = Row(name), SUBJECTS[name]
     with torch.set_grad_enabled(make().grad):
         torchs = costs_by_torch.flops(make())
         with_attention = costs_by_torch.flops(make(), costs_by_torch.ATTENTION)
         row.entries["FLOPs by torch"] = Entry(_sum(torchs))
         for via in ("dispatch", "aot"):
-            found = captured(make(), via)
-            if isinstance(found, str):
-                entry = Entry("refused", found)
+            subject_capture = captured(make(), via)
+            if isinstance(subject_capture, str):
+                entry = Entry("refused", subject_capture)
             else:
-                entry = _flops(found, torchs, with_attention)
+                entry = _flops(subject_capture, torchs, with_attention)
             row.entries[f"FLOPs via {via}"] = entry
     return row
 
 
-def _flops(found: Capture, torchs: tuple[int, int], with_attention: tuple[int, int]) -> Entry:
+def _flops(captured: Capture, torchs: tuple[int, int], with_attention: tuple[int, int]) -> Entry:
     graphs = (
-        [graph for graph in found.program if graph.kind != "backward"],
-        [graph for graph in found.program if graph.kind == "backward"],
+        [graph for graph in captured.program if graph.kind != "backward"],
+        [graph for graph in captured.program if graph.kind == "backward"],
     )
-    forward, backward = (total_flops(each, times_run=True, unknown="ignore") for each in graphs)
+    forward, backward = (total_flops(graph, times_run=True, unknown="ignore") for graph in graphs)
     ours = forward, backward
     try:
-        _ = found.flops
+        _ = captured.flops
     except CaptureError as refusal:
         ops = str(refusal).partition(" has no formula for ")[2].partition(": register")[0]
         known = "all else agrees" if ours == torchs else f"of all else: {ATTENTION}"
@@ -93,19 +93,21 @@ def _flops(found: Capture, torchs: tuple[int, int], with_attention: tuple[int, i
 
 
 def saved(name: str) -> Row:
-    """What is saved for backward, against `saved_tensors_hooks`."""
+    """Compare saved activations with `saved_tensors_hooks`."""
     row, make = Row(name), SUBJECTS[name]
     with torch.set_grad_enabled(make().grad):
         kept = costs_by_torch.kept(make())
         row.entries["saved in eager"] = Entry(_bytes(sum(each.nbytes for each in kept)))
         row.entries["saved via dispatch"] = _saved(captured(make(), "dispatch"), kept)
-        found = captured(make(), "aot")
-        if isinstance(found, str):
-            row.entries["saved compiled"] = row.entries["saved via aot"] = Entry("refused", found)
+        subject_capture = captured(make(), "aot")
+        if isinstance(subject_capture, str):
+            row.entries["saved compiled"] = row.entries["saved via aot"] = Entry(
+                "refused", subject_capture
+            )
             return row
         kept = costs_by_torch.after_a_run(costs_by_torch.kept, make)
         row.entries["saved compiled"] = Entry(_bytes(sum(each.nbytes for each in kept)))
-        row.entries["saved via aot"] = _saved(found, kept)
+        row.entries["saved via aot"] = _saved(subject_capture, kept)
     return row
 
 
@@ -124,19 +126,21 @@ def _saved(found: Capture | str, kept: list[costs_by_torch.Storage]) -> Entry:
 
 
 def peak(name: str) -> Row:
-    """The estimate of the peak, against the storages that are alive."""
+    """Compare the estimate of the peak with the storages that are alive."""
     row, make = Row(name), SUBJECTS[name]
     with torch.set_grad_enabled(make().grad):
         true = costs_by_torch.peak(make())
         row.entries["peak in eager"] = Entry(_bytes(true))
         row.entries["peak via dispatch"] = _peak(captured(make(), "dispatch"), true)
-        found = captured(make(), "aot")
-        if isinstance(found, str):
-            row.entries["peak compiled"] = row.entries["peak via aot"] = Entry("refused", found)
+        subject_capture = captured(make(), "aot")
+        if isinstance(subject_capture, str):
+            row.entries["peak compiled"] = row.entries["peak via aot"] = Entry(
+                "refused", subject_capture
+            )
             return row
         true = costs_by_torch.after_a_run(costs_by_torch.peak, make)
         row.entries["peak compiled"] = Entry(_bytes(true))
-        row.entries["peak via aot"] = _peak(found, true)
+        row.entries["peak via aot"] = _peak(subject_capture, true)
     return row
 
 
@@ -150,7 +154,7 @@ def _peak(found: Capture | str, true: int) -> Entry:
 
 
 def checkpointing(policy: checkpointed.Policy) -> Row:
-    """FLOPs against saved bytes, both against torch's, under a policy of checkpointing."""
+    """Compare FLOPs and saved bytes under a policy of checkpointing with torch's."""
 
     def make() -> Subject:
         return checkpointed.subject(policy)
@@ -159,28 +163,28 @@ def checkpointing(policy: checkpointed.Policy) -> Row:
     storages = costs_by_torch.storages(make())
     read = sum(each.nbytes for each in storages if each.read and not each.in_backward)
     for via in ("dispatch", "aot"):
-        found = captured(make(), via)
-        assert isinstance(found, Capture), found
-        row.entries[f"FLOPs via {via}"] = each = Entry(_bytes(found.flops))
-        if via == "dispatch" and found.flops != sum(costs_by_torch.flops(make())):
+        subject_capture = captured(make(), via)
+        assert isinstance(subject_capture, Capture), subject_capture
+        row.entries[f"FLOPs via {via}"] = each = Entry(_bytes(subject_capture.flops))
+        if via == "dispatch" and subject_capture.flops != sum(costs_by_torch.flops(make())):
             each.wrong = "FlopCounterMode counts another number"
         kept = costs_by_torch.after_a_run(costs_by_torch.kept, make) if via == "aot" else []
         torchs = sum(each.nbytes for each in kept) if via == "aot" else read
-        row.entries[f"saved via {via}"] = each = Entry(_bytes(found.saved_bytes))
-        if found.saved_bytes != torchs:
+        row.entries[f"saved via {via}"] = each = Entry(_bytes(subject_capture.saved_bytes))
+        if subject_capture.saved_bytes != torchs:
             each.wrong = f"torch keeps {torchs}"
     return row
 
 
 def min_cut(budget: float) -> Row:
-    """The same for the transformer without checkpointing, split by AOTAutograd's `min_cut`."""
+    """As `checkpointing`, for the plain transformer split by AOTAutograd's `min_cut`."""
     row = Row(f"min_cut, budget {budget}")
     with torch._functorch.config.patch(activation_memory_budget=budget):
-        found = captured(checkpointed.subject("none"), Aot(partition="min_cut"))
-    assert isinstance(found, Capture), found
+        subject_capture = captured(checkpointed.subject("none"), Aot(partition="min_cut"))
+    assert isinstance(subject_capture, Capture), subject_capture
     row.entries["FLOPs via dispatch"] = row.entries["saved via dispatch"] = Entry("")
-    row.entries["FLOPs via aot"] = Entry(_bytes(found.flops))
-    row.entries["saved via aot"] = Entry(_bytes(found.saved_bytes))
+    row.entries["FLOPs via aot"] = Entry(_bytes(subject_capture.flops))
+    row.entries["saved via aot"] = Entry(_bytes(subject_capture.saved_bytes))
     return row
 
 
@@ -189,7 +193,7 @@ SECTIONS: dict[str, Callable[[str], Row]] = {"FLOPs": flops, "saved": saved, "pe
 
 
 def captured(subject: Subject, via: str | Aot) -> Capture | str:
-    """The capture of a subject, or why it was refused."""
+    """Return the capture of a subject, or the reason of the refusal."""
     try:
         return capture(subject.model, *subject.args, via=via, **subject.kwargs)
     except CaptureError as refusal:

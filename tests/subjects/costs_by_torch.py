@@ -1,7 +1,7 @@
-"""What a step of a subject costs, found by torch's own means: nothing of the package is used.
+"""The costs of a subject's step, measured with torch only.
 
-FLOPs by `FlopCounterMode`, what is saved for backward by `saved_tensors_hooks`, the peak by
-counting the storages that are alive. Parameters, buffers and inputs are left out everywhere.
+FLOPs by `FlopCounterMode`, saved activations by `saved_tensors_hooks`, and the peak by the
+storages that are alive. Parameters, buffers and inputs are always left out.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop, sdpa_f
 
 aten = torch.ops.aten
 for _formula in (sdpa_flop, sdpa_backward_flop):
-    assert hasattr(_formula, "__wrapped__")  # it takes tensors, and would be made to once more
+    assert hasattr(_formula, "__wrapped__")  # already takes tensors, and must not be wrapped twice
 ATTENTION = {
     aten._scaled_dot_product_flash_attention_for_cpu: sdpa_flop.__wrapped__,
     aten._scaled_dot_product_flash_attention_for_cpu_backward: sdpa_backward_flop.__wrapped__,
 }
-"""torch's formulas for attention, for the ops of the CPU, to which torch gives none."""
+"""torch's formulas for attention, applied to the CPU ops, for which torch has none."""
 
 
 @dataclass
 class Storage:
-    """A storage that an op made.
+    """A storage created by an op.
 
     Attributes:
         op: the op.
         nbytes: its size.
-        in_backward: whether that was in the backward.
-        saved: whether autograd kept it for the backward.
-        read: whether an op of the backward took it.
+        in_backward: True if the op ran in the backward.
+        saved: True if autograd saved it for the backward.
+        read: True if an op of the backward read it.
     """
 
     op: str
@@ -51,7 +51,7 @@ class Storage:
 
 
 def flops(subject: Subject, custom: dict[Any, Any] | None = None) -> tuple[int, int]:
-    """Those of forward and backward, in an eager run."""
+    """Return the FLOPs of forward and backward in an eager run."""
     with FlopCounterMode(display=False, custom_mapping=custom) as forwards:
         output = forward(subject)
     with FlopCounterMode(display=False, custom_mapping=custom) as backwards:
@@ -60,10 +60,10 @@ def flops(subject: Subject, custom: dict[Any, Any] | None = None) -> tuple[int, 
 
 
 class Storages(TorchDispatchMode):
-    """The storages that ops make while it is on, but for those of `own`.
+    """Records the storages that ops create under the mode, except those of `own`.
 
     Args:
-        own: the addresses of the storages that were there before.
+        own: the addresses of earlier storages.
     """
 
     def __init__(self, own: set[int]) -> None:
@@ -76,7 +76,7 @@ class Storages(TorchDispatchMode):
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
-        """Without this Dynamo compiles nothing that runs under the mode."""
+        """Return True, because Dynamo otherwise compiles nothing under the mode."""
         return True
 
     def at(self, tensor: Tensor) -> Storage | None:
@@ -113,15 +113,15 @@ class Storages(TorchDispatchMode):
 
 
 def kept(subject: Subject, call: Callable[..., Any] | None = None) -> list[Storage]:
-    """The storages that autograd keeps for the backward of a step.
+    """Return the storages that autograd saves for the backward of a step.
 
-    Under selective checkpointing what its modes keep is not among them.
+    Storages saved by the modes of selective checkpointing are not included.
     """
     return [each for each in storages(subject, call) if each.saved]
 
 
 def storages(subject: Subject, call: Callable[..., Any] | None = None) -> list[Storage]:
-    """All storages that ops of a step make."""
+    """Return all storages that ops of a step create."""
     with _storages(subject) as seen:
         with torch.autograd.graph.saved_tensors_hooks(seen.pack, lambda tensor: tensor):
             output = forward(subject, call)
@@ -131,10 +131,10 @@ def storages(subject: Subject, call: Callable[..., Any] | None = None) -> list[S
 
 
 def peak(subject: Subject, call: Callable[..., Any] | None = None) -> int:
-    """The most bytes of storages that ops of a step made and that lived at one time.
+    """Return the maximum of bytes in storages of the step that were alive at the same time.
 
-    Without the hooks, under which an op that keeps its result keeps it for ever. The gradients with
-    which the backward starts are the caller's.
+    The hooks are off, because under them an op that saves its result keeps it forever. The caller
+    owns the gradients with which the backward starts.
     """
     with _storages(subject) as seen:
         output = forward(subject, call)
@@ -154,7 +154,7 @@ def _storages(subject: Subject) -> Storages:
 
 @contextlib.contextmanager
 def compiled(subject: Subject) -> Iterator[Callable[..., Any]]:
-    """The subject compiled up to AOTAutograd; its graphs run op by op."""
+    """Compile the subject up to AOTAutograd. Its graphs run op by op."""
     from functorch.compile import default_partition
     from torch._dynamo.backends.debugging import boxed_nop
 
@@ -164,7 +164,7 @@ def compiled(subject: Subject) -> Iterator[Callable[..., Any]]:
 
 
 def after_a_run(measure: Callable[..., Any], make: Callable[[], Subject]) -> Any:
-    """What a measurement says of the second compiled step: the first one compiles."""
+    """Measure the second compiled step. The first one compiles."""
     subject = make()
     with compiled(subject) as call:
         measure(subject, call)

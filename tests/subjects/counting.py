@@ -1,7 +1,7 @@
-"""How often each op occurs in the graphs that torch itself makes: nothing of the package is used.
+"""Counts of each op in the graphs that torch creates, without this package.
 
-Each function runs a subject by torch's own means and gives a count for each graph, in the order in
-which they are made. Two rules of the package are applied, each where it says so.
+Each function runs a subject with torch only and returns a count for each graph, in the order in
+which they are created. Two rules of the package are applied; "Rule:" marks them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def forward(subject: Subject, call: Callable[..., Any] | None = None) -> Any:
 
 
 def start(output: Any) -> tuple[list[Tensor], list[Tensor]]:
-    """Where the backward starts: the output's own loss, else each output that requires grad."""
+    """Return the start of the backward: the output's loss, or each output that requires grad."""
     leaves = [leaf for leaf in pytree.tree_leaves(output) if isinstance(leaf, Tensor)]
     if isinstance(output, dict) and output.get("loss") is not None:
         leaves = [output["loss"]]
@@ -92,9 +92,9 @@ def is_tuple(node: Any) -> bool:
 
 
 def count(graph: torch.fx.Graph) -> Counter[str]:
-    """The calls in a graph and in the bodies of its higher-order ops, each body once.
+    """Count the calls in a graph and in the bodies of its higher-order ops, each body once.
 
-    Rule: a getitem that takes one of several results belongs to its producer, and is no call.
+    Rule: a getitem that selects one of several results belongs to its producer and is not counted.
     """
     found: Counter[str] = Counter()
     bodies = {}
@@ -117,7 +117,7 @@ def count(graph: torch.fx.Graph) -> Counter[str]:
 
 @dataclass
 class Op:
-    """An op that ran: the numbers of its tensors, and whether Python reads what it gives."""
+    """An op that ran: the numbers of its tensors, and True if Python reads its result."""
 
     name: str
     taken: set[int]
@@ -127,7 +127,7 @@ class Op:
 
 
 class Dispatched(TorchDispatchMode):
-    """Every op that runs. It holds no tensor: autograd copies a gradient that somebody holds."""
+    """Records every op. Holds no tensor, because autograd copies a gradient with a second owner."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -156,10 +156,10 @@ class Dispatched(TorchDispatchMode):
         return {self.storage_of[number].cdata for number in numbers}
 
     def live(self, first: int, last: int, needed: set[int]) -> Counter[str]:
-        """Those of a range of ops that matter; `needed` is what they must give, and grows.
+        """Count the live ops of a range. `needed` has the values that they must give, and grows.
 
-        Rule: an op is left out if nothing depends on it: nothing that is returned, no memory that
-        was there before, and nothing that Python reads.
+        Rule: an op is left out if nothing depends on it: no returned value, no memory that existed
+        before, and no value that Python reads.
         """
         found: Counter[str] = Counter()
         born = self.storages({number for op in self.ops for number in op.given - op.taken})
@@ -230,10 +230,10 @@ def _boxed(gm: torch.fx.GraphModule) -> Callable[..., Any]:
 
 
 def compiled_autograd(subject: Subject) -> Counts:
-    """The forwards of AOTAutograd and, in place of its backwards, the graphs of the engine.
+    """Return the forwards of AOTAutograd and, in place of its backwards, the engine's graphs.
 
-    Rule: what the engine's five lists of inputs are unpacked by is no call. A number that torch
-    appends to a name is left out, but for that in the names of autograd's own nodes.
+    Rule: unpacking the engine's five lists of inputs is not counted. A number that torch appends
+    to a name is left out, except in the names of autograd's own nodes.
     """
     found: Counts = []
 
@@ -268,7 +268,7 @@ def export(subject: Subject) -> Counts:
 
 
 class PostGrad(logging.Handler):
-    """Counts the calls in the text of each post-grad graph, as torch's trace prints it."""
+    """Counts the calls in the text of each post-grad graph that torch's trace prints."""
 
     def __init__(self) -> None:
         super().__init__(logging.DEBUG)
@@ -284,7 +284,7 @@ class PostGrad(logging.Handler):
 
 @contextlib.contextmanager
 def post_grad() -> Iterator[Counts]:
-    """The counts of the post-grad graphs of all that inductor compiles inside.
+    """Count the post-grad graphs of everything that inductor compiles inside the block.
 
     Compiling them a second time would take minutes.
     """

@@ -1,6 +1,6 @@
-"""Generated tables in `docs/measured/`, and the comparison with a new run of their script.
+"""Generated tables in `docs/measured/`, and their comparison with a new run of the script.
 
-A cell `refused (1)` or `1,024 (2)` has its reason in a numbered list below the tables.
+A cell `refused (1)` or `1,024 (2)` refers to a numbered list of reasons below the tables.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ MEASURED = Path(__file__).parents[2] / "docs" / "measured"
 
 
 class Reasons:
-    """The numbered list."""
+    """The numbered list of reasons."""
 
     def __init__(self) -> None:
         self.all: list[str] = []
 
     def cell(self, says: str, reason: str) -> str:
-        """A cell with the number of its reason."""
+        """Return a cell with the number of its reason."""
         if not reason:
             return says
         if reason not in self.all:
@@ -29,12 +29,12 @@ class Reasons:
         return f"{says} ({self.all.index(reason) + 1})"
 
     def lines(self) -> list[str]:
-        """The list as text."""
+        """Return the list as lines."""
         return [f"{number}. {reason}" for number, reason in enumerate(self.all, 1)]
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """A table as lines; the first column names the rows."""
+    """Return a table as lines. The first column names the rows."""
     head = [_line(columns), "|---" * len(columns) + "|"]
     return [*head, *map(_line, rows)]
 
@@ -44,14 +44,14 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def spelt_out(says: str, reason: str) -> str:
-    """What a cell says with its reason in place of the number."""
+    """Return a cell with its reason in place of the number."""
     if not reason:
         return says
     return reason if says == "refused" else f"{says}: {reason}"
 
 
 def entries(text: str) -> dict[tuple[str, str], str]:
-    """What a document's tables say, by row and column, reasons spelt out."""
+    """Return the cells of a document's tables, by row and column, with reasons spelt out."""
     reasons = dict(re.findall(r"^(\d+)\. (.+)$", text, re.MULTILINE))
     found: dict[tuple[str, str], str] = {}
     columns: list[str] = []
@@ -76,12 +76,12 @@ def main(
     document: str,
     make: Callable[[list[str]], tuple[str, list[str]]],
 ) -> int:
-    """Print a document, or compare it with the kept one; fail where an entry is wrong.
+    """Print a document, or compare it with the kept one. Fail if an entry is wrong.
 
     Args:
-        arguments: `--check` compares; what else there is are names of rows, all without any.
+        arguments: `--check` compares. All other arguments are names of rows; none means all.
         document: the name of the file in `docs/measured/`.
-        make: gives, for the names, the text and what is wrong.
+        make: returns the text for the names, and the errors found.
     """
     warnings.simplefilter("ignore")
     names = [each for each in arguments if not each.startswith("-")]
@@ -91,7 +91,7 @@ def main(
         print(text, end="")
         return bool(wrong)
     kept = (MEASURED / document).read_text()
-    some = entries(text).items() <= entries(kept).items()  # in a part reasons have other numbers
+    some = entries(text).items() <= entries(kept).items()  # a part numbers its reasons differently
     same = some if names else text == kept
     print("as kept" if same else f"not as in docs/measured/{document}:\n{text}")
     return bool(wrong) or not same

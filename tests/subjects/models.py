@@ -62,13 +62,13 @@ def transformer_encoder_eval() -> Subject:
 
 @subject
 def transformer_encoder_fast_path() -> Subject:
-    """What an eval-mode encoder takes where no gradient is wanted: its backward does not exist."""
+    """An eval-mode encoder without gradients takes a fast path that has no backward."""
     return Subject(_encoder().eval(), (numbers(2, 5, 16),), grad=False)
 
 
 @subject
 def transformer_with_masks() -> Subject:
-    """With hints: without them forward looks at the data of the masks to see if they are causal."""
+    """With hints. Without them, forward reads the masks' data to see if they are causal."""
     model = nn.Transformer(16, 2, 2, 2, 32, batch_first=True)
     padded = torch.tensor([[False] * 5, [False] * 4 + [True]])
     masks = {
@@ -83,7 +83,7 @@ def transformer_with_masks() -> Subject:
 
 @subject
 def transformer_with_masks_only() -> Subject:
-    """Torch's own code looks at the data of the masks."""
+    """torch's own code reads the data of the masks."""
     found = SUBJECTS["transformer_with_masks"]()
     found.kwargs = {key: value for key, value in found.kwargs.items() if "causal" not in key}
     return found
@@ -140,7 +140,7 @@ class BlockTagger(nn.Module):
 
 @subject
 def lstm_between_blocks() -> Subject:
-    """Dynamo leaves forward to the interpreter, and compiles the modules of its own beside it."""
+    """Dynamo leaves forward to the interpreter, and compiles its submodules separately."""
     return Subject(BlockTagger(), (ids(2, 5),))
 
 
@@ -221,7 +221,7 @@ class EarlyExit(nn.Module):
 
 @subject
 def early_exit() -> Subject:
-    """What comes next depends on the data."""
+    """The rest of forward depends on the data."""
     return Subject(EarlyExit(), (numbers(4, 16),))
 
 
@@ -301,7 +301,7 @@ TEXT = {
 
 
 def _language_model(config: Any, auto: Any) -> Subject:
-    """A model without its cache, which is an object and no tensor."""
+    """Disable the model's cache, which is an object and not a tensor."""
     return Subject(auto.from_config(config).train(), (), {"input_ids": ids(2, 6)})
 
 
@@ -312,7 +312,7 @@ def gpt2() -> Subject:
     config = GPT2Config(n_embd=16, n_layer=2, n_head=2, vocab_size=32, n_positions=16)
     config.use_cache = False
     found = _language_model(config, AutoModelForCausalLM)
-    found.kwargs["labels"] = ids(2, 6)  # the loss is where it breaks
+    found.kwargs["labels"] = ids(2, 6)  # the graph breaks at the loss
     return found
 
 

@@ -1,4 +1,4 @@
-"""Blocks of which one is odd: 30 ways, each written down with its place before anything was run."""
+"""Models with one odd block, made odd in 30 ways, with its place written before the first run."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Net(nn.Module):
 
 
 class OtherMlp(nn.Module):
-    """Another class that computes something else."""
+    """Another class with a different computation."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -104,12 +104,12 @@ class CastNorm(nn.LayerNorm):
 
 @dataclass(frozen=True)
 class Oddity:
-    """A block that differs.
+    """A way in which a block differs.
 
     Attributes:
         plant: makes the block odd.
-        module: the module below the block in which the finding is, "" for the block itself.
-        backward: whether only the backward shows it.
+        module: the path below the block at which the finding is expected, "" for the block.
+        backward: True if only the backward differs.
     """
 
     plant: Callable[[Block], object]
@@ -123,7 +123,7 @@ def _set(path: str, value: object) -> Callable[[Block], object]:
 
 
 def _wrapped(change: Callable[[Tensor], Tensor]) -> Callable[[Block], object]:
-    """Let a hook change what the first half of the MLP gives."""
+    """Add a hook that changes the result of the first half of the MLP."""
     return lambda block: block.mlp.get_submodule("up").register_forward_hook(
         lambda module, args, output: change(output)
     )
@@ -147,7 +147,7 @@ def _other_forward(block: Block) -> None:
     block.forward = MethodType(forward, block)  # type: ignore[method-assign]
 
 
-# The first half may be used for tuning; the second half is not.
+# The first half may be used for tuning, the second half may not.
 ODDITIES: dict[str, Oddity] = {
     "dropout": Oddity(_set("drop.p", 0.3), "drop"),
     "eps": Oddity(_set("norm1.eps", 1e-6), "norm1"),

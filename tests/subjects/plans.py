@@ -1,7 +1,7 @@
-"""Tiny models of transformers, split over ranks by the tensor-parallel plans that they come with.
+"""Tiny models of transformers, split over ranks by their own tensor-parallel plans.
 
-The types are those whose own configuration has a plan. A model of several parts, such as one for
-images and text, has the plans of its parts, and their types are among these.
+Includes the types whose own configuration has a plan. A model of several parts, such as one for
+images and text, has the plans of its parts, and their types are included.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from pytest_torchgraph import capture_ranks
 from pytest_torchgraph.ranks.fake_group import fake_rank
 
 SIZES = (2, 4)
-"""Over how many ranks each model is split."""
+"""The number of ranks over which each model is split."""
 MOST_PARAMETERS = 8_000_000
-"""A model that has more is not tiny: nobody has written a small configuration for it here."""
+"""Larger models are skipped: they have no small configuration here."""
 
 SMALL: dict[str, Any] = {
     "hidden_size": 32,
@@ -70,7 +70,7 @@ SMALL: dict[str, Any] = {
     "vocab_size_per_layer_input": 64,
     "hidden_size_per_layer_input": 8,
 }
-"""What a configuration gets that has a field of the name."""
+"""Values for fields of a configuration, if it has them."""
 
 
 def _rope(*sections: int, **more: Any) -> dict[str, Any]:
@@ -115,11 +115,11 @@ BESIDES: dict[str, dict[str, Any]] = {
     "t5gemma2_decoder": {"dropout_rate": 0.0},
     "t5gemma2_text": {"dropout_rate": 0.0},
 }
-"""What some types get besides."""
+"""Additional values for some types."""
 
 
 def planned() -> list[str]:
-    """The types of models whose configuration has a plan."""
+    """List the types of models whose configuration has a plan."""
     from transformers import CONFIG_MAPPING
 
     return [
@@ -128,7 +128,7 @@ def planned() -> list[str]:
 
 
 class NotRun(Exception):
-    """A model does not run on one rank: nothing is known about many."""
+    """Raised if a model does not run on one rank, so that nothing follows for several ranks."""
 
 
 def _configuration(name: str) -> Any:
@@ -142,7 +142,7 @@ def _configuration(name: str) -> Any:
 
 
 def _class_for(configuration: Any) -> Any:
-    """The class of the model: one that gives a loss, where there is one."""
+    """Return the class of the model, if possible one with a loss."""
     from transformers import PreTrainedModel
     from transformers.models.auto import modeling_auto as auto
 
@@ -170,19 +170,19 @@ def _class_for(configuration: Any) -> Any:
 
 
 def loss(output: Any) -> Tensor:
-    """That of the model, else the sum of what it gives."""
+    """Return the model's loss, or else the sum of its outputs."""
     own = getattr(output, "loss", None)
     return output[0].float().sum() if own is None else own
 
 
 def build_of(name: str) -> Build:
-    """What each rank runs: made and split as `from_pretrained(..., distributed_config=...)` does.
+    """Return the build of each rank, as in `from_pretrained(..., distributed_config=...)`.
 
-    That function needs a package of its own to place what it loads, and does with the plan the same
-    for a mesh which it makes itself.
+    That function needs another package to place the weights that it loads. It applies the plan in
+    the same way, to a mesh that it creates itself.
 
     Raises:
-        NotRun: if the model does not run where nothing is split.
+        NotRun: if the unsplit model does not run.
     """
     from transformers import initialization
     from transformers.distributed import DistributedConfig
@@ -191,7 +191,7 @@ def build_of(name: str) -> Build:
     try:
         kind = _class_for(_configuration(name))
         with torch.device("meta"):
-            size = sum(each.numel() for each in kind(_configuration(name)).parameters())
+            size = sum(parameter.numel() for parameter in kind(_configuration(name)).parameters())
         if size > MOST_PARAMETERS:
             raise NotRun(f"its configuration is not a small one: {size:,} parameters")
         tokens = torch.arange(16).reshape(2, 8) % 50 + 3
@@ -206,7 +206,7 @@ def build_of(name: str) -> Build:
 
     def build(mesh: DeviceMesh) -> tuple[Any, ...]:
         torch.manual_seed(0)
-        with initialization.no_tie_weights():  # a plan names both of the parameters that are tied
+        with initialization.no_tie_weights():  # a plan names both of the tied parameters
             model = kind(_configuration(name)).eval()
         plan, *_ = model._resolve_parallel_plans(DistributedConfig(tp_size=mesh.size()))
         apply_tensor_parallelism(model, mesh, plan)
@@ -217,10 +217,10 @@ def build_of(name: str) -> Build:
 
 
 def results(name: str, via: str = "dispatch") -> Iterator[tuple[int, str, str]]:
-    """For each size what a capture of the last rank has, and what is wrong with it, if anything.
+    """For each size, yield the result of a capture of the last rank, and its errors.
 
     Raises:
-        NotRun: if the model does not run where nothing is split, so that there is no result.
+        NotRun: if the unsplit model does not run.
     """
     build = build_of(name)
     for size in SIZES:
@@ -243,7 +243,7 @@ def _result(build: Build, size: int, via: str) -> tuple[str, str]:
         reasons.append(f"counted by a dispatch mode, for CommDebugMode raises {_said(error)}")
     if found != counts:
         return "WRONG", f"counted were {_shown(*counts)}, and by us {_shown(*found)}"
-    if {each.group for each in ranks[-1].collectives} - {"tp"}:
+    if {collective.group for collective in ranks[-1].collectives} - {"tp"}:
         return "WRONG", "a collective has another group"
     try:
         ranks.assert_same_collectives()
@@ -253,7 +253,7 @@ def _result(build: Build, size: int, via: str) -> tuple[str, str]:
 
 
 def _run(build: Build, rank: int, mesh: dict[str, int]) -> None:
-    """One rank, which nothing looks at."""
+    """Run one rank without recording it."""
     with fake_rank(rank, mesh, "cpu") as device_mesh:
         target, args, kwargs = build(device_mesh)
         loss(target(*args, **kwargs)).backward()

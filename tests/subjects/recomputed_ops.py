@@ -1,6 +1,6 @@
-"""Independent counts of the ops that a backward runs again; models with checkpoints.
+"""Independent counts of the ops that a backward recomputes, and models with checkpoints.
 
-`OpsRunAgain` knows no graph: it counts the ops that the dispatcher sees while an eager backward
+`OpsRunAgain` uses no graph: it counts the ops that the dispatcher sees while an eager backward
 calls the forward of a module again. `NodesCopied` numbers the nodes of AOTAutograd's joint graph
 and counts the numbers that the partitioner puts into both the forward and the backward.
 """
@@ -39,7 +39,7 @@ KEPT = [
 class OpsRunAgain(TorchDispatchMode):
     """Counts the ops that run in a backward while a watched module's forward is called.
 
-    Views, and values that depend on constants alone, are left out, as in `Capture.recomputed`.
+    Views, and values that depend only on constants, are left out, as in `Capture.recomputed`.
     """
 
     def __init__(self) -> None:
@@ -50,12 +50,12 @@ class OpsRunAgain(TorchDispatchMode):
         self._constants: dict[int, Tensor] = {}
 
     def watch(self, modules: Iterable[nn.Module]) -> None:
-        """Count what the forwards of these modules run in a backward."""
+        """Count the ops that the forwards of these modules run in a backward."""
         for module in modules:
             module.forward = self.watched(module.forward)
 
     def watched(self, forward: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the function, such that what it runs in a backward is counted."""
+        """Wrap a function, so that the ops that it runs in a backward are counted."""
 
         def call(*args: Any, **kwargs: Any) -> Any:
             self.depth += 1
@@ -83,7 +83,7 @@ def _is_view(name: str) -> bool:
 
 
 def blocks_of(model: nn.Module) -> list[nn.Module]:
-    """The modules that people checkpoint: those of the outermost lists, or else the children."""
+    """Return the modules that users checkpoint: those of the outermost lists, or the children."""
     found: list[nn.Module] = []
 
     def visit(module: nn.Module) -> None:
@@ -169,7 +169,7 @@ def _is_random(node: fx.Node) -> bool:
 
 
 class _CountsOnce(fx.Interpreter):
-    """Counts the marked nodes of a graph when it runs first."""
+    """Counts the marked nodes of a graph in its first run."""
 
     def __init__(self, gm: fx.GraphModule, count: NodesCopied) -> None:
         super().__init__(gm)

@@ -2,15 +2,15 @@
 
     release_orders.py DIRECTORY PYTHON...
 
-Each `PYTHON` is the interpreter of an environment with another release of torch and with pytest and
-syrupy; `DIRECTORY` is a new one, for the projects. In each order of the releases a project of its
-own is updated once by each of them, and then compared by each of them. Checked are:
+Each `PYTHON` is the interpreter of an environment with a different release of torch, with pytest
+and syrupy. `DIRECTORY` is a new directory for the projects. For each order of the releases, each
+release updates a new project once, in this order, and then each compares it. The script checks:
 
-- an update writes and removes no file of another release;
-- in every order each release passes, and compares with the same graphs;
-- a second round of updates in the same order changes nothing about that.
+- an update does not write or remove files of another release;
+- in every order, each release passes and compares with the same graphs;
+- a second round of updates in the same order changes nothing.
 
-Two of the models differ between releases of torch by what torch does, and one by what it asks for.
+Two of the models differ between releases because of torch, and one because of its own code.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def pytest_sessionfinish():
 
 
 def release(python: str) -> str:
-    """The `major.minor` of an environment's torch."""
+    """Return the `major.minor` of an environment's torch."""
     program = "import torch; print('.'.join(torch.__version__.split('.')[:2]))"
     return subprocess.run(
         [python, "-c", program], check=True, capture_output=True, text=True
@@ -98,7 +98,7 @@ def make(project: Path, releases: list[str]) -> None:
 
 
 def run(python: str, project: Path, *args: str, found: Path | None = None) -> str:
-    """Run the project's tests; the output, where they fail."""
+    """Run the project's tests. Return the output if they fail."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     if found is not None:
         environment["FOUND"] = str(found)
@@ -108,18 +108,18 @@ def run(python: str, project: Path, *args: str, found: Path | None = None) -> st
 
 
 def stored(project: Path) -> dict[str, bytes]:
-    """The project's stored files."""
+    """Return the project's stored files."""
     return {path.name: path.read_bytes() for path in project.rglob("*.tgraph")}
 
 
 def owner(name: str, releases: list[str]) -> str:
-    """The release that a stored file belongs to."""
+    """Return the release that a stored file belongs to."""
     tag = name.removesuffix(".tgraph").rpartition("@torch-")[2]
     return tag if tag in releases else releases[0]
 
 
 def check(project: Path, pythons: dict[str, str], order: tuple[str, ...]) -> dict[str, str]:
-    """Update once in this order; what each release compares with then, as one text by release."""
+    """Update once in this order. Return the graphs that each release compares with, as text."""
     releases = list(pythons)
     for each in order:
         before = stored(project)
@@ -139,7 +139,7 @@ def check(project: Path, pythons: dict[str, str], order: tuple[str, ...]) -> dic
 
 
 def main(directory: Path, interpreters: list[str]) -> None:
-    """Check all orders, and print which files there are after each."""
+    """Check all orders, and print the files that exist after each."""
     pythons = dict(
         sorted(
             ((release(python), python) for python in interpreters),

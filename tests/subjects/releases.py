@@ -23,7 +23,7 @@ REFUSED = "refused\n\n"
 
 
 def store(directory: Path, names: list[str]) -> None:
-    """Write the document that a snapshot test would store, or why there is none."""
+    """Write the document that a snapshot test would store, or the reason of a refusal."""
     import torch
     from subjects.models import SUBJECTS
     from subjects.subject_results import reason
@@ -46,16 +46,16 @@ def store(directory: Path, names: list[str]) -> None:
 
 
 def body(path: Path) -> str:
-    """A stored text without its header, where the release of torch stands.
+    """Return a stored text without its header, which names the release of torch.
 
-    Nothing is stored of what is refused, whatever the words.
+    All refusals are equal, regardless of their message.
     """
     text = path.read_text()
     return REFUSED if text.startswith(REFUSED) else text.partition("\n\n")[2]
 
 
 def cell(paths: list[Path]) -> str:
-    """A letter for each release, the same where the text is the same."""
+    """Return a letter for each release, equal for equal texts."""
     bodies = [body(path) for path in paths]
     letters = {text: "abcdefgh"[number] for number, text in enumerate(dict.fromkeys(bodies))}
     if len(letters) == 1:
@@ -64,7 +64,7 @@ def cell(paths: list[Path]) -> str:
 
 
 def table(directories: list[Path]) -> None:
-    """Print the table and how many entries are the same."""
+    """Print the table and the number of equal entries."""
     names = dict.fromkeys(path.name.split(".")[0] for path in sorted(directories[0].glob("*.txt")))
     cells = {
         (name, via): cell([each / f"{name}.{via}.txt" for each in directories])
@@ -84,7 +84,7 @@ def table(directories: list[Path]) -> None:
 
 
 def diff(subject: str, via: str, old: Path, new: Path) -> None:
-    """Print what differs in the text of one subject."""
+    """Print the lines that differ in the text of one subject."""
     lines = [(each / f"{subject}.{via}.txt").read_text().splitlines() for each in (old, new)]
     print("\n".join(difflib.unified_diff(*lines, lineterm="", n=1)))
 

@@ -1,4 +1,4 @@
-"""What a mechanism makes of a subject, captured or refused and why, and whether that is right."""
+"""The result of a mechanism for a subject, captured or refused with a reason, and its check."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class Found:
     """One entry of the table.
 
     Attributes:
-        says: `2 graphs, 47 ops`, or the reason why it was refused.
-        eager: of a capture via aot, `13 in 3 graphs, 2 by the engine` or `0`: what ran eagerly
-            beside the compiled graphs.
-        wrong: what does not hold of what was captured.
+        says: `2 graphs, 47 ops`, or the reason of the refusal.
+        eager: for a capture via aot, the ops that ran eagerly: `13 in 3 graphs, 2 by the engine`
+            or `0`.
+        wrong: the errors found.
     """
 
     says: str
@@ -39,7 +39,7 @@ class Found:
 
 
 def look(name: str, via: str) -> Found:
-    """Capture, count by torch's own means and compare, run eagerly and compare."""
+    """Capture, compare with a count by torch only, and compare with an eager run."""
     subject = SUBJECTS[name]()
     with torch.set_grad_enabled(subject.grad):
         try:
@@ -64,7 +64,7 @@ def graphs(number: int) -> str:
 
 
 def eager(captured: Capture) -> str:
-    """How many ops ran eagerly, in how many eager graphs, and how many are the engine's."""
+    """Return the number of ops that ran eagerly, of eager graphs, and of the engine's ops."""
     ops = captured.eager_ops
     if not ops:
         return "0"
@@ -74,14 +74,14 @@ def eager(captured: Capture) -> str:
 
 
 def unaccounted(captured: Capture, subject: Subject) -> list[str]:
-    """Where graphs and eager graphs together are not what an account of all that ran has."""
+    """List differences between all graphs, compiled and eager, and the account of what ran."""
     with torch.random.fork_rng():
         account = everything(subject.model, subject.args, subject.kwargs)
     return unlike(captured, account)
 
 
 def reason(refusal: CaptureError) -> str:
-    """The first line, and the next where that says why; without mechanism and line numbers."""
+    """Return the first line, and the next one if it has the reason, without line numbers."""
     first, *others = re.sub(r"^nothing was captured via '\w+': ", "", str(refusal)).splitlines()
     line = " ".join([first, *others[:1]]) if "Graph break at" in first else first
     return re.sub(r"(\.py):\d+", r"\1", line)
@@ -110,7 +110,7 @@ RUNS: dict[str, tuple[Any, bool]] = {"inductor": (post_grad, False), "engine": (
 
 
 def misread(name: str, run: str) -> tuple[int, list[str]]:
-    """How many graphs torch's trace printed, and what their text says differently.
+    """Return the number of graphs that torch's trace printed, and differences in their text.
 
     Args:
         run: "inductor" for dynamo, joint, forward, backward, inference and post-grad graphs;

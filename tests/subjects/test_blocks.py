@@ -15,7 +15,7 @@ import pytest_torchgraph as tg
 @pytest.mark.slow("further models and mechanisms", unless=["bert-dispatch", "t5-export"])
 @pytest.mark.parametrize("via", ["dispatch", "aot", "dynamo", "export"])
 @pytest.mark.parametrize("name", KINDS)
-def test_kinds_of_blocks_are_those_of_the_table(name, via, tmp_path):
+def test_block_kinds_agree_with_the_table(name, via, tmp_path):
     subject = SUBJECTS[name]()
     with torch.set_grad_enabled(subject.grad), warnings.catch_warnings():
         warnings.simplefilter("ignore")

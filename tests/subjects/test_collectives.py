@@ -1,4 +1,4 @@
-"""The table of collectives by mechanism: what it says holds, and each cell says something."""
+"""The table of collectives by mechanism: its entries are correct, and no cell is empty."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ def torchs_own_warnings() -> Iterator[None]:
 
 @pytest.mark.slow("two mechanisms are in every run")
 @pytest.mark.parametrize("name", ROWS_)
-def test_a_row_is_right_and_the_kept_table_has_it(name: str) -> None:
-    table = kept() if torch.__version__.startswith("2.13.") else {}  # the table's own release
+def test_collectives_row_is_right_and_in_the_kept_table(name: str) -> None:
+    table = kept() if torch.__version__.startswith("2.13.") else {}  # kept for 2.13
     for column, says, reason in entries(name):
         assert says != "WRONG", reason
         if table:
             assert table[name, column] == spelt_out(says, reason)
 
 
-def test_the_kept_table_has_each_row_and_each_mechanism() -> None:
+def test_kept_collectives_table_has_each_row_and_mechanism() -> None:
     table = kept()
     assert table.keys() == {
         (name, column) for name in ROWS_ for column in ("by torch", "bytes", *VIAS)

@@ -1,4 +1,4 @@
-"""The tables of costs: what they say holds, and the costs are torch's or differ for a reason."""
+"""The tables of costs: each entry equals torch's or differs for a checked reason."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def torchs_own_warnings() -> Iterator[None]:
 
 def is_kept(row: costs.Row) -> None:
     assert list(row.wrong()) == []
-    table = kept() if torch.__version__.startswith("2.13.") else {}  # the tables' own release
+    table = kept() if torch.__version__.startswith("2.13.") else {}  # kept for 2.13
     for column, entry in row.entries.items() if table else ():
         assert table[row.name, column] == spelt_out(entry.says, entry.reason)
 
@@ -32,24 +32,24 @@ def is_kept(row: costs.Row) -> None:
 @pytest.mark.slow("further models", unless=["early_exit-FLOPs"])
 @pytest.mark.parametrize("section", costs.SECTIONS)
 @pytest.mark.parametrize("name", SUBJECTS)
-def test_an_entry_is_right_and_the_kept_table_has_it(name: str, section: str) -> None:
+def test_entry_is_right_and_in_the_kept_table(name: str, section: str) -> None:
     is_kept(costs.SECTIONS[section](name))
 
 
 @pytest.mark.slow("further models")
 @pytest.mark.parametrize("policy", POLICIES)
-def test_what_a_policy_of_checkpointing_costs(policy: str) -> None:
+def test_checkpointing_policy_costs_equal_torchs(policy: str) -> None:
     is_kept(costs.checkpointing(policy))
 
 
 @pytest.mark.slow("further models")
 @pytest.mark.parametrize("budget", costs.BUDGETS)
-def test_what_a_budget_of_min_cut_costs(budget: float) -> None:
+def test_min_cut_budget_costs_equal_torchs(budget: float) -> None:
     is_kept(costs.min_cut(budget))
 
 
 @pytest.mark.parametrize("via", ["dispatch", "aot"])
-def test_the_more_is_computed_again_the_less_is_kept(via: str) -> None:
+def test_saved_bytes_decrease_with_recomputation(via: str) -> None:
     table = kept()
     cuts = [f"min_cut, budget {budget}" for budget in costs.BUDGETS] if via == "aot" else []
     for rows in (POLICIES, cuts):
@@ -64,13 +64,13 @@ def _number(figure: str) -> int:
     return int(figure.replace(",", ""))
 
 
-def test_the_kept_tables_have_each_subject_and_nothing_wrong() -> None:
+def test_kept_cost_tables_have_each_subject_and_no_error() -> None:
     table = kept()
     assert {name for name, _ in table} >= SUBJECTS.keys()
     assert not [key for key, cell in table.items() if "WRONG" in cell]
 
 
-def test_flops_and_saved_bytes_are_torchs_but_for_what_is_listed() -> None:
+def test_flops_and_saved_bytes_equal_torchs_with_listed_exceptions() -> None:
     differ: dict[str, set[str]] = {}
     for (name, column), cell in kept().items():
         of, _, via = column.partition(" via ")
@@ -87,7 +87,7 @@ def test_flops_and_saved_bytes_are_torchs_but_for_what_is_listed() -> None:
     }
 
 
-def test_the_peak_is_near_the_truth_for_nearly_all() -> None:
+def test_peak_estimate_is_close_for_nearly_all_subjects() -> None:
     for via in ("dispatch", "aot"):
         cells = [kept()[name, f"peak via {via}"] for name in SUBJECTS]
         off = [float(cell.rstrip("%")) for cell in cells if re.fullmatch(r"[+-][\d.]+%", cell)]

@@ -1,4 +1,4 @@
-"""The table of plans of transformers: what it says holds."""
+"""The table of transformers' plans: its entries are correct."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def torchs_own_warnings() -> Iterator[None]:
 
 @pytest.mark.slow("further models")
 @pytest.mark.parametrize("name", ["llama", "cohere", "deepseek_v3", "doge", "gemma4_text"])
-def test_an_entry_is_right_and_the_kept_table_has_it(name: str) -> None:
-    table = kept() if torch.__version__.startswith("2.13.") else {}  # the table's own release
+def test_entry_is_right_and_in_the_kept_table(name: str) -> None:
+    table = kept() if torch.__version__.startswith("2.13.") else {}  # kept for 2.13
     for size, says, reason in plans.results(name):
         assert says != "WRONG", reason
         if table:
@@ -31,11 +31,11 @@ def test_an_entry_is_right_and_the_kept_table_has_it(name: str) -> None:
 
 
 @pytest.mark.slow("further models")
-def test_compiled_it_communicates_as_often() -> None:
+def test_compiled_plan_has_the_same_collectives() -> None:
     assert list(plans.results("llama", via="aot")) == list(plans.results("llama"))
 
 
-def test_the_kept_table_has_nothing_wrong_and_nearly_all() -> None:
+def test_kept_plans_table_has_no_error_and_nearly_all_types() -> None:
     cells = list(kept().values())
     captured = [cell for cell in cells if re.match(r"\d+ \+ \d+ all_", cell)]
     assert not [cell for cell in cells if "WRONG" in cell]

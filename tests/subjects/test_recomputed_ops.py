@@ -1,4 +1,4 @@
-"""What the backward of real models computes again, against a count that knows no graph."""
+"""Recomputed ops of real models, against a count that uses no graph."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from pytest_torchgraph import Capture, CaptureError
 HOW = ("none", "every block", "selective")
 TRAINED = [name for name, make in SUBJECTS.items() if make().grad]
 FORMULAS = {"clip": {"aten.div.Tensor": 2}}
-"""Autograd's derivative of `x / y` computes `x / y` again."""
+"""Autograd's derivative of `x / y` recomputes `x / y`."""
 
 
 @pytest.fixture(autouse=True)
@@ -49,7 +49,7 @@ def counted(capture: Capture, *, formula: bool = False) -> Counter[str]:
 
 
 def stored(capture: Capture, folder: Path) -> Counter[str]:
-    """The count of all ops in the stored graphs of a capture."""
+    """Count all ops in the stored graphs of a capture."""
     file = folder / "step.tgraph"
     file.write_text(capture.to_text())
     return counted(tg.load(file))  # type: ignore[arg-type]
@@ -64,9 +64,7 @@ def captured(subject: Subject, via: Any = "dispatch") -> Capture:
 @pytest.mark.slow("each subject", unless=["residual_cnn-*", "bert-selective"])
 @pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize("name", TRAINED)
-def test_an_eager_backward_of_a_subject_runs_these_ops_again(
-    name: str, how: str, tmp_path: Path
-) -> None:
+def test_recomputed_ops_of_an_eager_backward(name: str, how: str, tmp_path: Path) -> None:
     twin, subject = SUBJECTS[name](), SUBJECTS[name]()
     blocks = blocks_of(twin.model)
     ops = OpsRunAgain()
@@ -105,7 +103,7 @@ IN_CI = [("default", 1.0, "every block"), ("min_cut", 0.5, "none"), ("min_cut", 
 @pytest.mark.parametrize(
     ("partition", "budget", "how"), COMPILED if "TORCHGRAPH_ALL_CASES" in os.environ else IN_CI
 )
-def test_a_compiled_backward_of_a_subject_runs_these_ops_again(
+def test_recomputed_ops_of_a_compiled_backward(
     name: str, how: str, partition: Any, budget: float, tmp_path: Path
 ) -> None:
     twin, subject = SUBJECTS[name](), SUBJECTS[name]()
@@ -140,9 +138,7 @@ def _watched(ops: OpsRunAgain, run: Any, block: Any, *args: Any, **kwargs: Any) 
 @pytest.mark.slow("each model", unless=["bert-reentrant"])
 @pytest.mark.parametrize("reentrant", [True, False], ids=["reentrant", "not_reentrant"])
 @pytest.mark.parametrize("name", CHECKPOINTED)
-def test_gradient_checkpointing_of_transformers_runs_these_ops_again(
-    name: str, reentrant: bool
-) -> None:
+def test_recomputed_ops_of_transformers_gradient_checkpointing(name: str, reentrant: bool) -> None:
     def checkpointed() -> Subject:
         subject = SUBJECTS[name]()
         subject.model.train()

@@ -1,6 +1,6 @@
-"""The table of subjects and mechanisms: what it says holds, and what it must say it says.
+"""The table of subjects and mechanisms: its entries are correct and complete.
 
-The expensive pairs are left to the command: `python tests/subjects/table.py --check`.
+The command checks the expensive pairs: `python tests/subjects/table.py --check`.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def torchs_own_warnings() -> Iterator[None]:
     ],
 )
 @pytest.mark.parametrize(("name", "via"), PAIRS)
-def test_an_entry_is_right_and_the_kept_table_has_it(name: str, via: str) -> None:
+def test_entry_is_right_and_in_the_kept_table(name: str, via: str) -> None:
     found = look(name, via)
     assert found.wrong == []
     assert kept()[name, via] == found.says
@@ -84,19 +84,19 @@ def test_an_entry_is_right_and_the_kept_table_has_it(name: str, via: str) -> Non
         ("wav2vec2", "engine"),
     ],
 )
-def test_the_text_of_a_subjects_graphs_is_read_as_they_are(name: str, run: str) -> None:
+def test_printed_text_of_subjects_is_read_exactly(name: str, run: str) -> None:
     graphs, wrong = misread(name, run)
     assert graphs > 5
     assert wrong == []
 
 
-def test_the_kept_table_has_each_subject_and_nothing_wrong() -> None:
+def test_kept_subjects_table_has_each_subject_and_no_error() -> None:
     table = kept()
     assert set(table) == {(name, via) for name in SUBJECTS for via in COLUMNS}
     assert not [cell for cell in table.values() if "WRONG" in cell]
 
 
-def test_the_kept_table_refuses_what_cannot_be_captured_and_nothing_else() -> None:
+def test_kept_subjects_table_has_only_expected_refusals() -> None:
     via = {key: cell for key, cell in kept().items() if key[1] in MECHANISMS}
     refused = {key for key, cell in via.items() if not re.fullmatch(r"\d+ graphs?, \d+ ops", cell)}
     looks_at_data = {"dynamo", "aot", "compiled_autograd", "inductor"}
@@ -109,7 +109,7 @@ def test_the_kept_table_refuses_what_cannot_be_captured_and_nothing_else() -> No
     }
 
 
-def test_the_kept_table_says_what_runs_eagerly() -> None:
+def test_kept_subjects_table_has_eager_ops() -> None:
     found = {name: cell for (name, via), cell in kept().items() if via == EAGER}
     assert {name: cell for name, cell in found.items() if cell not in ("0", "none")} == {
         "lstm_between_blocks": "19 in 2 graphs",
@@ -125,7 +125,7 @@ def test_the_kept_table_says_what_runs_eagerly() -> None:
     }
 
 
-def test_a_count_that_is_off_by_one_is_wrong() -> None:
+def test_count_that_is_off_by_one_is_an_error() -> None:
     subject = SUBJECTS["mlp"]()
     captured = capture(subject.model, *subject.args, via="aot")
     counts = COUNTED["aot"](subject)

@@ -29,7 +29,7 @@ column of the torch that runs it.
 
 
 def cell(found: Answers) -> str:
-    """Return the answers of all three sources in short."""
+    """Return the answers of all three sources, abbreviated."""
     says = ["refused" if reasons else WARM for reasons in vars(found).values()]
     return says[0] if len(set(says)) == 1 else ", ".join(says)
 

@@ -1,4 +1,4 @@
-"""Graphs for which a CUDA graph was asked, and not made."""
+"""CUDA graphs that were requested and skipped."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def double(x: Tensor) -> Tensor:
     return x * 2
 
 
-def test_a_skip_has_the_reason_and_the_line() -> None:
-    """The backend `cudagraphs` gives a reason on the CPU as well, inductor on CUDA alone."""
+def test_cudagraph_skip_has_reason_and_line() -> None:
+    """The backend `cudagraphs` gives a reason on the CPU as well, inductor only on CUDA."""
     torch._dynamo.reset()
     with watch() as seen:
         torch.compile(double, backend="cudagraphs")(torch.ones(3))
@@ -28,14 +28,14 @@ def test_a_skip_has_the_reason_and_the_line() -> None:
     assert str(found).endswith(f":{found.line}: return x * 2\n{found.reason}")
 
 
-def test_a_skip_without_a_reason_is_there_as_well() -> None:
+def test_cudagraph_skip_without_a_reason_is_listed() -> None:
     seen = capture(double, torch.ones(3), via=Inductor(mode="reduce-overhead"))
-    (found,) = seen.cudagraph_skips
-    assert found.reason.startswith("torch gives no reason")
+    (skipped,) = seen.cudagraph_skips
+    assert skipped.reason.startswith("torch gives no reason")
     assert seen.counters["inductor"]["cudagraph_skips"] == 1
     assert capture(double, torch.ones(3), via="aot").cudagraph_skips == ()
 
 
-def test_a_capture_that_cannot_know_says_so() -> None:
+def test_assertion_on_a_capture_without_this_record_is_refused() -> None:
     with pytest.raises(CaptureError, match="CUDA graphs are not recorded via 'dispatch'"):
         _ = capture(double, torch.ones(3), via="dispatch").cudagraph_skips

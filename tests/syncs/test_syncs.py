@@ -1,4 +1,4 @@
-"""Where Python waits for the device: each place is found, with its line, by each mechanism."""
+"""Host syncs: each mechanism finds each place with its line."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from pytest_torchgraph import (
 FILE = str(Path(waiting.__file__).relative_to(Path.cwd()))
 FILE_HERE = str(Path(__file__).relative_to(Path.cwd()))
 
-# torch warns about what it cannot trace, which is what is tried here.
+# The tests try untraceable code, and torch warns about it.
 pytestmark = pytest.mark.filterwarnings(r"ignore:::torch")
 
 
@@ -43,13 +43,13 @@ def watched(function: Any, *args: Any, backend: str = "aot_eager") -> Capture:
     return seen
 
 
-# -- each is found ---------------------------------------------------------------------------------
+# -- every sync is found ---------------------------------------------------------------------------
 
 
 @pytest.mark.slow("further cases; a few are in every run", unless=["*dispatch", "to_the_host-aot"])
 @pytest.mark.parametrize("via", ["dispatch", "aot"])
 @pytest.mark.parametrize("name", WAITING)
-def test_each_is_found_on_its_line(name: str, via: str) -> None:
+def test_sync_is_found_on_its_line(name: str, via: str) -> None:
     function, dispatched, compiled = WAITING[name]
     seen = capture(function, example(), via=via)
     (found,) = seen.syncs
@@ -88,102 +88,102 @@ def test_op_without_torchs_tag_that_reads_a_value_is_found(
 )
 @pytest.mark.parametrize("via", ["dispatch", "aot", "dynamo"])
 @pytest.mark.parametrize("function", CLEAN)
-def test_what_does_not_wait_is_not_found(function: Callable[..., Tensor], via: str) -> None:
+def test_function_without_a_sync_has_none(function: Callable[..., Tensor], via: str) -> None:
     seen = capture(function, example(), via=via)
     assert seen.syncs == ()
     seen.assert_no_syncs()
 
 
 @pytest.mark.parametrize("via", ["dynamo", "compiled_autograd"])
-def test_other_captures_through_torch_compile_know_them_too(via: str) -> None:
-    (found,) = capture(WAITING["item"][0], example().requires_grad_(), via=via).syncs
+def test_syncs_via_other_compiling_mechanisms(via: str) -> None:
+    (sync,) = capture(WAITING["item"][0], example().requires_grad_(), via=via).syncs
     op = "aten._local_scalar_dense.default"
-    assert (found.line, found.op, found.seen) == (line_of("item"), op, "eager_0")
+    assert (sync.line, sync.op, sync.seen) == (line_of("item"), op, "eager_0")
 
 
-def test_a_watch_knows_them_too() -> None:
-    (found,) = watched(WAITING["boolean_mask"][0]).syncs
-    assert (found.file, found.line) == (FILE, line_of("boolean_mask"))
-    (found,) = watched(WAITING["written_by_mask"][0]).syncs
-    assert (found.line, found.seen) == (line_of("written_by_mask"), "inference")
-    (found,) = watched(WAITING["to_the_host"][0]).syncs
-    assert (found.line, found.op, found.seen) == (line_of("to_the_host"), "Tensor.cpu", "call")
+def test_syncs_of_a_watch() -> None:
+    (sync,) = watched(WAITING["boolean_mask"][0]).syncs
+    assert (sync.file, sync.line) == (FILE, line_of("boolean_mask"))
+    (sync,) = watched(WAITING["written_by_mask"][0]).syncs
+    assert (sync.line, sync.seen) == (line_of("written_by_mask"), "inference")
+    (sync,) = watched(WAITING["to_the_host"][0]).syncs
+    assert (sync.line, sync.op, sync.seen) == (line_of("to_the_host"), "Tensor.cpu", "call")
 
 
-def test_an_exported_program_knows_them_too() -> None:
+def test_syncs_of_an_exported_program() -> None:
     class Finding(torch.nn.Module):
         def forward(self, x: Tensor) -> Tensor:
             return x.nonzero() * 2
 
     seen = capture(Finding(), example(), via=Export())
-    (found,) = seen.syncs
+    (sync,) = seen.syncs
     line = Finding.forward.__code__.co_firstlineno + 1
-    assert (found.line, found.op) == (line, "aten.nonzero.default")
+    assert (sync.line, sync.op) == (line, "aten.nonzero.default")
     with pytest.raises(AssertionError, match=r"has a size that depends on data: aten\.nonzero"):
         seen.assert_no_syncs()
 
 
-def test_what_torch_captures_in_the_graph_is_found_there() -> None:
+def test_sync_captured_in_the_graph_is_found() -> None:
     with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
-        (found,) = capture(WAITING["boolean_mask"][0], example()).syncs
-    assert (found.line, found.op) == (line_of("boolean_mask"), "aten.index.Tensor")
-    assert (found.kind, found.seen) == ("indexes by a bool mask", "inference")
+        (sync,) = capture(WAITING["boolean_mask"][0], example()).syncs
+    assert (sync.line, sync.op) == (line_of("boolean_mask"), "aten.index.Tensor")
+    assert (sync.kind, sync.seen) == ("indexes by a bool mask", "inference")
 
 
-def test_each_level_has_its_own() -> None:
+def test_syncs_of_each_level() -> None:
     with torch._dynamo.config.patch(capture_scalar_outputs=True):
         seen = watched(WAITING["item"][0])
     for level, op in (("dynamo", "Tensor.item"), ("aot", "aten._local_scalar_dense.default")):
-        (found,) = seen.at(level).syncs  # type: ignore[arg-type]
-        assert (found.op, found.line) == (op, line_of("item"))
+        (sync,) = seen.at(level).syncs  # type: ignore[arg-type]
+        assert (sync.op, sync.line) == (op, line_of("item"))
         with pytest.raises(AssertionError, match=rf"reads a value back: {re.escape(op)} \("):
             seen.at(level).assert_no_syncs()  # type: ignore[arg-type]
 
 
-def test_a_predicate_of_cond_is_read() -> None:
+def test_predicate_of_cond_is_a_sync() -> None:
     def choosing(x: Tensor) -> Tensor:
         return torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: x - 1, (x,))
 
-    (found,) = capture(choosing, example()).syncs
-    assert (found.op, found.kind) == ("higher_order.cond", "reads a value back")
+    (sync,) = capture(choosing, example()).syncs
+    assert (sync.op, sync.kind) == ("higher_order.cond", "reads a value back")
 
 
-def test_a_custom_op_is_known_by_its_tags() -> None:
+def test_custom_op_is_a_sync_by_its_tags() -> None:
     with torch.library._scoped_library("syncs_test", "FRAGMENT") as library:
         tag = torch.Tag.dynamic_output_shape
         torch.library.define("syncs_test::kept", "(Tensor x) -> Tensor", tags=(tag,), lib=library)
         torch.library.impl("syncs_test::kept", "CPU", lambda x: x[:2].clone(), lib=library)
-        (found,) = capture(torch.ops.syncs_test.kept, example(), via="dispatch").syncs
-    assert found.op == "syncs_test.kept.default"
+        (sync,) = capture(torch.ops.syncs_test.kept, example(), via="dispatch").syncs
+    assert sync.op == "syncs_test.kept.default"
 
 
-# -- how often, and where --------------------------------------------------------------------------
+# -- counts and places -----------------------------------------------------------------------------
 
 
-def test_one_place_is_one_sync() -> None:
+def test_sync_in_a_loop_is_one_sync() -> None:
     seen = capture(Generator(), example(), via="dispatch")
-    (found,) = seen.syncs
-    assert (found.line, found.occurrences) == (line_of("Generator"), 4)
+    (sync,) = seen.syncs
+    assert (sync.line, sync.occurrences) == (line_of("Generator"), 4)
     with pytest.raises(AssertionError, match="     4 times"):
         seen.assert_no_syncs()
 
 
-def test_it_has_the_module_that_waits() -> None:
+def test_sync_has_the_module_that_waits() -> None:
     model = torch.nn.Sequential(torch.nn.Linear(3, 3), Generator())
-    (found,) = capture(model, example(), via="dispatch").syncs
-    assert found.module == "1"
+    (sync,) = capture(model, example(), via="dispatch").syncs
+    assert sync.module == "1"
     with pytest.raises(AssertionError, match="     module 1\n"):
         capture(model, example(), via="dispatch").assert_no_syncs()
 
 
-def test_a_sync_whose_result_nobody_uses_is_one() -> None:
+def test_sync_with_an_unused_result_is_found() -> None:
     def forgotten(x: Tensor) -> Tensor:
         x.nonzero()
         return x * 2
 
     seen = capture(forgotten, example(), via="dispatch")
     assert not seen.forward.op_counts.keys() & {"aten.nonzero.default"}
-    assert [each.op for each in seen.syncs] == ["aten.nonzero.default"]
+    assert [sync.op for sync in seen.syncs] == ["aten.nonzero.default"]
 
 
 class Halved(torch.autograd.Function):
@@ -198,27 +198,27 @@ class Halved(torch.autograd.Function):
 
 def test_a_sync_of_the_backward_is_found() -> None:
     seen = capture(Halved.apply, example().requires_grad_(), via="dispatch")
-    (found,) = seen.syncs
-    assert (found.op, found.seen) == ("aten._local_scalar_dense.default", "backward")
+    (sync,) = seen.syncs
+    assert (sync.op, sync.seen) == ("aten._local_scalar_dense.default", "backward")
     with pytest.raises(AssertionError, match=r"aten._local_scalar_dense.default \(backward\)"):
         seen.assert_no_syncs()
 
 
 def test_a_sync_can_be_printed() -> None:
-    (found,) = capture(WAITING["item"][0], example()).syncs
-    assert isinstance(found, Sync)
-    assert str(found) == (
+    (sync,) = capture(WAITING["item"][0], example()).syncs
+    assert isinstance(sync, Sync)
+    assert str(sync) == (
         f"{FILE}:{line_of('item')} in item: scale = x.sum().item()  # waits: item\n"
         "reads a value back: aten._local_scalar_dense.default"
     )
 
 
-# -- what ran eagerly ------------------------------------------------------------------------------
+# -- eager graphs ----------------------------------------------------------------------------------
 
 
 @pytest.mark.slow("further cases; a few are in every run", unless=["aot"])
 @pytest.mark.parametrize("via", ["aot", "inductor"])
-def test_an_eager_graph_shows_each_of_its_ops(via: str) -> None:
+def test_syncs_of_an_eager_graph(via: str) -> None:
     @torch.compiler.disable
     def disabled(x: Tensor) -> Tensor:
         kept = x[x > 0]
@@ -236,7 +236,7 @@ def test_an_eager_graph_shows_each_of_its_ops(via: str) -> None:
     seen.assert_no_syncs(allow=["in disabled", r"disabled\(x"])
 
 
-def test_lines_of_equal_eager_graphs_are_all_there() -> None:
+def test_syncs_of_equal_eager_graphs_have_all_lines() -> None:
     def reading_twice(x: Tensor) -> Tensor:
         first = x.sum().item()
         x = x * 2
@@ -245,31 +245,31 @@ def test_lines_of_equal_eager_graphs_are_all_there() -> None:
 
     seen = capture(reading_twice, example())
     assert [graph.runs for graph in seen.eager] == [2]
-    assert [(each.code, each.seen, each.occurrences) for each in seen.syncs] == [
+    assert [(sync.code, sync.seen, sync.occurrences) for sync in seen.syncs] == [
         ("first = x.sum().item()", "eager_0", 1),
         ("second = x.sum().item()", "eager_0", 1),
     ]
 
 
-def test_a_break_at_what_ran_eagerly_is_not_one_more_sync() -> None:
+def test_graph_break_at_an_eager_sync_is_not_a_second_sync() -> None:
     def encoded(x: Tensor) -> Tensor:
         classes = x.long()
         return torch.nn.functional.one_hot(classes) * 2
 
     seen = capture(encoded, example())
     assert len(seen.breaks) == 1
-    assert {(each.kind, each.seen) for each in seen.syncs} == {("reads a value back", "eager_0")}
+    assert {(sync.kind, sync.seen) for sync in seen.syncs} == {("reads a value back", "eager_0")}
 
 
-def test_a_sync_that_ran_eagerly_is_counted_as_often_as_it_ran() -> None:
+def test_eager_sync_is_multiplied_by_its_runs() -> None:
     def scaled(x: Tensor) -> Tensor:
         return x * x.sum().item()
 
-    (found,) = capture(lambda x: scaled(scaled(scaled(x))), example()).syncs
-    assert (found.function, found.occurrences, found.seen) == ("scaled", 3, "eager_0")
+    (sync,) = capture(lambda x: scaled(scaled(scaled(x))), example()).syncs
+    assert (sync.function, sync.occurrences, sync.seen) == ("scaled", 3, "eager_0")
 
 
-def test_an_eager_backward_is_looked_into() -> None:
+def test_sync_of_an_eager_backward_is_found() -> None:
     @torch.compiler.disable
     def halved(x: Tensor) -> Tensor:
         return Halved.apply(x)  # type: ignore[no-any-return]
@@ -278,7 +278,7 @@ def test_an_eager_backward_is_looked_into() -> None:
     assert (found.code, found.function) == ("return grad * grad.sum().item()", "backward")
 
 
-# -- what nobody knows -----------------------------------------------------------------------------
+# -- unknown syncs ---------------------------------------------------------------------------------
 
 
 def printing(x: Tensor) -> Tensor:
@@ -287,11 +287,11 @@ def printing(x: Tensor) -> Tensor:
     return x + 1
 
 
-def test_what_runs_at_a_graph_break_is_not_known(capsys: pytest.CaptureFixture[str]) -> None:
+def test_syncs_at_a_graph_break_are_unknown(capsys: pytest.CaptureFixture[str]) -> None:
     seen = capture(printing, example())
-    (found,) = seen.syncs
-    assert not found.certain
-    assert found.code == "print(x)"
+    (sync,) = seen.syncs
+    assert not sync.certain
+    assert sync.code == "print(x)"
     with pytest.raises(
         AssertionError, match=r"none for certain, and 1 possible\n  1\. .*print"
     ) as failure:
@@ -304,11 +304,11 @@ def test_what_runs_at_a_graph_break_is_not_known(capsys: pytest.CaptureFixture[s
         capture(printing, example(), via="dynamo").assert_no_syncs()
     with pytest.raises(AssertionError, match="Ops that ran at a graph break are not in a graph"):
         watched(printing, example()).assert_no_syncs()
-    (found,) = capture(printing, example(), via="dispatch").syncs
-    assert (found.op, found.code, found.certain) == ("Tensor.__repr__", "print(x)", True)
+    (sync,) = capture(printing, example(), via="dispatch").syncs
+    assert (sync.op, sync.code, sync.certain) == ("Tensor.__repr__", "print(x)", True)
 
 
-def test_nothing_runs_at_a_break_that_was_asked_for() -> None:
+def test_requested_graph_break_has_no_unknown_syncs() -> None:
     def asking(x: Tensor) -> Tensor:
         x = x * 2
         torch._dynamo.graph_break()
@@ -319,7 +319,7 @@ def test_nothing_runs_at_a_break_that_was_asked_for() -> None:
     seen.assert_no_syncs()
 
 
-def test_what_follows_a_break_that_cannot_be_resumed_is_not_known() -> None:
+def test_syncs_after_a_break_without_a_resume_are_unknown() -> None:
     def cutting(x: Tensor) -> Tensor:
         n = x.long()[0]
         return x[:n] * 2
@@ -353,12 +353,12 @@ def masking(grad: Tensor) -> Tensor:
 
 
 @pytest.mark.slow("compiles many times")
-def test_a_hook_of_a_captured_backward_is_looked_into() -> None:
-    """Its graph only calls the hook; what Dynamo traces of the hook is what is known."""
+def test_sync_in_a_hook_of_a_captured_backward_is_found() -> None:
+    """Its graph only calls the hook. Dynamo's trace of the hook has its syncs."""
     via = "compiled_autograd"
-    (found,) = capture(hooked(masking), example(), via=via).syncs
-    assert found.kind == "indexes by a bool mask"
-    assert (found.code, found.function) == ("grad[grad > 0] = torch.arange(9.0)", "masking")
+    (sync,) = capture(hooked(masking), example(), via=via).syncs
+    assert sync.kind == "indexes by a bool mask"
+    assert (sync.code, sync.function) == ("grad[grad > 0] = torch.arange(9.0)", "masking")
 
     def inside(x: Tensor) -> Tensor:
         x = x * 2
@@ -366,11 +366,11 @@ def test_a_hook_of_a_captured_backward_is_looked_into() -> None:
         return x.sin()
 
     seen = capture(inside, example().requires_grad_(), via=via)
-    assert [each.function for each in seen.syncs] == ["reading", "reading"]
+    assert [sync.function for sync in seen.syncs] == ["reading", "reading"]
     capture(hooked(torch.neg), example(), via=via).assert_no_syncs()
 
 
-def test_nothing_is_known_of_an_eager_forward() -> None:
+def test_syncs_of_an_eager_forward_are_unknown() -> None:
     seen = capture(
         WAITING["item"][0], example().requires_grad_(), via=CompiledAutograd(forward="eager")
     )
@@ -379,8 +379,8 @@ def test_nothing_is_known_of_an_eager_forward() -> None:
             getattr(seen, f"assert_no_{ask}")()
 
 
-def test_behind_a_break_in_a_captured_backward_nothing_is_known() -> None:
-    """The backward is traced as far as its first break."""
+def test_syncs_after_a_break_in_a_captured_backward_are_unknown() -> None:
+    """The backward is traced up to its first break."""
     seen = capture(hooked(reading, masking), example(), via="compiled_autograd")
     certain, unknown = seen.syncs
     assert (certain.function, certain.op, certain.certain) == ("reading", "Tensor.item", True)
@@ -391,7 +391,7 @@ def test_behind_a_break_in_a_captured_backward_nothing_is_known() -> None:
         seen.assert_no_transfers()
 
 
-def test_where_nothing_was_compiled_nothing_is_known() -> None:
+def test_syncs_of_an_empty_watch_are_refused() -> None:
     with watch() as nothing:
         pass
     with pytest.raises(AssertionError, match="no graph was compiled:\n  no compiled function"):
@@ -407,7 +407,7 @@ def test_where_nothing_was_compiled_nothing_is_known() -> None:
 
 
 @pytest.mark.parametrize("ask", ["syncs", "transfers"])
-def test_a_capture_that_cannot_know_says_so(ask: str, tmp_path: Path) -> None:
+def test_assertion_on_a_capture_without_this_record_is_refused(ask: str, tmp_path: Path) -> None:
     traced = capture(torch.nn.ReLU(), example(), via="fx")
     for via in ("aot", "export"):
         module = torch.nn.ReLU()
@@ -421,7 +421,7 @@ def test_a_capture_that_cannot_know_says_so(ask: str, tmp_path: Path) -> None:
             getattr(seen, f"assert_no_{ask}")()
 
 
-def test_what_another_thread_runs_is_not_known_to_dispatch() -> None:
+def test_syncs_of_another_thread_are_unknown_via_dispatch() -> None:
     def threaded(x: Tensor) -> Tensor:
         found: list[Any] = []
         thread = threading.Thread(target=lambda: found.append(x.sum().item()))
@@ -446,10 +446,10 @@ def test_what_another_thread_runs_is_not_known_to_dispatch() -> None:
         check(allow="in another thread")
 
 
-# -- what is allowed -------------------------------------------------------------------------------
+# -- allowed syncs ---------------------------------------------------------------------------------
 
 
-def test_the_others_are_said_to_be_allowed() -> None:
+def test_sync_failure_mentions_allowed_syncs() -> None:
     def two(x: Tensor) -> Tensor:
         n = x.sum().item()
         return x.nonzero() * n
@@ -462,7 +462,7 @@ def test_the_others_are_said_to_be_allowed() -> None:
     seen.assert_no_syncs(allow=["reads a value back", "aten.nonzero"])
 
 
-def test_a_line_can_be_allowed_as_it_is() -> None:
+def test_allow_of_a_sync_by_its_line() -> None:
     def one(x: Tensor) -> Tensor:
         return x * x.sum().item()
 
@@ -472,7 +472,7 @@ def test_a_line_can_be_allowed_as_it_is() -> None:
         seen.assert_no_syncs(allow="x + x.sum().item()")
 
 
-def test_what_is_no_expression_is_a_mistake() -> None:
+def test_invalid_allow_expression_is_an_error() -> None:
     seen = capture(torch.relu, example())
     with pytest.raises(ValueError, match=r"allow='\(' is not a valid regular expression"):
         seen.assert_no_syncs(allow="(")
@@ -483,10 +483,10 @@ def test_what_is_no_expression_is_a_mistake() -> None:
         seen.assert_no_transfers(allow=5)  # type: ignore[arg-type]
 
 
-# -- nothing is touched ----------------------------------------------------------------------------
+# -- torch's methods are restored ------------------------------------------------------------------
 
 
-def test_tensors_have_their_own_methods_afterwards() -> None:
+def test_tensor_methods_are_restored() -> None:
     def failing(x: Tensor) -> Tensor:
         x.tolist()
         raise KeyError("mine")
@@ -505,7 +505,7 @@ def methods() -> list[Any]:
 
 
 def test_two_threads_cannot_capture_at_once() -> None:
-    """They would put back each other's methods."""
+    """Each would restore the other's methods."""
     before = methods()
     failed: list[BaseException] = []
 
@@ -527,7 +527,7 @@ def test_two_threads_cannot_capture_at_once() -> None:
     capture(torch.relu, example(), via="dispatch").assert_no_syncs()
 
 
-def test_captures_inside_each_other_leave_the_methods_as_they_were() -> None:
+def test_nested_captures_restore_tensor_methods() -> None:
     before = methods()
 
     def around(x: Tensor) -> Tensor:
@@ -541,7 +541,7 @@ def test_captures_inside_each_other_leave_the_methods_as_they_were() -> None:
 
 def test_a_method_that_the_target_replaces_stays_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     own = torch.Tensor.cpu
-    monkeypatch.setattr(torch.Tensor, "cpu", own)  # so that it is put back
+    monkeypatch.setattr(torch.Tensor, "cpu", own)  # restores it after the test
     made: list[Any] = []
 
     def patching(x: Tensor) -> Tensor:
@@ -550,15 +550,15 @@ def test_a_method_that_the_target_replaces_stays_replaced(monkeypatch: pytest.Mo
         torch.Tensor.cpu = made[0]  # type: ignore[method-assign]
         return x.cpu() * 2
 
-    (found,) = capture(patching, example(), via="dispatch").syncs
-    assert found.op == "Tensor.cpu"
+    (sync,) = capture(patching, example(), via="dispatch").syncs
+    assert sync.op == "Tensor.cpu"
     assert vars(torch.Tensor)["cpu"] is made[0]
     assert torch.equal(example().cpu(), example())
 
 
 @pytest.mark.slow("compiles many times")
 @pytest.mark.filterwarnings(r"ignore:::torch")
-def test_compiled_code_is_not_compiled_again_because_of_a_capture_by_dispatch() -> None:
+def test_dispatch_capture_does_not_cause_recompiles() -> None:
     compiled: list[int] = []
 
     def backend(gm: torch.fx.GraphModule, inputs: list[Tensor]) -> Any:
@@ -577,7 +577,7 @@ def test_compiled_code_is_not_compiled_again_because_of_a_capture_by_dispatch() 
     assert len(compiled) == before
 
 
-def test_the_files_are_relative() -> None:
+def test_sync_files_are_relative() -> None:
     for via in ("dispatch", "aot"):
         for each in capture(WAITING["item"][0], example(), via=via).syncs:
             assert not re.search(r"0x[0-9a-f]{6}|^/", f"{each}")

@@ -1,4 +1,4 @@
-"""What is copied between devices. The meta device stands in for an accelerator."""
+"""Copies between devices. The meta device represents an accelerator."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def watched(x: Tensor) -> Capture:
 
 
 @pytest.mark.parametrize("via", ["dispatch", "aot", "dynamo", "watch"])
-def test_a_copy_is_found_on_its_line(via: str) -> None:
+def test_transfer_is_found_on_its_line(via: str) -> None:
     seen = watched(example()) if via == "watch" else capture(moved, example(), via=via)
     (found,) = seen.transfers
     assert isinstance(found, Transfer)
@@ -67,11 +67,11 @@ def test_a_copy_is_found_on_its_line(via: str) -> None:
 
 
 @pytest.mark.parametrize("via", ["dispatch", "aot"])
-def test_python_waits_for_a_copy_unless_told_not_to(via: str) -> None:
+def test_transfer_is_a_sync_unless_non_blocking(via: str) -> None:
     blocking, free = (capture(f, example(), via=via) for f in (moved, without_waiting))
     assert blocking.transfers[0].blocking
-    (found,) = blocking.syncs
-    assert found.kind == "copies between host and device"
+    (sync,) = blocking.syncs
+    assert sync.kind == "copies between host and device"
     assert not free.transfers[0].blocking
     free.assert_no_syncs()
     with pytest.raises(AssertionError, match="Python does not wait"):
@@ -79,17 +79,17 @@ def test_python_waits_for_a_copy_unless_told_not_to(via: str) -> None:
 
 
 @pytest.mark.parametrize("via", ["dispatch", "aot"])
-def test_a_copy_into_a_tensor_elsewhere_is_found(via: str) -> None:
-    (found,) = capture(copied_into, example(), via=via).transfers
-    assert (found.source, found.target) == ("cpu", "meta")
+def test_transfer_by_copy_into_another_tensor_is_found(via: str) -> None:
+    (transfer,) = capture(copied_into, example(), via=via).transfers
+    assert (transfer.source, transfer.target) == ("cpu", "meta")
 
 
 @pytest.mark.parametrize("via", ["dispatch", "aot"])
 def test_indices_on_another_device_are_copied_and_python_waits(via: str) -> None:
     seen = capture(indexed, example("meta"), via=via)
-    (found,) = seen.transfers
-    assert (found.source, found.target, found.op) == ("cpu", "meta", "aten.index.Tensor")
-    assert found.blocking
+    (transfer,) = seen.transfers
+    assert (transfer.source, transfer.target, transfer.op) == ("cpu", "meta", "aten.index.Tensor")
+    assert transfer.blocking
     (waiting,) = seen.syncs
     assert (waiting.kind, waiting.op) == ("copies between host and device", "aten.index.Tensor")
     with pytest.raises(AssertionError, match=r"in indexed: return x\[torch\.tensor"):
@@ -104,14 +104,14 @@ def test_copies_of_several_tensors_at_once_are_found(via: str) -> None:
         return into[1] + 1
 
     seen = capture(copied, example(), via=via)
-    assert [(each.source, each.target) for each in seen.transfers] == [("cpu", "meta")]
-    assert [each.kind for each in seen.syncs] == ["copies between host and device"]
+    assert [(transfer.source, transfer.target) for transfer in seen.transfers] == [("cpu", "meta")]
+    assert [sync.kind for sync in seen.syncs] == ["copies between host and device"]
     with pytest.raises(AssertionError, match=r"in copied: torch\._foreach_copy_"):
         seen.assert_no_transfers()
 
 
-def test_a_tensor_that_is_made_of_python_numbers_on_a_device_is_copied_there() -> None:
-    """What dispatch sees of `torch.tensor([1.0], device="cuda")`; the CPU and meta show nothing."""
+def test_tensor_from_python_numbers_on_a_device_is_a_transfer() -> None:
+    """Dispatch records this for `torch.tensor([1.0], device="cuda")`, but not on CPU and meta."""
 
     def made(device: str) -> SyncCall:
         tensor = TensorMeta("f32", (1,), (1,), device)
@@ -126,7 +126,7 @@ def test_a_tensor_that_is_made_of_python_numbers_on_a_device_is_copied_there() -
 
 
 @pytest.mark.parametrize("via", ["dispatch", "aot", "dynamo", "export"])
-def test_what_stays_on_its_device_is_no_transfer(via: str) -> None:
+def test_copy_on_the_same_device_is_not_a_transfer(via: str) -> None:
     seen = capture(cast, example(), via=via)
     assert seen.transfers == ()
     seen.assert_no_transfers()
@@ -148,14 +148,16 @@ def test_a_copy_that_ran_eagerly_is_found(via: str) -> None:
     assert (found.source, found.target, found.seen) == ("cpu", "meta", "eager_0")
     assert (found.code, found.function) == ('return x.to("meta")', "disabled")
     assert not unknown.certain
-    assert [each.kind for each in seen.syncs if each.certain] == ["copies between host and device"]
+    assert [sync.kind for sync in seen.syncs if sync.certain] == ["copies between host and device"]
 
 
-def test_what_runs_at_a_graph_break_is_not_known() -> None:
+def test_transfers_at_a_graph_break_are_unknown() -> None:
     seen = capture(branching, example())
-    (found,) = seen.transfers
-    assert not found.certain
-    assert str(found).endswith("\nran eagerly at a graph break: Failed to trace builtin operator")
+    (transfer,) = seen.transfers
+    assert not transfer.certain
+    assert str(transfer).endswith(
+        "\nran eagerly at a graph break: Failed to trace builtin operator"
+    )
     with pytest.raises(AssertionError, match="none for certain, and 1 possible"):
         seen.assert_no_transfers()
     seen.assert_no_transfers(allow="print")

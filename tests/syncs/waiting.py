@@ -1,6 +1,6 @@
-"""Functions that wait for the device, one for each way of doing so, and functions that do not.
+"""Functions that wait for the device, one for each way, and functions that do not.
 
-The line that waits says so: `# waits: ` and the name of the function.
+The waiting line is marked: `# waits: ` and the name of the function.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 WAITING: dict[str, tuple[Callable[[Tensor], Tensor], str, str]] = {}
-"""From a name to the function, the op that dispatch sees, and the one in the graphs of aot."""
+"""Maps a name to the function, the op that dispatch records, and the op in aot's graphs."""
 
 CLEAN: list[Callable[[Tensor], Tensor]] = []
 
 
 def line_of(name: str) -> int:
-    """The line of this file that is marked with this name."""
+    """Return the line of this file with this mark."""
     (line,) = [
         number
         for number, text in enumerate(Path(__file__).read_text().splitlines(), 1)
@@ -157,7 +157,7 @@ def one_layer(x: Tensor) -> Tensor:
 
 
 class Generator(nn.Module):
-    """A generation loop that looks at each token."""
+    """A generation loop that reads each token."""
 
     def __init__(self) -> None:
         super().__init__()

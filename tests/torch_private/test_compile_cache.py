@@ -23,7 +23,7 @@ CASTS_CACHED = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 14)
 
 
 def graph_of(function: Callable[..., Any], *args: Any) -> tuple[torch.fx.GraphModule, list[Any]]:
-    """Return Dynamo's graph with its fake inputs, as the default backend gets them."""
+    """Return Dynamo's graph with its fake inputs, as a backend receives them."""
     kept: list[tuple[torch.fx.GraphModule, list[Any]]] = []
 
     def backend(gm: torch.fx.GraphModule, inputs: list[Any]) -> Any:
@@ -75,7 +75,7 @@ def test_key_is_equal_for_equal_graphs_and_needs_the_fake_mode_of_its_inputs() -
     assert isinstance(mode, torch_private.get("fake_mode"))
     assert isinstance(mode.shape_env, torch_private.get("shape_env"))
     assert sizes or any(isinstance(size, torch.SymInt) for size in inputs[0].shape)
-    # A size is a symbol: without the mode of the inputs torch raises, which would be a bypass.
+    # A size is a symbol. Without the inputs' mode torch raises, which would count as a bypass.
     assert torch_private.why_uncacheable(gm, inputs) == []
 
 
@@ -110,7 +110,7 @@ def test_without_memory_caches_inductor_reads_the_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
-    assert torch_private.get("cache_dir")() != str(tmp_path)  # the default, not the setting
+    assert torch_private.get("cache_dir")() != str(tmp_path)  # the default applies, not the setting
     torch_private.clear_memory_caches()
     torch._dynamo.reset()
     torch.compile(square)(torch.ones(3, 3))
@@ -125,7 +125,7 @@ def test_without_memory_caches_inductor_reads_the_directory(
 
 
 def test_memory_format_is_pickled_by_the_first_module_with_torch() -> None:
-    """This is why keys differ between a process of pytest and a script."""
+    """Explains why keys differ between a process of pytest and a script."""
 
     def pickled() -> bytes:
         stream = io.BytesIO()
@@ -149,7 +149,7 @@ def test_memory_format_is_pickled_by_the_first_module_with_torch() -> None:
     assert b"aaa_first" not in pickled()
 
 
-def test_assigned_settings_are_those_that_differ_from_the_default() -> None:
+def test_assigned_settings_differ_from_the_default() -> None:
     before = torch_private.assigned_settings()
     with inductor_config.patch({"cpp.threads": 3}), functorch_config.patch(debug_assert=False):
         settings = torch_private.assigned_settings()

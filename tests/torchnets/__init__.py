@@ -1,4 +1,4 @@
-"""A package whose name begins with `torch`, as those of torchvision and torch_geometric do."""
+"""A package whose name begins with `torch`, like torchvision and torch_geometric."""
 
 from .broken import Broken
 from .squeezenet import Fire, SqueezeNet

@@ -1,7 +1,7 @@
-"""Functions that break a graph, one for each kind of break, and functions that do not.
+"""Functions with a graph break, one for each kind of break, and functions without.
 
-The line on which a break is expected says so: `# break: ` and the names of the subjects. No
-function here asserts anything, because pytest would rewrite it.
+The line of an expected break is marked: `# break: ` and the names of the subjects. No function
+here asserts anything, because pytest would rewrite it.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ Run = Callable[[], Any]
 
 @dataclass(frozen=True)
 class Subject:
-    """What is compiled, and what it is called with."""
+    """A function to compile, and the arguments of its call."""
 
     function: Callable[..., Any]
     args: tuple[Any, ...]
 
     def __call__(self, backend: str) -> Run:
-        """Compile it, without calling it yet."""
+        """Compile the function without calling it yet."""
         compiled = torch.compile(self.function, backend=backend)
         return lambda: compiled(*self.args)
 
@@ -46,7 +46,7 @@ CLEAN: dict[str, Callable[[str], Run]] = {}
 
 
 def expected(name: str) -> list[int]:
-    """The lines of this file on which the breaks of a subject are marked."""
+    """Return the lines of this file on which the breaks of a subject are marked."""
     found = []
     for number, line in enumerate(Path(__file__).read_text().splitlines(), 1):
         mark = re.search(r"# break: (.+)$", line)
@@ -56,13 +56,13 @@ def expected(name: str) -> list[int]:
 
 
 def line_of(mark: str) -> int:
-    """The one line of this file that is marked with this name."""
+    """Return the only line of this file with this mark."""
     (line,) = expected(mark)
     return line
 
 
 def of(function: Callable[..., Any], *args: Any, grad: bool = False) -> Subject:
-    """A subject, by default with a vector of ones."""
+    """Make a subject, by default with a vector of ones."""
     return Subject(function, args or (torch.ones(3, requires_grad=grad),))
 
 
@@ -76,7 +76,7 @@ def clean(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-# -- what breaks -----------------------------------------------------------------------------------
+# -- functions that break --------------------------------------------------------------------------
 
 
 @broken
@@ -493,7 +493,7 @@ def backward_inside(x: Tensor) -> Tensor:
 BROKEN["backward_inside"] = of(backward_inside, grad=True)
 
 
-# -- what does not ---------------------------------------------------------------------------------
+# -- functions that do not break -------------------------------------------------------------------
 
 
 @clean

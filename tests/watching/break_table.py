@@ -1,4 +1,4 @@
-"""Prints what is reported for each kind of graph break, beside what torch's own tools count.
+"""Prints the report for each kind of graph break, beside the counts of torch's own tools.
 
 Run with `python -m watching.break_table` in `tests/`.
 """
@@ -18,13 +18,13 @@ from pytest_torchgraph import watch
 
 
 def row(name: str, subject: Any) -> list[str]:
-    """The line of the table for one subject."""
+    """Return the table's row for one subject."""
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
     run = subject("eager")
     with contextlib.redirect_stdout(io.StringIO()), watch() as seen:
         run()
-    lines = sorted(each.line for each in seen.breaks)
+    lines = sorted(graph_break.line for graph_break in seen.breaks)
     counted = sum(torch._dynamo.utils.counters["graph_break"].values())
     return [
         name,
@@ -37,7 +37,7 @@ def row(name: str, subject: Any) -> list[str]:
 
 
 def explained(subject: Any) -> str:
-    """The number of graph breaks that `torch._dynamo.explain` gives."""
+    """Return the number of graph breaks that `torch._dynamo.explain` reports."""
     if not isinstance(subject, Subject):
         return "-"
     with contextlib.redirect_stdout(io.StringIO()):

@@ -1,4 +1,4 @@
-"""Each test begins with a fresh compiler, and must leave torch as it found it."""
+"""Each test begins with a fresh compiler, and must restore torch's state."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def _fresh(request: pytest.FixtureRequest) -> Iterator[None]:
     torch._dynamo.utils.counters.clear()
     before = patched()
     yield
-    if not request.config.getoption("--torchgraph-audit"):  # the audit of this suite still watches
+    if not request.config.getoption("--torchgraph-audit"):  # an audit of this suite keeps its watch
         assert patched() == before
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()

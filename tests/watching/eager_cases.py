@@ -1,6 +1,6 @@
-"""The ways in which a call of a compiled callable runs eagerly, each beside a call that does not.
+"""Ways in which a call of a compiled callable runs eagerly, each beside a compiled call.
 
-Imports nothing of the tests, so that a project of its own can have a copy.
+Imports no other test module, because other projects get a copy.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ Step = Callable[[Tensor], Any]
 
 @dataclass(frozen=True)
 class Way:
-    """A way in which a call runs eagerly.
+    """A way for a call to run eagerly.
 
     Attributes:
         make: returns the call, which computes a cosine.
-        kind: of the eager calls; "" if torch refuses the call.
-        reason: a regular expression that their reason, or torch's error, matches.
-        broke: whether Dynamo reports a graph break as well, if it compiles inside the watch.
+        kind: the kind of the eager calls; "" if torch refuses the call.
+        reason: a regular expression for their reason, or for torch's error.
+        broke: True if Dynamo also reports a graph break, if it compiles inside the watch.
     """
 
     make: Callable[[], Step]
@@ -39,7 +39,7 @@ WAYS: dict[str, Way] = {}
 
 
 def way(kind: str, reason: str, **options: bool) -> Callable[[Callable[[], Step]], Any]:
-    """Registers a way."""
+    """Register a way."""
 
     def register(make: Callable[[], Step]) -> Callable[[], Step]:
         WAYS[make.__name__] = Way(make, kind, reason, **options)
@@ -52,11 +52,12 @@ _numbers = itertools.count()
 
 
 def wavy(**options: Any) -> Any:
-    """A compiled function with code of its own: torch marks code, not functions."""
+    """Return a compiled function with its own code, because torch marks code, not functions."""
     name = f"wavy_{next(_numbers)}"
     scope: dict[str, Any] = {"torch": torch}
     text = f"def {name}(x):\n    return x.cos() * {next(_numbers)}"
-    exec(compile(text, f"<{name}>", "exec"), scope)  # torch knows some code by file and line alone
+    # torch identifies some code only by file and line.
+    exec(compile(text, f"<{name}>", "exec"), scope)
     return torch.compile(scope[name], **{"backend": "aot_eager", "dynamic": False, **options})
 
 
@@ -234,7 +235,7 @@ def in_a_thread() -> Step:
 
 
 def beside(name: str) -> Step:
-    """One of the ways, between two calls that run compiled."""
+    """Run one of the ways between two compiled calls."""
     scope: dict[str, Any] = {}
     exec(f"def tame_{next(_numbers)}(x): return x.sin()", scope)
     (function,) = (value for key, value in scope.items() if key.startswith("tame"))

@@ -1,4 +1,4 @@
-"""Backwards for compiled autograd, without asserts that pytest would rewrite."""
+"""Backwards for compiled autograd, without asserts, which pytest would rewrite."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Doubled(torch.autograd.Function):
 
 
 def line_of(mark: str) -> int:
-    """The line of this file that is marked with this name."""
+    """Return the line of this file with this mark."""
     lines = Path(__file__).read_text().splitlines()
     (line,) = (n for n, text in enumerate(lines, 1) if text.endswith(f"# break: {mark}"))
     return line

@@ -1,4 +1,4 @@
-"""What a watch puts something of its own into, to see that it is all taken out again."""
+"""The places of torch that a watch changes, to check that it restores them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch._dynamo.utils import CleanupManager
 
 
 def patched() -> dict[str, Any]:
-    """The objects of torch that a watch replaces or adds to."""
+    """Return the objects of torch that a watch replaces or extends."""
     hook = set_guard_complete_hook(None)
     set_guard_complete_hook(hook)
     return {
@@ -39,7 +39,7 @@ def patched() -> dict[str, Any]:
 
 
 def graphs() -> list[tuple[str, Any]]:
-    """The compiled graphs that Dynamo's bytecode calls."""
+    """Return the compiled graphs that Dynamo's bytecode calls."""
     return [
         (hook.name, hook.scope[hook.name])
         for hooks in CleanupManager.instance.values.values()

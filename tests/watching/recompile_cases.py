@@ -1,4 +1,4 @@
-"""Functions and modules that are compiled again, without asserts that pytest would rewrite."""
+"""Functions and modules that recompile, without asserts, which pytest would rewrite."""
 
 from __future__ import annotations
 

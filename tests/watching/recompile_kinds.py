@@ -1,4 +1,4 @@
-"""Kinds of recompilation, what torch's own log says of each, and what a watch says."""
+"""Kinds of recompiles, torch's log message for each, and a watch's message."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ Call = Callable[[Any], Any]
 
 @dataclass(frozen=True)
 class Kind:
-    """A way to have code compiled again.
+    """A way to make code recompile.
 
     Attributes:
-        target: makes what is compiled.
-        calls: what is done with it.
-        new: the new value, as it has to be said.
-        options: of torch.compile.
+        target: makes the object to compile.
+        calls: uses of the compiled object.
+        new: the new value, as the message must show it.
+        options: options of torch.compile.
     """
 
     target: Callable[[], Any]
@@ -45,7 +45,7 @@ def called(*args: Any, **kwargs: Any) -> Call:
 
 
 def changed(owner: Any, name: str, value: Any, *args: Any) -> Call:
-    """A call behind an assignment, which is undone."""
+    """A call after an assignment, which is then undone."""
 
     def call(function: Any) -> None:
         target = function if owner is None else owner
@@ -195,7 +195,7 @@ KINDS: dict[str, Kind] = {
 
 @functools.cache
 def run(name: str) -> tuple[str, Recompile]:
-    """What torch's log says, and what a watch says, of the last recompilation of a kind."""
+    """Return torch's log message and the watch's message for the last recompile of a kind."""
     kind = KINDS[name]
     torch._dynamo.reset()
     function = torch.compile(kind.target(), **{"backend": "eager", **kind.options})
@@ -208,7 +208,7 @@ def run(name: str) -> tuple[str, Recompile]:
 
 @contextlib.contextmanager
 def logged() -> Iterator[list[str]]:
-    """The messages of TORCH_LOGS=recompiles, and of what torch warns of at the limit."""
+    """Collect the messages of TORCH_LOGS=recompiles, and torch's warnings at the limit."""
     messages: list[str] = []
     handler = logging.Handler()
     handler.emit = lambda record: messages.append(record.getMessage())  # type: ignore[method-assign]
@@ -231,9 +231,9 @@ _FRAME = re.compile(
 
 
 def facts(message: str) -> set[str]:
-    """What torch's message says, in pieces that have to be found again.
+    """Split torch's message into the parts that the watch's message must contain.
 
-    This reads the message in another way than the package does.
+    This parses the message differently from the package.
     """
     message = re.sub(r"^ +- ", "", message, flags=re.MULTILINE)
     found = {""}
@@ -283,4 +283,4 @@ _HELPERS = {
     "___check_torch_function_mode_stack",
     "_has_dynamo_dim_marking",
 }
-"""Beginnings of messages that name nothing of the user's."""
+"""Beginnings of messages that name no user code."""

@@ -1,4 +1,4 @@
-"""Prints what the named checks say where an environment variable switches compilation off."""
+"""Prints the messages of the named checks if an environment variable disables compilation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The way to a graph break begins in the user's code, whatever ran it and wherever that lies."""
+"""The stack of a graph break starts in the user's code, for any runner and any directory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_stack(graph_capture):
 
 
 @pytest.mark.parametrize("directory", ["pytest", "xdist", "pluggy"])
-def test_in_a_directory_that_is_called_like_a_runner(
+def test_break_stack_in_a_directory_named_like_a_runner(
     pytester: pytest.Pytester, run: Run, directory: str
 ) -> None:
     test = pytester.mkdir(directory) / "test_breaks.py"
@@ -35,7 +35,7 @@ def test_in_a_directory_that_is_called_like_a_runner(
 
 
 @pytest.mark.slow("inductor compiles C++ for each case")
-def test_run_by_the_command(pytester: pytest.Pytester) -> None:
+def test_break_stack_run_by_the_command(pytester: pytest.Pytester) -> None:
     command = shutil.which("pytest", path=str(Path(sys.executable).parent))
     assert command is not None
     test = pytester.makepyfile(BREAKS)

@@ -1,4 +1,4 @@
-"""Every graph break is reported once, on the line of the user's code, and nothing else is."""
+"""Every graph break is reported once, on the line of the user's code, without false reports."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ GIVEN_UP = {
     "raised_and_not_caught_here",
     "under_user_context",
 }
-"""Where Dynamo 2.13 cannot resume behind the break, so that it gives up the frame."""
+"""The cases that Dynamo 2.13 cannot resume after the break, so that it gives up the frame."""
 
 LOOP = re.escape("Call to `torch._dynamo.graph_break()`: User-inserted graph break. Message: None")
 
 
-# torch warns about what it cannot trace, which is what is tried here.
+# The tests try untraceable code, and torch warns about it.
 pytestmark = pytest.mark.filterwarnings(r"ignore:::torch")
 
 
@@ -54,10 +54,10 @@ def plain(x: Tensor) -> Tensor:
     return x * 2
 
 
-# -- each once -------------------------------------------------------------------------------------
+# -- every break is reported once ------------------------------------------------------------------
 
 
-def test_enough_kinds_are_tried() -> None:
+def test_break_cases_cover_enough_kinds() -> None:
     assert len(BROKEN) >= 18
     assert len(CLEAN) >= 5
     assert all(expected(name) for name in BROKEN)
@@ -78,7 +78,7 @@ def test_enough_kinds_are_tried() -> None:
 @pytest.mark.parametrize("name", BROKEN)
 def test_each_break_is_reported_once_on_its_line(name: str) -> None:
     seen = watched(BROKEN[name]("eager"))
-    assert sorted(each.line for each in seen.breaks) == expected(name)
+    assert sorted(graph_break.line for graph_break in seen.breaks) == expected(name)
     lines = Path(break_cases.__file__).read_text().splitlines()
     for each in seen.breaks:
         assert each.file == FILE
@@ -113,9 +113,9 @@ def test_each_break_is_reported_once_on_its_line(name: str) -> None:
     ],
 )
 @pytest.mark.parametrize("name", BROKEN)
-def test_a_frame_that_dynamo_gave_up_is_called_so(name: str) -> None:
+def test_given_up_frame_is_reported_as_given_up(name: str) -> None:
     seen = watched(BROKEN[name]("eager"))
-    given_up = any(each.kind.startswith("frame skipped: ") for each in seen.breaks)
+    given_up = any(graph_break.kind.startswith("frame skipped: ") for graph_break in seen.breaks)
     assert given_up == (name in GIVEN_UP)
 
 
@@ -124,7 +124,7 @@ def test_a_frame_that_dynamo_gave_up_is_called_so(name: str) -> None:
     unless=["arithmetic", "closures", "exceptions", "python_control_flow"],
 )
 @pytest.mark.parametrize("name", CLEAN)
-def test_what_does_not_break_has_no_break(name: str) -> None:
+def test_subjects_without_a_break_have_none(name: str) -> None:
     seen = watched(CLEAN[name]("aot_eager"))
     assert seen.breaks == ()
     seen.assert_no_graph_breaks()
@@ -150,10 +150,12 @@ def test_every_backend_has_the_same_breaks(name: str, backend: str) -> None:
     ]
 
 
-def test_two_kinds_on_one_line_are_two_breaks() -> None:
+def test_breaks_of_two_kinds_on_one_line_are_two() -> None:
     seen = compiled(two_kinds)
-    assert [each.line for each in seen.breaks] == [two_kinds.__code__.co_firstlineno + 2] * 2
-    assert len({each.kind for each in seen.breaks}) == 2
+    assert [graph_break.line for graph_break in seen.breaks] == [
+        two_kinds.__code__.co_firstlineno + 2
+    ] * 2
+    assert len({graph_break.kind for graph_break in seen.breaks}) == 2
 
 
 def two_kinds(x: Tensor) -> Tensor:
@@ -161,61 +163,67 @@ def two_kinds(x: Tensor) -> Tensor:
     return (print("seen") or x).sum().item()  # type: ignore[func-returns-value]
 
 
-def test_one_kind_on_two_lines_is_two_breaks() -> None:
+def test_breaks_of_one_kind_on_two_lines_are_two() -> None:
     seen = watched(BROKEN["two_in_a_row"]("eager"))
-    assert len({each.kind for each in seen.breaks}) == 1
+    assert len({graph_break.kind for graph_break in seen.breaks}) == 1
     seen.assert_graph_breaks(2)
 
 
-def test_a_break_in_a_callee_has_the_way_to_it() -> None:
+def test_break_in_a_callee_has_its_call_stack() -> None:
     seen = compiled(break_cases.nested_deeper)
-    (found,) = seen.breaks
-    assert [each.function for each in found.stack[-3:]] == ["nested_deeper", "between", "says"]
-    assert found.stack[-2].code == "return says(x * 3) * 4"
+    (graph_break,) = seen.breaks
+    assert [frame.function for frame in graph_break.stack[-3:]] == [
+        "nested_deeper",
+        "between",
+        "says",
+    ]
+    assert graph_break.stack[-2].code == "return says(x * 3) * 4"
     with pytest.raises(AssertionError, match=r"from .*break_cases.py:.* in between: return says"):
         seen.assert_no_graph_breaks()
 
 
-def test_the_stack_begins_in_the_test() -> None:
-    (found,) = compiled(break_cases.printed).breaks
-    assert Path(found.stack[0].file).name == Path(__file__).name
+def test_break_stack_begins_in_the_test() -> None:
+    (graph_break,) = compiled(break_cases.printed).breaks
+    assert Path(graph_break.stack[0].file).name == Path(__file__).name
 
 
-def test_the_hint_is_dynamos() -> None:
-    (found,) = compiled(break_cases.boolean_mask).breaks
-    assert "capture_dynamic_output_shape_ops" in found.hint
-    (found,) = compiled(break_cases.asked_for).breaks
-    assert "Message: asked for" in found.reason
+def test_break_hint_is_dynamos() -> None:
+    (graph_break,) = compiled(break_cases.boolean_mask).breaks
+    assert "capture_dynamic_output_shape_ops" in graph_break.hint
+    (graph_break,) = compiled(break_cases.asked_for).breaks
+    assert "Message: asked for" in graph_break.reason
 
 
-def test_a_break_has_the_id_of_the_compilation() -> None:
+def test_break_has_its_compile_id() -> None:
     first, second = watched(BROKEN["two_in_a_row"]("eager")).breaks
     assert (first.compile_id, second.compile_id) == ("0/0", "1/0")
 
 
-# -- seen again ------------------------------------------------------------------------------------
+# -- repeated breaks -------------------------------------------------------------------------------
 
 
-def test_a_break_met_again_at_a_recompilation_is_the_same_break() -> None:
+def test_break_at_a_recompile_is_the_same_break() -> None:
     function = torch.compile(break_cases.printed, backend="eager", dynamic=False)
     once = watched(lambda: function(torch.ones(3)))
     torch._dynamo.reset()
     thrice = watched(lambda: [function(torch.ones(n)) for n in (3, 4, 5)])
-    assert [each.occurrences for each in once.breaks] == [1]
-    assert [each.occurrences for each in thrice.breaks] == [3]
-    assert len([each for each in thrice.recompiles if each.function == "printed"]) >= 2
+    assert [graph_break.occurrences for graph_break in once.breaks] == [1]
+    assert [graph_break.occurrences for graph_break in thrice.breaks] == [3]
+    assert (
+        len([recompile for recompile in thrice.recompiles if recompile.function == "printed"]) >= 2
+    )
     thrice.assert_graph_breaks(1)
     with pytest.raises(AssertionError, match="met 3 times"):
         thrice.assert_no_graph_breaks()
 
 
-def test_a_break_is_not_met_again_when_compiled_code_is_called_again() -> None:
+def test_break_is_not_counted_again_for_compiled_calls() -> None:
     function = torch.compile(break_cases.printed, backend="eager")
     seen = watched(lambda: [function(torch.ones(3)) for _ in range(3)])
-    assert [each.occurrences for each in seen.breaks] == [1]
+    assert [graph_break.occurrences for graph_break in seen.breaks] == [1]
 
 
-def test_a_break_that_two_functions_reach_is_one_break() -> None:
+def test_break_reached_from_two_functions_is_one() -> None:
     def run() -> None:
         torch.compile(break_cases.nested_call, backend="eager")(torch.ones(3))
         torch.compile(break_cases.nested_deeper, backend="eager")(torch.ones(3))
@@ -225,7 +233,7 @@ def test_a_break_that_two_functions_reach_is_one_break() -> None:
     assert seen.breaks[0].line == line_of("nested_call")
 
 
-# -- how many --------------------------------------------------------------------------------------
+# -- counts ----------------------------------------------------------------------------------------
 
 
 def test_breaks_are_counted() -> None:
@@ -248,7 +256,7 @@ def test_breaks_are_counted() -> None:
         assert str(failure.value).count("Failed to trace builtin operator\n") == 2
 
 
-def test_an_upper_limit_that_is_none_is_no_limit() -> None:
+def test_break_count_without_an_upper_limit() -> None:
     seen = watched(BROKEN["two_in_a_row"]("eager"))
     seen.assert_graph_breaks(max=(0, None))
     seen.assert_graph_breaks(count=(1, 3), max=(0, None))
@@ -256,8 +264,8 @@ def test_an_upper_limit_that_is_none_is_no_limit() -> None:
         seen.assert_graph_breaks(count=1, max=(0, None))
 
 
-def test_counts_are_those_of_the_device_that_was_compiled_for() -> None:
-    """The meta device stands in for an accelerator."""
+def test_break_counts_by_device() -> None:
+    """The meta device represents an accelerator."""
     x = torch.ones(3, device="meta")
     function = torch.compile(break_cases.printed, backend="aot_eager", dynamic=False)
     seen = watched(lambda: [function(x), function(x), function(torch.ones(4, device="meta"))])
@@ -276,12 +284,12 @@ def test_counts_are_those_of_the_device_that_was_compiled_for() -> None:
         seen.assert_graph_breaks({"cpu": 1, "cuda": 1})
 
 
-def test_too_few_breaks_say_that_there_are_none() -> None:
+def test_too_few_breaks_failure_says_found_none() -> None:
     with pytest.raises(AssertionError, match=r"\Agraph breaks: expected 1, found none\Z"):
         compiled(plain).assert_graph_breaks(1)
 
 
-def test_a_count_of_nothing_is_a_mistake() -> None:
+def test_count_that_checks_nothing_is_an_error() -> None:
     seen = compiled(plain)
     with pytest.raises(TypeError, match=r"assert_graph_breaks\(\) checks nothing: give count="):
         seen.assert_graph_breaks()
@@ -293,7 +301,7 @@ def test_a_count_of_nothing_is_a_mistake() -> None:
         seen.assert_graph_breaks({"cuda": 0})
 
 
-def test_a_capture_that_cannot_know_says_so() -> None:
+def test_assertion_on_a_capture_without_this_record_is_refused() -> None:
     for ask in (
         lambda c: c.breaks,
         lambda c: c.assert_no_graph_breaks(),
@@ -306,7 +314,7 @@ def test_a_capture_that_cannot_know_says_so() -> None:
 # -- allowed breaks --------------------------------------------------------------------------------
 
 
-def test_kinds_can_be_allowed() -> None:
+def test_allow_of_break_kinds() -> None:
     seen = compiled(break_cases.printed)
     seen.assert_no_graph_breaks(allow="Failed to trace builtin")
     seen.assert_no_graph_breaks(allow=[r"no such thing", r"builtin operator `print`"])
@@ -317,17 +325,17 @@ def test_kinds_can_be_allowed() -> None:
         seen.assert_graph_breaks(1, allow="print")
 
 
-def test_a_kind_can_be_allowed_as_it_is() -> None:
+def test_allow_of_a_kind_with_regex_characters() -> None:
     seen = compiled(break_cases.item)
     (found,) = seen.breaks
-    assert "()" in found.kind, "no regular expression that matches itself"
+    assert "()" in found.kind, "the kind would match itself as a regular expression"
     seen.assert_no_graph_breaks(allow=[found.kind])
     seen.assert_no_graph_breaks(allow=f"{found.kind}: {found.reason[:20]}")
     with pytest.raises(AssertionError, match="expected 0, found 1"):
         seen.assert_no_graph_breaks(allow=f"{found.kind}.")
 
 
-def test_the_others_are_said_to_be_allowed() -> None:
+def test_break_failure_mentions_allowed_breaks() -> None:
     def run() -> None:
         for function in (break_cases.printed, break_cases.item):
             torch.compile(function, backend="eager")(torch.ones(3))
@@ -340,7 +348,7 @@ def test_the_others_are_said_to_be_allowed() -> None:
     assert f":{line_of('printed')} in" not in str(e.value)
 
 
-def test_a_frame_that_was_given_up_can_be_allowed_where_others_are_compiled() -> None:
+def test_allow_of_a_given_up_frame_beside_compiled_ones() -> None:
     loop = torch.compile(break_cases.in_for_loop, backend="eager")
     other = torch.compile(plain, backend="eager")
     alone = watched(lambda: loop(torch.ones(3)))
@@ -357,7 +365,7 @@ def test_a_frame_that_was_given_up_can_be_allowed_where_others_are_compiled() ->
         both.assert_no_ops("torch.sin")
 
 
-def test_what_is_no_expression_is_a_mistake() -> None:
+def test_invalid_allow_expression_is_an_error() -> None:
     seen = compiled(plain)
     with pytest.raises(
         ValueError, match=r"allow='\(' is not a valid regular expression: missing \)"
@@ -368,7 +376,7 @@ def test_what_is_no_expression_is_a_mistake() -> None:
             seen.assert_no_graph_breaks(allow=wrong)  # type: ignore[arg-type]
 
 
-# -- somebody else's breaks ------------------------------------------------------------------------
+# -- breaks in other packages ----------------------------------------------------------------------
 
 LIBRARY = """
 def scale(x):
@@ -395,13 +403,17 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         del sys.modules[name]
 
 
-def test_breaks_elsewhere_can_be_tolerated(library: Any) -> None:
+def test_within_tolerates_breaks_elsewhere(library: Any) -> None:
     def calls(x: Tensor) -> Tensor:
         return library.scale(x + 1) * 3
 
     seen = compiled(calls)
-    (found,) = seen.breaks
-    assert (found.file, found.line, found.function) == ("somelibrary/ops.py", 4, "scale")
+    (graph_break,) = seen.breaks
+    assert (graph_break.file, graph_break.line, graph_break.function) == (
+        "somelibrary/ops.py",
+        4,
+        "scale",
+    )
     seen.assert_no_graph_breaks(within=Path(__file__).parent)
     seen.assert_no_graph_breaks(within=__file__)
     seen.assert_no_graph_breaks(within="watching")
@@ -418,7 +430,7 @@ def test_breaks_elsewhere_can_be_tolerated(library: Any) -> None:
             seen.assert_no_graph_breaks(within=inside)
 
 
-def test_a_package_with_a_similar_name_is_another_one(library: Any, tmp_path: Path) -> None:
+def test_within_excludes_packages_with_a_similar_name(library: Any, tmp_path: Path) -> None:
     (tmp_path / "some").mkdir()
     seen = compiled(lambda x: library.scale(x + 1))
     with pytest.raises(AssertionError, match=r"no code within=.*some'"):
@@ -426,11 +438,11 @@ def test_a_package_with_a_similar_name_is_another_one(library: Any, tmp_path: Pa
     seen.assert_graph_breaks(1, within=tmp_path)
 
 
-def test_a_place_of_which_nothing_was_compiled_is_no_evidence(library: Any) -> None:
+def test_within_a_place_without_compiled_code_fails(library: Any) -> None:
     def calls(x: Tensor) -> Tensor:
         return library.double(x + 1)
 
-    compiled(calls).assert_no_graph_breaks(within="somelibrary")  # inlined: it has no frame
+    compiled(calls).assert_no_graph_breaks(within="somelibrary")  # inlined, so it has no frame
     torch._dynamo.reset()
     for within in ("somelibrary", ["somelibrary", "json"]):
         with pytest.raises(
@@ -442,7 +454,7 @@ def test_a_place_of_which_nothing_was_compiled_is_no_evidence(library: Any) -> N
         torch._dynamo.reset()
 
 
-def test_breaks_that_are_allowed_are_evidence(library: Any) -> None:
+def test_allowed_breaks_are_evidence_of_compilation(library: Any) -> None:
     compiled(library.scale).assert_no_graph_breaks(within="somelibrary", allow="print")
 
 
@@ -475,26 +487,26 @@ class First(Model):
 @pytest.mark.slow("compiles many times")
 def test_a_break_has_the_path_of_its_module() -> None:
     for model in (Model(Speaking), First(Speaking)):
-        (found,) = compiled(model).breaks
-        assert found.module == "layers.0"
+        (graph_break,) = compiled(model).breaks
+        assert graph_break.module == "layers.0"
         torch._dynamo.reset()
     with pytest.raises(AssertionError, match=r"     module layers\.0\n"):
         compiled(First(Speaking)).assert_no_graph_breaks()
     assert capture(First(Speaking), torch.ones(3)).breaks[0].module == "layers.0"
 
 
-def test_in_a_function_the_path_begins_with_the_name_of_the_model() -> None:
+def test_break_in_a_function_has_a_path_from_the_model_name() -> None:
     model = First(lambda: First(Speaking))
-    (found,) = compiled(lambda x: model(x) * 2).breaks
-    assert found.module == "model.layers.0.layers.0"
+    (graph_break,) = compiled(lambda x: model(x) * 2).breaks
+    assert graph_break.module == "model.layers.0.layers.0"
 
 
-def test_a_break_of_the_compiled_module_or_of_none_has_no_path() -> None:
+def test_break_in_the_root_or_no_module_has_no_path() -> None:
     for function in (Speaking(), break_cases.printed):
-        assert [each.module for each in compiled(function).breaks] == [""]
+        assert [graph_break.module for graph_break in compiled(function).breaks] == [""]
 
 
-def test_behind_a_break_nobody_knows_what_a_module_is_called() -> None:
+def test_break_after_a_break_has_no_module_path() -> None:
     class Second(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
             return x * x.sum().item()
@@ -507,7 +519,7 @@ def test_behind_a_break_nobody_knows_what_a_module_is_called() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return self.second(self.first(x))
 
-    assert [each.module for each in compiled(Both()).breaks] == ["first", ""]
+    assert [graph_break.module for graph_break in compiled(Both()).breaks] == ["first", ""]
 
 
 @pytest.mark.slow("further cases; a few are in every run", unless=["", "nonsense"])
@@ -515,23 +527,23 @@ def test_behind_a_break_nobody_knows_what_a_module_is_called() -> None:
     "wrong",
     ["nonsense", "nonsense.inner", "/no/such/path", "", [], (), 5, [None], "torch.nn.Linear"],
 )
-def test_a_place_that_is_nowhere_is_a_mistake(wrong: Any) -> None:
+def test_within_an_unknown_place_is_an_error(wrong: Any) -> None:
     for seen in (compiled(plain), compiled(break_cases.printed)):
         with pytest.raises(ValueError, match=r"within=.* (is neither an existing path|is empty)"):
             seen.assert_no_graph_breaks(within=wrong)
 
 
-def test_a_break_in_the_library_of_a_given_up_frame_is_the_librarys(library: Any) -> None:
+def test_break_of_a_given_up_frame_in_a_library_is_the_librarys(library: Any) -> None:
     def loops(x: Tensor) -> Tensor:
         for _ in range(2):
             x = library.scale(x)
         return x
 
-    (found,) = compiled(loops).breaks
-    assert (found.file, found.line) == ("somelibrary/ops.py", 4)
+    (graph_break,) = compiled(loops).breaks
+    assert (graph_break.file, graph_break.line) == ("somelibrary/ops.py", 4)
 
 
-# -- what is no break ------------------------------------------------------------------------------
+# -- hand-overs to compiled autograd ---------------------------------------------------------------
 
 
 def train(x: Tensor) -> Tensor:
@@ -548,13 +560,13 @@ def test_compiled_autograd_takes_over_without_a_break() -> None:
     seen.assert_no_graph_breaks()
 
 
-def test_without_compiled_autograd_the_backward_is_a_break() -> None:
-    (found,) = compiled(train, torch.ones(3, requires_grad=True)).breaks
-    assert found.kind == "Unsupported Tensor.backward() call"
-    assert found.code == "loss.backward()"
+def test_backward_without_compiled_autograd_is_a_break() -> None:
+    (graph_break,) = compiled(train, torch.ones(3, requires_grad=True)).breaks
+    assert graph_break.kind == "Unsupported Tensor.backward() call"
+    assert graph_break.code == "loss.backward()"
 
 
-def test_another_break_beside_a_hand_over_is_a_break() -> None:
+def test_break_beside_a_hand_over_is_reported() -> None:
     def noisy(x: Tensor) -> Tensor:
         loss = (x * 2).sum()
         print("seen")
@@ -562,8 +574,8 @@ def test_another_break_beside_a_hand_over_is_a_break() -> None:
         return loss
 
     with torch._dynamo.config.patch(compiled_autograd=True):
-        (found,) = compiled(noisy, torch.ones(3, requires_grad=True)).breaks
-    assert found.code == 'print("seen")'
+        (graph_break,) = compiled(noisy, torch.ones(3, requires_grad=True)).breaks
+    assert graph_break.code == 'print("seen")'
 
 
 # -- asserts that pytest rewrote -------------------------------------------------------------------
@@ -574,22 +586,22 @@ def asserting(x: Tensor) -> Tensor:
     return x * 2
 
 
-def test_an_assert_that_pytest_rewrote_is_named() -> None:
-    (found,) = compiled(asserting).breaks
-    assert found.line == asserting.__code__.co_firstlineno + 1
-    assert found.hint.startswith("pytest rewrote this assert, and the new code branches on")
+def test_assert_rewritten_by_pytest_is_named() -> None:
+    (graph_break,) = compiled(asserting).breaks
+    assert graph_break.line == asserting.__code__.co_firstlineno + 1
+    assert graph_break.hint.startswith("pytest rewrote this assert, and the new code branches on")
 
 
-def test_an_assert_that_nobody_rewrote_is_not(tmp_path: Path, monkeypatch: Any) -> None:
+def test_plain_assert_is_not_named_as_rewritten(tmp_path: Path, monkeypatch: Any) -> None:
     (tmp_path / "notrewritten.py").write_text(
         "def check(x):\n    assert print('seen') is None\n    return x * 2\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     import notrewritten  # type: ignore[import-not-found]
 
-    (found,) = compiled(notrewritten.check).breaks
-    assert found.code.startswith("assert")
-    assert "pytest rewrote" not in found.hint
+    (graph_break,) = compiled(notrewritten.check).breaks
+    assert graph_break.code.startswith("assert")
+    assert "pytest rewrote" not in graph_break.hint
 
 
 # -- failures --------------------------------------------------------------------------------------
@@ -599,8 +611,8 @@ def test_a_break_under_fullgraph_is_raised_and_seen() -> None:
     function = torch.compile(break_cases.printed, backend="eager", fullgraph=True)
     with watch() as seen, pytest.raises(torch._dynamo.exc.Unsupported):
         function(torch.ones(3))
-    (found,) = seen.breaks
-    assert (found.line, found.kind) == (
+    (graph_break,) = seen.breaks
+    assert (graph_break.line, graph_break.kind) == (
         line_of("printed"),
         "frame skipped: Failed to trace builtin operator",
     )
@@ -613,10 +625,10 @@ def test_a_backend_that_fails_is_a_frame_given_up() -> None:
     function = torch.compile(plain, backend=backend)
     with torch._dynamo.config.patch(suppress_errors=True):
         seen = watched(lambda: function(torch.ones(3)))
-    (found,) = seen.breaks
-    assert found.kind == "frame skipped: backend='backend' raised"
-    assert found.reason.startswith("ValueError: not today")
-    assert found.line == plain.__code__.co_firstlineno
+    (graph_break,) = seen.breaks
+    assert graph_break.kind == "frame skipped: backend='backend' raised"
+    assert graph_break.reason.startswith("ValueError: not today")
+    assert graph_break.line == plain.__code__.co_firstlineno
     with pytest.raises(AssertionError, match=r"found 1\n  1\. .* in plain: def plain"):
         seen.assert_no_graph_breaks()
 
@@ -628,9 +640,9 @@ def test_an_exception_in_compiled_code_is_a_frame_given_up() -> None:
 
     with watch() as seen, pytest.raises(KeyError, match="mine"):
         torch.compile(raises, backend="eager")(torch.ones(3))
-    (found,) = seen.breaks
-    assert found.kind == "frame skipped: Observed exception"
-    assert found.code == 'raise KeyError("mine")'
+    (graph_break,) = seen.breaks
+    assert graph_break.kind == "frame skipped: Observed exception"
+    assert graph_break.code == 'raise KeyError("mine")'
 
 
 @pytest.mark.parametrize("verbose", [False, True])

@@ -1,4 +1,4 @@
-"""The cases of the tutorial on compiled autograd, each watched, with what the assertion says."""
+"""The cases of torch's tutorial on compiled autograd, watched, with the assertion's message."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:::torch", "ignore:The .grad attr
 SINGLE = "no single backward graph:\n"
 
 TRACED = "!0/2/0" if SINCE_2_15 else "!0/1/0"
-"""The id of what Dynamo makes of the first captured backward; torch 2.15 counts one frame more."""
+"""The id of the compilation of the first captured backward. torch 2.15 counts one more frame."""
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def backward(loss: Tensor, **options: Any) -> None:
 
 
 def backwards(*losses: Callable[[], Tensor]) -> Capture:
-    """Watches the backward of each, taken over by compiled autograd."""
+    """Watch the backward of each loss, run by compiled autograd."""
     with contextlib.redirect_stdout(io.StringIO()), watch() as seen:
         for loss in losses:
             with _enable(compiler()):
@@ -107,8 +107,8 @@ def test_a_gradient_that_becomes_a_tensor_is_named() -> None:
         "!1": 2,
         "!1/3/0" if SINCE_2_15 else "!1/2/0": 2,
     }
-    (found,) = seen.recompiles
-    assert (found.compile_id, found.function, found.file) == ("!1", "backward", "")
+    (recompile,) = seen.recompiles
+    assert (recompile.compile_id, recompile.function, recompile.file) == ("!1", "backward", "")
     message = (
         "compiled autograd captured the backward 2 times instead of once:\n"
         "  !1 backward: another autograd node: AccumulateGrad changed: a .grad "
@@ -122,7 +122,7 @@ def test_a_gradient_that_becomes_a_tensor_is_named() -> None:
 
 
 @pytest.mark.usefixtures("switched_on")
-def test_a_step_that_was_captured_before_says_so() -> None:
+def test_backward_captured_before_the_watch_is_reported() -> None:
     model = Model()
     step = torch.compile(train, backend="aot_eager")
     step(model, torch.ones(10))
@@ -130,7 +130,7 @@ def test_a_step_that_was_captured_before_says_so() -> None:
     with watch() as seen:
         step(model, torch.ones(10))
     seen.assert_no_recompiles()
-    # The capture itself, which is in C++, is counted only where a watch saw it being made.
+    # The capture itself, in C++, is counted only if a watch was open during it.
     assert seen.executions == {"0/0": 1, TRACED: 1}
     with pytest.raises(
         AssertionError, match=r"captured before \(!0/[12]/0\)\. Open the watch before"
@@ -140,7 +140,7 @@ def test_a_step_that_was_captured_before_says_so() -> None:
 
 @pytest.mark.slow("compiles many times")
 @pytest.mark.usefixtures("switched_on")
-def test_a_step_that_an_earlier_watch_saw_is_counted_in_full() -> None:
+def test_backward_seen_by_an_earlier_watch_is_counted() -> None:
     model = Model()
     step = torch.compile(train, backend="aot_eager")
     with watch():
@@ -172,9 +172,9 @@ def test_a_hook_that_breaks_is_an_error_under_fullgraph() -> None:
         _enable(compiler(fullgraph=True)),
     ):
         (hooked_leaf(say) * 2).sum().backward()
-    (found,) = seen.breaks
-    assert found.code.startswith('print("seen")')
-    assert found.function == "say"
+    (graph_break,) = seen.breaks
+    assert graph_break.code.startswith('print("seen")')
+    assert graph_break.function == "say"
     with pytest.raises(AssertionError, match="compiling the backward failed: Failed to trace buil"):
         seen.assert_single_backward_graph()
 
@@ -193,7 +193,7 @@ def test_three_forward_graphs_have_three_backwards_or_one() -> None:
     whole.assert_graph_count(forward=0, backward=1)
     whole.assert_single_backward_graph()
     whole.assert_no_graph_breaks()
-    assert [each.compile_id for each in plain.breaks] == ["0/0", "1/0"]
+    assert [graph_break.compile_id for graph_break in plain.breaks] == ["0/0", "1/0"]
     with pytest.raises(
         AssertionError, match=f"{SINGLE}compiled autograd captured no backward: set"
     ):
@@ -216,7 +216,7 @@ def test_the_backward_is_counted_at_one_level_only() -> None:
 # -- hooks -----------------------------------------------------------------------------------------
 
 
-def test_a_hook_is_captured() -> None:
+def test_backward_hook_is_captured() -> None:
     seen = backwards(lambda: summed(hooked_leaf(add_ten)))
     seen.assert_single_backward_graph()
     seen.backward.assert_op_counts({"torch._dynamo.external_utils.call_hook": 1})
@@ -244,7 +244,7 @@ def test_a_hook_that_breaks_is_named_with_its_line(hook: Any, kind: str) -> None
         seen.assert_no_graph_breaks()
 
 
-def test_a_hook_that_is_added_is_a_reason() -> None:
+def test_added_hook_is_a_recapture_reason() -> None:
     seen = backwards(lambda: (leaf() * 2).sum(), lambda: (hooked_leaf(add_ten) * 2).sum())
     with pytest.raises(
         AssertionError, match=r"2 times instead of once:\n.*or a hook was added or removed"
@@ -254,10 +254,10 @@ def test_a_hook_that_is_added_is_a_reason() -> None:
 
 def test_another_hook_compiles_the_captured_graph_again() -> None:
     seen = backwards(*(lambda hook=h: (hooked_leaf(hook) * 2).sum() for h in (add_ten, halve)))
-    (found,) = seen.recompiles
-    assert found.compile_id == "!0/0/1"
-    (words,) = found.reasons
-    function = r"is another function: (was add_ten .*, )?is halve"  # torch 2.11 says what it was
+    (recompile,) = seen.recompiles
+    assert recompile.compile_id == "!0/0/1"
+    (words,) = recompile.reasons
+    function = r"is another function: (was add_ten .*, )?is halve"  # torch 2.11 names both
     assert re.fullmatch(rf"hooks\[0\]: {function} \(\S+_watch\.py:\d+\)", words)
     with pytest.raises(AssertionError, match="Dynamo compiled the captured backward as 2 graphs"):
         seen.assert_single_backward_graph()
@@ -273,7 +273,7 @@ def halve(grad: Tensor) -> Tensor:
 def test_another_structure_of_the_loss_is_named() -> None:
     operations = (torch.add, torch.sub, torch.mul, torch.div)
     seen = backwards(*(lambda op=op: op(*[leaf(10)] * 2).sum() for op in operations))
-    assert [str(each) for each in seen.recompiles] == [
+    assert [str(recompile) for recompile in seen.recompiles] == [
         f"!{number} backward: another autograd node: {node}Backward0, which is new at this position"
         for number, node in enumerate(("Sub", "Mul", "Div"), 1)
     ]
@@ -306,14 +306,14 @@ def test_changed_shapes_are_named_once() -> None:
         seen.assert_single_backward_graph()
 
 
-def test_reasons_are_told_also_of_what_was_captured_before_the_watch() -> None:
+def test_recapture_reasons_include_captures_before_the_watch() -> None:
     backwards(lambda: (leaf() * 2).sum())
     seen = backwards(lambda: (leaf() / 2).sum())
     assert "DivBackward0" in str(seen.recompiles[0])
     seen.assert_single_backward_graph()
 
 
-def test_reasons_are_told_after_a_reset_inside() -> None:
+def test_recapture_reasons_after_a_reset_in_the_watch() -> None:
     with watch() as seen:
         for loss in ((leaf() * 2).sum(), (leaf() / 2).sum()):
             torch._dynamo.reset()
@@ -324,10 +324,10 @@ def test_reasons_are_told_after_a_reset_inside() -> None:
     assert "AddBackward0" in str(seen.recompiles[-1])
 
 
-# -- nothing ---------------------------------------------------------------------------------------
+# -- no backward -----------------------------------------------------------------------------------
 
 
-def test_a_backward_without_compiled_autograd_is_none() -> None:
+def test_backward_without_compiled_autograd_is_not_counted() -> None:
     with watch() as seen:
         torch.compile(summed, backend="aot_eager")(leaf()).backward()
     with pytest.raises(
@@ -336,21 +336,21 @@ def test_a_backward_without_compiled_autograd_is_none() -> None:
         seen.assert_single_backward_graph()
 
 
-def test_nothing_at_all_is_none() -> None:
+def test_single_backward_of_an_empty_watch_fails() -> None:
     with watch() as seen:
         pass
     with pytest.raises(AssertionError, match=f"{SINGLE}no compiled code ran:\n  no compiled funct"):
         seen.assert_single_backward_graph()
 
 
-def test_a_backward_that_nobody_compiled_is_none() -> None:
+def test_single_backward_without_a_compiled_graph_fails() -> None:
     with watch() as seen, _enable(lambda module: module):
         (leaf() * 2).sum().backward()
     with pytest.raises(AssertionError, match=f"{SINGLE}Dynamo compiled no graph for the captured"):
         seen.assert_single_backward_graph()
 
 
-def test_a_backend_that_fails_silently_is_none() -> None:
+def test_backward_of_a_failed_backend_is_not_counted() -> None:
     def bad(module: Any, inputs: Any) -> Any:
         raise ValueError("not today")
 
@@ -366,12 +366,12 @@ def test_a_backend_that_fails_silently_is_none() -> None:
         seen.assert_graph_count(backward=1)
 
 
-def test_a_capture_that_cannot_know_says_so() -> None:
+def test_assertion_on_a_capture_without_this_record_is_refused() -> None:
     with pytest.raises(CaptureError, match="compiled-autograd graphs are not recorded via 'fx'"):
         capture(summed, leaf(), via="fx", backward=False).assert_single_backward_graph()
 
 
-def test_a_capture_through_the_mechanism_knows() -> None:
+def test_capture_via_compiled_autograd_has_the_backward_count() -> None:
     capture(three_parts, leaf(), via="compiled_autograd").assert_single_backward_graph()
     with pytest.raises(AssertionError, match="captured no backward"):
         capture(summed, leaf(), via="aot").assert_single_backward_graph()

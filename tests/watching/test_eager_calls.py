@@ -1,4 +1,4 @@
-"""Each call of a compiled callable that runs eagerly is listed, and fails what it makes wrong."""
+"""Each eager call of a compiled callable is listed, and fails the assertions that it affects."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ def seen_by_watch(name: str) -> Capture:
 # -- the list --------------------------------------------------------------------------------------
 
 
-def test_there_are_twelve_ways_and_more() -> None:
+def test_eager_cases_cover_at_least_twelve_ways() -> None:
     assert len(WAYS) >= 12
 
 
 @pytest.mark.parametrize("name", LISTED)
 def test_an_eager_call_in_a_watch_is_listed(name: str) -> None:
     way, seen = WAYS[name], seen_by_watch(name)
-    assert sum(seen.op_counts.values()) > 0  # something else was compiled
+    assert sum(seen.op_counts.values()) > 0  # another function was compiled
     (call,) = seen.eager_calls
     assert call.kind == way.kind
     assert re.search(way.reason, call.reason)
@@ -77,7 +77,7 @@ def test_an_eager_call_in_the_steady_state_is_listed(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_a_call_that_torch_refuses_is_not_listed(name: str) -> None:
+def test_refused_call_is_not_listed_as_eager(name: str) -> None:
     step = beside(name)
     with watch() as seen, pytest.raises(RuntimeError, match=WAYS[name].reason):
         step(ones())
@@ -90,13 +90,13 @@ def test_a_call_that_torch_refuses_is_not_listed(name: str) -> None:
     "further ways to run eagerly", unless=["forced_eager", "recompile_limit", "a_backend_raises"]
 )
 @pytest.mark.parametrize("name", WAYS)
-def test_a_capture_loses_no_call(name: str) -> None:
-    """It resets Dynamo, so that some calls are compiled; the others are eager graphs."""
+def test_capture_records_every_eager_call(name: str) -> None:
+    """It resets Dynamo, so some calls are compiled. The others are eager graphs."""
     try:
-        found = capture(beside(name), ones(), via="aot")
+        captured = capture(beside(name), ones(), via="aot")
     except (CaptureError, RuntimeError, AssertionError):  # Dynamo asserts that no stance is set
         return
-    assert found.count("aten.cos") >= 1
+    assert captured.count("aten.cos") >= 1
 
 
 @pytest.mark.parametrize("name", LISTED)
@@ -135,7 +135,7 @@ def test_way(name):
 
 
 @pytest.mark.slow
-def test_the_marker_and_the_audit_name_each_in_a_run(pytester: pytest.Pytester, run: Run) -> None:
+def test_marker_and_audit_name_each_eager_call(pytester: pytest.Pytester, run: Run) -> None:
     (pytester.path / "cases.py").write_text(Path(eager_cases.__file__).read_text("utf-8"))
     (pytester.path / "test_ways.py").write_text(SUITE)
     result = run("--torchgraph-audit=show", "--torchgraph-json=run.json")
@@ -339,14 +339,14 @@ def a_module_without_ops(x: Tensor) -> Tensor:
     ],
 )
 @pytest.mark.parametrize("warm", [False, True], ids=["cold", "warm"])
-def test_no_call_is_listed_where_none_ran_eagerly(step: Any, warm: bool) -> None:
+def test_compiled_calls_are_not_listed_as_eager(step: Any, warm: bool) -> None:
     if warm:
         step(ones())
     assert watched(lambda x: [step(x), step(x)]).eager_calls == ()
 
 
-def test_a_call_inside_another_one_is_judged_by_itself() -> None:
-    """The outer call gets compiled code after the inner one returned."""
+def test_nested_compiled_calls_are_judged_separately() -> None:
+    """The outer call gets compiled code after the inner call has returned."""
     inner = wavy()
     inner(ones())
 
@@ -363,14 +363,14 @@ def test_a_call_inside_another_one_is_judged_by_itself() -> None:
 
 @pytest.fixture
 def wrapper_as_before() -> Iterator[None]:
-    """Take away the mark that torch 2.13 leaves on the code that wraps its layers."""
+    """Remove the mark that torch 2.13 leaves on the code that wraps its layers."""
     yield
     reset_code(wrap_inline(len).__code__)
 
 
 @pytest.mark.usefixtures("wrapper_as_before")
 def test_a_layer_without_ops_makes_other_layers_of_torch_run_eagerly() -> None:
-    """Both are wrapped in the same function, whose code torch 2.13 marks as skipped."""
+    """Both are wrapped in the same function, and torch 2.13 marks its code as skipped."""
     identity = torch.compile(nn.Identity(), backend="aot_eager")
     linear = torch.compile(nn.Linear(4, 4), backend="aot_eager")
     seen = watched(lambda x: [identity(x), identity(x), linear(x), linear(x)])
@@ -379,7 +379,7 @@ def test_a_layer_without_ops_makes_other_layers_of_torch_run_eagerly() -> None:
     assert eager + compiled == 2
 
 
-def test_the_mode_marks_code_and_later_calls_say_so() -> None:
+def test_code_marked_under_a_dispatch_mode_is_named_in_later_calls() -> None:
     function = wavy()
 
     def step(x: Tensor) -> None:
@@ -414,7 +414,7 @@ def test_a_function_that_compiles_again_after_a_reset_is_a_recompile() -> None:
         seen.assert_no_recompiles()
 
 
-def test_a_reset_in_every_step_is_no_steady_state() -> None:
+def test_reset_in_every_step_is_not_a_steady_state() -> None:
     function = wavy()
 
     def step(x: Tensor) -> Any:
@@ -426,7 +426,7 @@ def test_a_reset_in_every_step_is_no_steady_state() -> None:
         seen.assert_no_recompiles()
 
 
-def test_other_code_after_a_reset_is_no_recompile() -> None:
+def test_other_code_after_a_reset_is_not_a_recompile() -> None:
     def step(x: Tensor) -> None:
         wavy()(x)
         torch._dynamo.reset()
@@ -436,8 +436,8 @@ def test_other_code_after_a_reset_is_no_recompile() -> None:
     assert seen.recompiles == ()
 
 
-def test_the_garbage_collector_is_no_reason_for_an_eager_call() -> None:
-    # hypothesis has such a callback, in a file that Dynamo skips, and a collection begins anywhere.
+def test_garbage_collection_is_not_an_eager_call() -> None:
+    # hypothesis has such a callback, in a file that Dynamo skips. A collection can start anywhere.
     made: dict[str, Any] = {"torch": torch}
     source = "def on_collection(phase, info):\n    return phase or torch\n"
     exec(compile(source, junkdrawer.__file__, "exec"), made)

@@ -1,4 +1,4 @@
-"""The new value behind a guard: no code of the user's runs, and no address is shown."""
+"""A guard's new value is read without running user code, and shown without addresses."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pytest_torchgraph.watching.guards.read import UNKNOWN, GuardLine, length, p
 
 
 class Trap:
-    """Whatever runs code of this class fails."""
+    """Fails if any code of this class runs."""
 
     plain = 3
 
@@ -120,13 +120,13 @@ GLOBALS = {"SCALE": 2, "torch": torch}
     ],
     ids=lambda each: each if isinstance(each, str) else type(each).__name__,
 )
-def test_a_read_runs_no_code_of_the_users(expression: str, value: Any) -> None:
+def test_guard_value_read_runs_no_user_code(expression: str, value: Any) -> None:
     found = read(expression, LOCALS, GLOBALS)
     assert found is value or (type(found) is type(value) and found == value)
     assert LOCALS["made"] == {}
 
 
-def test_a_length_is_that_of_the_container() -> None:
+def test_guard_value_length_is_the_containers() -> None:
     assert (length(Loud(a=1)), length(Trap()), length([1, 2])) == (1, UNKNOWN, 2)
 
 
@@ -157,16 +157,16 @@ def test_a_length_is_that_of_the_container() -> None:
     ],
     ids=lambda each: type(each).__name__,
 )
-def test_a_value_is_shown_in_a_few_characters(value: Any, text: str) -> None:
+def test_guard_value_is_abbreviated(value: Any, text: str) -> None:
     assert describe_value(value) == text
 
 
-def test_a_function_is_shown_with_its_line() -> None:
+def test_guard_value_of_a_function_has_its_line() -> None:
     line = inner.__code__.co_firstlineno
     assert describe_value(inner) == f"inner (tests/watching/test_guard_values.py:{line})"
 
 
-def test_a_backend_that_is_an_object_has_no_address() -> None:
+def test_backend_object_is_shown_without_an_address() -> None:
     class Backend:
         def __call__(self, module: Any, inputs: Any) -> Any:
             return module.forward
@@ -176,16 +176,16 @@ def test_a_backend_that_is_an_object_has_no_address() -> None:
     assert "0x" not in backend_in_words(compiled)
 
 
-# -- torch's text ----------------------------------------------------------------------------------
+# -- torch's message -------------------------------------------------------------------------------
 
 
-def test_a_check_may_hold_what_looks_like_a_comment() -> None:
+def test_guard_check_with_a_comment_sign_is_parsed() -> None:
     text = parse("0/1: self.mode == 'a # b'   # if self.mode == 'x  # y':  # net.py:3 in forward")
     assert text.check == "self.mode == 'a # b'"
     assert text.lines == (GuardLine("net.py", 3, "forward", "if self.mode == 'x  # y':"),)
 
 
-def test_a_line_of_torchs_alone_is_no_line_of_the_users() -> None:
+def test_guard_with_only_a_torch_line_has_no_user_line() -> None:
     text = parse("0/0: s == 0.5  # (_dynamo/output_graph.py:12 in remove)")
     assert text.lines == ()
     assert text.hints == ("in torch: _dynamo/output_graph.py:12 in remove",)
@@ -193,13 +193,13 @@ def test_a_line_of_torchs_alone_is_no_line_of_the_users() -> None:
     assert [line.code for line in text.lines] == ["(x * s).sum()"]
 
 
-def test_a_text_of_no_known_form_loses_nothing() -> None:
+def test_guard_text_of_unknown_format_is_kept() -> None:
     text = parse("something new (of a kind)  # that nobody knows (yet)")
     assert (text.compile_id, text.check) == ("", "something new (of a kind)")
     assert text.hints == ("that nobody knows (yet)",)
 
 
-def test_of_several_guards_in_one_text_none_is_lost() -> None:
+def test_all_guards_of_one_text_are_parsed() -> None:
     text = parse(
         "0/0: a == 1  # a + b  # net.py:3 in forward; b == 2  # a + b  # net.py:4 in forward"
     )
@@ -211,7 +211,7 @@ def test_of_several_guards_in_one_text_none_is_lost() -> None:
 
 
 class Guarded(nn.Module):
-    """Dynamo guards on `held.value`, of an object with traps."""
+    """Makes Dynamo guard on `held.value`, an attribute of an object with traps."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -230,7 +230,7 @@ class Held:
 
 
 @pytest.mark.slow("compiles many times")
-def test_nothing_of_the_users_is_kept_alive() -> None:
+def test_guard_keeps_no_user_object_alive() -> None:
     model = Guarded()
     compiled = torch.compile(model, backend="eager")
     with watch() as seen:
@@ -244,10 +244,10 @@ def test_nothing_of_the_users_is_kept_alive() -> None:
     del x, model, compiled
     torch._dynamo.reset()
     gc.collect()
-    assert [each() for each in alive] == [None, None]
+    assert [reference() for reference in alive] == [None, None]
 
 
-def test_a_guard_is_a_value_with_all_that_is_known() -> None:
+def test_guard_fields() -> None:
     model = Guarded()
     compiled = torch.compile(model, backend="eager")
     with watch() as seen:
@@ -261,7 +261,7 @@ def test_a_guard_is_a_value_with_all_that_is_known() -> None:
     assert guard.guard == "self.held.value == 2"
     assert guard.source is not None
     assert (guard.source.line, guard.source.code) == (line, "return x * self.held.value")
-    assert [each.line for each in guard.stack] == [line]
+    assert [frame.line for frame in guard.stack] == [line]
     assert str(guard).splitlines()[0] == "0/0: self.held.value: was 2, is 7"
 
 
@@ -272,7 +272,7 @@ def test_a_guard_of_torchs_own_code_has_no_line_of_the_users() -> None:
         compiled(torch.ones(4, 3))
     (guard,) = seen.recompiles[0].failed_guards
     assert guard.source is None
-    assert {each.file.partition("/")[0] for each in guard.stack} == {"torch"}
+    assert {frame.file.partition("/")[0] for frame in guard.stack} == {"torch"}
     assert f"made at {guard.stack[-1]}" in str(guard)
 
 
@@ -308,16 +308,16 @@ class Pair(NamedTuple):
     ],
     ids=["bool", "nan", "none", "field", "set"],
 )
-def test_the_new_value_is_the_true_one(function: Any, before: Any, after: Any, words: str) -> None:
+def test_guard_new_value_is_correct(function: Any, before: Any, after: Any, words: str) -> None:
     compiled = torch.compile(function, backend="eager")
     with watch() as seen:
         compiled(torch.ones(3), before)
         compiled(torch.ones(3), after)
-    (found,) = seen.recompiles
-    assert found.reasons == (words,)
+    (recompile,) = seen.recompiles
+    assert recompile.reasons == (words,)
 
 
-def test_a_global_may_have_any_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_guard_on_a_global_of_any_name(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled = torch.compile(of_a_global, backend="eager")
     with watch() as seen:
         compiled(torch.ones(3))
@@ -326,7 +326,7 @@ def test_a_global_may_have_any_name(monkeypatch: pytest.MonkeyPatch) -> None:
     assert seen.recompiles[0].reasons == ("global L: length was 1, is 2",)
 
 
-def test_the_same_words_of_several_guards_are_said_once() -> None:
+def test_equal_guard_messages_are_reported_once() -> None:
     compiled = torch.compile(lambda x: x * 2, backend="eager", dynamic=False)
     with watch() as seen:
         for x in (torch.ones(2), torch.ones(3), nn.Parameter(torch.ones(4))):
@@ -337,7 +337,7 @@ def test_the_same_words_of_several_guards_are_said_once() -> None:
     assert str(last).splitlines()[0].count(words) == 1
 
 
-def test_an_error_while_looking_breaks_no_compilation(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_in_a_guard_read_does_not_break_compilation(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: Any) -> Any:
         raise RuntimeError("ours")
 
@@ -346,5 +346,5 @@ def test_an_error_while_looking_breaks_no_compilation(monkeypatch: pytest.Monkey
     with watch() as seen:
         compiled(torch.ones(3))
         assert compiled(torch.ones(3, 3)).sum() == 18
-    (found,) = seen.recompiles
-    assert found.reasons == ("argument x: had 1 dims, has 2",)
+    (recompile,) = seen.recompiles
+    assert recompile.reasons == ("argument x: had 1 dims, has 2",)

@@ -1,4 +1,4 @@
-"""A watch changes nothing: not what the watched code computes, compiles, counts or caches."""
+"""A watch changes nothing that the watched code computes, compiles, counts or caches."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def compiled(target: Any, backend: str = "eager", **options: Any) -> Any:
     return torch.compile(target, backend=backend, **options)
 
 
-# -- the same with and without ---------------------------------------------------------------------
+# -- equal results with and without a watch --------------------------------------------------------
 
 
 def trained(backend: str) -> list[Any]:
@@ -65,7 +65,7 @@ def trained_small(backend: str) -> list[Any]:
     for _ in range(2):
         loss = step(ones(10)).sum()
         loss.backward()
-    return [loss, *(each.grad for each in model.parameters())]
+    return [loss, *(parameter.grad for parameter in model.parameters())]
 
 
 def broken(backend: str) -> list[Any]:
@@ -97,7 +97,7 @@ def taken_over(backend: str) -> list[Any]:
         step = compiled(hook_cases.train, backend)
         for _ in range(3):
             step(model, ones(10))
-    return [each.grad for each in model.parameters()]
+    return [parameter.grad for parameter in model.parameters()]
 
 
 def in_place(backend: str) -> list[Any]:
@@ -113,7 +113,7 @@ SUBJECTS = (trained, broken, recompiled, switched, taken_over, in_place)
 
 
 def run(subject: Callable[[str], list[Any]], backend: str, around: Any) -> tuple[Any, ...]:
-    """All that can be seen of a run from a fresh state of the compiler."""
+    """Return everything observable about a run with a fresh compiler state."""
     torch._dynamo.reset()
     counters.clear()
     torch.manual_seed(0)
@@ -146,17 +146,17 @@ def check_equal(a: tuple[Any, ...], b: tuple[Any, ...], but: str = "") -> None:
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 @pytest.mark.parametrize("subject", SUBJECTS)
 def test_outputs_gradients_and_counters_are_the_same(subject: Any, backend: str) -> None:
-    run(subject, backend, contextlib.nullcontext())  # the first one of a process imports and warms
+    run(subject, backend, contextlib.nullcontext())  # warms up, once per process
     without = run(subject, backend, contextlib.nullcontext())
     seen = watch()
     within = run(subject, backend, seen)
-    # Where compiled autograd captures inside of compiled code, Dynamo looks on while the trace is
-    # written: its count of the frames that it looked at has those of logging and json too.
+    # If compiled autograd captures in compiled code, Dynamo is active while the trace is written
+    # and its count of the frames that it inspected includes those of logging and json.
     check_equal(without, within, but="frames" if subject is taken_over else "")
     assert seen.capture.executions
     stats = without[1]["stats"]
     assert stats["unique_graphs"] > 0
-    # What the watch says of the counters is what they say.
+    # The watch's own figures equal the counters.
     told = {name: dict(group) for name, group in seen.capture.counters.items()}
     assert told == {name: group for name, group in within[1].items() if group}
 
@@ -164,7 +164,7 @@ def test_outputs_gradients_and_counters_are_the_same(subject: Any, backend: str)
 @pytest.mark.slow("runs pytest in a new process")
 @pytest.mark.usefixtures("own_cache")
 @pytest.mark.parametrize("subject", [trained_small, broken, switched, taken_over, in_place])
-def test_inductor_is_the_same_cold_and_warm(
+def test_inductor_with_a_watch_is_equal_cold_and_warm(
     subject: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = {}
@@ -174,12 +174,12 @@ def test_inductor_is_the_same_cold_and_warm(
     (cold, warm), (cold_within, warm_within) = found.values()
     check_equal(warm, warm_within, but="frames" if subject is taken_over else "")
     assert sum(warm[1]["inductor"][name] for name in warm[1]["inductor"] if "cache_hit" in name)
-    # What is imported or made once for the whole process is counted in the first run alone.
+    # Imports and objects created once per process are counted only in the first run.
     assert all(map(torch.equal, cold[0], cold_within[0]))
     assert cold[1]["stats"] == cold_within[1]["stats"]
 
 
-def test_a_difference_would_be_noticed() -> None:
+def test_check_equal_detects_a_difference() -> None:
     def more(backend: str) -> list[Any]:
         return [*switched(backend), compiled(recompile_cases.doubled)(ones())]
 
@@ -188,10 +188,10 @@ def test_a_difference_would_be_noticed() -> None:
         check_equal(once, run(more, "eager", watch()))
 
 
-# -- what is put into torch ------------------------------------------------------------------------
+# -- changes in torch are undone -------------------------------------------------------------------
 
 
-def test_everything_is_put_back() -> None:
+def test_watch_restores_all_hooks() -> None:
     function = compiled(recompile_cases.scaled, "aot_eager")
     function(ones(), 2)
     before = hooks_installed.patched()
@@ -209,7 +209,7 @@ def test_everything_is_put_back() -> None:
         assert during[part] != before[part], part
 
 
-def test_everything_is_put_back_when_the_body_raises() -> None:
+def test_watch_restores_all_hooks_if_the_body_raises() -> None:
     before = hooks_installed.patched()
     function = compiled(recompile_cases.doubled)
     seen = watch()
@@ -233,7 +233,7 @@ def test_exceptions_of_compiled_code_pass_unchanged() -> None:
         assert not any(str(file).startswith(OURS) for file in files)
 
 
-def test_a_hook_of_somebody_else_is_called_and_put_back() -> None:
+def test_third_party_hook_is_called_and_restored() -> None:
     found = []
 
     def theirs(hit: bool) -> bool:
@@ -258,7 +258,7 @@ def test_a_hook_of_somebody_else_is_called_and_put_back() -> None:
     assert seen.executions == {"0/0": 3}
 
 
-def test_a_hook_of_somebody_else_that_refuses_is_obeyed() -> None:
+def test_third_party_hook_that_refuses_is_obeyed() -> None:
     before = set_guard_complete_hook(lambda hit: False)
     try:
         function = compiled(recompile_cases.doubled)
@@ -274,13 +274,13 @@ def test_a_hook_of_somebody_else_that_refuses_is_obeyed() -> None:
         set_guard_complete_hook(before)
 
 
-# -- when it starts --------------------------------------------------------------------------------
+# -- the start of a watch --------------------------------------------------------------------------
 
 
 @pytest.mark.slow("further cases; a few are in every run", unless=["*-eager", "compiled-aot_eager"])
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 @pytest.mark.parametrize("started", ["before", "decorated", "compiled", "ran"])
-def test_it_may_start_at_any_time(started: str, backend: str) -> None:
+def test_watch_may_start_at_any_time(started: str, backend: str) -> None:
     x = ones(requires_grad=True)
     if started == "before":
         with watch() as seen:
@@ -300,7 +300,7 @@ def test_it_may_start_at_any_time(started: str, backend: str) -> None:
     assert len(seen.graphs) == (0 if started in ("compiled", "ran") else len(expected))
 
 
-def test_inductor_is_counted_too() -> None:
+def test_watch_counts_inductor_graphs() -> None:
     function = compiled(recompile_cases.doubled, "inductor")
     x = ones(requires_grad=True)
     function(x).sum().backward()
@@ -345,7 +345,7 @@ def test_watches_may_overlap() -> None:
     assert second.capture.executions == {"0/0": 2}
 
 
-def test_a_watch_that_is_entered_again_goes_on() -> None:
+def test_reentered_watch_continues() -> None:
     function = compiled(recompile_cases.doubled)
     again_ = watch()
     with again_ as seen:
@@ -361,7 +361,7 @@ def test_a_watch_that_is_entered_again_goes_on() -> None:
     assert seen.executions == {"0/0": 3}
 
 
-def test_it_can_be_read_while_it_is_open() -> None:
+def test_open_watch_can_be_read() -> None:
     function = compiled(recompile_cases.doubled, "aot_eager")
     with watch() as seen:
         assert seen.executions == {}
@@ -383,7 +383,7 @@ def test_it_can_be_read_while_it_is_open() -> None:
     assert len(seen.backwards) == 1
 
 
-def test_it_can_be_read_from_inside_compiled_code() -> None:
+def test_open_watch_can_be_read_inside_compiled_code() -> None:
     found = []
 
     @torch.compiler.disable
@@ -417,7 +417,7 @@ def test_compiled_code_of_another_thread_is_seen() -> None:
     assert seen.executions == {"0/0": 3, "0/0 backward": 3}
 
 
-def test_a_thread_that_compiles_does_not_make_another_one_silent() -> None:
+def test_compiling_thread_does_not_make_another_thread_silent() -> None:
     compiling, go_on = threading.Event(), threading.Event()
 
     def slow(module: Any, inputs: Any) -> Any:
@@ -466,7 +466,7 @@ def test_a_thread_that_waits_for_the_compiler_is_not_silent() -> None:
 
 
 @pytest.mark.skipif(SINCE_2_15, reason="torch 2.15 looks at code that ran under a dispatch mode")
-def test_what_another_thread_compiles_does_not_hide_a_silent_call() -> None:
+def test_compilation_in_another_thread_does_not_hide_a_silent_call() -> None:
     from torch.utils.flop_counter import FlopCounterMode
 
     silent, busy = compiled(recompile_cases.doubled), compiled(recompile_cases.by_global)
@@ -496,7 +496,7 @@ def test_what_another_thread_compiles_does_not_hide_a_silent_call() -> None:
 
 
 @pytest.mark.slow("via dispatch each case is in every run")
-def test_a_reset_inside_is_survived() -> None:
+def test_watch_survives_a_reset() -> None:
     with watch() as seen:
         for _ in range(5):
             torch._dynamo.reset()
@@ -507,7 +507,7 @@ def test_a_reset_inside_is_survived() -> None:
     assert seen.executions == {"0/0": 5, "0/0 backward": 5}
     seen.assert_graph_count(forward=5, backward=5)
     seen.assert_no_graph_breaks()
-    assert [each.reasons for each in seen.recompiles] == [
+    assert [recompile.reasons for recompile in seen.recompiles] == [
         ("torch._dynamo.reset() cleared the earlier compilations",)
     ] * 4
 
@@ -527,7 +527,7 @@ def test_a_backend_may_call_compiled_code() -> None:
     seen.assert_no_recompiles()
 
 
-def test_logging_of_the_users_own_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+def test_users_logging_is_unaffected(caplog: pytest.LogCaptureFixture) -> None:
     torch._logging.set_logs(graph_breaks=True, recompiles=True)
     try:
         for inside in (False, True):
@@ -544,7 +544,7 @@ def test_logging_of_the_users_own_goes_on(caplog: pytest.LogCaptureFixture) -> N
         torch._logging.set_logs()
 
 
-def test_compiled_autograds_own_log_goes_on() -> None:
+def test_compiled_autograds_log_is_unaffected() -> None:
     torch._logging.set_logs(compiled_autograd_verbose=True)
     try:
         with watch() as seen:
@@ -572,20 +572,20 @@ def test_disabled_logging_hides_nothing() -> None:
     assert len(seen.executions) == 3
 
 
-# -- what it costs ---------------------------------------------------------------------------------
+# -- overhead --------------------------------------------------------------------------------------
 
 
 def frames_of_ours(call: Callable[[], Any]) -> list[str]:
-    """The functions of ours that ran, in their order."""
+    """Return this package's functions that ran, in order."""
     found: list[str] = []
-    gc.collect()  # a watch drops what it knows of functions as these die
+    gc.collect()  # a watch drops its records of functions when they are freed
     gc.disable()
 
     def look(frame: Any, event: str, arg: Any) -> None:
         if event == "call" and frame.f_code.co_filename.startswith(OURS):
             found.append(frame.f_code.co_name)
 
-    skip_code(look.__code__)  # else Dynamo looks at it where it is called in compiled code
+    skip_code(look.__code__)  # otherwise Dynamo inspects it when compiled code calls it
     sys.setprofile(look)
     try:
         call()
@@ -613,7 +613,7 @@ def test_a_warm_call_costs_one_frame_and_no_record(backend: str) -> None:
         step()
         logging.getLogger("torch.__trace").addHandler(handler)
         try:
-            for _ in range(2):  # the counting itself is new to Dynamo, which may look at it once
+            for _ in range(2):  # Dynamo may inspect the counting code in its first run
                 frames_of_ours(step)
             assert len(frames_of_ours(step)) <= 1
             found = frames_of_ours(lambda: [step() for _ in range(10)])
@@ -638,7 +638,7 @@ def test_a_call_with_breaks_costs_one_frame() -> None:
         assert len(frames_of_ours(lambda: function(ones()))) == 1
 
 
-def test_nothing_grows_in_a_thousand_warm_calls() -> None:
+def test_watch_does_not_grow_in_a_thousand_warm_calls() -> None:
     function = compiled(recompile_cases.doubled, "aot_eager")
     x = ones(requires_grad=True)
 
@@ -668,7 +668,7 @@ def ours(snapshot: tracemalloc.Snapshot) -> int:
 
 
 def sizes() -> list[int]:
-    """How large the tables are in which a watch keeps anything."""
+    """Return the sizes of all tables in which a watch stores data."""
     callables, executions = HUB._callables, HUB._executions
     return [
         len(each)
@@ -748,7 +748,7 @@ def test_no_tensor_outlives_the_watch(backend: str) -> None:
 
 
 @pytest.mark.slow("compiles many times")
-def test_a_callable_that_is_gone_is_not_kept_while_the_watch_is_open() -> None:
+def test_open_watch_does_not_keep_a_deleted_callable() -> None:
     with watch() as seen:
         references = []
         for _ in range(3):
@@ -764,8 +764,8 @@ def test_a_callable_that_is_gone_is_not_kept_while_the_watch_is_open() -> None:
         assert len(seen.watched.callables) >= 3
 
 
-def test_a_watch_lets_dynamo_s_lazy_variables_be_lazy() -> None:
-    """An LSTM in a submodule: reading its attributes in the stack of a break compiled nothing."""
+def test_watch_does_not_realize_dynamos_lazy_variables() -> None:
+    """Reading an LSTM submodule's attributes in the stack of a break once prevented compilation."""
 
     class Rnn(torch.nn.Module):
         def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""No assertion passes where nothing was compiled, and each says why nothing was."""
+"""No assertion passes if nothing was compiled, and each message gives the cause."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:::torch")
 Check = Callable[[Capture], Any]
 ANY = (0, None)
 BROKE = ["RNN", "Dynamic shape operator", "torch.compiler.disable", "backend='bad' raised"]
-"""What the breaks of the ways are about."""
+"""The subject of each way's breaks."""
 
 NEED_COMPILED: dict[str, Check] = {
     "op_counts": lambda c: c.assert_op_counts({"aten.mul": (0, 100)}),
@@ -59,24 +59,24 @@ def watched(run: Callable[[], Any]) -> Capture:
 
 
 def seen_alone(name: str) -> Capture:
-    """What a watch saw of one of the ways."""
+    """Watch one of the ways by itself."""
     return watched(WAYS[name].make())
 
 
 def seen_beside(name: str) -> Capture:
-    """The same beside a function that is compiled."""
+    """Watch one of the ways beside a compiled function."""
     run, other = WAYS[name].make(), compiled(tripled)
     return watched(lambda: [run(), other(ones()), other(ones())])
 
 
 @functools.cache
 def kept(seen_in: Callable[[str], Capture], name: str) -> Capture:
-    """The same for every check: none changes it."""
+    """Watch a way once for all checks, because no check changes the result."""
     return seen_in(name)
 
 
 ASKED_LATE = "the_limit_was_reached_before"
-"""The way whose cause is read from Dynamo where it is told: behind a reset it is not known."""
+"""The way whose cause Dynamo records only until a reset."""
 
 
 def seen_for_a_check(seen_in: Callable[[str], Capture], name: str) -> Capture:
@@ -84,7 +84,7 @@ def seen_for_a_check(seen_in: Callable[[str], Capture], name: str) -> Capture:
 
 
 def message_of(check: Check, seen: Capture) -> str:
-    """What a check says; it has to fail."""
+    """Return the message of a check, which must fail."""
     with pytest.raises(AssertionError) as failure:
         check(seen)
     return str(failure.value)
@@ -126,12 +126,12 @@ def test_every_check_fails_with_the_cause(name: str, check: str) -> None:
     assert not re.search(r"0x[0-9a-f]{6}|/site-packages/", message)
 
 
-def test_all_thirteen_ways_are_tried() -> None:
-    assert len(WAYS) >= (11 if SINCE_2_15 else 14)  # the third in two variants
+def test_uncompiled_cases_cover_all_ways() -> None:
+    assert len(WAYS) >= (11 if SINCE_2_15 else 14)  # the third way has two variants
     assert len(CHECKS) == 16
 
 
-def test_two_watches_of_nothing_are_not_the_same() -> None:
+def test_two_empty_watches_are_not_equal() -> None:
     empty, other = watched(lambda: None), watched(lambda: None)
     for ask in (lambda: empty == other, lambda: diff(empty, other)):
         with pytest.raises(AssertionError, match=r"no graph was compiled:\n.*inside the watch"):
@@ -154,7 +154,7 @@ def test_two_watches_of_nothing_are_not_the_same() -> None:
     ],
 )
 @pytest.mark.parametrize("name", WAYS)
-def test_there_is_nothing_to_compare(name: str) -> None:
+def test_queries_of_an_empty_watch_fail_with_the_cause(name: str) -> None:
     seen = watched(WAYS[name].make())
     for ask in (
         lambda: seen.assert_matches_eager(),
@@ -190,7 +190,7 @@ def test_a_snapshot_of_nothing_fails_with_the_cause(name: str, graph_snapshot: A
 
 @pytest.mark.slow("several changes at once are in every run")
 @pytest.mark.parametrize("variable", ["TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE"])
-def test_the_environment_can_switch_it_off(variable: str) -> None:
+def test_environment_variable_that_disables_compilation_is_named(variable: str) -> None:
     script = Path(__file__).with_name("switched_off.py")
     done = subprocess.run(
         [sys.executable, str(script), *CHECKS],
@@ -206,7 +206,7 @@ def test_the_environment_can_switch_it_off(variable: str) -> None:
         assert f"torch.compile is disabled by the environment variable {variable}=1" in line
 
 
-# -- beside what was compiled ----------------------------------------------------------------------
+# -- beside a compiled function --------------------------------------------------------------------
 
 SILENT = [
     name
@@ -219,7 +219,7 @@ SILENT = [
         "it_came_from_the_cache",
     }
 ]
-"""The ways in which something that should have been compiled was not."""
+"""The ways in which expected compilation did not happen."""
 
 
 def tripled(x: Tensor) -> Tensor:
@@ -239,11 +239,11 @@ def tripled(x: Tensor) -> Tensor:
 )
 @pytest.mark.parametrize("check", CHECKS)
 @pytest.mark.parametrize("name", SILENT, scope="module")
-def test_what_ran_eagerly_beside_is_named(name: str, check: str) -> None:
+def test_eager_call_beside_compiled_code_is_named(name: str, check: str) -> None:
     way, seen = WAYS[name], seen_for_a_check(seen_beside, name)
     assert len(seen.graphs) == 1
     if way.broke and check in ("no_breaks_but", "no_breaks_here", "breaks", "few_breaks"):
-        CHECKS[check](seen)  # the break is looked at, and tolerated
+        CHECKS[check](seen)  # checks the break, which is tolerated
         return
     message = message_of(CHECKS[check], seen)
     if check == "single_backward":
@@ -259,7 +259,7 @@ def test_what_ran_eagerly_beside_is_named(name: str, check: str) -> None:
 
 
 @pytest.mark.parametrize("check", ["op_counts", "no_ops", "graph_count"])
-def test_what_ran_eagerly_beside_is_named_at_every_level(check: str) -> None:
+def test_eager_call_beside_compiled_code_is_named_at_every_level(check: str) -> None:
     def run() -> None:
         compiled(plain, backend="aot_eager")(ones())
         with FlopCounterMode(display=False):
@@ -280,7 +280,7 @@ def test_a_snapshot_of_only_a_part_fails(graph_snapshot: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["there_is_no_tensor", "only_the_decorator_ran"])
-def test_what_needs_no_compilation_beside_is_no_problem(name: str) -> None:
+def test_uncompilable_code_beside_compiled_code_is_not_a_failure(name: str) -> None:
     run, other = WAYS[name].make(), compiled(tripled)
     seen = watched(lambda: [run(), other(ones()), other(ones())])
     seen.assert_no_graph_breaks()
@@ -289,7 +289,7 @@ def test_what_needs_no_compilation_beside_is_no_problem(name: str) -> None:
 
 
 @pytest.mark.slow("compiles many times")
-def test_one_silent_call_of_many_is_named() -> None:
+def test_silent_call_among_many_is_named() -> None:
     function = compiled(plain)
 
     def run() -> None:
@@ -304,7 +304,7 @@ def test_one_silent_call_of_many_is_named() -> None:
     assert "plain" not in message
 
 
-def test_calls_are_counted() -> None:
+def test_watch_counts_calls() -> None:
     function = compiled(plain)
 
     def run() -> None:
@@ -357,14 +357,14 @@ def test_a_frame_given_up_is_explained_also_when_it_is_called_again() -> None:
     assert "3 of 3 calls ran eagerly: Dynamic shape operator" in message
 
 
-def test_a_watch_that_was_never_entered_says_so() -> None:
+def test_watch_that_was_never_entered_fails_with_the_reason() -> None:
     never = watch()
     for check in CHECKS.values():
         with pytest.raises(AssertionError, match="the watch was not entered: use `with graph_ca"):
             check(never.capture)
 
 
-# -- what is evidence ------------------------------------------------------------------------------
+# -- evidence of compilation -----------------------------------------------------------------------
 
 
 def test_a_watch_passes_where_something_was_compiled_and_ran_twice() -> None:
@@ -377,7 +377,7 @@ def test_a_watch_passes_where_something_was_compiled_and_ran_twice() -> None:
             message_of(check, seen)
 
 
-def test_from_the_cache_only_executions_are_evidence() -> None:
+def test_cached_graph_is_evidence_only_if_it_ran() -> None:
     seen = watched(WAYS["it_came_from_the_cache"].make())
     assert seen.executions == {"0/0": 1}
     for check in NEED_RUNS.values():
@@ -386,7 +386,7 @@ def test_from_the_cache_only_executions_are_evidence() -> None:
         assert name == "single_backward" or "served from Dynamo's cache" in message_of(check, seen)
 
 
-def test_a_backward_alone_is_evidence_that_compiled_code_ran() -> None:
+def test_backward_is_evidence_that_compiled_code_ran() -> None:
     function = compiled(plain)
     loss = function(torch.ones(3, requires_grad=True)).sum()
     seen = watched(loss.backward)
@@ -394,7 +394,7 @@ def test_a_backward_alone_is_evidence_that_compiled_code_ran() -> None:
     seen.assert_graph_count(total=0)
 
 
-def test_graphs_that_are_compared_are_those_that_there_are() -> None:
+def test_watch_without_graphs_is_unequal() -> None:
     function = compiled(plain)
     seen = watched(lambda: function(ones()))
     again = Graph.from_text(seen.forward.to_text())

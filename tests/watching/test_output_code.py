@@ -1,4 +1,4 @@
-"""What generated code launches, read from texts in the form that inductor writes."""
+"""Launches in generated code, read from texts in inductor's format."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def call(args):
     assert {kernel.kind for kernel in called} == {"extern"}
 
 
-def test_what_launches_nothing_is_no_library_call() -> None:
+def test_output_code_without_a_launch_has_no_library_call() -> None:
     assert launches("""
 def call(args):
     arg0_1, = args
@@ -106,7 +106,7 @@ def get_args():
     assert [kernel.device for kernel in kernels[:4]] == ["cuda", "cpu", "cpu", ""]
 
 
-def test_code_beside_the_call_is_not_counted() -> None:
+def test_output_code_outside_call_is_not_counted() -> None:
     assert launches("""
 def call(args):
     triton_poi_fused_add_0.run(args)
@@ -165,7 +165,7 @@ def call(args):
     assert "@triton.jit" in kernel.source
 
 
-def test_origins_are_told_apart_by_their_order() -> None:
+def test_kernel_origins_are_assigned_by_order() -> None:
     code = "def call(args):\n    extern_kernels.mm(a)\n    extern_kernels.bmm(b)\n"
     code += "    extern_kernels.mm(c)\n"
     origins = [
@@ -175,7 +175,7 @@ def test_origins_are_told_apart_by_their_order() -> None:
     origins = [Origin(f"extern_kernels.{each.name}", each.modules) for each in origins]
     found = kernels_of(HEAD + code, "forward", origins)
     assert [each.modules for each in found[:3]] == [("first",), ("second",), ("third",)]
-    # One fewer is known than there are: which is whose would be a guess.
+    # There is one origin fewer than kernels: assigning them would be a guess.
     assert [each.modules for each in kernels_of(HEAD + code, "forward", origins[1:])[:3]] == [
         (),
         ("second",),

@@ -1,4 +1,4 @@
-"""Every fact of torch's own message about a recompilation is in ours, and the new value."""
+"""Our message about a recompile has every fact of torch's message, and the new value."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from watching.recompile_table import KEPT, RELEASE, text
     unless=["a device", "autocast", "grad mode", "requires_grad", "the default dtype"],
 )
 @pytest.mark.parametrize("name", KINDS)
-def test_every_fact_of_torch_is_said_and_the_new_value(name: str) -> None:
+def test_recompile_message_has_torchs_facts_and_the_new_value(name: str) -> None:
     log, recompile = run(name)
     said = str(recompile)
     expected = facts(log)
@@ -27,5 +27,5 @@ def test_every_fact_of_torch_is_said_and_the_new_value(name: str) -> None:
 
 @pytest.mark.slow("the same with another process, plugin, option or mechanism")
 @pytest.mark.skipif(not torch.__version__.startswith(RELEASE), reason="made by another torch")
-def test_the_kept_table_is_what_is_said() -> None:
+def test_kept_recompile_table_is_current() -> None:
     assert KEPT.read_text() == text()

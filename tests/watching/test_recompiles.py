@@ -1,4 +1,4 @@
-"""Recompilations: each with the guard in words, and none passes unseen."""
+"""Every recompile is reported, with its guard in words."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def under(context: Callable[[], Any], *args: Any) -> Call:
 
 
 def after(owner: Any, name: str, value: Any, *args: Any) -> Call:
-    """A call behind an assignment to an attribute."""
+    """A call after an assignment to an attribute."""
 
     def call(function: Any) -> None:
         with pytest.MonkeyPatch.context() as patch:
@@ -214,7 +214,7 @@ CASES: dict[str, tuple[Any, Call, Call, str]] = {
     "further cases; a few are in every run", unless=["function", "grad_mode", "key", "none"]
 )
 @pytest.mark.parametrize("case", CASES)
-def test_the_guard_that_failed_is_said_in_words(case: str) -> None:
+def test_recompile_names_the_failed_guard_in_words(case: str) -> None:
     target, first, second, words = CASES[case]
     seen = watched(target, first, second)
     (found,) = seen.recompiles
@@ -237,7 +237,7 @@ def test_the_guard_that_failed_is_said_in_words(case: str) -> None:
     unless=["autocast", "device", "dtype", "global", "integer", "text"],
 )
 @pytest.mark.parametrize("case", CASES)
-def test_the_same_call_again_recompiles_nothing(case: str) -> None:
+def test_repeated_call_does_not_recompile(case: str) -> None:
     target, first, _, _ = CASES[case]
     seen = watched(target, first, first)
     assert seen.recompiles == ()
@@ -245,11 +245,11 @@ def test_the_same_call_again_recompiles_nothing(case: str) -> None:
     seen.assert_recompiles(max=0)
 
 
-def test_several_guards_are_all_named_the_latest_compilation_first() -> None:
+def test_recompile_names_all_guards_latest_compilation_first() -> None:
     seen = watched(
         recompile_cases.doubled, *(called(x) for x in (ones(3), ones(3).double(), ones(3, 3).int()))
     )
-    assert [each.reasons for each in seen.recompiles] == [
+    assert [recompile.reasons for recompile in seen.recompiles] == [
         ("argument x: dtype was Float, is Double",),
         ("argument x: dtype was Double, is Int", "argument x: dtype was Float, is Int"),
     ]
@@ -266,7 +266,7 @@ def by_inner_function(model: torch.nn.Module) -> Callable[..., Any]:
 
 @pytest.mark.slow("further cases; a few are in every run", unless=["default"])
 @pytest.mark.parametrize("how", [{}, {"dynamic": False}], ids=["default", "static"])
-def test_a_float_is_named_as_in_the_code_with_what_helps(how: dict[str, bool]) -> None:
+def test_recompile_by_a_float_has_its_name_and_a_hint(how: dict[str, bool]) -> None:
     model = recompile_cases.Configured()
     step = torch.compile(by_inner_function(model), backend="eager", **how)
     with watch() as seen:
@@ -281,38 +281,42 @@ def test_a_float_is_named_as_in_the_code_with_what_helps(how: dict[str, bool]) -
         for scale in (1.5, 2.5):
             model.scale = torch.tensor(scale)  # type: ignore[assignment]
             step(ones(3))
-    assert len(seen.recompiles) == 1  # from a float to a tensor
+    assert len(seen.recompiles) == 1  # only the change from a float to a tensor
     assert seen.recompiles[0].failed_guards[0].hint == ""
 
 
 SYMBOL = "torch.compile makes an int symbolic at its second value"
 
 
-def test_an_int_says_what_helps_while_it_may_become_a_symbol() -> None:
+def test_recompile_by_an_int_has_a_hint_if_it_may_become_dynamic() -> None:
     calls = [called(ones(3), scale) for scale in (2, 3, 4)]
     seen = watched(recompile_cases.scaled, *calls)
-    (found,) = seen.recompiles
-    assert found.failed_guards[0].hint.startswith(SYMBOL)
+    (recompile,) = seen.recompiles
+    assert recompile.failed_guards[0].hint.startswith(SYMBOL)
     torch._dynamo.reset()
     watched(recompile_cases.scaled, *calls, dynamic=True).assert_no_recompiles()
     torch._dynamo.reset()
-    seen = watched(recompile_cases.from_table, *calls)  # whose code needs to know the int
-    hints = [[guard.hint for guard in each.failed_guards] for each in seen.recompiles]
+    seen = watched(recompile_cases.from_table, *calls)  # its code needs the int's value
+    hints = [[guard.hint for guard in recompile.failed_guards] for recompile in seen.recompiles]
     assert hints[0][0].startswith(SYMBOL)
     assert not any(SYMBOL in hint for hint in hints[1])
     torch._dynamo.reset()
     seen = watched(recompile_cases.scaled, *calls, dynamic=False)
-    assert [guard.hint for each in seen.recompiles for guard in each.failed_guards] == [""] * 3
+    assert [guard.hint for recompile in seen.recompiles for guard in recompile.failed_guards] == [
+        ""
+    ] * 3
 
 
-def test_so_does_one_that_was_a_symbol_and_is_1() -> None:
+def test_recompile_by_a_dynamic_int_that_became_1_has_a_hint() -> None:
     def pooled(index: Tensor, size: int) -> Tensor:
         return torch.zeros(size).index_add(0, index, ones(5))
 
     index = torch.zeros(5, dtype=torch.long)
     calls = [called(index, size) for size in (2, 3, 1, 4, 1)]
     seen = watched(pooled, *calls, backend="aot_eager")
-    hints = ["\n".join(guard.hint for guard in each.failed_guards) for each in seen.recompiles]
+    hints = [
+        "\n".join(guard.hint for guard in recompile.failed_guards) for recompile in seen.recompiles
+    ]
     assert SYMBOL in hints[0]
     assert "do not serve 0 and 1: warm up with these" in hints[1]
     assert SYMBOL not in hints[1]
@@ -335,30 +339,30 @@ class Batch:
     ],
     ids=["dict", "tuple", "attribute"],
 )
-def test_so_does_an_int_inside_of_an_argument_that_became_one(
+def test_recompile_by_an_int_inside_an_argument_has_a_hint(
     made: Callable[[Tensor, int], Any],
     scaled: Callable[[Any], Tensor],
     counted: Callable[[Any], list[Tensor]],
 ) -> None:
     batches = [called(made(ones(3), n)) for n in (2, 3, 4)]
-    (found,) = watched(scaled, *batches).recompiles
-    assert found.failed_guards[0].hint.startswith(SYMBOL)
+    (recompile,) = watched(scaled, *batches).recompiles
+    assert recompile.failed_guards[0].hint.startswith(SYMBOL)
     torch._dynamo.reset()
     watched(scaled, *batches, dynamic=True).assert_no_recompiles()
     torch._dynamo.reset()
-    seen = watched(lambda b: torch.stack(counted(b)), *batches)  # whose code needs the int
+    seen = watched(lambda b: torch.stack(counted(b)), *batches)  # its code needs the int's value
     assert len(seen.recompiles) == 2
     assert SYMBOL not in str(seen.recompiles)
 
 
-def test_what_a_broken_frame_hands_on_is_explained() -> None:
+def test_recompile_by_a_value_of_a_resumed_frame_is_explained() -> None:
     def read(x: Tensor) -> Tensor:
         return x.sum().item() * x
 
     seen = watched(read, *(called(ones(3) * 1.2345678 * n) for n in (1, 2)))
-    (found,) = (guard for each in seen.recompiles for guard in each.failed_guards)
+    (found,) = (guard for recompile in seen.recompiles for guard in recompile.failed_guards)
     assert found.words.startswith("argument ___stack0: was ")
-    assert found.was in found.guard, "a long number is no id"
+    assert found.was in found.guard, "a long number was removed as an id"
     assert "is a value from before a graph break" in found.hint
 
 
@@ -370,38 +374,38 @@ def test_the_second_step_of_an_optimizer_is_explained() -> None:
         for _ in range(3):
             net(ones(2)).sum().backward()
             step()
-    (found,) = seen.recompiles
-    assert "warm up with two" in found.failed_guards[0].hint
+    (recompile,) = seen.recompiles
+    assert "warm up with two" in recompile.failed_guards[0].hint
 
 
-def test_a_bool_says_what_helps() -> None:
+def test_recompile_by_a_bool_has_a_hint() -> None:
     def chosen(x: Tensor, twice: bool) -> Tensor:
         return x * 2 if twice else x + 1
 
-    (found,) = watched(chosen, called(ones(3), False), called(ones(3), True)).recompiles
-    assert found.failed_guards[0].hint == (
+    (recompile,) = watched(chosen, called(ones(3), False), called(ones(3), True)).recompiles
+    assert recompile.failed_guards[0].hint == (
         "each value of a bool compiles separately: warm up with both"
     )
 
 
-def test_a_stride_says_what_helps() -> None:
+def test_recompile_by_a_stride_has_a_hint() -> None:
     tensors = (ones(3, 4), ones(4, 3).t())
-    (found,) = watched(recompile_cases.doubled, *map(called, tensors)).recompiles
-    assert found.failed_guards[0].hint == (
+    (recompile,) = watched(recompile_cases.doubled, *map(called, tensors)).recompiles
+    assert recompile.failed_guards[0].hint == (
         "call x.contiguous() before each call: then equal sizes have equal strides"
     )
     torch._dynamo.reset()
-    helped = (called(each.contiguous()) for each in tensors)
+    helped = (called(tensor.contiguous()) for tensor in tensors)
     watched(recompile_cases.doubled, *helped).assert_no_recompiles()
 
 
-def test_a_line_of_torchs_is_no_hint() -> None:
+def test_recompile_hint_is_not_a_torch_line() -> None:
     text = "0/0: s0 == 4  # (_dynamo/output_graph.py:12 in remove)"
     guard = failed_guard(observe_guard(text, None))
     assert "    in torch: _dynamo/output_graph.py:12 in remove" in list(details([guard]))
 
 
-def test_a_float_that_had_been_made_an_input_of_the_graph_has_its_name() -> None:
+def test_recompile_by_a_float_graph_input_has_its_name() -> None:
     found = check_of("___as_tensor(self._modules['1'].p).item() == 0.25")
     assert (found.in_words("0.5"), found.subject) == (
         "1.p: was 0.25, is 0.5",
@@ -409,7 +413,7 @@ def test_a_float_that_had_been_made_an_input_of_the_graph_has_its_name() -> None
     )
 
 
-def test_what_is_not_known_is_said_without_numbers_of_this_process() -> None:
+def test_unknown_guard_is_shown_without_process_specific_numbers() -> None:
     for guard in (
         "0/1: ___check_obj_id(L['self'], 140222076674848), type=<class 'code'>",
         "0/1: ___check_type_id(x, 93980907862656), type=<class 'list'>",
@@ -425,22 +429,22 @@ def test_what_is_not_known_is_said_without_numbers_of_this_process() -> None:
 # -- shapes that become dynamic --------------------------------------------------------------------
 
 
-def test_a_shape_that_becomes_dynamic_counts_once() -> None:
+def test_shape_that_becomes_dynamic_is_one_recompile() -> None:
     seen = watched(recompile_cases.doubled, *(called(ones(3, n)) for n in (4, 5, 6, 7, 8)))
-    (found,) = seen.recompiles
-    assert found.reasons == (
+    (recompile,) = seen.recompiles
+    assert recompile.reasons == (
         "argument x: size of dim 1 was 4, is 5; the size is dynamic from 0/1 on",
     )
     assert seen.executions == {"0/0": 1, "0/1": 4}
 
 
-def test_the_second_size_that_becomes_dynamic_is_not_called_the_first() -> None:
+def test_second_dynamic_size_is_named_separately() -> None:
     sizes = ((3, 4), (3, 5), (4, 6))
     seen = watched(recompile_cases.doubled, *(called(ones(*size)) for size in sizes))
-    assert [" is dynamic from " in str(each) for each in seen.recompiles] == [True, False]
+    assert [" is dynamic from " in str(recompile) for recompile in seen.recompiles] == [True, False]
 
 
-def test_a_shape_that_is_marked_dynamic_does_not_count() -> None:
+def test_shape_marked_dynamic_does_not_recompile() -> None:
     x = ones(3, 4)
     torch._dynamo.mark_dynamic(x, 0)
     watched(
@@ -451,7 +455,7 @@ def test_a_shape_that_is_marked_dynamic_does_not_count() -> None:
     seen.assert_no_recompiles()
 
 
-def test_a_range_that_is_left_is_said_in_words() -> None:
+def test_recompile_outside_a_range_is_named_in_words() -> None:
     seen = watched(recompile_cases.by_size, *(called(ones(n)) for n in (3, 4, 9)))
     assert seen.recompiles[1].reasons == (
         "no longer holds: 2 <= size of dim 0 of argument x <= 5 (size of dim 0 of argument x is 9)",
@@ -461,8 +465,8 @@ def test_a_range_that_is_left_is_said_in_words() -> None:
 
 @pytest.mark.slow("further cases; a few are in every run", unless=["item"])
 @pytest.mark.parametrize("by", ["argument", "item"])
-def test_what_the_code_fixes_has_no_hint_to_mark_it(by: str) -> None:
-    """A loop over a dimension: marking it as dynamic would raise."""
+def test_size_fixed_by_code_has_no_mark_dynamic_hint(by: str) -> None:
+    """A loop over a dimension, for which marking it as dynamic would raise."""
 
     def looped(given: Any) -> Tensor:
         x = given if by == "argument" else given["left"]
@@ -472,11 +476,11 @@ def test_what_the_code_fixes_has_no_hint_to_mark_it(by: str) -> None:
         return total
 
     tensors = (ones(3, 4), ones(3, 5), ones(6, 5))
-    given = tensors if by == "argument" else ({"left": each} for each in tensors)
+    given = tensors if by == "argument" else ({"left": tensor} for tensor in tensors)
     first, second = watched(looped, *map(called, given)).recompiles
     assert "hint: this graph serves only this size. If the code" in str(first)
     assert "mark_dynamic(" not in str(first)
-    assert "mark_dynamic(" in str(second), "this one varies"
+    assert "mark_dynamic(" in str(second), "this dimension is not fixed"
     torch._dynamo.reset()
     marked = ones(3, 4)
     torch._dynamo.mark_dynamic(marked, 1)
@@ -484,18 +488,18 @@ def test_what_the_code_fixes_has_no_hint_to_mark_it(by: str) -> None:
         torch.compile(looped, backend="eager")(marked if by == "argument" else {"left": marked})
 
 
-def test_what_the_compiler_itself_fixes_has_no_hint_to_mark_it() -> None:
-    """As torch 2.13 does in inductor's lowering of the backward of a strided convolution."""
+def test_size_fixed_by_the_compiler_has_no_mark_dynamic_hint() -> None:
+    """torch 2.13 does so in inductor's lowering of the backward of a strided convolution."""
 
     def lowering(graph: torch.fx.GraphModule, inputs: Any) -> Any:
-        for each in inputs:
-            if isinstance(each, torch.SymInt):
-                guard_int(each // 2)
+        for tensor in inputs:
+            if isinstance(tensor, torch.SymInt):
+                guard_int(tensor // 2)
         return graph
 
     calls = (called(ones(n)) for n in (4, 6, 8))
     first, second = watched(recompile_cases.doubled, *calls, backend=lowering).recompiles
-    assert "mark_dynamic(x, 0) before" in str(first), "nothing was fixed before"
+    assert "mark_dynamic(x, 0) before" in str(first), "the first compilation fixed nothing"
     assert "no longer holds: (size of dim 0 of argument x // 2) == 3" in str(second)
     assert "mark_dynamic(x, 0) before" not in str(second)
     assert (
@@ -504,7 +508,7 @@ def test_what_the_compiler_itself_fixes_has_no_hint_to_mark_it() -> None:
     ) in str(second)
 
 
-def test_a_steady_state_is_watched_by_itself() -> None:
+def test_steady_state_is_watched_separately() -> None:
     function = torch.compile(recompile_cases.doubled, backend="eager")
     with watch() as warm:
         function(ones(3))
@@ -547,17 +551,17 @@ def test_reaching_the_limit_always_fails() -> None:
     ):
         with pytest.raises(AssertionError, match=eager):
             check()
-    assert [each.limit_hit for each in seen.recompiles] == [*[False] * 7, True]
+    assert [recompile.limit_hit for recompile in seen.recompiles] == [*[False] * 7, True]
 
 
-def test_one_less_than_the_limit_does_not_fail() -> None:
+def test_recompiles_below_the_limit_pass() -> None:
     seen = watched(recompile_cases.doubled, *(called(ones(n)) for n in range(2, 10)), dynamic=False)
     seen.assert_recompiles(7)
     seen.assert_no_graph_breaks()
 
 
 @pytest.mark.slow("compiles many times")
-def test_the_limit_of_a_part_behind_a_break_is_reached_too() -> None:
+def test_recompile_limit_of_a_resumed_frame_fails() -> None:
     seen = watched(recompile_cases.broken, *(called(ones(n)) for n in range(2, 14)), dynamic=False)
     with pytest.raises(AssertionError, match="recompile limit reached: broken runs eag"):
         seen.assert_recompiles(max=100)
@@ -581,13 +585,13 @@ def test_recompilations_are_counted() -> None:
             seen.assert_recompiles(**arguments)
 
 
-def test_too_few_say_that_there_are_none() -> None:
+def test_too_few_recompiles_failure_says_found_none() -> None:
     seen = watched(recompile_cases.doubled, called(ones(3)), called(ones(3)))
     with pytest.raises(AssertionError, match=r"\Arecompilations: expected 1, found none\Z"):
         seen.assert_recompiles(1)
 
 
-def test_a_count_of_nothing_is_a_mistake() -> None:
+def test_count_that_checks_nothing_is_an_error() -> None:
     seen = watched(recompile_cases.doubled, called(ones(3)), called(ones(3)))
     with pytest.raises(TypeError, match=r"assert_recompiles\(\) checks nothing: give count="):
         seen.assert_recompiles()
@@ -595,7 +599,7 @@ def test_a_count_of_nothing_is_a_mistake() -> None:
         seen.assert_recompiles({"cuda": 0})
 
 
-def test_a_capture_that_cannot_know_says_so() -> None:
+def test_assertion_on_a_capture_without_this_record_is_refused() -> None:
     for ask in (
         lambda c: c.recompiles,
         lambda c: c.executions,
@@ -608,10 +612,10 @@ def test_a_capture_that_cannot_know_says_so() -> None:
             ask(capture(recompile_cases.doubled, ones(3), via="dispatch"))
 
 
-# -- where nothing could have been compiled again --------------------------------------------------
+# -- no chance of a recompile ----------------------------------------------------------------------
 
 
-def test_one_call_shows_nothing_about_recompilations() -> None:
+def test_recompile_check_of_one_call_fails() -> None:
     seen = watched(recompile_cases.doubled, called(ones(3)))
     for check in (
         seen.assert_no_recompiles,
@@ -625,7 +629,7 @@ def test_one_call_shows_nothing_about_recompilations() -> None:
             check()
 
 
-def test_a_backward_is_no_second_call() -> None:
+def test_backward_is_not_a_second_call() -> None:
     seen = watched(
         recompile_cases.doubled,
         lambda function: function(ones(3, requires_grad=True)).sum().backward(),
@@ -636,7 +640,7 @@ def test_a_backward_is_no_second_call() -> None:
         seen.assert_no_recompiles()
 
 
-def test_one_call_of_what_was_compiled_before_shows_it() -> None:
+def test_one_call_of_precompiled_code_is_evidence() -> None:
     function = torch.compile(recompile_cases.doubled, backend="eager")
     function(ones(3))
     with watch() as seen:
@@ -644,7 +648,7 @@ def test_one_call_of_what_was_compiled_before_shows_it() -> None:
     seen.assert_no_recompiles()
 
 
-def test_two_functions_called_once_show_nothing() -> None:
+def test_recompile_check_of_two_functions_called_once_fails() -> None:
     first, second = (
         torch.compile(f, backend="eager")
         for f in (recompile_cases.doubled, recompile_cases.by_global)
@@ -656,7 +660,7 @@ def test_two_functions_called_once_show_nothing() -> None:
         seen.assert_no_recompiles()
 
 
-# -- parts of it -----------------------------------------------------------------------------------
+# -- parts of a watch ------------------------------------------------------------------------------
 
 
 def test_instances_of_one_class_compile_each_other_again() -> None:
@@ -664,12 +668,12 @@ def test_instances_of_one_class_compile_each_other_again() -> None:
     with watch() as seen:
         first(ones(4))
         second(ones(4))
-    (found,) = seen.recompiles
-    assert found.reasons == ("self.scale: was 2, is 3",)
-    assert found.function == "forward"
+    (recompile,) = seen.recompiles
+    assert recompile.reasons == ("self.scale: was 2, is 3",)
+    assert recompile.function == "forward"
 
 
-def test_one_function_can_be_looked_at() -> None:
+def test_recompiles_of_one_function() -> None:
     steady = torch.compile(recompile_cases.doubled, backend="eager")
     changing = torch.compile(recompile_cases.scaled, backend="eager")
     with watch() as seen:
@@ -692,7 +696,7 @@ def test_one_function_can_be_looked_at() -> None:
         seen.only(function="helper").assert_no_graph_breaks()
 
 
-def test_a_run_after_a_reset_belongs_to_the_function_that_has_the_compile_id_now() -> None:
+def test_run_after_a_reset_is_attributed_by_the_new_compile_id() -> None:
     with watch() as whole:
         torch.compile(recompile_cases.scaled, backend="eager")(ones(3), 2)
         torch._dynamo.reset()  # the next compile id is 0/0 again
@@ -706,7 +710,7 @@ def test_a_run_after_a_reset_belongs_to_the_function_that_has_the_compile_id_now
 
 @pytest.mark.slow("further cases; a few are in every run", only=["Net", "forward"])
 @pytest.mark.parametrize("name", ["Net", "forward", "Net.forward", "*.forward", "N*"])
-def test_a_module_can_be_looked_at_by_its_class(name: str) -> None:
+def test_recompiles_of_a_module_by_class(name: str) -> None:
     module = torch.compile(Net(), backend="eager")
     other = torch.compile(recompile_cases.Other(), backend="eager")
     with watch() as seen:
@@ -719,7 +723,7 @@ def test_a_module_can_be_looked_at_by_its_class(name: str) -> None:
     part.assert_graph_count(total=2 if name in ("forward", "*.forward") else 1)
 
 
-def test_a_name_that_nobody_has_passes_nothing() -> None:
+def test_recompiles_of_an_unknown_name_fail() -> None:
     seen = watched(recompile_cases.doubled, called(ones(3)), called(ones(3)))
     none = seen.only(function="tripled")
     for check in (none.assert_no_recompiles, none.assert_no_graph_breaks):
@@ -727,7 +731,7 @@ def test_a_name_that_nobody_has_passes_nothing() -> None:
             check()
 
 
-def test_a_place_can_be_looked_at() -> None:
+def test_recompiles_within_a_place() -> None:
     def mine(x: Tensor, scale: Any) -> Tensor:
         return x * scale
 

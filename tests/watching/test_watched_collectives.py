@@ -1,4 +1,4 @@
-"""The collectives of what a watch sees, under a process group that the user has made."""
+"""Collectives recorded by a watch, under a process group created by the user."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from pytest_torchgraph import Capture, CaptureError, capture_ranks, watch
 
-pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")  # inductor's
+pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")  # from inductor
 
 ops = torch.ops._c10d_functional
 SIZE = 8
@@ -32,7 +32,7 @@ def mesh() -> Iterator[DeviceMesh]:
 
 
 def split(mesh: DeviceMesh, *, early: bool = False) -> Callable[..., Tensor]:
-    """Products, which inductor takes from a library, and two collectives between them."""
+    """Products, for which inductor uses a library, with two collectives between them."""
     tp, dp = (mesh.get_group(name).group_name for name in ("tp", "dp"))
 
     def step(x: Tensor, w: Tensor) -> Tensor:
@@ -63,10 +63,14 @@ def watched(step: Callable[..., Tensor], backend: str, **options: Any) -> Captur
 @pytest.mark.parametrize(
     ("backend", "options"), [("aot_eager", {}), ("inductor", {"options": OVERLAPPING})]
 )
-def test_of_compiled_graphs(backend: str, options: dict[str, Any], mesh: DeviceMesh) -> None:
+def test_collectives_of_watched_graphs(
+    backend: str, options: dict[str, Any], mesh: DeviceMesh
+) -> None:
     capture = watched(split(mesh), backend, **options)
     size = SIZE * SIZE * FLOAT
-    found = [(each.kind, each.group, each.bytes) for each in capture.collectives]
+    found = [
+        (collective.kind, collective.group, collective.bytes) for collective in capture.collectives
+    ]
     assert found == [("all_reduce", "tp", size), ("all_reduce", "dp", size)]
     capture.assert_collectives({"all_reduce": 2}, bytes=2 * size)
     capture.assert_overlapped("tp")
@@ -81,8 +85,8 @@ def test_of_compiled_graphs(backend: str, options: dict[str, Any], mesh: DeviceM
 
 
 @pytest.mark.slow("the quick models are in every run")
-def test_what_inductor_makes_of_them(mesh: DeviceMesh) -> None:
-    """The graph that is watched has two gathers; inductor puts them into one bucket."""
+def test_collectives_bucketed_by_inductor(mesh: DeviceMesh) -> None:
+    """The watched graph has two gathers. Inductor puts them into one bucket."""
     name = mesh.get_group("tp").group_name
 
     def step(x: Tensor, y: Tensor) -> Tensor:
@@ -94,7 +98,7 @@ def test_what_inductor_makes_of_them(mesh: DeviceMesh) -> None:
     capture.at("aot").assert_collectives({"all_gather": 2})
 
 
-def test_where_nothing_was_compiled_nothing_is_asserted(mesh: DeviceMesh) -> None:
+def test_collectives_of_an_empty_watch_are_refused(mesh: DeviceMesh) -> None:
     step = split(mesh)
     with watch() as capture:
         step(torch.randn(SIZE, SIZE), torch.randn(SIZE, SIZE))
@@ -107,7 +111,7 @@ def test_where_nothing_was_compiled_nothing_is_asserted(mesh: DeviceMesh) -> Non
 
 
 @pytest.mark.slow("compiles many times")
-def test_inside_of_the_build_of_a_rank() -> None:
+def test_collectives_of_a_watch_inside_a_ranks_build() -> None:
     seen: list[Capture] = []
 
     def build(mesh: DeviceMesh) -> tuple[Any, ...]:
@@ -116,12 +120,12 @@ def test_inside_of_the_build_of_a_rank() -> None:
 
     ranks = capture_ranks(build, dp=2, tp=2, via="aot")
     for capture, rank in zip(seen, ranks, strict=True):
-        assert [(each.kind, each.group) for each in capture.collectives] == [
-            (each.kind, each.group) for each in rank.collectives
+        assert [(collective.kind, collective.group) for collective in capture.collectives] == [
+            (collective.kind, collective.group) for collective in rank.collectives
         ]
 
 
-def test_what_runs_where_the_graph_breaks_is_not_known(mesh: DeviceMesh) -> None:
+def test_collectives_at_a_graph_break_are_unknown(mesh: DeviceMesh) -> None:
     sent = torch.compiler.disable(split(mesh))
 
     def step(x: Tensor, w: Tensor) -> Tensor:
@@ -135,13 +139,15 @@ def test_what_runs_where_the_graph_breaks_is_not_known(mesh: DeviceMesh) -> None
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")
-def test_of_a_model_of_dtensors(mesh: DeviceMesh) -> None:
-    """Its graph by Dynamo has placements among its constants."""
+def test_collectives_of_a_dtensor_model(mesh: DeviceMesh) -> None:
+    """Dynamo's graph has placements among its constants."""
     model, args = tensor_parallel(mesh)
     compiled = torch.compile(model, backend="aot_eager")
     with watch() as capture:
         compiled(*args).sum().backward()
-    assert [(each.kind, each.group, each.graph) for each in capture.collectives] == [
+    assert [
+        (collective.kind, collective.group, collective.graph) for collective in capture.collectives
+    ] == [
         ("all_reduce", "tp", "forward"),
         ("all_reduce", "tp", "backward"),
     ]

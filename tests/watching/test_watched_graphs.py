@@ -1,4 +1,4 @@
-"""The graphs of a watch are those that a capture gives, from the text of the trace alone."""
+"""A watch reads the same graphs as a capture, from the trace's text only."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:::torch", "ignore:The .grad attr
 
 
 class Small(nn.Module):
-    """Its parts are declared in alphabetical order, which is the order of a watch."""
+    """Declares its parts in alphabetical order, which is the order of a watch."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -93,21 +93,23 @@ def difference(a: Capture, b: Capture) -> str:
     return f"{a.to_text()}\n--- is not ---\n{b.to_text()}"
 
 
-# -- as captured -----------------------------------------------------------------------------------
+# -- equal to a capture ----------------------------------------------------------------------------
 
-MIN_CUT = Aot(partition="min_cut")  # as the backend aot_eager does
+MIN_CUT = Aot(partition="min_cut")  # as the backend aot_eager
 LEVELS = (("aot_eager", "aot", MIN_CUT), ("eager", "dynamo", "dynamo"))
 
 
 @pytest.mark.slow("further models and backends", unless=["mlp-dynamo"])
 @pytest.mark.parametrize(("backend", "level", "via"), LEVELS, ids=["aot", "dynamo"])
 @pytest.mark.parametrize("name", SUBJECTS)
-def test_the_graphs_are_those_of_a_capture(name: str, backend: str, level: Any, via: Any) -> None:
+def test_watched_graphs_equal_those_of_a_capture(
+    name: str, backend: str, level: Any, via: Any
+) -> None:
     make, size = SUBJECTS[name]
     seen = watched(make(), data(*size), backend=backend)
     assert {graph.level for graph in seen.graphs} == {level}
     captured = capture(make(), data(*size), via=via)
-    # A capture has the backwards in the order in which they ran, a watch each with its forward.
+    # A capture orders the backwards by their runs, and a watch puts each after its forward.
     for a, b in (
         (seen.forwards, captured.forwards),
         (seen.backwards, captured.backwards[::-1]),
@@ -120,7 +122,7 @@ def test_the_graphs_are_those_of_a_capture(name: str, backend: str, level: Any, 
 
 @pytest.mark.slow("inductor compiles C++ for each case")
 @pytest.mark.parametrize("name", ["mlp", "attention"])
-def test_inductors_graphs_are_those_of_a_capture(name: str) -> None:
+def test_watched_inductor_graphs_equal_those_of_a_capture(name: str) -> None:
     make, size = SUBJECTS[name]
     seen = watched(make(), data(*size), backend="inductor")
     captured = capture(make(), data(*size), via="inductor")
@@ -128,7 +130,7 @@ def test_inductors_graphs_are_those_of_a_capture(name: str) -> None:
     assert [k.name for k in seen.kernels] == [k.name for k in captured.kernels]
 
 
-def test_the_joint_graph_is_that_of_a_capture() -> None:
+def test_watched_joint_graph_equals_that_of_a_capture() -> None:
     seen = watched(Small(), data(3, 4), backend="aot_eager")
     captured = capture(Small(), data(3, 4), via=MIN_CUT)
     assert seen.joint == captured.joint
@@ -137,19 +139,19 @@ def test_the_joint_graph_is_that_of_a_capture() -> None:
 
 
 @pytest.mark.slow("compiles many times")
-def test_a_dynamic_graph_is_that_of_a_capture() -> None:
+def test_watched_dynamic_graph_equals_that_of_a_capture() -> None:
     seen = watched(Attention(), data(3, 4), backend="aot_eager", dynamic=True)
     via = Aot(dynamic=True, partition="min_cut")
     assert seen.forward == capture(Attention(), data(3, 4), via=via).forward
 
 
-def test_the_own_level_is_what_the_backend_made() -> None:
+def test_watch_level_is_the_backends() -> None:
     assert {g.level for g in watched(Small(), data(3, 4), backend="eager").graphs} == {"dynamo"}
     for backend in ("aot_eager", "inductor"):
         assert {g.level for g in watched(Small(), data(3, 4), backend=backend).graphs} == {"aot"}
 
 
-def test_a_level_that_is_not_there_is_an_error() -> None:
+def test_missing_level_of_a_watch_is_an_error() -> None:
     seen = watched(Small(), data(3, 4), backend="eager")
     with pytest.raises(
         CaptureError,
@@ -200,13 +202,13 @@ def test_parameters_have_their_full_names() -> None:
     assert "%x = input" in text
 
 
-def test_the_same_watch_twice_has_the_same_text() -> None:
+def test_watching_twice_gives_the_same_text() -> None:
     texts = {watched(Small(), data(3, 4), backend="aot_eager").to_text() for _ in range(2)}
     assert len(texts) == 1
     assert "0x" not in texts.pop()
 
 
-def test_what_is_read_first_changes_nothing() -> None:
+def test_order_of_reads_does_not_change_a_watch() -> None:
     function = torch.compile(Small(), backend="aot_eager", dynamic=True)
     with watch() as seen:
         for size in (3, 5):
@@ -226,7 +228,7 @@ def test_what_is_read_first_changes_nothing() -> None:
 
 @pytest.mark.slow("bodies and ops are printed alike at every level", unless=["False"])
 @pytest.mark.parametrize("backward", [True, False])
-def test_cold_and_warm_caches_give_the_same(
+def test_watched_graphs_are_equal_with_cold_and_warm_caches(
     backward: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
@@ -250,7 +252,7 @@ def test_cold_and_warm_caches_give_the_same(
     assert len(cold.backwards) == len(warm.backwards) == int(backward)
 
 
-# -- what ran --------------------------------------------------------------------------------------
+# -- runs ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("backend", ["aot_eager"])
@@ -281,14 +283,14 @@ def test_a_backward_that_runs_later_counts_for_the_watch_that_saw_it() -> None:
     assert first.capture.executions == {"0/0": 1, "0/0 backward": 1}
 
 
-def test_without_gradients_there_is_an_inference_graph() -> None:
+def test_watch_without_gradients_has_an_inference_graph() -> None:
     with torch.no_grad():
         seen = watched(Small(), data(3, 4), backend="aot_eager", backward=False)
     assert [g.kind for g in seen.graphs] == ["inference"]
     seen.assert_graph_count(forward=1, backward=0)
 
 
-def test_graphs_of_several_functions_are_told_apart() -> None:
+def test_graphs_of_several_functions_are_distinguished() -> None:
     with watch() as seen:
         for target in (recompile_cases.doubled, recompile_cases.by_global):
             torch.compile(target, backend="aot_eager")(data(3)).sum().backward()

@@ -1,4 +1,4 @@
-"""The ways of compiling nothing: each gives something to call in a watch, and names the cause."""
+"""Ways to compile nothing: each returns a call to run in a watch, and names the cause."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ Run = Callable[[], Any]
 
 @dataclass(frozen=True)
 class Way:
-    """A way of compiling nothing.
+    """A way to compile nothing.
 
     Attributes:
-        make: gives what is called inside the watch.
-        cause: a regular expression for what every assertion has to say.
-        broke: whether Dynamo reports a graph break, which is another way to say it.
-        ran: whether compiled code ran all the same.
+        make: returns the call to run inside the watch.
+        cause: a regular expression for the cause in every assertion's message.
+        broke: True if Dynamo reports a graph break, which also names the cause.
+        ran: True if compiled code ran anyway.
     """
 
     make: Callable[[], Run]
@@ -35,13 +35,13 @@ WAYS: dict[str, Way] = {}
 
 
 SINCE_2_15 = Version(torch.__version__.partition("+")[0]) >= Version("2.15")
-"""Whether Dynamo compiles a layer of torch's own, and code that first ran under a dispatch mode."""
+"""True if Dynamo compiles torch's layers, and code that first ran under a dispatch mode."""
 
 
 def way(
     cause: str, *, until_2_15: bool = False, **options: bool
 ) -> Callable[[Callable[[], Run]], Callable[[], Run]]:
-    """Registers a way; one `until_2_15` compiles from then on."""
+    """Register a way. With `until_2_15`, it compiles from torch 2.15 on."""
 
     def register(make: Callable[[], Run]) -> Callable[[], Run]:
         if until_2_15 and SINCE_2_15:

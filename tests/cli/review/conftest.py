@@ -1,4 +1,4 @@
-"""What one run left: 40 stored graphs that differ by two edits, and one graph that is new."""
+"""Artifacts of one run: 40 stored graphs that differ by two edits, and one new graph."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from projects import GRAPHS
 
 
 def run_tests(project: Path, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run the tests of a project, with syrupy and our plugin alone."""
+    """Run the tests of a project with only syrupy and our plugin."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST_", "GITHUB_"))}
     plugins = ("-p", "syrupy", "-p", "pytest_torchgraph.plugin")
     return subprocess.run(
@@ -29,8 +29,8 @@ def run_tests(project: Path, *options: str, **environment: str) -> subprocess.Co
 
 @pytest.fixture(scope="session")
 def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """The project, with the old graphs and what the run with other ones left in `out`; a copy of
-    it, in which an update stored the other ones."""
+    """Return the project with the old graphs and a run's artifacts in `out`, and a copy of it in
+    which an update has stored the new graphs."""
     project = tmp_path_factory.mktemp("machine") / "project"
     project.mkdir()
     for name, text in (("graphs", GRAPHS), ("test_a", TESTS), ("conftest", CONFTEST)):
@@ -50,12 +50,12 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 @pytest.fixture
 def left(built: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Left:
-    """A checkout of its own, which is the working directory, and the artifacts outside of it."""
+    """A separate checkout as the working directory, and the artifacts outside it."""
     return checkout(built[0], tmp_path, monkeypatch)
 
 
 def checkout(project: Path, home: Path, monkeypatch: pytest.MonkeyPatch, *without: str) -> Left:
-    """Copies of a project and what a run left in it, but for files of these names."""
+    """Copy a project and its artifacts, without the files of these names."""
     root, directory = home / "checkout", home / "downloaded"
     ignored = shutil.ignore_patterns("out", ".pytest_cache", *without)
     shutil.copytree(project, root, ignore=ignored)
@@ -66,19 +66,19 @@ def checkout(project: Path, home: Path, monkeypatch: pytest.MonkeyPatch, *withou
 
 @pytest.fixture
 def few(built: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Left:
-    """The same of the tests test_other and test_new alone: two updates and a new file."""
+    """As `left`, of the tests test_other and test_new only: two updates and a new file."""
     return checkout(built[0], tmp_path, monkeypatch, "test_net*", "*.test_net*")
 
 
 @pytest.fixture
 def updated(built: tuple[Path, Path]) -> dict[str, bytes]:
-    """What an update stores."""
+    """The files that an update stores."""
     return stored_in(built[1])
 
 
 @pytest.fixture
 def changed() -> Callable[[dict[str, bytes], dict[str, bytes]], set[str]]:
-    """The names of the files that differ, came or went."""
+    """Return the names of files that were changed, added or removed."""
     return lambda before, after: {
         name for name in before.keys() | after.keys() if before.get(name) != after.get(name)
     }

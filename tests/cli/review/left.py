@@ -1,4 +1,4 @@
-"""A project of 40 tests, and what one run of it left."""
+"""A project of 40 tests, and the artifacts of one run."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 TESTS = '''
-"""38 tests have the edit of OP, of which two have that of OTHER as well; two have only that."""
+"""38 tests have the edit of OP, two of them also the edit of OTHER; two have only the latter."""
 import os
 
 import pytest
@@ -49,29 +49,29 @@ def draw(*args):
 rendering.draw = draw
 '''
 EDITED = {"OP": "relu", "OTHER": "abs", "NEW": "1"}
-"""The environment in which the tests capture other graphs."""
+"""The environment in which the tests capture different graphs."""
 
 FIRST, SECOND, COUNTS, NEW = 1, 2, 3, 4
-"""The numbers of the causes: of OP, of OTHER, of OP where op counts are stored, and that nothing
-is stored."""
+"""The numbers of the causes: of OP, of OTHER, of OP in stored op counts, and of a missing
+snapshot."""
 
 
 HOME = "__snapshots__/test_a"
 
 
 class Left(NamedTuple):
-    """A checkout with what a run on another machine left in it.
+    """A checkout with the artifacts of a run on another machine.
 
     Attributes:
         root: the checkout.
-        directory: what the run left.
+        directory: the artifacts.
     """
 
     root: Path
     directory: Path
 
     def stored(self) -> dict[str, bytes]:
-        """All stored files of the checkout and everything that lies beside them."""
+        """Return all stored files of the checkout, and all files beside them."""
         return stored_in(self.root)
 
 

@@ -19,7 +19,7 @@ Output = Callable[..., str]
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Output:
-    """Run a command that ends with a code; what it prints."""
+    """Run a command that exits with `code`, and return its output."""
 
     def run(*words: object, code: int) -> str:
         assert main([str(word) for word in words]) == code
@@ -30,14 +30,14 @@ def run(capsys: pytest.CaptureFixture[str]) -> Output:
 
 
 @pytest.mark.slow("runs pytest several times")
-def test_accepting_one_cause_of_three_in_40_files_changes_nothing_else(
+def test_accept_of_one_cause_changes_only_its_files(
     left: Left, updated: dict[str, bytes], run: Output
 ) -> None:
     before = left.stored()
-    told = run("review", "--accept", str(left.directory), f"--cause={SECOND}", code=2)
+    output = run("review", "--accept", str(left.directory), f"--cause={SECOND}", code=2)
     new = {f"{HOME}/test_other[{k}][last].tgraph": None for k in range(2)}
     assert left.stored() == {**before, **{name: updated[name] for name in new}}
-    assert told.splitlines() == [
+    assert output.splitlines() == [
         *(
             f"updated  {name}: 1 edit: aten.log -> aten.abs in layer.{k}"
             for k, name in enumerate(new, 1)
@@ -50,7 +50,7 @@ def test_accepting_one_cause_of_three_in_40_files_changes_nothing_else(
     ]
 
 
-def test_a_file_with_two_causes_is_written_once_both_are_accepted(
+def test_accept_writes_a_file_once_both_its_causes_are_accepted(
     left: Left, updated: dict[str, bytes], run: Output
 ) -> None:
     causes = [f"--cause={FIRST},{SECOND}", f"--cause={COUNTS}"]
@@ -58,21 +58,21 @@ def test_a_file_with_two_causes_is_written_once_both_are_accepted(
     assert left.stored() == {k: v for k, v in updated.items() if "test_new" not in k}
 
 
-def test_what_is_stored_are_the_bytes_of_an_update(
+def test_accept_stores_the_bytes_of_an_update(
     left: Left, updated: dict[str, bytes], run: Output
 ) -> None:
-    told = run("review", "--accept", str(left.directory), code=0)
+    output = run("review", "--accept", str(left.directory), code=0)
     assert left.stored() == updated
-    assert told.count("updated  ") == 40
-    assert f"created  {HOME}/test_new.tgraph: no graph is stored" in told
+    assert output.count("updated  ") == 40
+    assert f"created  {HOME}/test_new.tgraph: no graph is stored" in output
     folded = updated[f"{HOME}/test_net[35].tgraph"]
     assert b"each layer.* {" in folded
     assert b"detail ops" in updated[f"{HOME}/test_net[33].tgraph"]
-    told = run("review", "--accept", str(left.directory), code=0)
-    assert told == "nothing to write: all chosen graphs are already stored\n"
+    output = run("review", "--accept", str(left.directory), code=0)
+    assert output == "nothing to write: all chosen graphs are already stored\n"
 
 
-def test_numbers_stay_whatever_is_accepted(left: Left, run: Output) -> None:
+def test_cause_numbers_stay_after_an_accept(left: Left, run: Output) -> None:
     def numbers() -> dict[int, list[str]]:
         data = json.loads(run("review", left.directory, "--format=json", code=1))
         return {cause["number"]: cause["waiting"] for cause in data["causes"]}
@@ -119,7 +119,7 @@ def test_the_causes_are_listed_with_their_numbers(left: Left, run: Output) -> No
         ("test_a.py::test_new", {"test_new"}),
     ],
 )
-def test_a_test_is_named_by_its_id(
+def test_accept_names_tests_by_id(
     left: Left,
     updated: dict[str, bytes],
     run: Output,
@@ -132,10 +132,10 @@ def test_a_test_is_named_by_its_id(
     assert left.stored() == {**before, **stored}
 
 
-def test_a_dry_run_writes_nothing(left: Left, run: Output) -> None:
+def test_accept_dry_run_writes_nothing(left: Left, run: Output) -> None:
     before = left.stored()
-    told = run("review", "--accept", str(left.directory), "--cause=4", "--dry-run", code=1)
-    assert told.startswith(f"would be created  {HOME}/test_new.tgraph: ")
+    output = run("review", "--accept", str(left.directory), "--cause=4", "--dry-run", code=1)
+    assert output.startswith(f"would be created  {HOME}/test_new.tgraph: ")
     assert left.stored() == before
 
 
@@ -152,16 +152,16 @@ def test_a_dry_run_writes_nothing(left: Left, run: Output) -> None:
         ),
     ],
 )
-def test_what_means_nothing_is_trouble(
+def test_accept_with_meaningless_arguments_exits_2(
     left: Left, run: Output, options: list[str], problem: str
 ) -> None:
     before = left.stored()
-    told = run("review", "--accept", str(left.directory), *options, code=2)
-    assert fnmatch(told.strip(), f"pytest_torchgraph: {problem}")
+    output = run("review", "--accept", str(left.directory), *options, code=2)
+    assert fnmatch(output.strip(), f"pytest_torchgraph: {problem}")
     assert left.stored() == before
 
 
-def test_a_number_that_is_none_is_said_to_be_none(
+def test_accept_of_an_unknown_number_is_refused(
     left: Left, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit):
@@ -169,7 +169,7 @@ def test_a_number_that_is_none_is_said_to_be_none(
     assert "expected 2 or 2,3, got '1,two'" in capsys.readouterr().err
 
 
-def test_a_stored_file_that_has_changed_since_is_refused(
+def test_accept_refuses_a_snapshot_that_changed_since(
     left: Left, changed: Callable[..., set[str]], run: Output
 ) -> None:
     edited = left.root / HOME / "test_other[0][last].tgraph"
@@ -177,42 +177,40 @@ def test_a_stored_file_that_has_changed_since_is_refused(
     appeared = left.root / HOME / "test_new.tgraph"
     appeared.write_text(edited.read_text())
     before = left.stored()
-    told = run("review", "--accept", str(left.directory), "--cause=2", "--cause=4", code=2)
+    output = run("review", "--accept", str(left.directory), "--cause=2", "--cause=4", code=2)
     assert changed(before, left.stored()) == {f"{HOME}/test_other[1][last].tgraph"}
     for name in ("test_other[0][last]", "test_new"):
         assert (
             f"refused  {HOME}/{name}.tgraph changed after the "
-            "comparison: run the test again" in told
+            "comparison: run the test again" in output
         )
     assert ", 2 cannot be accepted" in run("review", "--list", left.directory, code=1)
 
 
-def test_line_ends_of_windows_are_no_change(left: Left, run: Output) -> None:
+def test_accept_ignores_windows_line_ends(left: Left, run: Output) -> None:
     stored = left.root / HOME / "test_other[0][last].tgraph"
     stored.write_bytes(stored.read_bytes().replace(b"\n", b"\r\n"))
     run("review", "--accept", str(left.directory), "--test=test_a.py::test_other[0]", code=0)
     assert b"aten.abs" in stored.read_bytes()
 
 
-def test_a_test_file_that_is_gone_is_refused(left: Left, run: Output) -> None:
+def test_accept_refuses_a_deleted_test_file(left: Left, run: Output) -> None:
     before = left.stored()
     (left.root / "test_a.py").unlink()
-    told = run("review", "--accept", str(left.directory), code=2)
-    assert told.count("test_a.py no longer exists") == 41
+    output = run("review", "--accept", str(left.directory), code=2)
+    assert output.count("test_a.py no longer exists") == 41
     assert left.stored() == before
 
 
-def test_a_file_that_cannot_be_written_is_refused_and_the_others_are_written(
-    left: Left, run: Output
-) -> None:
+def test_accept_refuses_an_unwritable_file_and_writes_the_others(left: Left, run: Output) -> None:
     path = left.root / HOME / "test_new.tgraph"
     path.mkdir()
-    told = run("review", "--accept", str(left.directory), code=2)
-    assert told.count("updated  ") == 40
-    assert f"refused  {HOME}/test_new.tgraph: cannot read the stored graph" in told
+    output = run("review", "--accept", str(left.directory), code=2)
+    assert output.count("updated  ") == 40
+    assert f"refused  {HOME}/test_new.tgraph: cannot read the stored graph" in output
 
 
-def test_shards_are_read_together(left: Left, run: Output) -> None:
+def test_accept_reads_shards_together(left: Left, run: Output) -> None:
     one, other = left.directory / "one", left.directory / "other"
     for directory in (one, other):
         directory.mkdir()
@@ -223,13 +221,13 @@ def test_shards_are_read_together(left: Left, run: Output) -> None:
     assert "41 stored graphs" in run("review", "--list", left.directory, code=1)
     data = json.loads(again.read_text())
     again.write_text(json.dumps({**data, "text": data["text"].replace("abs", "neg")}))
-    told = run("review", "--accept", str(left.directory), "--cause=4", code=2)
-    assert told.startswith(f"refused  {HOME}/test_new.tgraph: ")
-    assert "have different graphs" in told
+    output = run("review", "--accept", str(left.directory), "--cause=4", code=2)
+    assert output.startswith(f"refused  {HOME}/test_new.tgraph: ")
+    assert "have different graphs" in output
     assert not (left.root / HOME / "test_new.tgraph").exists()
 
 
-def test_the_directories_of_shards_may_be_named_each(left: Left, run: Output) -> None:
+def test_accept_takes_several_shard_directories(left: Left, run: Output) -> None:
     one, other = left.directory / "one", left.directory / "other"
     for directory in (one, other):
         directory.mkdir()
@@ -242,7 +240,7 @@ def test_the_directories_of_shards_may_be_named_each(left: Left, run: Output) ->
     assert run("review", "--list", one, other, code=0).startswith("no pending changes")
 
 
-def test_nothing_waits_behind_a_run_in_which_nothing_failed(
+def test_review_of_a_passing_run_has_nothing_to_do(
     run: Output, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -252,7 +250,7 @@ def test_nothing_waits_behind_a_run_in_which_nothing_failed(
     assert run("review", "--list", code=0) == "no pending changes\n"
 
 
-def test_the_root_is_found_from_below_or_named(
+def test_review_root_is_found_from_below_or_named(
     left: Left, run: Output, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (left.root / "docs").mkdir()
@@ -262,13 +260,13 @@ def test_the_root_is_found_from_below_or_named(
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     monkeypatch.chdir(elsewhere)
-    told = run("review", "--accept", str(left.directory), code=2)
-    assert "no test file of " in told
+    output = run("review", "--accept", str(left.directory), code=2)
+    assert "no test file of " in output
     assert not [*elsewhere.iterdir()]
     run("review", "--accept", str(left.directory), f"--root={left.root}", code=0)
 
 
-def test_a_directory_without_anything_that_waits_is_trouble(
+def test_review_of_a_directory_without_artifacts_exits_2(
     left: Left, run: Output, tmp_path: Path
 ) -> None:
     for command in (["review"], ["review", "--list"], ["review", "--accept"]):
@@ -281,11 +279,11 @@ def test_a_directory_without_anything_that_waits_is_trouble(
         )
 
 
-def test_a_directory_of_an_older_release_is_named(left: Left, run: Output) -> None:
+def test_review_names_artifacts_of_an_older_release(left: Left, run: Output) -> None:
     for file in left.directory.glob("*.update.json"):
         file.unlink()
-    told = run("review", "--list", left.directory, code=2)
-    assert "an older release of pytest-torchgraph wrote it" in told
+    output = run("review", "--list", left.directory, code=2)
+    assert "an older release of pytest-torchgraph wrote it" in output
 
 
 def saved(left: Left) -> tuple[Path, dict[str, Any]]:
@@ -309,14 +307,14 @@ def saved(left: Left) -> tuple[Path, dict[str, Any]]:
         "__snapshots__\\..\\x.tgraph",
     ],
 )
-def test_nothing_but_stored_graphs_of_the_checkout_is_written(
+def test_accept_writes_only_stored_graphs_of_the_checkout(
     few: Left, run: Output, target: str
 ) -> None:
     file, data = saved(few)
     file.write_text(json.dumps({**data, "target": target, "digests": {target: None}}))
     before = set(few.root.parent.rglob("*"))
-    told = run("review", "--accept", str(few.directory), "--test=test_a.py::test_other", code=2)
-    assert f"{target!r} is not the path of a stored graph below the root directory" in told
+    output = run("review", "--accept", str(few.directory), "--test=test_a.py::test_other", code=2)
+    assert f"{target!r} is not the path of a stored graph below the root directory" in output
     assert set(few.root.parent.rglob("*")) == before
     others = json.loads(run("review", "--format=json", few.directory, code=2))
     assert len(others["updates"]) == 2
@@ -345,25 +343,25 @@ def test_nothing_but_stored_graphs_of_the_checkout_is_written(
         (None, "is incomplete, or was not written by a run: JSONDecodeError"),
     ],
 )
-def test_a_broken_file_is_said_and_the_others_are_accepted(
+def test_accept_reports_a_broken_file_and_accepts_the_others(
     few: Left, run: Output, change: dict[str, Any] | None, problem: str
 ) -> None:
     file, data = saved(few)
     torn = file.read_text()[:200]
     file.write_text(torn if change is None else json.dumps({**data, **change}))
-    told = run("review", "--accept", str(few.directory), code=2)
-    assert f"! {file}" in told
-    assert problem in told
-    assert told.count("updated  ") == 2
+    output = run("review", "--accept", str(few.directory), code=2)
+    assert f"! {file}" in output
+    assert problem in output
+    assert output.count("updated  ") == 2
     assert not (few.root / HOME / "test_new.tgraph").exists()
 
 
-def test_texts_of_a_run_cannot_speak_to_the_terminal(few: Left, run: Output) -> None:
+def test_review_escapes_terminal_codes_of_artifacts(few: Left, run: Output) -> None:
     file, data = saved(few)
     data |= {"headline": "\x1b]0;title\x07", "refused": "\x1b[2J"}
     file.write_text(json.dumps(data))
-    told = run("review", "--accept", str(few.directory), code=2)
-    assert f"refused  {HOME}/test_new.tgraph: ?[2J\n" in told
+    output = run("review", "--accept", str(few.directory), code=2)
+    assert f"refused  {HOME}/test_new.tgraph: ?[2J\n" in output
     for form in ("text", "markdown"):
         listed = run("review", "--list", f"--format={form}", few.directory, code=1)
         assert "?[2J" in listed
@@ -372,16 +370,19 @@ def test_texts_of_a_run_cannot_speak_to_the_terminal(few: Left, run: Output) -> 
 
 def test_review_without_a_terminal_lists(few: Left, run: Output) -> None:
     before = few.stored()
-    told = run("review", few.directory, code=1)
-    assert told == run("review", "--list", few.directory, code=1)
-    assert f"review --accept {few.directory} --cause=N" in told
+    output = run("review", few.directory, code=1)
+    assert output == run("review", "--list", few.directory, code=1)
+    assert f"review --accept {few.directory} --cause=N" in output
     assert few.stored() == before
 
 
-def test_chosen_causes_are_listed_alone(left: Left, run: Output) -> None:
-    told = run("review", "--list", "--cause=2,4", left.directory, code=1)
-    assert [line[:3] for line in told.splitlines() if line[:3].strip().isdigit()] == ["  2", "  4"]
-    assert told.startswith("2 causes in 5 stored graphs\n")
+def test_review_lists_only_chosen_causes(left: Left, run: Output) -> None:
+    output = run("review", "--list", "--cause=2,4", left.directory, code=1)
+    assert [line[:3] for line in output.splitlines() if line[:3].strip().isdigit()] == [
+        "  2",
+        "  4",
+    ]
+    assert output.startswith("2 causes in 5 stored graphs\n")
     data = json.loads(run("review", "--format=json", "--cause=4", left.directory, code=1))
     assert [cause["number"] for cause in data["causes"]] == [4]
     assert [update["causes"] for update in data["updates"]] == [[4]]
@@ -392,7 +393,7 @@ def test_chosen_causes_are_listed_alone(left: Left, run: Output) -> None:
 @pytest.mark.parametrize(
     "options", [["--dry-run"], ["--test=test_a.py"], ["--accept", "--list"]], ids=" ".join
 )
-def test_options_that_do_not_belong_together_are_trouble(
+def test_review_with_conflicting_options_exits_2(
     few: Left, run: Output, options: list[str]
 ) -> None:
     assert "--accept" in run("review", few.directory, *options, code=2)
@@ -408,9 +409,7 @@ def test_accept_of_the_last_release_stays(
 
 
 @pytest.mark.parametrize("command", ["review", "diff"])
-def test_help_says_what_the_exit_codes_are(
-    command: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_review_help_lists_exit_codes(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main([command, "--help"])
     assert ended.value.code == 0

@@ -1,4 +1,4 @@
-"""Artifacts and links that a stranger's branch or CI run may bring: none harms the checkout."""
+"""Hostile artifacts and links from another branch or CI run do not harm the checkout."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ RELU, GELU = graph_text("relu"), graph_text("gelu")
 
 
 class Place:
-    """A checkout, artifacts, and files outside of both that must stay as they are."""
+    """A checkout, artifacts, and files outside both that must not change."""
 
     def __init__(self, home: Path):
         self.root, self.artifacts, self.outside = home / "repo", home / "art", home / "home"
@@ -50,7 +50,7 @@ class Place:
         self.leave("good", GOOD, RELU, GELU)
 
     def leave(self, name: str, target: str, old: str | None, new: str | None, **more: Any) -> Path:
-        """Leave an artifact in the form of version 1, with words that are not true."""
+        """Write an artifact in the format of version 1, with false descriptions."""
         digest = None if old is None else sha256(old.encode("utf-8", "surrogateescape")).hexdigest()
         lie = {**problem_finding(LIE).to_json(), "source": "lie.py:1"}
         data = {
@@ -71,7 +71,7 @@ class Place:
         return file
 
     def protected(self) -> dict[str, object]:
-        """Everything outside the checkout and in its `.git`, and all links."""
+        """Return everything outside the checkout and in its `.git`, and all links."""
         found: dict[str, object] = {}
         for top in (self.outside, self.root):
             for path in sorted(top.rglob("*")):
@@ -99,7 +99,7 @@ Run = Callable[..., tuple[int, str]]
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run a command in this process; its exit code and all that it printed."""
+    """Run a command in this process, and return its exit code and its output."""
 
     def run(*words: object) -> tuple[int, str]:
         code = main([str(word) for word in words])
@@ -181,7 +181,7 @@ def test_accept_refuses_version_control(place: Place, run: Run, target: str) -> 
 
 TEXTS = {
     "no graph at all": "torchgraph 1\nanything at all\n",
-    "the header alone": "torchgraph 1\n",
+    "only the header": "torchgraph 1\n",
     "empty": "",
     "cut off": GELU[:-10],
     "more after it": f"{GELU}rm -rf\n",
@@ -196,7 +196,9 @@ TEXTS = {
 
 
 @pytest.mark.parametrize("kind", TEXTS)
-def test_text_that_is_no_whole_document_is_never_stored(place: Place, run: Run, kind: str) -> None:
+def test_text_that_is_not_a_whole_document_is_never_stored(
+    place: Place, run: Run, kind: str
+) -> None:
     file = place.leave("bad", BAD, None, TEXTS[kind])
     code, said = run("review", "--accept", str(place.artifacts))
     assert code == 2
@@ -221,7 +223,7 @@ def _link_to(target: str) -> Callable[[Path], None]:
 def _socket(file: Path) -> None:
     file.unlink()
     here = Path.cwd()
-    os.chdir(file.parent)  # the path of a socket is short
+    os.chdir(file.parent)  # a socket's path must be short
     with socket.socket(socket.AF_UNIX) as made:
         made.bind(file.name)
     os.chdir(here)
@@ -292,7 +294,7 @@ def test_file_that_cannot_be_read_is_one_refusal_and_the_rest_is_stored(
     assert not (place.root / BAD).exists()
 
 
-def test_every_bad_file_is_said_also_if_all_are_bad(place: Place, run: Run) -> None:
+def test_every_bad_file_is_reported(place: Place, run: Run) -> None:
     bad = [*place.artifacts.glob("good*"), place.leave("bad", BAD, None, GELU)]
     for file in bad:
         file.write_bytes(b"\xff")
@@ -333,7 +335,7 @@ def test_stored_file_that_cannot_be_read_is_refused_and_stays(
     assert path.lstat() == before
 
 
-def test_words_of_the_artifact_are_nowhere(
+def test_artifact_descriptions_are_not_shown(
     place: Place, run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     place.leave("bad", BAD, None, GELU)
@@ -373,14 +375,14 @@ def test_texts_beside_the_artifact_are_not_shown(
     assert "+  %layer.0/gelu = aten.gelu.default(%x) : f32[2, 16]" in said
 
 
-def test_text_with_equal_graphs_is_said_to_have_equal_graphs(place: Place, run: Run) -> None:
+def test_text_with_equal_graphs_is_reported_as_equal(place: Place, run: Run) -> None:
     place.leave("good", GOOD, RELU, RELU.replace("layer.0/relu", "layer.0/r"))
     code, said = run("review", "--accept", str(place.artifacts))
     assert code == 0
     assert f"updated  {GOOD}: only names, line order" in said
 
 
-def test_text_with_less_detail_is_said_to_have_less(place: Place, run: Run) -> None:
+def test_text_with_less_detail_is_reported(place: Place, run: Run) -> None:
     counts = _GRAPHS["graph"]("relu").to_text("ops")
     place.leave("good", GOOD, RELU, counts)
     code, said = run("review", "--accept", str(place.artifacts))
@@ -399,7 +401,7 @@ def test_removal_without_a_file_that_takes_the_place_is_refused(place: Place, ru
     assert place.good == GELU
 
 
-def test_removal_is_said_as_such(place: Place, run: Run) -> None:
+def test_removal_is_reported_as_a_removal(place: Place, run: Run) -> None:
     other = BAD.replace(".tgraph", "@torch-2.15.tgraph")
     for name in (BAD, other):
         (place.root / name).write_text(RELU)
@@ -416,7 +418,7 @@ def test_removal_is_said_as_such(place: Place, run: Run) -> None:
 
 @pytest.fixture
 def late(place: Place, monkeypatch: pytest.MonkeyPatch) -> Place:
-    """Make a link out of the root when the temporary file has been written."""
+    """Create a link out of the root after the temporary file has been written."""
     new = "sub/__snapshots__/new.tgraph"
     place.leave("bad", new, None, GELU)
     real = os.fsync
@@ -462,7 +464,9 @@ def test_link_inside_the_root_is_followed_and_stays(place: Place, run: Run) -> N
     assert (place.root / BAD).is_symlink()
 
 
-def test_root_that_is_itself_a_link_is_no_way_out(place: Place, run: Run, tmp_path: Path) -> None:
+def test_root_that_is_a_link_does_not_widen_the_root(
+    place: Place, run: Run, tmp_path: Path
+) -> None:
     (tmp_path / "linked").symlink_to(place.root)
     code, _ = run("review", "--accept", str(place.artifacts), f"--root={tmp_path / 'linked'}")
     assert code == 0
@@ -470,7 +474,7 @@ def test_root_that_is_itself_a_link_is_no_way_out(place: Place, run: Run, tmp_pa
 
 
 @pytest.mark.parametrize("test", ["", ".", "/etc/passwd", "../home", "home", "x" * 5000])
-def test_one_artifact_does_not_choose_the_root_or_stop_the_others(
+def test_artifact_cannot_choose_the_root_or_stop_the_others(
     place: Place, run: Run, monkeypatch: pytest.MonkeyPatch, test: str
 ) -> None:
     place.leave("bad", BAD, None, GELU, test=f"{test}::test_x")
@@ -484,9 +488,7 @@ def test_one_artifact_does_not_choose_the_root_or_stop_the_others(
     assert not (below / "__snapshots__").exists()
 
 
-def test_artifact_that_cannot_be_read_says_so_without_escapes_in_its_name(
-    place: Place, run: Run
-) -> None:
+def test_unreadable_artifact_is_reported_with_an_escaped_name(place: Place, run: Run) -> None:
     (place.artifacts / "good.update.json").rename(place.artifacts / "\x1b[2J\x07.update.json")
     os.truncate(place.artifacts / "\x1b[2J\x07.update.json", 3)
     for words in (["review", "--accept"], ["review", "--list"], ["review"]):
@@ -497,7 +499,7 @@ def test_artifact_that_cannot_be_read_says_so_without_escapes_in_its_name(
 
 
 def source_of(place: Place, new: str) -> dict[str, str]:
-    """The sources of an artifact that changes RELU to `new`, with a hostile line."""
+    """Return the sources of an artifact that changes RELU to `new`, with a hostile line."""
     place.leave("good", GOOD, RELU, new)
     (update,) = read_pending(place.artifacts).updates
     assert update.difference.comparison is not None
@@ -506,7 +508,7 @@ def source_of(place: Place, new: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("same", [True, False])
-def test_a_line_of_code_is_shown_as_the_runs_word_for_the_same_change_alone(
+def test_artifact_source_line_is_shown_only_for_the_same_change(
     same: bool, place: Place, run: Run
 ) -> None:
     sources = source_of(place, GELU if same else graph_text("abs"))

@@ -1,4 +1,4 @@
-"""What `review` asks and does in a terminal; one review runs in a real pseudo-terminal."""
+"""The prompts and actions of `review` in a terminal. One review runs in a pseudo-terminal."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Answer = Callable[..., str]
 
 @pytest.fixture
 def answer(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Answer:
-    """Review a directory with answers, after which the terminal ends; what is printed."""
+    """Review a directory with these answers, then end of input, and return the output."""
 
     def answer(left: Left, *answers: str, code: int = 1, words: tuple[str, ...] = ()) -> str:
         waiting = iter(answers)
@@ -47,11 +47,11 @@ def test_review_stores_the_cause_that_is_accepted(
     left: Left, answer: Answer, updated: dict[str, bytes]
 ) -> None:
     before = left.stored()
-    told = answer(left, "n", "y", "q")
+    output = answer(left, "n", "y", "q")
     assert left.stored() == {**before, **{name: updated[name] for name in OTHERS}}
-    assert "cause 1, 1 of 4\n~ aten.gelu -> aten.relu\nin      " in told
-    assert f"2 graphs stored\n2 pending: also accept cause {FIRST}\n" in told
-    assert told.endswith(
+    assert "cause 1, 1 of 4\n~ aten.gelu -> aten.relu\nin      " in output
+    assert f"2 graphs stored\n2 pending: also accept cause {FIRST}\n" in output
+    assert output.endswith(
         "2 graphs stored\n4 causes in 39 stored graphs; 2 other graphs already accepted\n"
     )
 
@@ -62,25 +62,25 @@ def test_review_stores_a_file_with_two_causes_with_the_second(
     before = left.stored()
     answer(left, "y")
     assert all(left.stored()[name] == before[name] for name in BOTH)
-    told = answer(left, "y", "y", "Yes", "y", code=0)
+    output = answer(left, "y", "y", "Yes", "y", code=0)
     assert left.stored() == updated
-    assert told.endswith("no pending changes; 41 other graphs already accepted\n")
+    assert output.endswith("no pending changes; 41 other graphs already accepted\n")
 
 
 def test_review_says_what_is_refused_and_stays(left: Left, answer: Answer) -> None:
     for name in OTHERS:
         (left.root / name).write_text("mine")
-    told = answer(left, "n", "y")
-    assert "0 graphs stored\n2 pending: also accept cause 1\n" in told
-    assert told.count("changed after the comparison: run the test again\n") >= 2
-    assert told.count("refused  ") == 2
-    assert "no graph stored\n" in told
+    output = answer(left, "n", "y")
+    assert "0 graphs stored\n2 pending: also accept cause 1\n" in output
+    assert output.count("changed after the comparison: run the test again\n") >= 2
+    assert output.count("refused  ") == 2
+    assert "no graph stored\n" in output
     assert all((left.root / name).read_text() == "mine" for name in OTHERS)
 
 
 def test_review_shows_the_graphs_of_a_cause_one_by_one(left: Left, answer: Answer) -> None:
-    told = answer(left, "d", "d", "d", "d", "d", words=("--cause=2",))
-    _, first, second, third, fourth, again = told.split("]? graph ")
+    output = answer(left, "d", "d", "d", "d", "d", words=("--cause=2",))
+    _, first, second, third, fourth, again = output.split("]? graph ")
     assert first.partition("\n")[2] in again
     assert fourth.startswith("4 of 4")
     assert "2 edits: aten.gelu -> aten.relu, aten.log -> aten.abs" in first
@@ -90,9 +90,9 @@ def test_review_shows_the_graphs_of_a_cause_one_by_one(left: Left, answer: Answe
 
 
 def test_review_shows_a_new_graph_as_it_will_be_stored(left: Left, answer: Answer) -> None:
-    told = answer(left, "d", words=("--cause=4",))
-    assert "%layer.0/abs = aten.abs.default(%x) : f32[2, 16]" in told
-    assert "cause 4, 1 of 1\n" in told
+    output = answer(left, "d", words=("--cause=4",))
+    assert "%layer.0/abs = aten.abs.default(%x) : f32[2, 16]" in output
+    assert "cause 4, 1 of 1\n" in output
 
 
 @pytest.mark.parametrize("answers", [(), ("?",), ("what",), ("",)])
@@ -100,10 +100,10 @@ def test_review_explains_its_answers_and_keeps_everything(
     few: Left, answer: Answer, answers: tuple[str, ...]
 ) -> None:
     before = few.stored()
-    told = answer(few, *answers)
-    assert "store the graphs of this cause [y,n,d,o,q,?]? " in told
-    assert ("q  quit; the remaining graphs stay pending" in told) == bool(answers)
-    assert "\nno graph stored\n2 causes in 3 stored graphs\n" in told
+    output = answer(few, *answers)
+    assert "store the graphs of this cause [y,n,d,o,q,?]? " in output
+    assert ("q  quit; the remaining graphs stay pending" in output) == bool(answers)
+    assert "\nno graph stored\n2 causes in 3 stored graphs\n" in output
     assert few.stored() == before
 
 
@@ -123,9 +123,9 @@ def test_picture_is_drawn_from_the_texts_and_not_the_file_of_the_run(
     monkeypatch.setattr("pytest_torchgraph.render.output.draw", draw)
     monkeypatch.setattr("webbrowser.open", lambda address: not opened.append(address))
     monkeypatch.setenv("BROWSER", "true")
-    told = answer(few, "o")
+    output = answer(few, "o")
     [(path, source)] = drawn.items()
-    assert f"opened {path}\n" in told
+    assert f"opened {path}\n" in output
     assert opened == [path.resolve().as_uri()]
     assert path.suffix == ".svg"
     assert few.directory not in path.parents
@@ -157,7 +157,7 @@ def test_review_runs_in_a_pseudo_terminal(few: Left, updated: dict[str, bytes], 
             os.write(terminal, end)
         try:
             read = os.read(terminal, 4096)
-        except OSError:  # on Linux the end of the process
+        except OSError:  # Linux raises at the end of the process
             read = b""
         if not read:
             break

@@ -1,6 +1,6 @@
-"""What differs between two graphs that came from one: node by node, and every field.
+"""Differences between a live graph and the graph read from its text, node by node, in all fields.
 
-Stricter than `==`, and independent of it: also order, strides, devices, sources, effects.
+Independent of `==` and stricter: compares order, strides, devices, sources and effects.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pytest_torchgraph.graph import Ref, Result, SubgraphRef, Symbol
 
 
 def differences(live: Graph, text: Graph, where: str = "") -> list[str]:
-    """A line for each field of `text` that is not as in `live`, apart from names and modules."""
+    """Return a line for each field of `text` that differs from `live`, except names and modules."""
     found = list(_differences(live, text, where))
     if not found and live != text:
         found.append(f"{where}: equal in every field, but live != text")
@@ -45,7 +45,7 @@ def _differences(live: Graph, text: Graph, where: str) -> Iterator[str]:
         yield from (
             line
             for line in _differences(inner, printed, f"{where}/{inner.name}")
-            if not line.endswith(": level")  # the live one was converted before that is known
+            if not line.endswith(": level")  # unknown at its conversion
         )
 
 
@@ -55,7 +55,7 @@ def _node_differences(live: Node, text: Node, names: dict[str, str]) -> Iterator
             yield field
     for field in ("args", "kwargs", "after"):
         if live.kind == "get_attr" and field == "args":
-            continue  # the value of a constant, which is not printed
+            continue  # the value of a constant is not printed
         value = _renamed(getattr(live, field), names)
         if repr(value) != repr(_renamed(getattr(text, field), {})):
             yield field
@@ -75,7 +75,7 @@ def _same_result(live: Result, text: Result) -> bool:
         return text == TensorMeta(live.dtype, live.shape, stride, device)
     if isinstance(text, Symbol):
         return text == live
-    # Nothing is printed of other values: the text knows of a tuple what getitems take from it.
+    # Other values are not printed. For a tuple, the text has only the parts that getitems select.
     return not isinstance(live, TensorMeta | Symbol)
 
 

@@ -1,7 +1,7 @@
-"""Live graphs and their printed texts of one compile, side by side.
+"""Live graphs and their printed texts from one compilation, side by side.
 
-Every text in the trace comes out of `GraphModule.print_readable`. There the live graph is
-converted, at the moment of printing, and found again by its text.
+Every text in the trace is printed by `GraphModule.print_readable`. The live graph is converted
+there, at the time of printing, and is later identified by its text.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Pair:
 
 @dataclass
 class Seen:
-    """What one compile printed."""
+    """The graphs and texts that one compilation printed."""
 
     pairs: list[Pair] = field(default_factory=list)
     unknown: list[tuple[str, str]] = field(default_factory=list)
@@ -57,16 +57,16 @@ class Seen:
 
 
 def compiled(subject: Subject, backend: Any, *, autograd: bool = False) -> Seen:
-    """Compile and run a subject, with its backward where it has one.
+    """Compile and run a subject, with its backward if it has one.
 
     Args:
-        backend: of torch.compile; `post_grad` is inductor without its code generation.
-        autograd: whether compiled autograd takes over the backward.
+        backend: backend of torch.compile; `post_grad` is inductor without its code generation.
+        autograd: True if compiled autograd runs the backward.
     """
     with watching() as seen, without_caches():
         run(subject, backend, autograd=autograd)
     assert seen.pairs, "nothing was printed"
-    assert not seen.unknown, f"printed by other means: {[name for name, _ in seen.unknown]}"
+    assert not seen.unknown, f"not printed by print_readable: {[name for name, _ in seen.unknown]}"
     return seen
 
 
@@ -75,7 +75,7 @@ class _Stop(Exception):
 
 
 def post_grad(gm: torch.fx.GraphModule, inputs: list[Any]) -> Any:
-    """A backend: inductor until it has printed its post-grad graphs, which then run as they came.
+    """Run inductor up to its printed post-grad graphs, then run these graphs unchanged.
 
     Generating and compiling C++ takes nine tenths of the time and prints no graph.
     """
@@ -123,7 +123,7 @@ def run(subject: Subject, backend: Any, *, autograd: bool = False) -> None:
 
 @contextlib.contextmanager
 def without_caches() -> Iterator[None]:
-    """Graphs of a warm cache are printed from strings: there is no live one."""
+    """Disable caches, because a warm cache prints graphs from strings, without a live graph."""
     with (
         torch._inductor.config.patch(fx_graph_cache=False, fx_graph_remote_cache=False),
         torch._functorch.config.patch(enable_autograd_cache=False),
@@ -166,7 +166,7 @@ def watching() -> Iterator[Seen]:
 
 
 def read_all(seen: Seen) -> list[tuple[Pair, Graph]]:
-    """Each pair with the graph that its text is read as."""
+    """Return each pair with the graph read from its text."""
     found: list[tuple[Pair, Graph]] = []
     stages: list[Printed] = []
     for pair in seen.pairs:

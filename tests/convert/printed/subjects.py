@@ -1,4 +1,4 @@
-"""What the text of graphs is compared on: small models and functions, each with its inputs."""
+"""Small models and functions, each with inputs, for comparing live graphs with their texts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 @dataclass
 class Subject:
-    """A target, its arguments and how it is compiled."""
+    """A target, its arguments and compile options."""
 
     target: Callable[..., Any]
     args: tuple[Any, ...] = ()

@@ -1,4 +1,4 @@
-"""Print the table of agreement: for each subject and level how many graphs and how many differ.
+"""Print the table of agreement: for each subject and level, the graphs and the differing ones.
 
 `python tests/convert/printed/table.py` in the repository root.
 """
@@ -37,7 +37,7 @@ def row(name: str) -> tuple[list[str], Counter[str]]:
     for backend, autograd in RUNS:
         try:
             seen = compiled(SUBJECTS[name](), backend, autograd=autograd)
-        except Exception as error:  # a subject that this torch refuses there
+        except Exception as error:  # this torch refuses the subject at this level
             refused = f"; compiled autograd: {type(error).__name__}" if autograd else "; refused"
             continue
         for pair, graph in read_all(seen):

@@ -1,4 +1,4 @@
-"""The text of a graph gives the graph that the live one gives, on every subject and level."""
+"""The text of a graph is read as the same graph, for every subject and level."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_graphs_of_compiled_autograd_agree(name: str) -> None:
 
 
 @pytest.mark.slow("runs pytest in a new process")
-def test_what_a_warm_cache_prints_is_read_as_what_the_cold_one_printed() -> None:
+def test_text_of_a_warm_cache_is_read_like_that_of_a_cold_one() -> None:
     graphs: list[list[Graph]] = []
     subject = SUBJECTS["batch_norm"]
     with torch._inductor.utils.fresh_cache():
@@ -113,7 +113,7 @@ def test_what_a_warm_cache_prints_is_read_as_what_the_cold_one_printed() -> None
 
 
 def edited(graph: Graph, pick: Callable[[Node], bool], **changes: Any) -> Graph:
-    """The graph with one node changed: the first that fits."""
+    """Change the first node that matches."""
     index = next(i for i, node in enumerate(graph.nodes) if pick(node))
     nodes = list(graph.nodes)
     nodes[index] = replace(nodes[index], **changes)
@@ -147,7 +147,7 @@ MUTATIONS: dict[str, Callable[[Graph], Graph]] = {
 
 @pytest.mark.slow("further models and backends", unless=["subgraphs"])
 @pytest.mark.parametrize("field", MUTATIONS)
-def test_the_comparison_sees_a_field_that_is_dropped_or_changed(field: str) -> None:
+def test_differences_detect_a_dropped_or_changed_field(field: str) -> None:
     seen = compiled(in_place(), "aot_eager")
     pair, graph = read_all(seen)[0]
     assert pair.artifact == "dynamo_output_graph"
@@ -155,17 +155,17 @@ def test_the_comparison_sees_a_field_that_is_dropped_or_changed(field: str) -> N
     assert differences(pair.live, MUTATIONS[field](graph)) != []
 
 
-def test_the_comparison_looks_into_bodies() -> None:
+def test_differences_enter_bodies() -> None:
     pair, graph = read_all(compiled(nested_cond(), "aot_eager"))[0]
     body = graph.subgraphs[0]
     changed = edited(body, lambda n: n.is_call, op="aten.other.default")
     assert differences(pair.live, replace(graph, subgraphs=(changed, *graph.subgraphs[1:])))
 
 
-# -- what the texts of particular subjects must show -----------------------------------------------
+# -- details of particular subjects ----------------------------------------------------------------
 
 
-def test_saved_values_are_apart_from_outputs_at_every_stage_of_a_forward() -> None:
+def test_printed_saved_values_are_separate_from_outputs() -> None:
     seen = compiled(several_outputs(), post_grad)
     found = {pair.artifact: graph for pair, graph in read_all(seen)[::-1]}
     forward = found["aot_forward_graph"]

@@ -1,4 +1,4 @@
-"""A text that cannot be read is one error, with the line and the reason."""
+"""Unreadable text raises one type of error, with the line and the reason."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BROKEN = {
     ),
     "star": (module("return x", "*x"), 2, "inputs with *"),
     "no return": (module("y = x + 1"), 2, "the text is truncated"),
-    "behind return": (module("return x\ny = x + 1"), 4, "after the return"),
+    "after return": (module("return x\ny = x + 1"), 4, "after the return"),
     "unknown name": (module("y = x + z\nreturn y"), 3, "z is not an earlier node"),
     "used before": (module("y = z + 1\nz = x + 1\nreturn y"), 3, "z is not an earlier node"),
     "unknown op": (
@@ -124,8 +124,8 @@ def test_a_text_that_is_cut_off_at_any_line_is_an_error() -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(st.integers(0, len(WHOLE) - 1), st.integers(0, 6), st.text(max_size=4))
-@example(WHOLE.index("2,"), 0, "\N{SUPERSCRIPT FOUR}")  # a digit, and no number
-def test_damage_is_never_another_exception(start: int, length: int, put: str) -> None:
+@example(WHOLE.index("2,"), 0, "\N{SUPERSCRIPT FOUR}")  # str.isdigit() is true, but int() fails
+def test_damaged_printed_text_raises_only_the_read_error(start: int, length: int, put: str) -> None:
     text = WHOLE[:start] + put + WHOLE[start + length :]
     with contextlib.suppress(PrintedGraphError):
         parse_printed(text, level="dynamo", kind="forward")
@@ -140,10 +140,10 @@ def test_damage_is_never_another_exception(start: int, length: int, put: str) ->
         "\0",
     ],
 )
-def test_depth_and_strange_characters_are_errors_too(text: str) -> None:
+def test_printed_text_with_excess_depth_or_characters_is_an_error(text: str) -> None:
     with pytest.raises(PrintedGraphError):
         parse_printed(text, level="dynamo", kind="forward")
 
 
-def test_the_inputs_of_the_cases_are_readable() -> None:
+def test_printed_error_cases_have_readable_inputs() -> None:
     parse_printed(module("return x", X), level="dynamo", kind="forward")

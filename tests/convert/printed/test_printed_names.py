@@ -1,4 +1,4 @@
-"""What nodes and inputs of printed graphs are called."""
+"""Names of nodes and inputs of printed graphs."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_names_are_read_back_from_a_stored_graph() -> None:
         assert again == graph
 
 
-def test_the_same_text_gives_the_same_names_and_reading_it_leaves_nothing_behind() -> None:
+def test_printed_names_are_repeatable_and_stateless() -> None:
     pair = compiled(SUBJECTS["in_place"](), "aot_eager").pairs[0]
     texts = {
         parse_printed(pair.text, level="dynamo", kind="forward").to_text("full") for _ in range(3)
@@ -84,7 +84,7 @@ def test_an_input_of_dynamo_is_called_as_its_mangled_source_says(
     assert dynamo_names(read_printed(text)) == [named]
 
 
-def test_a_known_source_decides_where_the_mangled_name_is_ambiguous() -> None:
+def test_known_source_resolves_an_ambiguous_mangled_name() -> None:
     text = "class G(torch.nn.Module):\n    def forward(self, L_batch_ids_):\n        return ()\n"
     assert dynamo_names(read_printed(text)) == [("input", "batch_ids")]
     assert dynamo_names(read_printed(text), ["L['batch'].ids"]) != []
@@ -100,7 +100,7 @@ def test_a_symbol_has_one_name_in_all_graphs_of_one_capture() -> None:
     assert "%x = input : f32[s2, s1, s3]" in graph.to_text()
 
 
-def test_a_size_is_called_so() -> None:
+def test_printed_size_is_named_after_its_symbol() -> None:
     text = 'class G(torch.nn.Module):\n    def forward(self, s3: "Sym(s3)"):\n        return s3\n'
     assert dynamo_names(read_printed(text)) == [("input", "size")]
 

@@ -1,4 +1,4 @@
-"""Each form of a printed statement, and what it is read as."""
+"""Each form of a printed statement, and the node that it is read as."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections import namedtuple
 from pathlib import Path
 
 import pytest
-import torch._dynamo.external_utils  # noqa: F401  # its text is read only where it is loaded
+import torch._dynamo.external_utils  # noqa: F401  # its functions are found only if it is loaded
 from convert.printed.texts import BODY, JOINT, lines, module, parsed
 from torch import Tensor
 
@@ -35,12 +35,12 @@ class Holder:
 
 
 def argument(text: str, inputs: str = 'x: "f32[2]"') -> object:
-    """What an argument of a call is read as."""
+    """Return the value that an argument of a call is read as."""
     return parsed(f"y = torch.sin({text})\nreturn y", inputs).nodes[-2].args[0]
 
 
 def call(text: str, inputs: str = 'x: "f32[2]"') -> str:
-    """The op of the node that an expression is."""
+    """Return the op of the node that an expression is read as."""
     node = parsed(f"y = {text}\nreturn y", inputs).nodes[-2]
     return f"{node.kind} {node.op} {node.target}".strip()
 
@@ -81,7 +81,7 @@ def call(text: str, inputs: str = 'x: "f32[2]"') -> str:
         ("self._tensor_constant0", "get_attr get_attr"),
     ],
 )
-def test_an_expression_is_the_call_that_fx_printed_so(text: str, read: str) -> None:
+def test_printed_expression_is_read_as_its_call(text: str, read: str) -> None:
     assert call(text) == read
 
 
@@ -164,7 +164,7 @@ def test_a_default_of_an_input_is_kept() -> None:
         ("Max(1, 2*s77)", Symbol("Max(1, 2*s0)")),
     ],
 )
-def test_an_argument_is_the_value_that_was_printed(text: str, value: object) -> None:
+def test_printed_argument_is_read_as_its_value(text: str, value: object) -> None:
     read = argument(text)
     assert read == value
     assert type(read) is type(value)
@@ -189,7 +189,7 @@ def test_members_of_enums_and_named_tuples_are_found_by_their_names() -> None:
     assert argument(f"{mangled}_Point(1, 2)") == (1, 2)
 
 
-def test_a_name_that_is_a_node_and_could_be_a_symbol_is_the_node() -> None:
+def test_printed_name_of_a_node_takes_precedence_over_a_symbol() -> None:
     graph = parsed("y = torch.sin(s77)\nreturn y", 's77: "Sym(s77)"')
     assert graph.nodes[1].refs == ("s77",)
     assert graph.nodes[0].result == Symbol("s0")
@@ -213,15 +213,15 @@ def test_a_name_that_is_a_node_and_could_be_a_symbol_is_the_node() -> None:
         ("Sym(Eq(s7, 3))", Symbol("Eq(s0, 3)")),
     ],
 )
-def test_an_annotation_is_the_result(annotation: str, result: object) -> None:
+def test_printed_annotation_is_read_as_the_result(annotation: str, result: object) -> None:
     assert parsed(f'y: "{annotation}" = torch.sin(x)\nreturn y').nodes[-2].result == result
 
 
-def test_a_type_as_annotation_says_nothing_of_the_result() -> None:
+def test_printed_type_annotation_is_not_a_result() -> None:
     assert parsed("return x", "x : list").inputs[0].result is None
 
 
-def test_the_results_of_a_tuple_are_those_of_what_is_taken_from_it() -> None:
+def test_printed_tuple_has_the_results_of_its_getitems() -> None:
     graph = parsed(
         'split = torch.functional.split(x, 1)\nb: "f32[3]" = split[1];  split = None\nreturn b'
     )
@@ -274,7 +274,7 @@ def test_a_source_does_not_hold_in_the_next_body() -> None:
     assert graph.subgraphs[0].nodes[1].source is None
 
 
-def test_descriptions_tell_saved_values_from_outputs() -> None:
+def test_printed_descriptions_separate_saved_values_from_outputs() -> None:
     text = (
         "class <lambda>(torch.nn.Module):\n"
         "    def forward(\n"
@@ -356,7 +356,7 @@ def test_a_body_with_two_names_is_printed_under_one() -> None:
     assert graph.subgraphs[0] == graph.subgraphs[1]
 
 
-def test_the_trailing_remark_of_inductor_is_no_part_of_the_graph() -> None:
+def test_trailing_remark_of_inductor_is_ignored() -> None:
     text = module("y = x + 1\nreturn (y,)") + "\n\n # graph id: 139872364\n"
     assert parse_printed(text, level="dynamo", kind="forward") == parsed("y = x + 1\nreturn (y,)")
 
@@ -371,7 +371,7 @@ def test_the_trailing_remark_of_inductor_is_no_part_of_the_graph() -> None:
         "return x\nopen({mark!r}, 'w')",
     ],
 )
-def test_reading_evaluates_nothing(tmp_path: Path, body: str) -> None:
+def test_reading_printed_text_evaluates_nothing(tmp_path: Path, body: str) -> None:
     mark = tmp_path / "mark"
     with contextlib.suppress(PrintedGraphError):
         parsed(body.format(mark=str(mark)))

@@ -1,4 +1,4 @@
-"""Printed texts that are written by hand: small, one form each."""
+"""Small handwritten printed texts, one form each."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class inner_f(torch.nn.Module):
 
 
 def module(body: str, inputs: str = X, inner: str = "", name: str = "GraphModule") -> str:
-    """The text of a module with this forward."""
+    """Return the text of a module with this forward."""
     lines = textwrap.indent(textwrap.dedent(body).strip("\n"), " " * 8)
     text = f"class {name}(torch.nn.Module):\n    def forward(self, {inputs}):\n{lines}\n"
     return text + (
@@ -51,5 +51,5 @@ def parsed(body: str, inputs: str = X, inner: str = "", level: Level = "dynamo")
 
 
 def lines(graph: Graph) -> list[str]:
-    """The lines of the graph's text behind its inputs."""
+    """Return the lines of the graph's text after its inputs."""
     return [line.strip() for line in graph.to_text().splitlines() if "= input" not in line][3:-1]

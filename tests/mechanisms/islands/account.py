@@ -1,4 +1,4 @@
-"""Everything that one step dispatches, by the corpus' account, and what a capture has else."""
+"""All ops that one step dispatches, by the corpus' account, and how a capture differs from it."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 @dataclass
 class Everything:
-    """How often each op was dispatched: in a compiled graph, and eagerly.
+    """The dispatch count of each op, in compiled graphs and eagerly.
 
-    What AOTAutograd itself runs around its graphs, and how AccumulateGrad takes a gradient, are in
-    neither.
+    Ops that AOTAutograd runs around its graphs, and AccumulateGrad's handling of a gradient, are
+    excluded.
     """
 
     compiled: Counter[str]
@@ -32,14 +32,14 @@ class Everything:
 def everything(
     target: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any] | None = None
 ) -> Everything:
-    """Count what one step dispatches, forward and backward, the target compiled up to AOTAutograd.
+    """Count the ops of one forward and backward, the target compiled up to AOTAutograd.
 
-    State is put back by the caller.
+    The caller restores state.
     """
     torch._dynamo.reset()
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Dynamo looks at .grad of tensors that are no leaves
+            warnings.simplefilter("ignore")  # Dynamo reads .grad of non-leaf tensors
             counts, _ = count(Case(target, args, dict(kwargs or {})), compiled=True)
     finally:
         torch._dynamo.reset()
@@ -52,11 +52,11 @@ def everything(
 
 
 def unlike(captured: Capture, account: Everything) -> list[str]:
-    """Where a capture is not the account: in what was compiled, and in what ran eagerly."""
+    """List differences between a capture and the account, compiled and eager."""
     pairs = (
         ("compiled", ops_of(captured.graphs), account.compiled),
         ("eager", ops_of(captured.eager), account.eager),
-        ("eager_ops", Counter(each.op for each in captured.eager_ops), account.eager),
+        ("eager_ops", Counter(eager_op.op for eager_op in captured.eager_ops), account.eager),
     )
     return [
         f"{what}: too many {dict(own - torchs)}, too few {dict(torchs - own)}"
@@ -66,7 +66,7 @@ def unlike(captured: Capture, account: Everything) -> list[str]:
 
 
 def ops_of(graphs: Iterable[Graph]) -> Counter[str]:
-    """How often each op ran in some graphs."""
+    """Count the runs of each op in some graphs."""
     found: Counter[str] = Counter()
     for graph in graphs:
         for op, times in graph.op_counts.items():

@@ -1,4 +1,4 @@
-"""Targets of which a part runs eagerly beside compiled graphs, each in another way."""
+"""Targets that run partly in compiled graphs and partly eagerly, each for a different reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Graphs and islands together are everything that ran, by an account of torch's own means."""
+"""Graphs and islands together hold every op that ran, by an account that uses only torch."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ def captured(name: str) -> Capture:
     ],
 )
 @pytest.mark.parametrize("name", CASES)
-def test_nothing_that_runs_is_missing_and_ops_of_a_forward_have_lines(name: str) -> None:
+def test_capture_has_every_op_that_ran_and_forward_ops_have_lines(name: str) -> None:
     torch.manual_seed(0)
     target, args = CASES[name]()
     torch.manual_seed(1)
     with preserve_state(NamedTensors(target, args, {})):
         account = everything(target, args)
-    found = captured(name)
-    assert unlike(found, account) == []
-    for graph in found.eager:
+    subject_capture = captured(name)
+    assert unlike(subject_capture, account) == []
+    for graph in subject_capture.eager:
         if graph.kind != "backward":
             assert all(node.source is not None for node in graph.nodes if node.is_call)
 
 
-def test_an_account_that_is_off_by_one_is_told() -> None:
+def test_account_reports_a_difference_of_one_op() -> None:
     name = "an_item"
     target, args = CASES[name]()
     account = everything(target, args)

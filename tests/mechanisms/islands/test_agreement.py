@@ -1,4 +1,4 @@
-"""Via dynamo and compiled_autograd the same ops run eagerly as via aot."""
+"""Via dynamo and via compiled_autograd, the same ops run eagerly as via aot."""
 
 from __future__ import annotations
 
@@ -209,19 +209,19 @@ TARGETS = {
 }
 
 
-def ran_eagerly(found: Capture, *, backward: bool) -> Counter[str]:
-    """The ops of the program that ran eagerly, without those of the autograd engine's own."""
-    kinds = {graph.name: graph.kind for graph in found.eager}
+def ran_eagerly(captured: Capture, *, backward: bool) -> Counter[str]:
+    """Count the eager ops of the program, without the autograd engine's own ops."""
+    kinds = {graph.name: graph.kind for graph in captured.eager}
     return Counter(
         op.op
-        for op in found.eager_ops
+        for op in captured.eager_ops
         if not op.by_engine and (backward or kinds[op.graph] != "backward")
     )
 
 
-def fails(found: Capture) -> bool:
+def fails(captured: Capture) -> bool:
     try:
-        found.assert_no_eager_ops()
+        captured.assert_no_eager_ops()
     except AssertionError:
         return True
     return False
@@ -229,7 +229,7 @@ def fails(found: Capture) -> bool:
 
 @pytest.mark.slow("further models; a few are in every run", unless=SHORT)
 @pytest.mark.parametrize("name", TARGETS)
-def test_the_same_ops_run_eagerly_as_via_aot(name: str) -> None:
+def test_eager_ops_equal_those_via_aot(name: str) -> None:
     aot, dynamo = captured(TARGETS[name], "aot"), captured(TARGETS[name], "dynamo")
     forwards = [
         [graph for graph in found.eager if graph.kind != "backward"] for found in (aot, dynamo)
@@ -247,7 +247,7 @@ def test_the_same_ops_run_eagerly_as_via_aot(name: str) -> None:
         assert 0 < engine.compiled_share <= 1
 
 
-def test_a_hook_on_an_output_of_a_graph_is_an_op_of_the_program_via_dynamo() -> None:
+def test_hook_on_a_graph_output_is_an_eager_op_via_dynamo() -> None:
     first, second = nn.Linear(4, 4), nn.Linear(4, 4)
 
     def doubled(grad: Tensor) -> Tensor:
@@ -259,14 +259,14 @@ def test_a_hook_on_an_output_of_a_graph_is_an_op_of_the_program_via_dynamo() -> 
         return second(x)  # type: ignore[no-any-return]
 
     for via in ("aot", "dynamo"):
-        found = capture(target, example(2, 4), via=via)
-        assert ran_eagerly(found, backward=True) == {"aten.mul.Tensor": 1}
+        captured = capture(target, example(2, 4), via=via)
+        assert ran_eagerly(captured, backward=True) == {"aten.mul.Tensor": 1}
         with pytest.raises(AssertionError, match=r"doubled: return grad \* 2"):
-            found.assert_no_eager_ops()
+            captured.assert_no_eager_ops()
     capture(target, example(2, 4), via="compiled_autograd").assert_no_eager_ops()
 
 
-def test_names_of_what_a_graph_left_and_of_its_gradients_say_so() -> None:
+def test_eager_inputs_from_a_graph_and_gradients_are_named_by_origin() -> None:
     linear = nn.Linear(4, 4)
 
     @torch.compiler.disable
@@ -277,7 +277,7 @@ def test_names_of_what_a_graph_left_and_of_its_gradients_say_so() -> None:
         memory.add_(1)
         return scaled(linear(x), memory).sin()
 
-    found = capture(target, example(2, 4), torch.ones(4), via="dynamo")
-    forward, backward = found.eager
+    captured = capture(target, example(2, 4), torch.ones(4), via="dynamo")
+    forward, backward = captured.eager
     assert [node.name for node in forward.inputs] == ["forward_0:memory", "forward_0:linear"]
     assert "forward_1:grad" in [node.name for node in backward.inputs]

@@ -1,4 +1,4 @@
-"""Ops of a backward have the line and the module of what they are for, not of what came next."""
+"""Ops of a backward have the line and module of their forward op, not those of the next op."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from torch import Tensor, nn
 from pytest_torchgraph import Capture, Node, capture
 
 
-def backward_ops(found: Capture) -> list[Node]:
-    """The ops of the backward: via aot those that ran eagerly."""
-    graphs = found.eager if found.via == "aot" else found.graphs
+def backward_ops(captured: Capture) -> list[Node]:
+    """Return the ops of the backward. Via aot they ran eagerly."""
+    graphs = captured.eager if captured.via == "aot" else captured.graphs
     return [n for graph in graphs if graph.kind == "backward" for n in graph.nodes if n.is_call]
 
 
 class Written(nn.Module):
-    """The backward of a write into a view is no op of its own: it is that of the write."""
+    """The backward of a write into a view is not a separate op: it belongs to the write."""
 
     def forward(self, x: Tensor) -> Tensor:
         part = x[:, 2:4]
@@ -44,7 +44,7 @@ class AroundWritten(nn.Module):
 
 
 @pytest.mark.parametrize("via", BOTH)
-def test_the_backward_of_a_write_into_a_view_is_at_the_write(via: str) -> None:
+def test_backward_of_a_write_into_a_view_has_the_line_of_the_write(via: str) -> None:
     nodes = backward_ops(capture(AroundWritten(), example(2, 4), via=via))
     written = ("aten.as_strided.default", "aten.new_zeros.default", "aten.copy_.default")
     copied = [node for node in nodes if node.op in written]
@@ -57,7 +57,7 @@ def test_the_backward_of_a_write_into_a_view_is_at_the_write(via: str) -> None:
 
 
 class Packed(nn.Module):
-    """What is saved for a backward is packed while the op that saves it runs, and before it."""
+    """A saved activation is packed while the op that saves it runs, or before."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -79,14 +79,14 @@ class Packed(nn.Module):
 
 
 @pytest.mark.parametrize("via", BOTH)
-def test_what_packs_a_saved_tensor_has_no_backward(via: str) -> None:
+def test_ops_that_pack_a_saved_tensor_have_no_backward(via: str) -> None:
     nodes = backward_ops(capture(Packed(), example(2, 4), via=via))
     (cosine,) = (node for node in nodes if node.op == "aten.cos.default")
     assert cosine.source is not None
     assert cosine.source.code == "return x.sin()"
 
 
-def test_the_graph_of_a_module_of_torchs_is_called_where_the_step_is() -> None:
+def test_graph_of_a_torch_module_has_the_calling_line() -> None:
     with pytest.warns(FutureWarning):
         model = nn.utils.weight_norm(nn.Linear(4, 4))
     nodes = backward_ops(capture(model, example(2, 4)))

@@ -1,4 +1,4 @@
-"""The graphs of what ran eagerly, as users read them and check them."""
+"""Eager graphs as users read and check them."""
 
 from __future__ import annotations
 
@@ -69,13 +69,13 @@ def test_an_eager_graph_has_names_modules_lines_and_the_break(model: Capture) ->
     assert all(graph.cause is None for graph in model.graphs)
 
 
-def test_the_inputs_of_a_backward_say_what_they_are(model: Capture) -> None:
+def test_inputs_of_an_eager_backward_are_named_by_origin(model: Capture) -> None:
     backward = model.eager[1]
     roles = {node.name: node.op for node in backward.inputs}
     assert roles == {"forward_0:relu": "saved", "backward_0:head/mm": "tangent"}
 
 
-def test_graphs_are_those_that_were_compiled_and_the_program_has_all(model: Capture) -> None:
+def test_graphs_are_the_compiled_ones_and_program_has_all(model: Capture) -> None:
     assert [graph.name for graph in model.graphs] == [
         "forward_0",
         "forward_1",
@@ -95,7 +95,7 @@ def test_graphs_are_those_that_were_compiled_and_the_program_has_all(model: Capt
     assert model.at("aot").eager == model.eager
 
 
-def test_ops_are_counted_and_found_in_both(model: Capture) -> None:
+def test_op_counts_and_find_cover_compiled_and_eager_graphs(model: Capture) -> None:
     assert model.op_counts["aten.atan"] == 1
     model.assert_op_counts({"aten.atan": 1, "aten.addmm": 2})
     with pytest.raises(AssertionError, match=r"aten\.atan: found 1"):
@@ -105,7 +105,7 @@ def test_ops_are_counted_and_found_in_both(model: Capture) -> None:
 
 
 @pytest.mark.slow("compiles many times")
-def test_equal_graphs_are_one_that_ran_so_often() -> None:
+def test_equal_eager_graphs_are_merged_with_their_runs() -> None:
     found = captured("a_print_in_a_block_in_a_loop", backward=False)
     assert [graph.runs for graph in found.graphs] == [1, 1, 2, 2]
     looped = captured("sizes_that_change", backward=False)
@@ -142,7 +142,7 @@ def test_equal_graphs_are_one_that_ran_so_often() -> None:
     assert "\neager_0 × 3 {\n" in text
 
 
-def test_the_share_of_ops_that_ran_compiled(model: Capture) -> None:
+def test_compiled_share_of_ops(model: Capture) -> None:
     compiled = sum(graph.op_counts.total() * graph.runs for graph in model.graphs)
     eager = sum(graph.op_counts.total() * graph.runs for graph in model.eager)
     assert model.compiled_share == pytest.approx(compiled / (compiled + eager))
@@ -154,7 +154,7 @@ def test_the_share_of_ops_that_ran_compiled(model: Capture) -> None:
     assert "eager_" not in whole.to_text()
 
 
-def test_eager_ops_fail_with_their_line_their_module_and_the_break(model: Capture) -> None:
+def test_assert_no_eager_ops_failure_has_line_module_and_break(model: Capture) -> None:
     with pytest.raises(AssertionError) as caught:
         model.assert_no_eager_ops()
     message = str(caught.value)
@@ -167,11 +167,11 @@ def test_eager_ops_fail_with_their_line_their_module_and_the_break(model: Captur
 
 
 @pytest.mark.parametrize("allow", ["test_eager_graphs.py", ["aten.atan", "aten.mul.Tensor"]])
-def test_what_follows_from_an_allowed_op_is_allowed(model: Capture, allow: Any) -> None:
+def test_allow_includes_the_consequences_of_an_allowed_op(model: Capture, allow: Any) -> None:
     model.assert_no_eager_ops(allow=allow)
 
 
-def test_a_line_is_allowed_and_others_are_not(model: Capture) -> None:
+def test_allow_of_a_line_excludes_other_lines(model: Capture) -> None:
     source = next(node.source for node in model.eager[0].nodes if node.is_call)
     assert source is not None
     model.assert_no_eager_ops(allow=[f"islands/{str(source).rpartition('/')[2]}"])
@@ -183,53 +183,53 @@ def test_a_line_is_allowed_and_others_are_not(model: Capture) -> None:
 
 
 @pytest.mark.parametrize("allow", ["*", ["aten.atan", "*.*"], "**"])
-def test_what_allows_every_op_is_an_error(model: Capture, allow: Any) -> None:
+def test_allow_of_every_op_is_an_error(model: Capture, allow: Any) -> None:
     with pytest.raises(ValueError, match=r"allow='.*' allows every op, so it checks nothing"):
         model.assert_no_eager_ops(allow=allow)
 
 
 @pytest.mark.parametrize("name", ["views_of_inputs_and_outputs", "an_output_that_nothing_uses"])
-def test_what_the_engine_runs_between_compiled_graphs_does_not_count(name: str) -> None:
-    found = captured(name)
-    assert found.eager
-    found.assert_no_eager_ops()
+def test_ops_of_the_engine_between_graphs_are_not_eager_ops(name: str) -> None:
+    subject_capture = captured(name)
+    assert subject_capture.eager
+    subject_capture.assert_no_eager_ops()
 
 
 @pytest.mark.parametrize("via", ["dispatch", "fx", "export"])
-def test_other_mechanisms_do_not_know(via: str) -> None:
-    found = capture(mlp(), example(2, 8), via=via, backward=None if via != "export" else False)
-    _refuses(found, f"via '{via}'")
+def test_eager_graphs_of_other_mechanisms_are_unknown(via: str) -> None:
+    captured = capture(mlp(), example(2, 8), via=via, backward=None if via != "export" else False)
+    _refuses(captured, f"via '{via}'")
 
 
 def test_an_eager_forward_before_compiled_autograd_is_not_recorded() -> None:
-    """Under a dispatch mode `reshape` makes another autograd node."""
+    """Under a dispatch mode, `reshape` creates a different autograd node."""
 
     def transposed(x: Tensor) -> Tensor:
         return x.mT.reshape(2, 8).sin()
 
-    found = capture(transposed, example(4, 4, grad=True), via=CompiledAutograd(forward="eager"))
-    _refuses(found, "a dispatch mode would change the autograd nodes")
+    captured = capture(transposed, example(4, 4, grad=True), via=CompiledAutograd(forward="eager"))
+    _refuses(captured, "a dispatch mode would change the autograd nodes")
 
 
-def test_a_watch_does_not_know() -> None:
+def test_eager_graphs_of_a_watch_are_unknown() -> None:
     with pytest_torchgraph.watch() as seen:
         torch.compile(mlp(), backend="aot_eager")(example(2, 8))
     _refuses(seen, "a watch does not record ops that run eagerly")
 
 
-def _refuses(found: Capture, words: str) -> None:
+def _refuses(captured: Capture, words: str) -> None:
     for read in (
-        lambda: found.eager,
-        lambda: found.compiled_share,
-        lambda: found.eager_ops,
-        found.assert_no_eager_ops,
+        lambda: captured.eager,
+        lambda: captured.compiled_share,
+        lambda: captured.eager_ops,
+        captured.assert_no_eager_ops,
     ):
         with pytest.raises(CaptureError, match=words):
             read()
-    assert found.program == found.graphs
+    assert captured.program == captured.graphs
 
 
-def test_a_file_has_the_eager_graphs_and_not_the_runs_of_others(
+def test_file_has_eager_graphs_without_runs_of_compiled_ones(
     model: Capture, tmp_path: pathlib.Path
 ) -> None:
     path = tmp_path / "model.tgraph"
@@ -250,21 +250,21 @@ def test_a_file_has_the_eager_graphs_and_not_the_runs_of_others(
 # -- ways to capture -------------------------------------------------------------------------------
 
 
-def test_on_fake_tensors_the_eager_graphs_are_the_same(model: Capture) -> None:
+def test_eager_graphs_on_fake_tensors_are_equal(model: Capture) -> None:
     torch.manual_seed(0)
     fake = capture(Model(), example(2, 4), fake=True)
     assert fake == model
     assert [graph.to_text() for graph in fake.eager] == [graph.to_text() for graph in model.eager]
 
 
-def test_on_copies_of_a_device_and_with_options_they_are_the_same(model: Capture) -> None:
+def test_eager_graphs_on_device_copies_and_with_options_are_equal(model: Capture) -> None:
     torch.manual_seed(0)
     placed = capture(Model(), example(2, 4), device="cpu", via=Aot(dynamic=False))
     assert placed == model
 
 
 @pytest.mark.slow("compiles many times")
-def test_a_part_that_is_compiled_already_is_compiled_as_the_rest() -> None:
+def test_precompiled_part_is_compiled_like_the_rest() -> None:
     torch.manual_seed(0)
     plain = Looped()
     expected = capture(plain, example(2, 4))
@@ -278,28 +278,28 @@ def test_a_part_that_is_compiled_already_is_compiled_as_the_rest() -> None:
         assert capture(target, example(2, 4)) == expected
 
 
-def test_a_tensor_subclass_is_one_op_where_it_runs_eagerly() -> None:
+def test_tensor_subclass_is_one_eager_op() -> None:
     from torch.testing._internal.two_tensor import TwoTensor
 
     def target(x: Tensor) -> Tensor:
         return disabled(x * 2).exp()
 
     x = TwoTensor(example(2, 4), example(2, 4))
-    found = capture(target, x, backward=False)
-    assert found.op_counts["aten.exp"] == 2
-    assert sum(graph.count("aten.sin") for graph in found.eager) == 1
+    captured = capture(target, x, backward=False)
+    assert captured.op_counts["aten.exp"] == 2
+    assert sum(graph.count("aten.sin") for graph in captured.eager) == 1
 
 
 @pytest.mark.slow("further cases; a few are in every run", unless=["inference_mode"])
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
-def test_without_gradients_the_graphs_are_of_inference(mode: Any) -> None:
+def test_eager_graphs_without_gradients_are_inference_graphs(mode: Any) -> None:
     with mode():
-        found = capture(Model(), example(2, 4))
-    assert [graph.kind for graph in found.eager] == ["inference"]
-    assert "eager_0: inference {" in found.to_text()
+        captured = capture(Model(), example(2, 4))
+    assert [graph.kind for graph in captured.eager] == ["inference"]
+    assert "eager_0: inference {" in captured.to_text()
 
 
-def test_nothing_of_a_step_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recorder_keeps_no_tensor_of_the_step(monkeypatch: pytest.MonkeyPatch) -> None:
     kept: list[IslandRecorder] = []
     original = IslandRecorder.__init__
 
@@ -311,10 +311,10 @@ def test_nothing_of_a_step_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     capture(Model(), example(2, 4))
     (recorder,) = kept
     alive = [each for each in recorder._tensors.values() if each[0]() is not None]
-    assert not any(each[0]().grad_fn is not None for each in alive)
+    assert not any(reference[0]().grad_fn is not None for reference in alive)
 
 
-def test_the_hook_for_threads_is_put_back() -> None:
+def test_thread_hook_is_restored() -> None:
     calls: list[str] = []
 
     def mine(_frame: Any, event: str, _argument: Any) -> None:
@@ -335,7 +335,7 @@ def test_the_hook_for_threads_is_put_back() -> None:
     assert "call" in calls
 
 
-def test_a_mark_of_the_profiler_is_no_op_of_the_program() -> None:
+def test_profiler_marks_are_not_eager_ops() -> None:
     @torch.compiler.disable
     def marked(x: torch.Tensor) -> torch.Tensor:
         with torch.profiler.record_function("eager part"):
@@ -344,5 +344,5 @@ def test_a_mark_of_the_profiler_is_no_op_of_the_program() -> None:
     def step(x: torch.Tensor) -> torch.Tensor:
         return marked(x * 2).exp()
 
-    found = capture(step, torch.ones(3))
-    assert [str(each.op) for each in found.eager_ops] == ["aten.sin.default"]
+    captured = capture(step, torch.ones(3))
+    assert [str(eager_op.op) for eager_op in captured.eager_ops] == ["aten.sin.default"]

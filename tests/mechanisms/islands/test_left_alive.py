@@ -1,4 +1,4 @@
-"""What a capture keeps alive: while it runs, and when nobody holds it any more."""
+"""Objects that a capture keeps alive, while it runs and after it is deleted."""
 
 import gc
 import weakref
@@ -14,7 +14,7 @@ import pytest_torchgraph
 
 
 class Block(torch.nn.Module):
-    """One frame, compiled whole."""
+    """One frame, compiled without a break."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -25,18 +25,18 @@ class Block(torch.nn.Module):
 
 
 def alive() -> tuple[int, int]:
-    """How many objects of this package's types there are, and how many modules of torch.fx."""
+    """Count the living objects of this package's types, and the living modules of torch.fx."""
     gc.collect()
     types = Counter(map(type, gc.get_objects()))
-    ours = [each for each in types if str(each.__module__).startswith("pytest_torchgraph.")]
-    modules = [each for each in types if issubclass(each, torch.fx.GraphModule)]
-    return sum(types[each] for each in ours), sum(types[each] for each in modules)
+    ours = [kind for kind in types if str(kind.__module__).startswith("pytest_torchgraph.")]
+    modules = [kind for kind in types if issubclass(kind, torch.fx.GraphModule)]
+    return sum(types[each] for each in ours), sum(types[module] for module in modules)
 
 
 @pytest.mark.slow("long models; short ones are in every run")
 @pytest.mark.parametrize("via", ["aot", "inductor", "dynamo", "dispatch"])
-def test_a_capture_that_is_gone_keeps_no_compilation_alive(via: str) -> None:
-    """With a graph break, and in compiled autograd, torch alone does: not asked here."""
+def test_deleted_capture_keeps_no_compilation_alive(via: str) -> None:
+    """Without graph breaks and compiled autograd, because then torch itself keeps them alive."""
     model = Block()
     found = []
     for _ in range(4):
@@ -60,14 +60,14 @@ class Retaining(nn.Module):
         return self.head(y)
 
 
-def test_a_gradient_is_not_retained_for_a_tensor_that_is_gone() -> None:
+def test_gradient_of_a_deleted_tensor_is_not_retained() -> None:
     gc.disable()
     try:
-        found = pytest_torchgraph.capture(Retaining(), example(2, 4))
+        captured = pytest_torchgraph.capture(Retaining(), example(2, 4))
     finally:
         gc.enable()
-    assert len(found.breaks) > 1
-    found.assert_no_ops("aten.clone")
+    assert len(captured.breaks) > 1
+    captured.assert_no_ops("aten.clone")
 
 
 def test_a_graph_break_keeps_no_tensor_of_the_target_alive() -> None:

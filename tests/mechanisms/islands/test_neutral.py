@@ -1,4 +1,4 @@
-"""Recording what runs eagerly changes nothing of what is compiled, computed or drawn."""
+"""Recording eager ops does not change compiled code, results or random draws."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ _NUMBER = re.compile(r"\d{5,}|0x[0-9a-f]+")
 
 def of_subject(name: str) -> Callable[[], tuple[Any, ...]]:
     def make() -> tuple[Any, ...]:
-        warned = SUBJECTS[name]()  # transformers warns once a process, at which Dynamo breaks
+        # transformers warns once per process, and Dynamo breaks at the warning.
+        warned = SUBJECTS[name]()
         warned.model(*warned.args, **warned.kwargs)
         subject = SUBJECTS[name]()
         return subject.model, subject.args, subject.kwargs
@@ -45,7 +46,7 @@ TARGETS = {
 
 
 class Seen:
-    """All that a capture says, but for its islands."""
+    """Everything that a capture reports, without its islands."""
 
     def __init__(self, make: Callable[[], tuple[Any, ...]]) -> None:
         torch.manual_seed(0)
@@ -54,7 +55,7 @@ class Seen:
         guards: list[str] = []
 
         def emit(metadata: dict[str, Any], payload: str) -> None:
-            # Each object that a guard looks at is named by its address.
+            # A guard names each object by its address.
             guards.append(_NUMBER.sub("N", payload) if "dynamo_guards" in metadata else "started")
 
         records = frozenset({"dynamo_guards", "dynamo_start"})
@@ -93,9 +94,10 @@ def bits(tensor: Tensor) -> tuple[Any, ...]:
     "long models; short ones are in every run", unless=["an_argument_written_on_both_sides"]
 )
 @pytest.mark.parametrize("name", TARGETS)
-def test_nothing_differs_where_nothing_is_recorded(name: str) -> None:
+def test_recording_changes_no_result_of_a_capture(name: str) -> None:
     found = []
-    for with_recording in (True, False):  # in one line, which is in the stack of each break
+    # One loop, because the line of the call is in the stack of each break.
+    for with_recording in (True, False):
         with contextlib.nullcontext() if with_recording else unrecorded():
             found.append(Seen(TARGETS[name]))
     recorded, plain = found
@@ -114,7 +116,7 @@ def test_nothing_differs_where_nothing_is_recorded(name: str) -> None:
 
 @pytest.mark.filterwarnings("ignore:::torch")
 @pytest.mark.parametrize("first", ["inside", "outside"])
-def test_code_that_is_compiled_under_the_mode_is_the_same_without_it(first: str) -> None:
+def test_code_compiled_under_the_mode_equals_code_without_it(first: str) -> None:
     compiled: list[torch.fx.GraphModule] = []
 
     def backend(graph: torch.fx.GraphModule, _inputs: Any) -> Callable[..., Any]:

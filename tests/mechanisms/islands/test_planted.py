@@ -1,4 +1,4 @@
-"""Ops in places where a recording could miss them: each is in the capture, or it is refused."""
+"""Ops in places that a recording could miss: each is captured, or the capture is refused."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def in_a_pool(x: Tensor) -> Tensor:
 @pytest.mark.parametrize(
     "target", [threaded, threaded_without_grad, threaded_at_the_end, in_a_pool]
 )
-def test_what_a_thread_of_the_target_runs_is_refused_with_the_place(
+def test_ops_in_a_thread_of_the_target_are_refused_with_their_line(
     target: Callable[[Tensor], Tensor], via: str
 ) -> None:
     before = threading.getprofile()
@@ -68,7 +68,7 @@ def test_what_a_thread_of_the_target_runs_is_refused_with_the_place(
     assert threading.getprofile() is before
 
 
-def test_a_thread_whose_results_nobody_uses_is_no_reason_to_refuse() -> None:
+def test_thread_with_unused_results_is_not_refused() -> None:
     def target(x: Tensor) -> Tensor:
         in_thread(lambda: torch.ones(2))
         return x.sin()
@@ -77,7 +77,7 @@ def test_a_thread_whose_results_nobody_uses_is_no_reason_to_refuse() -> None:
 
 
 class Planted(nn.Module):
-    """Compiled code on both sides of something that runs `aten.atan`."""
+    """Two compiled parts, and between them code that runs `aten.atan`."""
 
     def __init__(self, planted: Callable[[Tensor], Tensor]) -> None:
         super().__init__()
@@ -95,7 +95,7 @@ def in_a_disabled_function(x: Tensor) -> Tensor:
     return x.atan()
 
 
-def behind_a_break_in_a_loop(x: Tensor) -> Tensor:
+def after_a_break_in_a_loop(x: Tensor) -> Tensor:
     for _ in range(2):
         print(end="")
         x = x.atan()
@@ -142,7 +142,7 @@ in_a_backward_of_its_own = torch.compiler.disable(OfItsOwn.apply)
 
 PLANTED: dict[str, Callable[[Tensor], Tensor]] = {
     "disabled function": in_a_disabled_function,
-    "behind a break in a loop": behind_a_break_in_a_loop,
+    "after a break in a loop": after_a_break_in_a_loop,
     "at a break": at_a_break,
     "forward hook": Hooked(),
     "hook on a gradient": with_a_hook_on_the_gradient,
@@ -154,22 +154,22 @@ PLANTED: dict[str, Callable[[Tensor], Tensor]] = {
 @pytest.mark.parametrize("via", ["aot", "inductor"])
 @pytest.mark.parametrize("place", PLANTED)
 def test_a_planted_op_is_in_the_capture_with_its_line(place: str, via: str) -> None:
-    found = capture(Planted(PLANTED[place]), example(2, 4), via=via)
-    nodes = [node for graph in found.program for node in graph.find("aten.atan")]
+    captured = capture(Planted(PLANTED[place]), example(2, 4), via=via)
+    nodes = [node for graph in captured.program for node in graph.find("aten.atan")]
     assert nodes
-    eager = [node for graph in found.eager for node in graph.find("aten.atan")]
+    eager = [node for graph in captured.eager for node in graph.find("aten.atan")]
     assert all("atan()" in node.source.code for node in eager if node.source is not None)
     assert all(node.source is not None for node in eager)
-    if place not in ("behind a break in a loop", "at a break"):
+    if place not in ("after a break in a loop", "at a break"):
         assert eager
     with pytest.raises(AssertionError, match=r"aten\.atan: found"):
-        found.assert_no_ops("aten.atan")
-    found.assert_matches_eager()
+        captured.assert_no_ops("aten.atan")
+    captured.assert_matches_eager()
 
 
 @pytest.mark.parametrize("via", BOTH)
 def test_an_op_in_the_body_of_a_custom_op_is_that_op(via: str) -> None:
-    """Its body is a kernel, as those of C++ are: the op is what the program has."""
+    """Its body is a kernel, as in C++: the program contains only the op."""
 
     @torch.compiler.disable
     def inner(x: Tensor) -> Tensor:
@@ -178,8 +178,8 @@ def test_an_op_in_the_body_of_a_custom_op_is_that_op(via: str) -> None:
     def target(x: Tensor) -> Tensor:
         return inner(x.sin()).cos()
 
-    found = capture(target, example(2, 4, grad=True), via=via)
-    assert found.op_counts["islands_cases.scaled"] == 1
+    captured = capture(target, example(2, 4, grad=True), via=via)
+    assert captured.op_counts["islands_cases.scaled"] == 1
 
 
 @pytest.mark.slow("further cases; a few are in every run", unless=["True"])
@@ -200,7 +200,7 @@ def test_a_higher_order_op_that_runs_eagerly_is_refused_with_its_line(grad: bool
 
 
 class KeepsItsState(nn.Module):
-    """As a recurrent model does that is trained on parts of a sequence."""
+    """As recurrent models trained on parts of a sequence."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -213,7 +213,7 @@ class KeepsItsState(nn.Module):
 
 @pytest.mark.slow("further cases; a few are in every run", unless=["dispatch"])
 @pytest.mark.parametrize("via", BOTH)
-def test_what_was_made_before_is_a_constant(via: str) -> None:
+def test_tensor_made_before_the_capture_is_a_constant(via: str) -> None:
     found = capture(KeepsItsState(), example(2, 4), via=via)
     assert found.op_counts["aten.mm"] > 0
     memory = {"x": example(4, grad=True).exp()}
@@ -223,7 +223,7 @@ def test_what_was_made_before_is_a_constant(via: str) -> None:
 
 @pytest.mark.slow("further models and backends", unless=["dispatch"])
 @pytest.mark.parametrize("via", BOTH)
-def test_what_a_thread_that_existed_before_computes_is_refused(via: str) -> None:
+def test_results_of_an_earlier_thread_are_refused(via: str) -> None:
     with ThreadPoolExecutor(1) as pool:
         pool.submit(len, "").result()
 
@@ -234,7 +234,7 @@ def test_what_a_thread_that_existed_before_computes_is_refused(via: str) -> None
             capture(target, example(2, 4, grad=True), via=via)
 
 
-def test_nothing_compiled_at_all_is_refused() -> None:
+def test_capture_without_compiled_graphs_is_refused() -> None:
     with pytest.raises(CaptureError, match="nothing was captured via 'aot'"):
         capture(lambda x: disabled(x), example(2, 4))
 
@@ -282,7 +282,7 @@ class WritesItsBuffer(nn.Module):
     ],
     ids=["tensor", "view", "output", "buffer"],
 )
-def test_what_a_thread_of_the_target_writes_is_refused_with_the_place(
+def test_writes_in_a_thread_of_the_target_are_refused_with_their_line(
     target: Callable[[Tensor], Tensor], via: str
 ) -> None:
     if target is a_view_written_by_a_thread and via == "inductor":
@@ -300,7 +300,7 @@ def test_what_a_thread_of_the_target_writes_is_refused_with_the_place(
 
 
 class Norm(nn.Module):
-    """Writes to its buffers, in a graph and eagerly, after a thread has started."""
+    """Writes to its buffers, compiled and eagerly, after a thread has started."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -322,5 +322,5 @@ class Norm(nn.Module):
 
 @pytest.mark.slow("further models and backends", unless=["dispatch"])
 @pytest.mark.parametrize("via", [*BOTH, "inductor"])
-def test_what_the_target_itself_writes_beside_a_thread_is_no_reason_to_refuse(via: str) -> None:
+def test_writes_of_the_target_beside_a_thread_are_not_refused(via: str) -> None:
     assert capture(Norm(), example(2, 4, grad=True), via=via).op_counts["aten.sin"] >= 2

@@ -1,4 +1,4 @@
-"""Eager graphs have the same text in other processes, in another order, with warm caches."""
+"""Eager graphs have the same text in other processes, in another order, and with warm caches."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ print(json.dumps(texts(names)))
 
 
 def texts(names: list[str]) -> dict[str, str]:
-    """The text of each case, in this order, at all levels of detail."""
+    """Return the text of each case, in this order, at all levels of detail."""
     found = {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -39,7 +39,7 @@ def texts(names: list[str]) -> dict[str, str]:
 
 
 def elsewhere(names: list[str], seed: str) -> dict[str, str]:
-    """The texts of a second round in another process, in the opposite order."""
+    """Return the texts of a second round in another process, in reverse order."""
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, str(Path(__file__).parents[2]), *names[::-1]],
         env={
@@ -55,7 +55,7 @@ def elsewhere(names: list[str], seed: str) -> dict[str, str]:
 
 
 @pytest.mark.slow("long models; short ones are in every run")
-def test_texts_are_the_same_bytes_in_another_process_order_and_round() -> None:
+def test_eager_text_is_equal_in_another_process_order_and_round() -> None:
     here = texts(list(CASES))
     assert any("torchgraph 2" in text for text in here.values())
     assert elsewhere(list(CASES), "1") == here

@@ -1,4 +1,4 @@
-"""Which value an eager op works on: across views, writes and tensor subclasses."""
+"""Operands of eager ops, across views, writes and tensor subclasses."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from torch.utils.checkpoint import checkpoint
 from pytest_torchgraph import Capture, CaptureError, capture
 
 
-def inputs(found: Capture) -> list[list[str]]:
-    return [[node.name for node in graph.inputs] for graph in found.eager]
+def inputs(captured: Capture) -> list[list[str]]:
+    return [[node.name for node in graph.inputs] for graph in captured.eager]
 
 
 @torch.compiler.disable
@@ -25,14 +25,14 @@ def read(x: Tensor) -> Tensor:
     return x * 3
 
 
-def test_a_view_that_a_graph_returns_is_not_what_it_is_a_view_of() -> None:
+def test_view_returned_by_a_graph_is_not_its_base() -> None:
     def target(x: Tensor) -> Tensor:
         b, a = x.cos(), x.t()
         print(end="")
         return disabled(a) + b
 
-    found = capture(target, example(4, 4))
-    assert inputs(found) == [["inference_0:t"]]
+    captured = capture(target, example(4, 4))
+    assert inputs(captured) == [["inference_0:t"]]
 
 
 def test_another_dtype_of_the_same_bits_is_another_value() -> None:
@@ -45,7 +45,7 @@ def test_another_dtype_of_the_same_bits_is_another_value() -> None:
     assert str(graph.inputs[0].result).startswith("TensorMeta(dtype='int32'")
 
 
-def test_a_view_of_what_a_graph_writes_is_another_value_afterwards() -> None:
+def test_view_of_a_written_tensor_is_a_new_value_after_the_write() -> None:
     def target(x: Tensor, memory: Tensor) -> Tensor:
         kept = memory[0]
         before = read(kept)
@@ -53,21 +53,21 @@ def test_a_view_of_what_a_graph_writes_is_another_value_afterwards() -> None:
         print(end="")
         return read(kept).sin() + before
 
-    found = capture(target, example(2, 4), torch.ones(2, 4), backward=False)
-    assert [graph.runs for graph in found.eager] == [2]
+    captured = capture(target, example(2, 4), torch.ones(2, 4), backward=False)
+    assert [graph.runs for graph in captured.eager] == [2]
     again = capture(lambda x, m: read(m.add_(x)) + disabled(m[0]), example(2, 4), torch.ones(2, 4))
     assert all("m" not in names for names in inputs(again))
 
 
-def test_both_handles_of_an_argument_change_where_a_graph_writes_one() -> None:
+def test_write_to_an_argument_changes_both_handles() -> None:
     a = torch.ones(16)
 
     def target(a: Tensor, b: Tensor) -> Tensor:
         a.mul_(2)
         return disabled(b)
 
-    found = capture(target, a, a.view(4, 4))
-    assert inputs(found) == [["inference:mul"]] or inputs(found) == [["forward:mul"]]
+    captured = capture(target, a, a.view(4, 4))
+    assert inputs(captured) == [["inference:mul"]] or inputs(captured) == [["forward:mul"]]
 
 
 def test_a_tensor_subclass_is_known_on_both_sides_of_a_graph() -> None:
@@ -75,15 +75,15 @@ def test_a_tensor_subclass_is_known_on_both_sides_of_a_graph() -> None:
         return disabled(x * 2).exp()
 
     x = TwoTensor(example(2, 4), example(2, 4))
-    found = capture(target, x, backward=False)
-    ((name,),) = inputs(found)
+    captured = capture(target, x, backward=False)
+    ((name,),) = inputs(captured)
     assert name.startswith(("forward_0:mul", "inference_0:mul"))
-    assert len(found.eager[0].outputs) == 1
+    assert len(captured.eager[0].outputs) == 1
     x = TwoTensor(example(2, 4), example(2, 4)).requires_grad_()
     assert inputs(capture(target, x, backward=False)) == [[name.replace("inference", "forward")]]
 
 
-# -- what is the engine's, and what follows --------------------------------------------------------
+# -- the engine's ops, and their consequences ------------------------------------------------------
 
 
 def clamped() -> Any:
@@ -112,7 +112,7 @@ def test_a_hook_without_code_of_its_own_is_not_the_engine(on: str, hook: Any) ->
         capture(target, example(4, 4)).assert_no_eager_ops()
 
 
-def test_what_is_recomputed_in_the_backward_is_not_the_engine() -> None:
+def test_recomputed_ops_are_not_the_engines() -> None:
     layers = nn.Sequential(nn.Linear(4, 4), Block())
 
     @torch.compiler.disable(recursive=False)
@@ -122,13 +122,13 @@ def test_what_is_recomputed_in_the_backward_is_not_the_engine() -> None:
     def target(x: Tensor) -> Tensor:
         return inner(x.sin()).cos()
 
-    found = capture(target, example(2, 4, grad=True))
-    again = [op for op in found.eager_ops if op.op == "aten.addmm.default"]
+    captured = capture(target, example(2, 4, grad=True))
+    again = [op for op in captured.eager_ops if op.op == "aten.addmm.default"]
     assert again
     assert not any(op.by_engine for op in again)
 
 
-def test_a_hook_does_not_follow_from_the_op_at_whose_gradient_it_runs() -> None:
+def test_hook_is_not_a_consequence_of_its_gradients_op() -> None:
     linear = nn.Linear(4, 4)
 
     @torch.compiler.disable
@@ -140,9 +140,9 @@ def test_a_hook_does_not_follow_from_the_op_at_whose_gradient_it_runs() -> None:
     def target(x: Tensor) -> Tensor:
         return hooked(x.exp()).tanh()
 
-    found = capture(target, example(2, 4, grad=True))
+    captured = capture(target, example(2, 4, grad=True))
     with pytest.raises(AssertionError) as caught:
-        found.assert_no_eager_ops(allow="aten.sin")
+        captured.assert_no_eager_ops(allow="aten.sin")
     assert "aten.atan.default" in str(caught.value)
     assert "aten.cos.default" not in str(caught.value)
 
@@ -160,11 +160,11 @@ def test_equal_graphs_of_two_places_keep_their_causes() -> None:
         x = first(x.exp())
         return second(x.tanh()).tanh()
 
-    found = capture(target, example(2, 4), backward=False)
-    assert [graph.runs for graph in found.eager] == [2]
-    line = found.eager_ops[0].source
+    captured = capture(target, example(2, 4), backward=False)
+    assert [graph.runs for graph in captured.eager] == [2]
+    line = captured.eager_ops[0].source
     with pytest.raises(AssertionError) as caught:
-        found.assert_no_eager_ops(allow=str(line))
+        captured.assert_no_eager_ops(allow=str(line))
     message = str(caught.value)
     assert "locals>.second" in message
     assert "locals>.first" not in message
@@ -186,7 +186,7 @@ def test_torchscript_inside_of_a_target_is_refused() -> None:
     [(torch.Tensor.double, torch.Tensor.float), (lambda x: x.double(), lambda x: x.float())],
     ids=["of torch", "of Python"],
 )
-def test_what_hooks_of_saved_tensors_run_around_a_graph_is_there(hooks: Any) -> None:
+def test_ops_of_saved_tensor_hooks_around_a_graph_are_recorded(hooks: Any) -> None:
     def inner(x: Tensor) -> Tensor:
         return x.exp().cos() * x
 
@@ -195,8 +195,8 @@ def test_what_hooks_of_saved_tensors_run_around_a_graph_is_there(hooks: Any) -> 
         with torch.autograd.graph.saved_tensors_hooks(*hooks):
             return inner(x)
 
-    found = capture(lambda x: packed(x.sin()).tanh(), example(2, 4, grad=True))
-    copies = [op for op in found.eager_ops if op.op == "aten._to_copy.default"]
+    captured = capture(lambda x: packed(x.sin()).tanh(), example(2, 4, grad=True))
+    copies = [op for op in captured.eager_ops if op.op == "aten._to_copy.default"]
     assert len(copies) == 8
     with pytest.raises(AssertionError, match="ran eagerly"):
-        found.assert_no_eager_ops()
+        captured.assert_no_eager_ops()

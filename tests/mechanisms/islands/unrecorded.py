@@ -1,4 +1,4 @@
-"""Captures without the recording of what runs eagerly, for its cost and its effect."""
+"""Captures without recording eager ops, to measure the recording's cost and effect."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pytest_torchgraph.mechanisms.recording.mode import Value
 
 @contextlib.contextmanager
 def unrecorded() -> Iterator[None]:
-    """Let captures via aot run without the mode; the runs of compiled graphs are counted."""
+    """Let captures via aot run without the mode. Runs of compiled graphs are still counted."""
     with contextlib.ExitStack() as stack:
         for name, instead in (
             ("recording", _counting),

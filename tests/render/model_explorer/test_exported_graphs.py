@@ -1,4 +1,4 @@
-"""Graphs as JSON for model-explorer: what its pages read of it."""
+"""Graphs as JSON for model-explorer, checked in the fields that its pages read."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_an_edge_leads_from_each_operand_in_its_place() -> None:
     ]
 
 
-def test_saved_values_and_effects_are_said() -> None:
+def test_exported_nodes_have_saved_values_and_effects() -> None:
     (graph,) = graph_collection([Graph.from_text(FORWARD)], "f")["subgraphs"]
     found = nodes(graph)
     assert attributes(found["layers.0/mm"])["saved for the backward"] == "yes"
@@ -98,7 +98,7 @@ def test_saved_values_and_effects_are_said() -> None:
 
 def test_a_higher_order_op_opens_its_bodies() -> None:
     exported = graph_collection([Graph.from_text(COND)], "f")["subgraphs"]
-    assert [each["id"] for each in exported] == ["main", "main/yes", "main/no"]
+    assert [exported_graph["id"] for exported_graph in exported] == ["main", "main/yes", "main/no"]
     assert nodes(exported[0])["c"]["subgraphIds"] == ["main/yes", "main/no"]
     assert "subgraphIds" not in nodes(exported[0])["out"]
 
@@ -109,10 +109,10 @@ def test_a_higher_order_op_opens_its_bodies() -> None:
 def test_any_graph_has_unique_ids_and_edges_between_its_own_nodes(found: list[Graph]) -> None:
     named = [graph.renamed(f"g{k}") for k, graph in enumerate(found)]
     exported = graph_collection(named, "f")["subgraphs"]
-    ids = {each["id"] for each in exported}
+    ids = {exported_graph["id"] for exported_graph in exported}
     assert len(ids) == len(exported) == sum(1 for graph in named for _ in graph.walk())
-    for each in exported:
-        check_nodes(each, ids)
+    for exported_graph in exported:
+        check_nodes(exported_graph, ids)
 
 
 def check_nodes(exported: Json, graph_ids: set[str]) -> None:
@@ -138,15 +138,15 @@ def sides(found: ExportedComparison) -> tuple[dict[str, Json], dict[str, Json]]:
 
 
 def test_nodes_that_correspond_have_one_id_and_are_mapped() -> None:
-    found = compared(FORWARD, FORWARD.replace("relu", "tanh").replace("%x", "%y"))
-    old, new = sides(found)
+    diff = compared(FORWARD, FORWARD.replace("relu", "tanh").replace("%x", "%y"))
+    old, new = sides(diff)
     assert old.keys() == new.keys()
-    assert found.mapping["mapping"].items() >= {name: name for name in old}.items()
+    assert diff.mapping["mapping"].items() >= {name: name for name in old}.items()
     assert attributes(new["x"])["name"] == "y"
     assert "name" not in attributes(new["layers.0/mm"])
 
 
-def test_a_changed_node_says_what_it_was_and_what_it_is() -> None:
+def test_exported_changed_node_has_old_and_new_attributes() -> None:
     old, new = sides(compared(FORWARD, FORWARD.replace("relu", "tanh")))
     was, now = old["layers.0.act/relu"], new["layers.0.act/relu"]
     assert (was["label"], now["label"]) == ("~ aten.relu", "~ aten.tanh")
@@ -165,25 +165,25 @@ CLONED = FORWARD.replace(
 
 
 @pytest.mark.parametrize(("texts", "side"), [((FORWARD, CLONED), 1), ((CLONED, FORWARD), 0)])
-def test_what_came_or_went_has_no_partner(texts: tuple[str, str], side: int) -> None:
-    found = compared(*texts)
-    one, other = sides(found)[side], sides(found)[1 - side]
+def test_exported_added_or_removed_nodes_have_no_partner(texts: tuple[str, str], side: int) -> None:
+    diff = compared(*texts)
+    one, other = sides(diff)[side], sides(diff)[1 - side]
     assert "clone" in one
     assert "clone" not in other
-    assert "clone" not in found.mapping["mapping"]
+    assert "clone" not in diff.mapping["mapping"]
     assert one["clone"]["label"] == ("+ aten.clone" if side else "- aten.clone")
-    assert found.mapping["disableMappingFallback"]
-    assert found.mapping["showDiffHighlights"]
+    assert diff.mapping["disableMappingFallback"]
+    assert diff.mapping["showDiffHighlights"]
 
 
-def test_a_new_node_takes_no_name_of_an_old_one() -> None:
-    """model-explorer takes nodes of one id for the same where it matches by ids."""
+def test_exported_new_node_has_an_unused_id() -> None:
+    """In matching by id, model-explorer treats nodes with the same id as the same node."""
     old = FORWARD.replace("%layers.0.act/relu", "%clone")
-    found = compared(old, CLONED)
-    left, right = sides(found)
+    diff = compared(old, CLONED)
+    left, right = sides(diff)
     assert [name for name in right if name not in left] == ["clone (new)"]
     assert attributes(right["clone (new)"])["name"] == "clone"
-    assert found.mapping["mapping"]["clone"] == "clone"
+    assert diff.mapping["mapping"]["clone"] == "clone"
 
 
 def test_the_layers_around_a_change_are_marked() -> None:
@@ -194,8 +194,8 @@ def test_the_layers_around_a_change_are_marked() -> None:
 
 
 def test_layers_with_other_paths_are_mapped() -> None:
-    found = compared(FORWARD, FORWARD.replace("layers.0", "blocks.3"))
-    groups = {k: v for k, v in found.mapping["mapping"].items() if k.endswith("___group___")}
+    diff = compared(FORWARD, FORWARD.replace("layers.0", "blocks.3"))
+    groups = {k: v for k, v in diff.mapping["mapping"].items() if k.endswith("___group___")}
     assert groups == {
         "layers___group___": "blocks___group___",
         "layers/0___group___": "blocks/3___group___",
@@ -205,10 +205,10 @@ def test_layers_with_other_paths_are_mapped() -> None:
 
 @pytest.mark.parametrize("new", [COND, COND.replace("aten.neg", "aten.abs")])
 def test_bodies_are_matched_too(new: str) -> None:
-    found = compared(COND, new)
+    diff = compared(COND, new)
     old, after = (
-        {each["id"].partition("/")[2]: nodes(each) for each in side["subgraphs"]}
-        for side in found.collections
+        {subgraph["id"].partition("/")[2]: nodes(subgraph) for subgraph in side["subgraphs"]}
+        for side in diff.collections
     )
     assert old.keys() == after.keys() == {"main", "main/yes", "main/no"}
     assert {name: [*each] for name, each in old.items()} == {
@@ -218,8 +218,8 @@ def test_bodies_are_matched_too(new: str) -> None:
 
 
 def test_the_first_edit_is_opened() -> None:
-    found = compared(FORWARD, FORWARD.replace("relu", "tanh"))
-    assert [(pane.graph, pane.node, pane.layer) for pane in found.panes] == [
+    diff = compared(FORWARD, FORWARD.replace("relu", "tanh"))
+    assert [(pane.graph, pane.node, pane.layer) for pane in diff.panes] == [
         ("old/forward", "layers.0.act/relu", "layers/0/act___group___"),
         ("new/forward", "layers.0.act/relu", "layers/0/act___group___"),
     ]
@@ -228,11 +228,13 @@ def test_the_first_edit_is_opened() -> None:
     assert (old.node, new.node) == ("", "clone")
 
 
-def test_a_graph_that_came_is_new_as_a_whole() -> None:
+def test_exported_added_graph_is_entirely_new() -> None:
     forward = Graph.from_text(FORWARD)
-    found = compare([forward], [forward, forward.renamed("more")], ("old", "new"))
+    comparison = compare([forward], [forward, forward.renamed("more")], ("old", "new"))
     labels = [
-        node["label"] for each in found.collections[1]["subgraphs"][1:] for node in each["nodes"]
+        node["label"]
+        for each in comparison.collections[1]["subgraphs"][1:]
+        for node in each["nodes"]
     ]
     assert len(labels) == len(forward.nodes)
     assert all(label.startswith("+ ") for label in labels)
@@ -241,16 +243,16 @@ def test_a_graph_that_came_is_new_as_a_whole() -> None:
 @checked
 @given(plain_graphs(), plain_graphs())
 def test_each_unchanged_node_is_mapped_exactly_once(a: Graph, b: Graph) -> None:
-    found = compare([a], [b], ("old", "new"))
-    left, right = sides(found)
-    mapping = {k: v for k, v in found.mapping["mapping"].items() if "___group___" not in k}
+    comparison = compare([a], [b], ("old", "new"))
+    left, right = sides(comparison)
+    mapping = {k: v for k, v in comparison.mapping["mapping"].items() if "___group___" not in k}
     assert mapping.keys() == left.keys() & right.keys()
     assert all(key == value for key, value in mapping.items())
     for side in (left, right):
         for name, node in side.items():
             kind = attributes(node).get("difference", "").partition(":")[0]
             assert (name not in mapping) == (kind in ("added", "removed"))
-    for each, given_graph in zip(found.collections, (a, b), strict=True):
+    for each, given_graph in zip(comparison.collections, (a, b), strict=True):
         (exported,) = each["subgraphs"]
         assert len(exported["nodes"]) == len(canonical([given_graph])[0].nodes)
         check_nodes(exported, set())
@@ -260,13 +262,13 @@ def test_each_unchanged_node_is_mapped_exactly_once(a: Graph, b: Graph) -> None:
 @given(plain_graphs(), SEEDS)
 def test_equal_graphs_are_mapped_as_a_whole(a: Graph, seed: int) -> None:
     rng = random.Random(seed)
-    found = compare([a], [shuffled(renamed(a, rng), rng)], ("old", "new"))
-    left, right = sides(found)
+    comparison = compare([a], [shuffled(renamed(a, rng), rng)], ("old", "new"))
+    left, right = sides(comparison)
     assert (
         left.keys()
         == right.keys()
-        == found.mapping["mapping"].keys()
-        - {key for key in found.mapping["mapping"] if "___group___" in key}
+        == comparison.mapping["mapping"].keys()
+        - {key for key in comparison.mapping["mapping"] if "___group___" in key}
     )
     assert not any("difference" in attributes(node) for node in right.values())
 
@@ -275,19 +277,19 @@ def test_equal_graphs_are_mapped_as_a_whole(a: Graph, seed: int) -> None:
 @checked
 @given(graphs(), graphs())
 def test_any_two_graphs_can_be_written(a: Graph, b: Graph) -> None:
-    found = compare([a], [b], ("old", "new"))
-    ids = [each["id"] for side in found.collections for each in side["subgraphs"]]
+    comparison = compare([a], [b], ("old", "new"))
+    ids = [subgraph["id"] for side in comparison.collections for subgraph in side["subgraphs"]]
     assert len(ids) == len(set(ids))
-    for side in found.collections:
-        for each in side["subgraphs"]:
-            check_nodes(each, set(ids))
+    for side in comparison.collections:
+        for subgraph in side["subgraphs"]:
+            check_nodes(subgraph, set(ids))
 
 
-def test_a_layer_that_went_does_not_shift_those_behind_it() -> None:
+def test_removed_layer_does_not_shift_later_layers() -> None:
     before, after = layers(4, scoped=True, size=6), layers(3, scoped=True, size=6)
     marked = [replace(n, op="aten.exotic.default") if n.module == "layers.1" else n for n in before]
-    found = compare([graph(marked)], [graph(after)], ("old", "new"))
-    mapping = found.mapping["mapping"]
+    comparison = compare([graph(marked)], [graph(after)], ("old", "new"))
+    mapping = comparison.mapping["mapping"]
     assert mapping["layers/0___group___"] == "layers/0___group___"
     assert "layers/1___group___" not in mapping
     assert mapping["layers/2___group___"] == "layers/1___group___"
@@ -301,16 +303,16 @@ def test_no_two_layers_are_mapped_to_one() -> None:
     assert "other___group___" not in groups
 
 
-def test_a_slash_in_a_path_is_no_layer() -> None:
-    found = Graph.from_text(FORWARD)
-    paths = [replace(n, module="a/b.c") if n.name == "layers.0/mm" else n for n in found.nodes]
-    (exported,) = graph_collection([replace(found, nodes=tuple(paths))], "f")["subgraphs"]
+def test_slash_in_a_module_path_is_not_a_layer() -> None:
+    parsed = Graph.from_text(FORWARD)
+    paths = [replace(n, module="a/b.c") if n.name == "layers.0/mm" else n for n in parsed.nodes]
+    (exported,) = graph_collection([replace(parsed, nodes=tuple(paths))], "f")["subgraphs"]
     assert nodes(exported)["layers.0/mm"]["namespace"] == r"a\/b/c"
 
 
 def test_nodes_of_bodies_have_the_ids_of_their_partners() -> None:
-    found = compared(COND, COND.replace("%y", "%z"))
-    bodies = [nodes(each) for each in found.collections[1]["subgraphs"][1:]]
+    diff = compared(COND, COND.replace("%y", "%z"))
+    bodies = [nodes(each) for each in diff.collections[1]["subgraphs"][1:]]
     assert [[*each] for each in bodies] == [["x", "y", "output"]] * 2
 
 
@@ -318,15 +320,15 @@ SHARED = COND.replace("@yes, @no", "@yes, @yes")
 SHARED = SHARED[: SHARED.index("  no: ")] + SHARED[SHARED.index("  %p = ") :]
 
 
-def test_a_body_that_two_became_is_matched_with_the_first() -> None:
+def test_body_that_was_split_in_two_is_matched_with_the_first() -> None:
     two = COND.replace("aten.neg", "aten.relu").replace("%y", "%z").replace("%z", "%y", 2)
-    found = compared(two, SHARED)
-    names = [[*nodes(each)] for each in found.collections[0]["subgraphs"][1:]]
+    diff = compared(two, SHARED)
+    names = [[*nodes(each)] for each in diff.collections[0]["subgraphs"][1:]]
     assert names == [["x", "y", "output"], ["x", "z", "output"]]
-    assert [*nodes(found.collections[1]["subgraphs"][1])] == names[0]
+    assert [*nodes(diff.collections[1]["subgraphs"][1])] == names[0]
 
 
-def test_what_follows_in_the_backward_says_from_what() -> None:
+def test_exported_backward_consequence_names_its_edit() -> None:
     backward = Graph.from_text(
         "torchgraph 1\n\nbackward @ aot {\n  %tangent = tangent : f32[2, 4]\n"
         "  %relu_backward = aten.relu_backward.default(%tangent) : f32[2, 4]\n"
@@ -334,20 +336,20 @@ def test_what_follows_in_the_backward_says_from_what() -> None:
     )
     edited = Graph.from_text(backward.to_text().replace("relu", "tanh"))
     new = Graph.from_text(FORWARD.replace("relu", "tanh"))
-    found = compare([Graph.from_text(FORWARD), backward], [new, edited], ("old", "new"))
-    node = nodes(found.collections[1]["subgraphs"][1])["relu_backward"]
+    comparison = compare([Graph.from_text(FORWARD), backward], [new, edited], ("old", "new"))
+    node = nodes(comparison.collections[1]["subgraphs"][1])["relu_backward"]
     assert attributes(node)["difference"] == (
         "changed: follows from 1 edit: aten.relu -> aten.tanh in layers.0.act"
     )
     assert attributes(node)["name"] == "tanh_backward"
 
 
-def test_graphs_stand_in_the_order_of_their_file() -> None:
+def test_exported_graphs_keep_the_file_order() -> None:
     forward = Graph.from_text(FORWARD)
     captured = [replace(forward, kind="inference", name="inference"), forward]
-    found = compare(captured, captured, ("old", "new"))
-    for side, prefix in zip(found.collections, ("old/", "new/"), strict=True):
-        assert [each["id"] for each in side["subgraphs"]] == [
+    comparison = compare(captured, captured, ("old", "new"))
+    for side, prefix in zip(comparison.collections, ("old/", "new/"), strict=True):
+        assert [subgraph["id"] for subgraph in side["subgraphs"]] == [
             f"{prefix}inference",
             f"{prefix}forward",
         ]

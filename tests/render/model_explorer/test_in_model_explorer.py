@@ -1,6 +1,6 @@
 """Differences in model-explorer itself, in a browser.
 
-Skipped unless its command is there; it brings a hundred packages, so it is not in the test extra:
+Skipped without its command, which needs a hundred packages and is not in the test extra:
 
     python -m venv ENV && ENV/bin/pip install ai-edge-model-explorer
     PATH=ENV/bin:$PATH python -m pytest -m slow tests/render/model_explorer
@@ -27,8 +27,8 @@ from pytest_torchgraph.cli import main
 COMMAND = shutil.which("model-explorer")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 pytestmark = [
-    pytest.mark.skipif(COMMAND is None, reason="there is no model-explorer"),
-    pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium"),
+    pytest.mark.skipif(COMMAND is None, reason="the command model-explorer is missing"),
+    pytest.mark.skipif(CHROMIUM is None, reason="chromium is missing"),
 ]
 PATIENCE = 60
 STORED = Path(__file__).parents[3] / "examples" / "__snapshots__" / "test_bert"
@@ -38,7 +38,7 @@ SELECT = "id => window.postMessage({cmd: 'model-explorer-select-node-by-node-id'
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Where model-explorer listens."""
+    """The address of a running model-explorer."""
     assert COMMAND is not None
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -85,7 +85,7 @@ def page() -> Iterator[Any]:
 
 
 def selected(page: Any) -> list[str]:
-    """The nodes that are selected in the two panes: the page keeps them in its address."""
+    """Return the selected nodes of both panes, from the page's address."""
     data = parse_qs(urlparse(page.url).query)["data"][0]
     return [pane["selectedNodeId"] for pane in json.loads(data)["uiState"]["paneStates"]]
 
@@ -121,7 +121,7 @@ def test_a_difference_is_opened_and_selection_follows_our_matching(
         page.get_by_text(label).locator("visible=true").first.wait_for()
     gelu = "encoder.layer.0.intermediate.intermediate_act_fn/gelu"
     wait_until(page, [gelu, gelu])
-    page.wait_for_timeout(3000)  # until the worker of the page has both graphs
+    page.wait_for_timeout(3000)  # the page's worker needs time to load both graphs
     addmm = "encoder.layer.3.output.dense/addmm"
     page.evaluate(SELECT, addmm)
     wait_until(page, [addmm, addmm])

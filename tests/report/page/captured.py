@@ -1,4 +1,4 @@
-"""A capture of graphs that are given as text."""
+"""A capture whose graphs are given as text."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pytest_torchgraph import Collective, Cost, Graph
 
 
 class Captured:
-    """What `capture_data` reads of a capture; it needs no torch."""
+    """The part of a capture that `capture_data` reads. It needs no torch."""
 
     via = "aot"
     breaks = ()
@@ -19,7 +19,7 @@ class Captured:
 
     @property
     def collectives(self) -> tuple[Collective, ...]:
-        return tuple(each for graph in self.program for each in graph.collectives)
+        return tuple(collective for graph in self.program for collective in graph.collectives)
 
     def by_module(self, depth: int | None = None) -> dict[str, Cost]:
         from pytest_torchgraph.graph import by_module

@@ -1,4 +1,4 @@
-"""A real browser, which no request may leave."""
+"""A real browser in which every request outside the page fails."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip what needs a browser, from one place: pytest then reports all of it in one line."""
+    """Skip tests that need a browser, from one place, so that pytest reports them in one line."""
     if CHROMIUM is None and "chromium" in getattr(item, "fixturenames", ()):
         pytest.skip("no Chromium on the PATH")
 
@@ -32,7 +32,7 @@ def chromium() -> Iterator[Any]:
 
 @dataclass
 class Opened:
-    """A page in the browser, with what it said and asked for."""
+    """A page in the browser, with its console output and its requests."""
 
     page: Any
     console: list[str] = field(default_factory=list)
@@ -46,7 +46,7 @@ class Opened:
 
 @pytest.fixture
 def opened(chromium: Any) -> Iterator[Opened]:
-    """Fails a test whose page writes to the console or asks for anything but itself."""
+    """Fail a test whose page writes to the console or requests anything but itself."""
     context = chromium.new_context(viewport={"width": 1400, "height": 1000})
     context.set_default_timeout(10_000)  # milliseconds
     found = Opened(context.new_page())
@@ -63,7 +63,7 @@ def opened(chromium: Any) -> Iterator[Opened]:
 
 @pytest.fixture(scope="session")
 def failed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """A test with one finding, in the seventh of twelve layers; not to be changed."""
+    """A test with one finding in the seventh of twelve layers. Must not be modified."""
     directory = tmp_path_factory.mktemp("failed")
-    found = difference(network(12), network(12, changed=7), directory)
-    return one_test("test_a.py::test_step", "failed", message="E  assert", differences=[found])
+    diff = difference(network(12), network(12, changed=7), directory)
+    return one_test("test_a.py::test_step", "failed", message="E  assert", differences=[diff])

@@ -24,13 +24,13 @@ LAYER = """\
 
 
 def trained(changed: int = -1, added: int = -1, removed: int = -1) -> Graph:
-    """Six layers and a loss; the products of the first three are saved for backward.
+    """Return six layers and a loss. The products of the first three are saved for backward.
 
-    Nobody needs `dead`; `mean` is needed by `write` alone, which changes the input.
+    `dead` has no user. `mean` is used only by `write`, which changes the input.
 
     Args:
-        changed, added, removed: the layers in which the activation is a relu in place of a gelu,
-            which is followed by a clone, and by a dropout.
+        changed, added, removed: the layers in which the activation is relu instead of gelu, is
+            followed by a clone, or has lost its dropout.
     """
     lines, x = ["torchgraph 2\n\nforward @ aot {\n  %x = input : f32[2, 8]\n"], "%x"
     for n in range(6):
@@ -110,6 +110,6 @@ def view_box(page: Any) -> list[float]:
 
 
 def settled(page: Any) -> Any:
-    """The page, once what was chosen is read and shown."""
+    """Wait until the selection is read and shown, and return the page."""
     page.wait_for_function("loading.then(() => document.body.dataset.ready !== undefined)")
     return page

@@ -1,4 +1,4 @@
-"""What captures and comparisons cost, in the page."""
+"""The costs of captures and comparisons on the page."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch  # noqa: F401  # the formulas are torch's, and the page imports it for nobody
+import torch  # noqa: F401  # provides the formulas, and the page does not import it
 from report.page.captured import Captured
 from report.page.pages import written
 
@@ -25,7 +25,7 @@ MM = 2 * 2 * 8 * 32
 
 
 def forward(blocks: int, act: str = "gelu", level: str = "aot") -> Graph:
-    """Blocks side by side; an `exp` is saved for backward."""
+    """Return parallel blocks. Each saves an `exp` for backward."""
     lines = [f"torchgraph 1\n\nforward @ {level} {{\n  %x = input : f32[2, 8]\n"]
     lines += [BLOCK.format(n=n, act=act if n == 3 else "gelu") for n in range(blocks)]
     lines.append(f"  return %h.{blocks - 1}.up/mm\n")
@@ -50,7 +50,7 @@ def changed(blocks: int = 6) -> dict[str, Any]:
     )
 
 
-def test_a_capture_has_its_modules_with_both_directions() -> None:
+def test_page_costs_of_a_capture_have_modules_in_both_directions() -> None:
     data = collect.capture_data(Captured(forward(6), BACKWARD))  # type: ignore[arg-type]
     table = data["cost"]
     assert table["about"] == f"{7 * MM / 1000:.1f} kFLOP, 0 B saved for backward"
@@ -63,7 +63,7 @@ def test_a_capture_has_its_modules_with_both_directions() -> None:
     assert table["more"] == 0
 
 
-def test_the_modules_of_a_large_graph_are_those_for_which_there_is_room() -> None:
+def test_page_costs_of_a_large_graph_are_limited() -> None:
     table = cost_of([forward(20)])
     assert table is not None
     assert [row[0] for row in table["rows"]] == ["", "h", *(f"h.{n}.up" for n in range(20))]
@@ -73,7 +73,7 @@ def test_the_modules_of_a_large_graph_are_those_for_which_there_is_room() -> Non
     assert table["more"] == 40
 
 
-def test_a_comparison_has_the_modules_that_cost_another_amount() -> None:
+def test_page_costs_of_a_comparison_have_changed_modules() -> None:
     assert changed()["cost"] == {
         "about": "+0 FLOP, +256 B saved for backward",
         "titles": ["FLOPs before", "FLOPs after", "saved bytes before", "saved bytes after"],
@@ -83,7 +83,7 @@ def test_a_comparison_has_the_modules_that_cost_another_amount() -> None:
     }
 
 
-def test_ops_that_are_not_counted_are_said() -> None:
+def test_page_costs_name_uncounted_ops() -> None:
     custom = Graph.from_text(forward(2).to_text().replace("aten.gelu", "my.gelu"))
     table = cost_of([custom])
     assert table is not None
@@ -94,7 +94,7 @@ def test_ops_that_are_not_counted_are_said() -> None:
     assert changed["note"] == table["note"]
 
 
-def test_what_is_not_known_has_no_table(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_page_without_known_costs_has_no_table(monkeypatch: pytest.MonkeyPatch) -> None:
     assert cost_of([]) is None
     assert cost_of([forward(2, level="dynamo")]) is None
     exported = cost_of([forward(2, level="export")])
@@ -111,7 +111,9 @@ def test_what_is_not_known_has_no_table(monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.slow("a browser, for further keys, addresses and panes", unless=["light-1280"])
 @pytest.mark.parametrize("width", [1280, 600])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_tables_can_be_read(opened: Any, tmp_path: Path, width: int, scheme: str) -> None:
+def test_page_cost_tables_are_readable(
+    opened: Any, tmp_path: Path, width: int, scheme: str
+) -> None:
     test = {"id": "test_a", "outcome": "failed", "seconds": 0.1, "message": "", "where": "a.py:1"}
     captured = collect.capture_data(Captured(forward(6), BACKWARD))  # type: ignore[arg-type]
     test |= {"captures": [captured], "ranks": [], "differences": [changed()], "pictures": []}
@@ -145,7 +147,7 @@ def test_the_tables_can_be_read(opened: Any, tmp_path: Path, width: int, scheme:
     assert (light > 3 * 128) == (scheme == "dark")
 
 
-def test_a_capture_has_the_kinds_of_its_blocks() -> None:
+def test_page_data_has_block_kinds() -> None:
     data = collect.capture_data(Captured(forward(6, "relu"), BACKWARD))  # type: ignore[arg-type]
     assert data["blocks"] == [
         {"glob": "h.*", "count": 2, "kinds": [[5, "h.{0 … 2, 4, 5}"], [1, "h.3"]]}

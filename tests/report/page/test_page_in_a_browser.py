@@ -1,4 +1,4 @@
-"""What the page does when somebody clicks: real data of real graphs, in a real browser."""
+"""The page's reaction to clicks, with real graphs in a real browser."""
 
 from __future__ import annotations
 
@@ -45,9 +45,7 @@ CAUSE = {
 }
 
 
-def test_a_page_opens_with_the_causes_where_there_are_some(
-    opened: Any, tmp_path: Path, failed: dict[str, Any]
-) -> None:
+def test_page_opens_with_causes_if_any(opened: Any, tmp_path: Path, failed: dict[str, Any]) -> None:
     tests = [{**failed, "id": test} for test in CAUSE["files"]]
     causes = {
         "heading": "1 cause in 40 tests",
@@ -86,7 +84,9 @@ def test_a_page_opens_with_the_causes_where_there_are_some(
     assert page.locator("main h2").inner_text() == "failed test_a.py::test_step[5]"
 
 
-def test_a_click_on_a_node_tells_of_it(opened: Any, tmp_path: Path, failed: dict[str, Any]) -> None:
+def test_click_on_a_node_shows_its_details(
+    opened: Any, tmp_path: Path, failed: dict[str, Any]
+) -> None:
     page = opened.open(written(tmp_path, failed))
     page.locator(".view .chosen text").first.click()
     told = page.locator(".picture .card").inner_text()
@@ -204,12 +204,12 @@ def test_a_break_is_shown_with_its_line(opened: Any, tmp_path: Path) -> None:
     assert page.locator("nav .badge").inner_text() == "1 break"
 
 
-def test_two_thousand_tests_are_listed_as_they_are_seen(opened: Any, tmp_path: Path) -> None:
+def test_two_thousand_tests_are_listed_lazily(opened: Any, tmp_path: Path) -> None:
     passing = collect.capture_data(Captured(network(20)))  # type: ignore[arg-type]
     tests = [one_test(f"test_a.py::test_{n:04}", captures=[passing]) for n in range(2000)]
     tests[1500] = one_test("test_a.py::test_1500", "failed", message="E  boom")
     path = written(tmp_path, *tests)
-    assert path.read_text("utf-8").count('<script type="text/plain"') == 3  # two tests, the words
+    assert path.read_text("utf-8").count('<script type="text/plain"') == 3  # two tests, words
     page = opened.open(path)
     rows = page.locator("nav li")
     assert page.locator("main h2").inner_text() == "failed test_a.py::test_1500"
@@ -236,7 +236,7 @@ def test_two_thousand_tests_are_listed_as_they_are_seen(opened: Any, tmp_path: P
     assert page.locator("#count").inner_text() == "100 of 2,000 tests"
 
 
-def test_details_that_are_lost_are_told(opened: Any, tmp_path: Path) -> None:
+def test_missing_details_are_reported(opened: Any, tmp_path: Path) -> None:
     broken = one_test("test_a.py::test_b", "failed", message="E  boom")
     path = written(tmp_path, one_test("test_a.py::test_a"), broken)
     data, _ = read_page(path)
@@ -267,7 +267,7 @@ def test_the_page_is_quick_with_many_tests_and_large_graphs(opened: Any, tmp_pat
     page = opened.open(written(tmp_path, *tests))
     assert page.locator("#count").inner_text() == "503 of 503 tests"
     assert page.locator("nav li").count() < 60
-    # Work is counted, not timed: what the page has built is what is to be seen.
+    # Count work instead of time: the page builds only visible elements.
     assert page.evaluate("document.querySelectorAll('*').length") < 6000
     page.locator("summary", has_text="All 10,").or_(
         page.locator("summary", has_text="All 10")
@@ -297,17 +297,17 @@ HOSTILE = (
 )
 
 
-def test_hostile_names_are_names(opened: Any, tmp_path: Path) -> None:
+def test_hostile_names_are_shown_as_text(opened: Any, tmp_path: Path) -> None:
     hostile = "".join(name for name in HOSTILE if "\ud800" not in name)
     graph = Graph.from_text(network(2).to_text())
-    found = difference(graph, network(2, changed=1), tmp_path)
-    for node in found["nodes"]:
+    diff = difference(graph, network(2, changed=1), tmp_path)
+    for node in diff["nodes"]:
         node.update(name=hostile, op=hostile, module=hostile, line=hostile, code=hostile)
-    for finding in found["findings"]:
+    for finding in diff["findings"]:
         finding.update(summary=hostile, more=hostile)
-    found.update(file=hostile, headline=hostile, accept=hostile, diff=[hostile])
+    diff.update(file=hostile, headline=hostile, accept=hostile, diff=[hostile])
     tests = [
-        one_test(name, "failed", message=name, where=name, differences=[found]) for name in HOSTILE
+        one_test(name, "failed", message=name, where=name, differences=[diff]) for name in HOSTILE
     ]
     page = opened.open(written(tmp_path, *tests, about=hostile, warning=hostile))
     assert page.locator("nav li").count() == len(HOSTILE)
@@ -330,7 +330,7 @@ EVIL = """<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org
  <animate onbegin="console.log('ran')"/></svg>"""
 
 
-def test_a_picture_can_do_nothing(opened: Any, tmp_path: Path) -> None:
+def test_picture_cannot_run_scripts(opened: Any, tmp_path: Path) -> None:
     shown = {"title": "evil", "svg": EVIL, "note": "", "nodes": [], "findings": []}
     broken = {"title": "broken", "svg": "<svg", "note": "", "nodes": [], "findings": []}
     page = opened.open(written(tmp_path, one_test("test_a", "failed", pictures=[shown, broken])))
@@ -340,11 +340,11 @@ def test_a_picture_can_do_nothing(opened: Any, tmp_path: Path) -> None:
     assert "href" not in inside
     assert "onload" not in inside
     assert "cannot be read" in page.locator("main").inner_text()
-    # The policy of the page is the second lock: the browser says that it held.
+    # The page's policy is the second barrier: the browser reports that it blocked the script.
     opened.console[:] = [line for line in opened.console if "Content Security Policy" not in line]
 
 
-def test_a_run_without_graphs_says_so(opened: Any, tmp_path: Path) -> None:
+def test_page_of_a_run_without_graphs_says_so(opened: Any, tmp_path: Path) -> None:
     page = opened.open(written(tmp_path))
     assert page.locator("nav").inner_text() == "No test used graphs."
 

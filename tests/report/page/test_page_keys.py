@@ -1,4 +1,4 @@
-"""The page by the keyboard alone, and on paper."""
+"""The page used by the keyboard only, and on paper."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ CAUSES = {
 @pytest.fixture(scope="module")
 def tests(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     directory = tmp_path_factory.mktemp("keys")
-    found = difference(trained(removed=4), trained(changed=2, added=3), directory)
+    diff = difference(trained(removed=4), trained(changed=2, added=3), directory)
     message = "\n".join(f"line {n} of the message" for n in range(100))
     return [
-        one_test("test_a.py::test_0", "failed", message=message, differences=[found]),
+        one_test("test_a.py::test_0", "failed", message=message, differences=[diff]),
         one_test("test_a.py::test_1"),
         one_test("test_a.py::test_2", "failed", message="E  assert 0"),
     ]
@@ -69,10 +69,10 @@ def test_keys_lead_through_tests_findings_and_causes(page: Any) -> None:
     assert heading(page) == "failed test_a.py::test_2"
     page.keyboard.press("k")
     assert heading(page) == "passed test_a.py::test_1"
-    page.keyboard.press("n")  # there are none
+    page.keyboard.press("n")  # no finding is left
     page.keyboard.press("c")
     assert heading(page) == focused(page) == "1 cause in 2 tests"
-    page.keyboard.press("a")  # there is no audit
+    page.keyboard.press("a")  # no audit exists
     assert heading(page) == "1 cause in 2 tests"
     for test in (0, 2, 2):
         page.keyboard.press("f")
@@ -87,7 +87,7 @@ def test_keys_lead_through_the_findings_of_several_differences(
     twice = {**first, "differences": first["differences"] * 2}
     page = settled(opened.open(written(tmp_path, twice)))
     shown = page.locator('.findings [aria-current="true"]')
-    assert [text[0] for text in shown.all_inner_texts()] == ["~", "~"]  # the first of each
+    assert [text[0] for text in shown.all_inner_texts()] == ["~", "~"]  # the first finding of each
     for chosen in (["+", "~"], ["-", "~"], ["-", "~"], ["-", "+"], ["-", "-"], ["-", "-"]):
         page.keyboard.press("n")
         assert [text[0] for text in shown.all_inner_texts()] == chosen
@@ -98,7 +98,7 @@ def test_keys_lead_through_the_findings_of_several_differences(
 
 
 @pytest.mark.slow("runs pytest in a new process")
-def test_what_the_keys_passed_is_no_step_of_the_way_back(page: Any) -> None:
+def test_browser_history_skips_items_passed_by_keys(page: Any) -> None:
     for _ in range(3):
         page.keyboard.press("j")
     page.go_back()
@@ -112,7 +112,7 @@ def test_keys_lead_to_the_list_and_to_the_search(page: Any) -> None:
     assert page.evaluate("document.activeElement.closest('nav') !== null")
     assert "test_0" in focused(page)
     page.keyboard.press("/")
-    page.keyboard.type("tjkcnp?")  # no key is one in a field
+    page.keyboard.type("tjkcnp?")  # keys have no effect in a field
     assert page.get_by_label("search the tests").input_value() == "tjkcnp?"
     assert heading(page) == "failed test_a.py::test_0"
     assert page.locator("dialog[open]").count() == 0
@@ -128,12 +128,12 @@ def test_keys_with_a_modifier_are_the_browsers(page: Any) -> None:
 
 
 @pytest.mark.slow("runs pytest in a new process")
-def test_the_keys_are_told(page: Any) -> None:
+def test_help_lists_the_keys(page: Any) -> None:
     page.keyboard.press("?")
     told = page.get_by_role("dialog", name="Keys")
     for words in ("next and previous test", "next and previous finding", "search the tests"):
         assert words in told.inner_text()
-    page.keyboard.press("j")  # what is behind does not move
+    page.keyboard.press("j")  # the page under the list does not move
     assert heading(page) == "1 cause in 2 tests"
     page.keyboard.press("Escape")
     assert not told.is_visible()
@@ -142,7 +142,7 @@ def test_the_keys_are_told(page: Any) -> None:
 
 
 @pytest.mark.slow("runs pytest in a new process")
-def test_every_key_that_does_something_is_told(page: Any) -> None:
+def test_help_lists_every_key(page: Any) -> None:
     told = page.locator("dialog kbd").all_text_contents()
     assert set(page.evaluate("Object.keys(ACTIONS)")) <= set(told)
 
@@ -173,7 +173,7 @@ def test_keys_move_the_picture_that_has_the_focus(page: Any) -> None:
     assert page.locator(".view").count() == 1
 
 
-def test_what_is_printed_is_the_causes_and_what_failed(page: Any) -> None:
+def test_print_has_causes_and_failures(page: Any) -> None:
     page.evaluate(
         "window.print = () => { window.asked = document.querySelector('main').textContent; }"
     )
@@ -183,7 +183,7 @@ def test_what_is_printed_is_the_causes_and_what_failed(page: Any) -> None:
     page.emulate_media(media="print", color_scheme="dark")
     text = page.locator("main").inner_text()
     assert text.index("aten.gelu -> aten.relu") < text.index("failed test_a.py::test_0")
-    assert "test_a.py::test_11" in text  # also what a click would show
+    assert "test_a.py::test_11" in text  # included although it needs a click on the screen
     for words in ("changed in layers.2", "added in layers.3", "line 99 of the message"):
         assert words in text
     assert "line 39 of" not in text
@@ -204,7 +204,7 @@ def test_what_is_printed_is_the_causes_and_what_failed(page: Any) -> None:
 
 
 @pytest.mark.slow("runs pytest in a new process")
-def test_the_paper_has_an_address_and_a_limit(
+def test_print_has_an_address_and_a_limit(
     opened: Any, tmp_path: Path, tests: list[dict[str, Any]]
 ) -> None:
     more = [one_test(f"test_b.py::test_{n}", "failed", message="E") for n in range(60)]
@@ -225,8 +225,8 @@ def test_the_pdf_has_a_page_for_each_test(page: Any) -> None:
     assert 3 <= pdf.count(b"/Type /Page\n") + pdf.count(b"/Type /Page/") <= 6
 
 
-def test_a_key_for_findings_waits_for_those_of_the_test(page: Any) -> None:
-    """What is shown is still read: the findings of the test before are not its own."""
+def test_finding_keys_wait_for_the_loading_test(page: Any) -> None:
+    """While a test is still loading, the keys must not use the findings of the previous test."""
     page.keyboard.press("j")
     settled(page)
     page.evaluate("() => { select(2); ACTIONS.n(); }")
@@ -234,7 +234,7 @@ def test_a_key_for_findings_waits_for_those_of_the_test(page: Any) -> None:
     assert page.evaluate("location.hash") == "#test=test_a.py::test_2"
 
 
-def test_a_view_for_paper_that_nobody_waits_for_does_not_come(page: Any) -> None:
+def test_abandoned_print_view_is_not_opened(page: Any) -> None:
     page.evaluate("() => { const asked = showPrint(); select(1); return asked; }")
     assert heading(page) == "passed test_a.py::test_1"
     assert page.evaluate("location.hash") == "#test=test_a.py::test_1"
@@ -253,7 +253,7 @@ def test_boxes_of_a_picture_are_chosen_by_keys(page: Any) -> None:
         assert page.locator(".view .chosen").count() == 1
     assert tops[:5] == sorted(tops[:5])
     assert len(set(names)) == 5
-    assert names[5] == names[3]  # back by one
+    assert names[5] == names[3]  # one step back
     for _ in range(60):
         page.keyboard.press(",")
     first = told.inner_text()

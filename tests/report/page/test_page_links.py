@@ -1,4 +1,4 @@
-"""Addresses: what is shown has one, and it is shown again where it is opened."""
+"""Addresses: each view has one, and opening it shows the same view."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ CAUSE = {
 @pytest.fixture(scope="module")
 def tests(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     directory = tmp_path_factory.mktemp("links")
-    found = difference(trained(removed=4), trained(changed=2, added=3), directory)
+    diff = difference(trained(removed=4), trained(changed=2, added=3), directory)
     captures = [
         collect.capture_data(Captured(network(n)))  # type: ignore[arg-type]
         for n in (1, 2)
     ]
     return [
         one_test("test_a.py::test_first", captures=captures),
-        one_test(ODD, "failed", message="E  assert", differences=[found]),
+        one_test(ODD, "failed", message="E  assert", differences=[diff]),
     ]
 
 
@@ -63,12 +63,12 @@ def copied(page: Any, link: Any) -> str:
     return str(page.evaluate("navigator.clipboard.readText()"))
 
 
-def test_the_address_of_a_test_is_its_id_and_leads_there(open_at: Any) -> None:
+def test_address_of_a_test_is_its_id(open_at: Any) -> None:
     page = open_at()
     page.locator("nav li button").nth(1).click()
     assert heading(page) == f"failed {ODD}"
     assert hash_of(page) == f"#test={ODD}"
-    assert "&" not in page.evaluate("location.hash")  # only of the id: encoded
+    assert "&" not in page.evaluate("location.hash")  # only the test id, encoded
     url = copied(page, page.locator("main .where .link"))
     assert url == page.url
     page = open_at(url[url.index("#") :])
@@ -171,24 +171,24 @@ def test_the_browser_goes_back_and_forward(open_at: Any) -> None:
         ("#12", "This page has no 12"),
     ],
 )
-def test_a_link_to_what_is_not_there_is_said_to_be_one(open_at: Any, hash_: str, said: str) -> None:
+def test_link_to_a_missing_target_is_reported(open_at: Any, hash_: str, said: str) -> None:
     page = open_at(hash_)
     alert = page.get_by_role("alert")
     assert said in alert.inner_text()
-    assert heading(page)  # and something is shown
+    assert heading(page)  # a view is shown anyway
     page.locator("nav li button").first.click()
     settled(page)
     assert alert.count() == 0
 
 
 @pytest.mark.slow("runs pytest in a new process")
-def test_an_address_without_a_meaning_opens_the_page_as_none_does(open_at: Any) -> None:
+def test_unknown_address_opens_the_default_view(open_at: Any) -> None:
     assert heading(open_at("#")) == "1 cause"
     assert heading(open_at("#finding=2")) == "1 cause"
 
 
 @pytest.mark.slow("runs pytest in a new process")
-def test_the_way_back_closes_what_was_told_of_a_node(open_at: Any) -> None:
+def test_browser_back_closes_node_details(open_at: Any) -> None:
     page = open_at()
     page.locator("nav li button").nth(1).click()
     page.locator(".view .chosen text").first.click()
@@ -208,7 +208,7 @@ CHOOSE = """(hash) => {
 
 
 @pytest.mark.slow("a browser, for further keys, addresses and panes")
-def test_what_is_chosen_while_a_link_is_followed_is_what_is_shown(open_at: Any) -> None:
+def test_selection_during_navigation_takes_precedence(open_at: Any) -> None:
     page = open_at()
     page.evaluate(CHOOSE, f"#test={quote(ODD)}&finding=2")
     assert heading(page) == "passed test_a.py::test_first"
@@ -217,7 +217,7 @@ def test_what_is_chosen_while_a_link_is_followed_is_what_is_shown(open_at: Any) 
 
 
 @pytest.mark.slow("a browser, for further keys, addresses and panes")
-def test_a_link_is_followed_in_a_test_that_is_still_read(open_at: Any) -> None:
+def test_link_is_followed_in_a_loading_test(open_at: Any) -> None:
     page = open_at()
     page.evaluate("(hash) => { select(1); return follow(hash); }", f"#test={quote(ODD)}&finding=2")
     assert page.get_by_role("alert").count() == 0
@@ -228,7 +228,7 @@ def listed(page: Any) -> list[str]:
     return [str(text) for text in page.locator("nav li .name").all_inner_texts()]
 
 
-def test_what_the_list_leaves_out_is_in_the_address(open_at: Any) -> None:
+def test_list_filters_are_in_the_address(open_at: Any) -> None:
     page = open_at()
     page.get_by_role("button", name="1 passed").click()
     page.locator("header input").fill(" Step  100%")
@@ -254,7 +254,7 @@ def test_what_the_list_leaves_out_is_in_the_address(open_at: Any) -> None:
 
 
 @pytest.mark.slow("runs pytest in a new process")
-def test_an_address_with_a_search_alone_opens_what_the_page_opens_with(open_at: Any) -> None:
+def test_address_with_only_a_search_opens_the_default_view(open_at: Any) -> None:
     page = open_at("#search=first&hide=nonsense")
     assert heading(page) == "1 cause"
     assert listed(page) == ["test_a.py::test_first"]

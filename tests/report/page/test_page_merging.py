@@ -1,4 +1,4 @@
-"""`python -m pytest_torchgraph merge`: one page of the pages of several runs."""
+"""`python -m pytest_torchgraph merge`: one page from the pages of several runs."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ OTHER = """
 
 @pytest.fixture
 def shards(pytester: pytest.Pytester, run: Run) -> tuple[Path, Path]:
-    """The pages of two shards whose comparisons all fail because of the same edit."""
+    """Write the pages of two shards whose comparisons all fail because of the same edit."""
     pytester.makepyfile(test_net=NET, test_other=OTHER)
     run("--torchgraph-update")
     run("--torchgraph-report=1.html", "test_net.py", OP="gelu").assert_outcomes(failed=2, passed=1)
@@ -65,7 +65,7 @@ def merged(out: Path, *pages: Path) -> dict[str, Any]:
     return read_page(out)[0]
 
 
-def test_one_edit_in_two_shards_is_one_cause(
+def test_merge_of_an_edit_in_two_shards_is_one_cause(
     shards: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], opened: Any
 ) -> None:
     out = tmp_path / "all.html"
@@ -90,14 +90,14 @@ def test_one_edit_in_two_shards_is_one_cause(
 
 
 @pytest.mark.slow("a browser and a run of pytest")
-def test_pages_are_put_together_again(shards: tuple[Path, Path], tmp_path: Path) -> None:
+def test_merge_of_merged_pages(shards: tuple[Path, Path], tmp_path: Path) -> None:
     once = merged(tmp_path / "all.html", *shards)
-    again = merged(tmp_path / "all.html", tmp_path / "all.html")  # onto itself
+    again = merged(tmp_path / "all.html", tmp_path / "all.html")  # merge a page into itself
     assert {**again, "run": ""} == {**once, "run": ""}
 
 
 @pytest.mark.slow("a browser and a run of pytest")
-def test_a_test_of_two_pages_is_there_twice(
+def test_merge_keeps_a_test_of_two_pages_twice(
     shards: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first, second = shards
@@ -118,7 +118,7 @@ def test_a_test_of_two_pages_is_there_twice(
 
 
 @pytest.mark.slow("a browser and a run of pytest")
-def test_what_failed_otherwise_is_of_all_pages(
+def test_merge_has_other_failures_of_all_pages(
     pytester: pytest.Pytester, run: Run, tmp_path: Path
 ) -> None:
     pytester.makepyfile(test_net=NET, test_other=OTHER)
@@ -129,14 +129,14 @@ def test_what_failed_otherwise_is_of_all_pages(
         pages.append(pytester.path / f"{number}.html")
     data = merged(tmp_path / "all.html", *pages)
     assert data["causes"] is None
-    assert data["failures"] == []  # one test alone failed: the page opens with it
+    assert data["failures"] == []  # only one test failed, so the page opens with it
     outcomes = [test["outcome"] for test in data["tests"]]
     assert outcomes == ["passed"] * 4 + ["failed"]
 
 
 @pytest.mark.slow("a browser and a run of pytest")
 @pytest.mark.parametrize("what", ["no page", "another version", "cut"])
-def test_what_is_no_whole_page_is_one_clear_error(
+def test_merge_of_an_incomplete_page_is_an_error(
     what: str, shards: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first, second = shards
@@ -160,7 +160,7 @@ def test_what_is_no_whole_page_is_one_clear_error(
     assert not out.exists()
 
 
-def test_audits_of_shards_are_one(
+def test_merge_joins_the_audits_of_shards(
     made: Callable[..., Any],
     compiling: Callable[..., Any],
     broken_at: Callable[..., Any],

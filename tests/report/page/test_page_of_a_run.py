@@ -1,4 +1,4 @@
-"""`--torchgraph-report`: what a run puts into its page, with and without workers."""
+"""`--torchgraph-report`: the data that a run puts into its page, with and without workers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PROJECT = """
 
 
 def data_of(pytester: pytest.Pytester, name: str = "page.html") -> dict[str, Any]:
-    """The data of a page, each test with its details."""
+    """Return the data of a page, each test with its details."""
     data, parts = read_page(pytester.path / name)
     data["tests"] = [{**test, **parts.get(test["part"])} for test in data["tests"]]
     return data
@@ -76,7 +76,7 @@ WORKERS = {"alone": (), "two workers": ("-p", "xdist", "-n2"), "plain": ("--asse
 
 @pytest.mark.slow("further cases; a few are in every run", unless=["plain"])
 @pytest.mark.parametrize("how", WORKERS)
-def test_the_page_has_each_test_with_its_difference(
+def test_page_has_each_test_with_its_difference(
     pytester: pytest.Pytester, project: Run, how: str
 ) -> None:
     result = project("--torchgraph-report=page.html", *WORKERS[how], OP="relu tanh")
@@ -102,9 +102,7 @@ def test_the_page_has_each_test_with_its_difference(
 
 
 @pytest.mark.slow("runs pytest several times")
-def test_a_worker_that_crashes_takes_only_its_test_with_it(
-    pytester: pytest.Pytester, project: Run
-) -> None:
+def test_crashed_worker_loses_only_its_test(pytester: pytest.Pytester, project: Run) -> None:
     result = project("--torchgraph-report=page.html", "-p", "xdist", "-n2", CRASH="1")
     assert result.ret == 1
     data = data_of(pytester)
@@ -136,21 +134,19 @@ def test_reruns_count_once(pytester: pytest.Pytester, project: Run) -> None:
     assert len(test["differences"]) == 1
 
 
-def test_the_place_can_stand_in_the_ini_file(pytester: pytest.Pytester, project: Run) -> None:
+def test_report_path_in_the_ini_file(pytester: pytest.Pytester, project: Run) -> None:
     pytester.makeini("[pytest]\ntorchgraph_report = out/graphs.html\n")
     project().assert_outcomes(passed=8)
     assert len(data_of(pytester, "out/graphs.html")["tests"]) == 7
 
 
-def test_a_place_that_is_a_directory_is_refused(run: Run) -> None:
+def test_report_path_that_is_a_directory_is_refused(run: Run) -> None:
     result = run("--torchgraph-report=.")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["ERROR: --torchgraph-report: '*' is not a file"])
 
 
-def test_a_page_that_cannot_be_written_changes_no_outcome(
-    pytester: pytest.Pytester, project: Run
-) -> None:
+def test_unwritable_page_changes_no_outcome(pytester: pytest.Pytester, project: Run) -> None:
     pytester.path.joinpath("file").write_text("")
     result = project("--torchgraph-report=file/page.html")
     result.assert_outcomes(passed=8)
@@ -158,7 +154,7 @@ def test_a_page_that_cannot_be_written_changes_no_outcome(
 
 
 @pytest.mark.slow("runs pytest in a new process")
-def test_captures_of_real_models_are_there(pytester: pytest.Pytester, run: Run) -> None:
+def test_page_has_captures_of_real_models(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(
         test_net="""
         import pytest
@@ -187,7 +183,7 @@ def test_captures_of_real_models_are_there(pytester: pytest.Pytester, run: Run) 
     run("--torchgraph-report=page.html", "-p", "no:torchgraph").assert_outcomes(passed=2)
     first = data_of(pytester)["tests"][0]
     assert len(data_of(pytester)["tests"]) == 1
-    captures = {each["via"]: each for each in first["captures"]}
+    captures = {capture["via"]: capture for capture in first["captures"]}
     assert list(captures) == ["dispatch", "fx", "watch"]
     assert [graph["name"] for graph in captures["dispatch"]["graphs"]] == ["forward", "backward"]
     assert dict(captures["fx"]["graphs"][0]["ops"]) == {"torch.nn.functional.relu": 1}
@@ -221,7 +217,9 @@ HOSTILE = [
 
 
 @pytest.mark.slow("a browser and a run of pytest")
-def test_hostile_ids_stay_in_their_place(pytester: pytest.Pytester, run: Run, opened: Any) -> None:
+def test_hostile_test_ids_are_shown_as_text(
+    pytester: pytest.Pytester, run: Run, opened: Any
+) -> None:
     pytester.makepyfile(
         test_net=f"""
         import pytest
@@ -259,7 +257,7 @@ def test_hostile_ids_stay_in_their_place(pytester: pytest.Pytester, run: Run, op
 
 
 @pytest.mark.slow("a browser and a run of pytest")
-def test_what_is_wrong_leads_to_its_place_in_the_picture(
+def test_failure_links_to_its_place_in_the_picture(
     pytester: pytest.Pytester, run: Run, opened: Any
 ) -> None:
     pytester.makepyfile(
@@ -299,7 +297,9 @@ def test_what_is_wrong_leads_to_its_place_in_the_picture(
 
 
 @pytest.mark.slow("a browser, for further keys, addresses and panes")
-def test_what_cannot_be_told_changes_no_outcome(pytester: pytest.Pytester, run: Run) -> None:
+def test_error_while_collecting_page_data_changes_no_outcome(
+    pytester: pytest.Pytester, run: Run
+) -> None:
     pytester.makeconftest(
         """
         import pytest_torchgraph.report.page.collect as collect
@@ -330,5 +330,5 @@ def test_what_cannot_be_told_changes_no_outcome(pytester: pytest.Pytester, run: 
     result.assert_outcomes(passed=1, failed=2)
     said = "not in the page of this run: RuntimeError: no words"
     assert result.outlines.count(said) == 2
-    notes = {each["note"] for test in data_of(pytester)["tests"] for each in test["captures"]}
+    notes = {capture["note"] for test in data_of(pytester)["tests"] for capture in test["captures"]}
     assert notes == {"cannot be shown: RuntimeError: no words"}

@@ -1,4 +1,4 @@
-"""The page of a run with an audit: what the suite compiles, in a real browser."""
+"""The page of a run with an audit, in a real browser."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def show(opened: Any, tmp_path: Path) -> Callable[..., Any]:
     def show(outcome: AuditOutcome, *ids: str, **more: Any) -> Any:
         parts = {"outcome": "passed", "seconds": 0.1, "message": "", "where": "test_a.py:1"}
         lists: dict[str, Any] = {"captures": [], "ranks": [], "differences": [], "pictures": []}
-        tests = [{"id": each, **parts, **lists} for each in ids]
+        tests = [{"id": test_id, **parts, **lists} for test_id in ids]
         data = {"causes": None, "audit": audit_document(outcome), **more}
         return opened.open(page_of(tmp_path, *tests, **data))
 
     return show
 
 
-def test_the_page_opens_with_what_the_suite_compiles(
+def test_audit_page_opens_with_the_compilations_of_the_suite(
     made: Made, compiling: Compiling, broken_at: BrokenAt, show: Callable[..., Any]
 ) -> None:
     facts = {f"test_a.py::test_{n}": compiling(broken_at(7)) for n in range(3)}
@@ -65,12 +65,12 @@ def test_the_page_opens_with_what_the_suite_compiles(
 
 
 def unfold(page: Any, text: str) -> None:
-    """Open the part with this summary; what is in it is built by an event, a moment later."""
+    """Open the section with this summary. Its content is built by an event, slightly later."""
     page.locator("summary", has_text=text).click()
     page.locator("details[open]", has_text=text).locator("> :nth-child(2)").first.wait_for()
 
 
-def test_what_is_worse_comes_first_and_what_is_better_is_offered(
+def test_audit_page_lists_regressions_first_and_offers_improvements(
     made: Made, compiling: Compiling, broken_at: BrokenAt, show: Callable[..., Any]
 ) -> None:
     known, new = broken_at(3, "print(1)"), broken_at(9, "print(2)")
@@ -103,7 +103,7 @@ def test_tests_are_filtered_and_sorted(
     assert rows.count() == 200
     assert rows.first.inner_text().startswith("test_1999")
     assert "the first 200 of 2,001 tests" in page.locator("main").inner_text()
-    # Work is counted, not timed: what the page has built is what is to be seen.
+    # Count work instead of time: the page builds only visible elements.
     assert page.evaluate("document.querySelectorAll('*').length") < 5000
     page.get_by_role("button", name="ops", exact=True).click()
     assert rows.first.inner_text().startswith("test_0000")
@@ -116,7 +116,7 @@ def test_tests_are_filtered_and_sorted(
     assert "the first 200 of 1,000 tests" in settled(page).locator("main").inner_text()
 
 
-def test_a_suite_that_compiles_nothing_and_a_run_that_was_not_watched_say_so(
+def test_audit_page_without_compilations_or_watch_says_so(
     made: Made, compiling: Compiling, show: Callable[..., Any]
 ) -> None:
     page = show(made({}, tests=12))
@@ -137,7 +137,7 @@ def test_a_suite_that_compiles_nothing_and_a_run_that_was_not_watched_say_so(
     assert "a.json: not checked: cut short" in show(cut).locator("main").inner_text()
 
 
-def test_on_a_narrow_window_and_on_paper_nothing_is_cut(
+def test_audit_page_is_uncut_on_a_narrow_window_and_on_paper(
     made: Made, compiling: Compiling, broken_at: BrokenAt, show: Callable[..., Any]
 ) -> None:
     facts = {f"test_{'long_' * 30}{n}": compiling(broken_at(n, "x" * 300)) for n in range(30)}
@@ -156,7 +156,7 @@ def test_on_a_narrow_window_and_on_paper_nothing_is_cut(
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\u202e\x1b[31m\"'`${1}"
 
 
-def test_hostile_texts_are_texts(
+def test_audit_page_shows_hostile_text_as_text(
     made: Made, compiling: Compiling, show: Callable[..., Any]
 ) -> None:
     cause = Cause("break", HOSTILE, HOSTILE, HOSTILE, HOSTILE, 3)

@@ -1,4 +1,4 @@
-"""Ranks and what they send in the page: one test, classes of equal ranks, lanes of groups."""
+"""Ranks and their collectives on the page: one test, classes of equal ranks, lanes of groups."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from pytest_torchgraph.report.page.run_data import ATTRIBUTE
 
 
 def reduces(before: int = 0, after: int = 0) -> Any:
-    """Sums over `tp`, then over `dp`, which the last rank does in another order."""
+    """Reduce over `tp`, then over `dp`. The last rank reverses the order."""
 
     def build(mesh: DeviceMesh) -> tuple[Any, ...]:
         is_last = dist.get_rank() == dist.get_world_size() - 1
@@ -48,10 +48,10 @@ def data(build: Any, **mesh: Any) -> dict[str, Any]:
 
 
 def test_equal_ranks_are_one_class() -> None:
-    found = data(tensor_parallel, dp=2, tp=2)
-    assert (found["mesh"], found["captured"], found["world"]) == ("dp=2, tp=2", 4, 4)
-    assert found["count"] == 1
-    (only,) = found["classes"]
+    page_data = data(tensor_parallel, dp=2, tp=2)
+    assert (page_data["mesh"], page_data["captured"], page_data["world"]) == ("dp=2, tp=2", 4, 4)
+    assert page_data["count"] == 1
+    (only,) = page_data["classes"]
     assert (only["name"], only["ranks"], only["order"]) == ("A", "ranks 0-3", None)
     sent = only["capture"]["collectives"]
     assert sent["about"] == "2 collectives, 256 B: 2 over tp"
@@ -65,16 +65,16 @@ def test_equal_ranks_are_one_class() -> None:
     assert (second["wait"], second["exposed"]) == ("at once", True)
 
 
-def test_another_order_is_shown_around_the_first_difference() -> None:
-    found = data(reduces(before=5, after=20), dp=2, tp=2)
-    assert [one["ranks"] for one in found["classes"]] == ["ranks 0-2", "rank 3"]
-    assert found["grid"]["rows"] == [[[0, "A"], [1, "A"]], [[2, "A"], [3, "B"]]]
-    assert (found["grid"]["down"], found["grid"]["across"]) == ("dp", "tp")
-    order = found["classes"][1]["order"]
-    assert (order["waits"], order["start"]) == (False, 5)  # they meet again, if nobody waits
+def test_rank_order_is_shown_around_the_first_difference() -> None:
+    page_data = data(reduces(before=5, after=20), dp=2, tp=2)
+    assert [one["ranks"] for one in page_data["classes"]] == ["ranks 0-2", "rank 3"]
+    assert page_data["grid"]["rows"] == [[[0, "A"], [1, "A"]], [[2, "A"], [3, "B"]]]
+    assert (page_data["grid"]["down"], page_data["grid"]["across"]) == ("dp", "tp")
+    order = page_data["classes"][1]["order"]
+    assert (order["waits"], order["start"]) == (False, 5)  # no deadlock: the ranks meet again
     assert order["danger"] == "which deadlocks if they share a group"
     assert (order["same_order"], order["words"]) == (False, "communicate in different orders")
-    assert found["problems"] == []
+    assert page_data["problems"] == []
     assert [row[0] for row in order["rows"]] == list(range(5 - BEFORE, 5 + AFTER))
     assert order["rows"][BEFORE][1:] == [
         "all_reduce over tp, 16 bytes",
@@ -84,18 +84,18 @@ def test_another_order_is_shown_around_the_first_difference() -> None:
 
 
 def another_group(mesh: DeviceMesh) -> tuple[Any, ...]:
-    """Rank 1 waits over `dp` for one that never comes there."""
+    """Rank 1 waits over `dp` for a collective that no other rank starts."""
     group = mesh.get_group("dp" if dist.get_rank() == 1 else "tp")
     return lambda x: functional.all_reduce(x * 2, "sum", group) + 1, (torch.ones(4),)
 
 
-def test_ranks_that_wait_for_ever_are_named() -> None:
-    found = data(another_group, dp=2, tp=2)
-    assert found["waiting"] == 2
-    first, second = found["problems"]
+def test_deadlocked_ranks_are_named() -> None:
+    page_data = data(another_group, dp=2, tp=2)
+    assert page_data["waiting"] == 2
+    first, second = page_data["problems"]
     assert first.startswith("rank 0 waits in all_reduce over tp, 16 bytes for rank 1: %all_reduce")
     assert second.startswith("rank 1 waits in all_reduce over dp, 16 bytes for rank 3: ")
-    order = found["classes"][1]["order"]
+    order = page_data["classes"][1]["order"]
     assert (order["waits"], order["start"]) == (True, 0)
 
 
@@ -104,22 +104,26 @@ def last_is_silent(mesh: DeviceMesh) -> tuple[Any, ...]:
     return (torch.relu if dist.get_rank() == 2 else step), args
 
 
-def test_stages_of_a_pipeline_are_no_deadlock() -> None:
-    found = data(stages, dp=3)
-    assert found["count"] == 3
-    assert [one["order"] and one["order"]["danger"] for one in found["classes"]] == [None, "", ""]
-    assert found["grid"]["rows"] == [[[0, "A"], [1, "B"], [2, "C"]]]
-    assert found["grid"]["down"] == ""
-    assert (found["waiting"], found["problems"]) == (0, [])
+def test_pipeline_stages_are_not_a_deadlock() -> None:
+    page_data = data(stages, dp=3)
+    assert page_data["count"] == 3
+    assert [one["order"] and one["order"]["danger"] for one in page_data["classes"]] == [
+        None,
+        "",
+        "",
+    ]
+    assert page_data["grid"]["rows"] == [[[0, "A"], [1, "B"], [2, "C"]]]
+    assert page_data["grid"]["down"] == ""
+    assert (page_data["waiting"], page_data["problems"]) == (0, [])
     silent = data(last_is_silent, dp=3)
     assert silent["waiting"] == 0
     assert silent["problems"][0].startswith("1 sent from rank 1 to rank 2 but not received")
 
 
 def test_ranks_of_a_large_mesh_are_not_drawn() -> None:
-    found = data(reduces(), dp=128, tp=8, ranks=(0, 1, 1023))
-    assert found["grid"] is None
-    assert (found["captured"], found["world"], found["count"]) == (3, 1024, 2)
+    page_data = data(reduces(), dp=128, tp=8, ranks=(0, 1, 1023))
+    assert page_data["grid"] is None
+    assert (page_data["captured"], page_data["world"], page_data["count"]) == (3, 1024, 2)
 
 
 def of_text(*lines: str, level: str = "aot") -> Graph:
@@ -127,7 +131,7 @@ def of_text(*lines: str, level: str = "aot") -> Graph:
     return Graph.from_text(f"torchgraph 1\n\nforward @ {level} {{\n{text}\n  return %x\n}}\n")
 
 
-def test_what_is_not_known_of_collectives() -> None:
+def test_unknown_collectives_are_reported() -> None:
     captured: Any = Captured(of_text("%a = aten.relu.default(%x) : f32[s0, 8]"))
     assert collect.capture_data(captured)["collectives"] is None
     hidden = of_text("%a = Tensor.redistribute(%x) : f32[s0, 8]", level="dynamo")
@@ -148,7 +152,7 @@ def test_what_is_not_known_of_collectives() -> None:
 
 @pytest.mark.slow("a browser, for further keys, addresses and panes", unless=["1280"])
 @pytest.mark.parametrize("width", [1280, 600])
-def test_the_orders_can_be_read(opened: Any, tmp_path: Path, width: int) -> None:
+def test_rank_orders_are_readable(opened: Any, tmp_path: Path, width: int) -> None:
     alike = one_test("test_alike", ranks=[data(tensor_parallel, dp=2, tp=2)])
     apart = one_test("test_apart", "failed", ranks=[data(reduces(before=1), dp=2, tp=4)])
     waits = one_test("test_waits", "failed", ranks=[data(another_group, dp=2, tp=2)])
@@ -198,7 +202,7 @@ def test_the_orders_can_be_read(opened: Any, tmp_path: Path, width: int) -> None
 
 
 @pytest.mark.slow("a browser, for further keys, addresses and panes")
-def test_what_differs_is_shown_for_each_class_of_ranks(opened: Any, tmp_path: Path) -> None:
+def test_differences_are_shown_for_each_class_of_ranks(opened: Any, tmp_path: Path) -> None:
     parts = [
         difference(network(6), network(6, changed=layer), tmp_path, ranks)
         for layer, ranks in ((2, "ranks 0-2"), (4, "rank 3"))
@@ -217,7 +221,7 @@ def test_what_differs_is_shown_for_each_class_of_ranks(opened: Any, tmp_path: Pa
 
 
 def reported(gatherer: Gatherer, when: str = "call") -> dict[str, Any]:
-    """The data that a gatherer puts into the report of a phase."""
+    """Return the data that a gatherer puts into the report of a phase."""
     hook = gatherer.pytest_runtest_makereport(SimpleNamespace(stash=pytest.Stash()))  # type: ignore[arg-type]
     report: Any = SimpleNamespace(when=when)
     next(hook)
@@ -240,9 +244,9 @@ def test_ranks_are_gathered_together_and_once() -> None:
     with pytest.raises(TypeError):
         capture_ranks(raising, dp=2, tp=2, via="dispatch")
     assert reported(gatherer, "setup") == {}
-    found = reported(gatherer)
-    assert [(each["captured"], each["count"]) for each in found["ranks"]] == [(4, 2)]
-    assert [each["rank"] for each in found["captures"]] == [None, 0, 1]
+    page_data = reported(gatherer)
+    assert [(each["captured"], each["count"]) for each in page_data["ranks"]] == [(4, 2)]
+    assert [entry["rank"] for entry in page_data["captures"]] == [None, 0, 1]
     assert reported(gatherer, "teardown") == {}
     with pytest.raises(StopIteration):
         next(running)
@@ -292,10 +296,10 @@ def test_a_run_has_ranks_as_one_test(pytester: pytest.Pytester, run: Run) -> Non
     tests = {test["id"].partition("::")[2]: test for test in data_of(pytester)["tests"]}
     both = tests["test_ranks"]
     assert [each["mesh"] for each in both["ranks"]] == ["dp=2, tp=2", "tp=2"]
-    assert [each["rank"] for each in both["captures"]] == [None]
+    assert [entry["rank"] for entry in both["captures"]] == [None]
     raised = tests["test_a_rank_raises"]
     assert raised["ranks"] == []
-    assert [each["rank"] for each in raised["captures"]] == [0, 1]
+    assert [entry["rank"] for entry in raised["captures"]] == [0, 1]
     (note,) = [each["note"] for each in tests["test_odd"]["ranks"]]
     assert note == "<Ranks of tp=2: ranks 0-1> cannot be shown: ZeroDivisionError: division by zero"
     (part,) = tests["test_stored"]["differences"]

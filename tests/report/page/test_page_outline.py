@@ -1,4 +1,4 @@
-"""Graphs as outlines on the page: modules that fold, costs, saved values, ways, side by side."""
+"""Graphs as outlines on the page: foldable modules, costs, saved values, paths, side by side."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch  # noqa: F401  # whose formulas count FLOPs
+import torch  # noqa: F401  # provides the FLOP formulas
 from report.page.captured import Captured
 from report.page.pages import difference, one_test, trained, written
 
@@ -25,14 +25,14 @@ def rows(page: Any) -> list[str]:
 
 
 def named(page: Any, text: str) -> Any:
-    """The row of a module or a node."""
+    """Return the row of a module or a node."""
     return page.locator(".outline [role=row]").filter(
         has=page.locator(".what bdi", has_text=text).first
     )
 
 
 def deep(layers: int, cloned: int = -1) -> Graph:
-    """A chain of layers in a list of a model, of twelve nodes each; `cloned` has one more."""
+    """Return a chain of layers of twelve nodes each in a list. `cloned` has one node more."""
     ops = ("add", "mul", "neg", "exp", "log", "sin", "cos", "tanh", "relu", "abs", "sqrt", "gelu")
     lines, x = ["torchgraph 1\n\nforward @ aot {\n  %x = input : f32[2, 8]\n"], "%x"
     for n in range(layers):
@@ -45,7 +45,7 @@ def deep(layers: int, cloned: int = -1) -> Graph:
 
 @pytest.fixture
 def shown(opened: Any, tmp_path: Path) -> Any:
-    """Opens the outline of the only graph of a test that passes."""
+    """Open the outline of the only graph of a passing test."""
 
     def shown(graph: Graph) -> Any:
         parts = Parts()
@@ -61,9 +61,9 @@ def shown(opened: Any, tmp_path: Path) -> Any:
 
 @pytest.fixture
 def compared(opened: Any, tmp_path: Path) -> Any:
-    """Opens both graphs of a difference side by side."""
-    found = difference(trained(removed=1), trained(changed=4), tmp_path)
-    test = one_test("test_a.py::test_step", "failed", differences=[found])
+    """Open both graphs of a difference side by side."""
+    diff = difference(trained(removed=1), trained(changed=4), tmp_path)
+    test = one_test("test_a.py::test_step", "failed", differences=[diff])
     page = opened.open(written(tmp_path, test))
     page.locator("details.graph > summary").click()
     page.locator(".outline [role=row]").first.wait_for()
@@ -89,7 +89,7 @@ def test_modules_fold_and_say_what_they_cost(shown: Any) -> None:
     assert page.locator(".outline .bar").count() == 0
 
 
-def test_values_saved_for_backward_are_marked_and_listed(shown: Any) -> None:
+def test_saved_values_are_marked_and_listed(shown: Any) -> None:
     page = shown(trained())
     page.get_by_role("checkbox", name="saved for backward").check()
     assert rows(page) == [f"● layers.{n}/mm aten.mm.default f32[2, 8] 16.7 %" for n in range(3)]
@@ -109,7 +109,7 @@ def test_the_search_lists_nodes_and_leads_back_to_their_place(shown: Any) -> Non
     assert rows(page) == []
 
 
-def test_the_way_from_a_node_to_the_loss(shown: Any) -> None:
+def test_outline_path_from_a_node_to_the_loss(shown: Any) -> None:
     page = shown(trained())
     page.get_by_label("search the graph").fill("layers.3/mm")
     page.locator(".outline [role=row]").click()
@@ -118,7 +118,7 @@ def test_the_way_from_a_node_to_the_loss(shown: Any) -> None:
     assert way[0] == "layers.3/mm"
     assert way[-1] == "loss"
     assert len(way) == 7
-    page.locator(".outline .way li button").nth(1).click()  # it is folded nowhere any more
+    page.locator(".outline .way li button").nth(1).click()  # fully unfolded
     assert page.locator(".outline .selected").inner_text().split()[0] == "gelu"
     assert page.get_by_label("search the graph").input_value() == ""
 
@@ -139,14 +139,14 @@ def test_two_graphs_are_side_by_side_row_by_row(compared: Any) -> None:
     assert "aten.relu" in after
     assert changed.locator(".sign").inner_text() == "~"
     touched = page.locator(".outline [role=row].touched .sign").all_inner_texts()
-    assert touched == ["2", "1", "1"]  # of the list of layers, and of two of these
-    # A layer without a change is folded, and one row on both sides.
+    assert touched == ["2", "1", "1"]  # the list of layers, and two of its layers
+    # An unchanged layer is folded into one row on both sides.
     alike = named(page, "0").first
     assert alike.get_attribute("aria-expanded") == "false"
     assert [text.split()[:2] for text in alike.locator(".side").all_inner_texts()] == [
         ["▸", "0"]
     ] * 2
-    # What is chosen is shown in the picture as well.
+    # The selection is shown in the picture as well.
     changed.click()
     assert "relu" in page.locator(".view .chosen").first.text_content()
     panel = page.locator(".outline .card").inner_text()
@@ -164,14 +164,14 @@ def test_a_finding_shows_its_rows(compared: Any) -> None:
         "~changed": "gelu aten.gelu.default",
         "-removed": "dropout aten.dropout.default",
     }
-    assert page.locator(".outline .card:visible").count() == 0  # nobody asked about the node
+    assert page.locator(".outline .card:visible").count() == 0  # the node was not selected
     assert "&node=" not in page.evaluate("location.hash")
 
 
 @pytest.mark.slow("runs pytest in a new process")
-def test_the_finding_that_is_shown_is_where_an_outline_opens(opened: Any, tmp_path: Path) -> None:
-    found = difference(deep(40), deep(40, cloned=30), tmp_path)
-    test = one_test("test_a.py::test_step", "failed", differences=[found])
+def test_outline_opens_at_the_selected_finding(opened: Any, tmp_path: Path) -> None:
+    diff = difference(deep(40), deep(40, cloned=30), tmp_path)
+    test = one_test("test_a.py::test_step", "failed", differences=[diff])
     page = opened.open(written(tmp_path, test))
     page.locator("details.graph > summary").click()
     page.locator(".outline .active .what", has_text="clone").wait_for()
@@ -179,11 +179,11 @@ def test_the_finding_that_is_shown_is_where_an_outline_opens(opened: Any, tmp_pa
 
 
 @pytest.mark.slow("a browser and a run of pytest")
-def test_nodes_alike_are_folded_until_somebody_opens_them(opened: Any, tmp_path: Path) -> None:
+def test_equal_nodes_are_folded_until_opened(opened: Any, tmp_path: Path) -> None:
     before = deep(1)
     text = before.to_text().replace("aten.gelu.default", "aten.silu.default")
-    found = difference(before, Graph.from_text(text), tmp_path)
-    test = one_test("test_a.py::test_step", "failed", differences=[found])
+    diff = difference(before, Graph.from_text(text), tmp_path)
+    test = one_test("test_a.py::test_step", "failed", differences=[diff])
     page = opened.open(written(tmp_path, test))
     page.locator("details.graph > summary").click()
     alike = page.locator(".outline [role=row]", has_text="alike")
@@ -206,7 +206,7 @@ def test_an_outline_is_used_by_keys(shown: Any) -> None:
     page.keyboard.press("ArrowRight")
     assert active.get_attribute("aria-expanded") == "true"
     page.keyboard.press("ArrowDown")
-    page.keyboard.press("ArrowLeft")  # of a folded module to the one around it
+    page.keyboard.press("ArrowLeft")  # from a folded module to its parent
     page.keyboard.press("ArrowLeft")
     assert tree.get_attribute("aria-activedescendant") == active.get_attribute("id")
     page.keyboard.press("End")
@@ -235,7 +235,7 @@ def test_the_address_of_a_node_leads_to_it(shown: Any, opened: Any) -> None:
 
 
 @pytest.mark.slow("a small graph has an outline in every run")
-def test_fifty_thousand_nodes_are_there_as_they_are_seen(shown: Any) -> None:
+def test_fifty_thousand_nodes_are_rendered_lazily(shown: Any) -> None:
     page = shown(deep(4167))
     assert page.locator(".outline [role=status]").inner_text() == "50,006 nodes"
     every = page.locator(".outline [role=row]")
@@ -267,7 +267,7 @@ def test_fifty_thousand_nodes_are_there_as_they_are_seen(shown: Any) -> None:
     assert page.locator(".outline .way li").count() == 200
 
 
-def test_the_pairs_are_those_of_the_matching() -> None:
+def test_outline_pairs_equal_the_matching() -> None:
     before, after = trained(removed=1), trained(changed=4)
     (data,) = compared_data(diff_graphs((before,), (after,)))
     old, new = data["before"]["names"], data["after"]["names"]
@@ -278,14 +278,14 @@ def test_the_pairs_are_those_of_the_matching() -> None:
     assert len({name for name, _ in partners.values()}) == len(partners) == len(new)
 
 
-def test_a_graph_that_came_has_no_partner() -> None:
+def test_outline_of_an_added_graph_has_no_partner() -> None:
     (data,) = compared_data(diff_graphs((), (trained(),)))
     assert data["before"] is None
     assert data["pairs"] == []
     assert "loss" in data["after"]["names"]
 
 
-def test_columns_hold_what_the_nodes_are() -> None:
+def test_outline_columns_have_node_facts() -> None:
     data = graph_data(trained())
     at = data["names"].index("layers.1/mm")
     assert data["texts"][data["op"][at]] == "aten.mm.default"

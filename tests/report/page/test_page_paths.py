@@ -1,4 +1,4 @@
-"""Where the ways from a node to the loss end, and how the page finds them."""
+"""Ends of the paths from a node to the loss, and the page's search for paths."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def find(opened: Any, tmp_path: Path) -> Any:
     return lambda *what: page.evaluate(FIND, what)
 
 
-def test_the_ways_to_the_ends_are_found(find: Any) -> None:
+def test_paths_to_the_ends_are_found(find: Any) -> None:
     assert find(EDGES, "a", ["loss"]) == [
         ["a", "c", "e", "loss"],
         ["a", "b", "c", "d", "e", "loss"],
@@ -35,7 +35,7 @@ def test_the_ways_to_the_ends_are_found(find: Any) -> None:
 
 
 @pytest.mark.slow("runs pytest in a new process")
-def test_a_way_goes_on_behind_an_end_and_around_a_circle(find: Any) -> None:
+def test_path_continues_after_an_end_and_around_a_cycle(find: Any) -> None:
     circle = {**EDGES, "loss": ["c", "f"], "e": ["loss", "c"]}
     shortest, every = find(circle, "c", ["loss", "f"])
     assert shortest == ["c", "e", "loss"]
@@ -43,7 +43,7 @@ def test_a_way_goes_on_behind_an_end_and_around_a_circle(find: Any) -> None:
 
 
 @pytest.mark.slow("runs pytest in a new process")
-def test_a_way_of_50_000_nodes_is_found(find: Any) -> None:
+def test_path_of_50_000_nodes_is_found(find: Any) -> None:
     chain = {str(n): [str(n + 1)] for n in range(50_000)}
     shortest, every = find(chain, "0", ["50000"])
     assert len(shortest) == len(every) == 50_001
@@ -82,8 +82,8 @@ def test_the_ends_of_a_graph(found: Graph, kind: str, names: set[str]) -> None:
     assert at_end == names
 
 
-def test_what_reads_a_storage_after_a_write_is_on_its_ways() -> None:
-    """No argument says that `neg` needs `add_`; the order of effects does."""
+def test_reads_of_a_storage_after_a_write_are_on_its_paths() -> None:
+    """No argument connects `neg` to `add_`; only the order of effects does."""
     written = graph(
         "forward",
         "%y = aten.relu.default(%x) : f32[2, 8]",
@@ -96,9 +96,9 @@ def test_what_reads_a_storage_after_a_write_is_on_its_ways() -> None:
     assert write["later"] == ["neg"]
 
 
-def test_what_is_kept_is_not_known_where_no_graph_says_it() -> None:
+def test_saved_values_are_unknown_without_a_record() -> None:
     lines = "  %x = input : f32[2, 8]\n  %y = aten.relu.default(%x) : f32[2, 8]\n  return %y\n"
     for level, kept in (("aot", [0, 0]), ("dynamo", [0, None])):
-        found = Graph.from_text(f"torchgraph 1\n\nforward @ {level} {{\n{lines}}}\n")
-        saved = [node["saved"] for node in nodes_data((found,), None)]
+        parsed = Graph.from_text(f"torchgraph 1\n\nforward @ {level} {{\n{lines}}}\n")
+        saved = [node["saved"] for node in nodes_data((parsed,), None)]
         assert saved == [*kept, 0]

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch  # noqa: F401  # its formulas count FLOPs
+import torch  # noqa: F401  # provides the FLOP formulas
 from report.page.pages import difference, network, one_test, settled, trained, written
 
 from pytest_torchgraph import Graph
@@ -25,8 +25,8 @@ CLEAR = """(pane) => [...pane.shadowRoot.querySelectorAll('g.node:not(.faint)')]
 @pytest.fixture(scope="module")
 def three_edits(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     directory = tmp_path_factory.mktemp("three_edits")
-    found = difference(trained(removed=4), trained(changed=2, added=3), directory)
-    return one_test("test_a.py::test_step", "failed", message="E  assert", differences=[found])
+    diff = difference(trained(removed=4), trained(changed=2, added=3), directory)
+    return one_test("test_a.py::test_step", "failed", message="E  assert", differences=[diff])
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def rgb(colour: str) -> str:
     return f"rgb({', '.join(str(int(colour[i : i + 2], 16)) for i in (1, 3, 5))})"
 
 
-def test_each_pane_has_what_its_graph_has(page: Any) -> None:
+def test_each_pane_shows_its_own_graph(page: Any) -> None:
     (together,) = panes(page, TEXTS)
     assert {"~ aten.gelu → aten.relu", "+ aten.clone", "- aten.dropout"} <= set(together)
     both(page)
@@ -65,11 +65,11 @@ def test_each_pane_has_what_its_graph_has(page: Any) -> None:
 
 @pytest.mark.slow("runs pytest in a new process")
 def test_an_edge_that_only_the_old_graph_has_is_drawn_there(page: Any) -> None:
-    """What the clone stands between was one edge before; the drawing of both has no room for it."""
+    """The clone replaces one edge by two, and a drawing of both graphs omits the old edge."""
     count = "(pane) => pane.shadowRoot.querySelectorAll('g.edge:not(.absent)').length"
     both(page)
     before, after = panes(page, count)
-    assert before == after  # a chain with one op more in another place
+    assert before == after  # both are chains, with the additional op in different places
     page.get_by_label("colours").select_option("floating-point operations")
     assert panes(page, count) == [before, after]
 
@@ -89,7 +89,7 @@ def test_the_panes_move_together(page: Any) -> None:
     assert moved[0] == moved[1] != whole[0]
     page.locator(".findings button:has(.sign)").nth(
         1
-    ).click()  # what was added is on the right alone
+    ).click()  # the added op exists only on the right
     there = panes(page, BOXES)
     assert there[0] == there[1] != moved[0]
     chosen = "(pane) => pane.shadowRoot.querySelectorAll('.chosen').length"
@@ -108,7 +108,7 @@ def test_the_panes_stay_where_another_test_is_opened(
 
 
 @pytest.mark.slow("runs pytest in a new process")
-def test_what_is_chosen_for_one_picture_is_chosen_for_all(
+def test_picture_options_apply_to_all_pictures(
     opened: Any, tmp_path: Path, three_edits: dict[str, Any]
 ) -> None:
     twice = {**three_edits, "differences": three_edits["differences"] * 2}
@@ -138,7 +138,7 @@ def test_boxes_are_coloured_by_their_share_of_a_cost(page: Any) -> None:
     (plain,) = panes(page, FILLS)
     page.get_by_label("colours").select_option("floating-point operations")
     (flops,) = panes(page, FILLS)
-    # Six products of 256 FLOPs and a sum that is none: a sixth each.
+    # Six products of 256 FLOPs, and a sum without FLOPs: a sixth each.
     assert flops["aten.mm"] == rgb(HEAT_PAINTS["more"].fill)
     assert flops["+ aten.clone"] == rgb(HEAT_PAINTS["none"].fill)
     assert "1,536 FLOP" in page.locator(".legend").inner_text()
@@ -152,7 +152,7 @@ def test_boxes_are_coloured_by_their_share_of_a_cost(page: Any) -> None:
 
 
 @pytest.mark.slow("runs pytest in a new process")
-def test_boxes_that_keep_something_for_the_backward_are_marked(page: Any) -> None:
+def test_boxes_with_saved_values_are_marked(page: Any) -> None:
     marks = """(pane) => [...pane.shadowRoot.querySelectorAll('g.node:has(.kept)')].map((box) =>
       [box.querySelector('text').textContent, box.querySelector('.kept title').textContent])"""
     (found,) = panes(page, marks)
@@ -167,20 +167,20 @@ def test_boxes_that_keep_something_for_the_backward_are_marked(page: Any) -> Non
 
 @pytest.mark.slow("a browser, for further keys, addresses and panes")
 def test_the_pane_of_the_old_graph_has_its_costs(opened: Any, tmp_path: Path) -> None:
-    """It kept another product, and its loss was a mean."""
+    """The old graph saved another product, and its loss was a mean."""
     old = trained().to_text(fold=False).replace("  save %layers.1/mm\n", "  save %layers.5/mm\n")
     old = old.replace("aten.sum.default", "aten.mean.default")
-    found = difference(Graph.from_text(old), trained(), tmp_path)
-    page = opened.open(written(tmp_path, one_test("test_a", "failed", differences=[found])))
+    diff = difference(Graph.from_text(old), trained(), tmp_path)
+    page = opened.open(written(tmp_path, one_test("test_a", "failed", differences=[diff])))
     both(page)
     kept = (
         "(pane) => [...pane.shadowRoot.querySelectorAll('g.node:has(.kept)')].map((box) => box.id)"
     )
     before, after = panes(page, kept)
-    boxes = {node["name"]: node["ids"][0] for node in found["nodes"] if node["ids"]}
+    boxes = {node["name"]: node["ids"][0] for node in diff["nodes"] if node["ids"]}
     assert boxes["layers.5/mm"] in before
     assert boxes["layers.5/mm"] not in after
-    costs = found["sides"]["before"]["costs"]
+    costs = diff["sides"]["before"]["costs"]
     assert costs["total"] == {"flops": 6 * 2 * 2 * 8 * 8, "saved": 3 * 2 * 8 * 4}
 
 
@@ -212,7 +212,7 @@ def test_the_path_from_a_node_to_the_loss_is_marked_and_listed(page: Any) -> Non
 
 
 @pytest.mark.slow("runs pytest in a new process")
-def test_a_node_that_reaches_no_output_is_said_to(page: Any) -> None:
+def test_node_that_reaches_no_output_is_reported(page: Any) -> None:
     panel = path(page, "dead")
     panel.get_by_role("button", name="path to the loss").click()
     assert "No output of this graph needs it" in panel.inner_text()
@@ -220,7 +220,7 @@ def test_a_node_that_reaches_no_output_is_said_to(page: Any) -> None:
 
 
 @pytest.mark.slow("a browser, for further keys, addresses and panes")
-def test_a_node_that_only_an_effect_needs_is_said_to(page: Any) -> None:
+def test_node_needed_only_by_an_effect_is_reported(page: Any) -> None:
     panel = path(page, "mean")
     panel.get_by_role("button", name="path to the loss").click()
     told = "No output of this graph needs it, but it leads to an effect, write: mutates"
@@ -228,8 +228,8 @@ def test_a_node_that_only_an_effect_needs_is_said_to(page: Any) -> None:
 
 
 @pytest.mark.slow("a browser, for further keys, addresses and panes")
-def test_of_what_was_removed_no_path_is_offered(page: Any) -> None:
-    """The page has not the rest of the graph that it was in."""
+def test_removed_node_has_no_path(page: Any) -> None:
+    """The page does not contain the rest of the old graph."""
     panel = path(page, "layers.4/dropout")
     assert panel.get_by_role("button", name="path").count() == 0
     assert "is not in this picture" in panel.inner_text()
@@ -244,10 +244,10 @@ def test_a_removed_node_is_shown_in_the_box_of_a_graph_with_another_name(tmp_pat
 
 @pytest.mark.slow("runs pytest in a new process")
 def test_a_picture_without_sides_and_costs_has_no_switches(opened: Any, tmp_path: Path) -> None:
-    found = difference(network(2), network(2, changed=1), tmp_path)
-    for node in found["nodes"]:
+    diff = difference(network(2), network(2, changed=1), tmp_path)
+    for node in diff["nodes"]:
         node.update(flops=0, saved=0)
-    shown = {"title": "breaks", "note": "", **{key: found[key] for key in ("svg", "nodes")}}
+    shown = {"title": "breaks", "note": "", **{key: diff[key] for key in ("svg", "nodes")}}
     test = one_test("test_a", "failed", pictures=[{**shown, "findings": []}])
     page = opened.open(written(tmp_path, test))
     assert page.locator(".picture .tools button").count() == 3  # zoom in, out, whole picture

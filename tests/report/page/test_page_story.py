@@ -1,4 +1,4 @@
-"""The whole way of a reader: cause, test, finding, both sides, node, path, address, paper."""
+"""A reader's whole path: cause, test, finding, both sides, node, path, address, paper."""
 
 from __future__ import annotations
 

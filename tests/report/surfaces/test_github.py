@@ -1,4 +1,4 @@
-"""An audit on GitHub Actions, with the variables and files that it gives to a step."""
+"""An audit on GitHub Actions, with the variables and files that a step has."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def workspace(rootdir: Path, **environment: str | Path) -> Workspace:
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    """A checkout whose tests are in a project below its top."""
+    """Make a checkout with its tests in a subdirectory project."""
     path = tmp_path / "repository"
     for name in ("project/net.py", "src/package/model.py"):
         file = path / name
@@ -92,7 +92,7 @@ def test_texts_are_escaped_as_githubs_toolkit_does(repository: Path) -> None:
     )
 
 
-def test_the_costliest_stand_first_and_the_others_are_counted(
+def test_annotations_list_the_costliest_first_and_count_the_rest(
     made: Made, compiling: Compiling, broken_at: BrokenAt, repository: Path
 ) -> None:
     place = workspace(repository / "project", WORKSPACE=repository)
@@ -106,7 +106,7 @@ def test_the_costliest_stand_first_and_the_others_are_counted(
     assert "more" not in commands(made(fewer), place)[-1]
 
 
-def test_a_check_says_what_is_worse_and_not_what_the_baseline_tolerates(
+def test_annotations_of_a_check_omit_tolerated_causes(
     made: Made, compiling: Compiling, broken_at: BrokenAt, repository: Path
 ) -> None:
     place = workspace(repository / "project", WORKSPACE=repository)
@@ -123,7 +123,7 @@ def test_a_check_says_what_is_worse_and_not_what_the_baseline_tolerates(
     assert commands(made(before, before), place) == []
 
 
-def test_what_could_not_be_judged_is_said(made: Made, compiling: Compiling, tmp_path: Path) -> None:
+def test_annotations_name_unjudged_tests(made: Made, compiling: Compiling, tmp_path: Path) -> None:
     place = workspace(tmp_path)
     facts = {"test": compiling()}
     broken = made(facts, mode="check", broken="KeyError: 'x'", said=("not checked",))
@@ -142,7 +142,7 @@ def test_what_could_not_be_judged_is_said(made: Made, compiling: Compiling, tmp_
     ]
 
 
-def test_a_cause_without_a_place_stands_at_what_its_test_calls(
+def test_annotation_without_a_place_is_at_the_tests_call(
     made: Made, compiling: Compiling, repository: Path
 ) -> None:
     place = workspace(repository / "project", WORKSPACE=repository)
@@ -188,7 +188,7 @@ def test_files_outside_of_the_workspace_and_installed_ones_have_no_place(
     assert annotation.command(place) == "::warning title=torchgraph%3A t::at outside.py:3"
 
 
-def test_a_line_has_an_address_where_github_says_which(repository: Path) -> None:
+def test_lines_have_links_if_github_gives_an_address(repository: Path) -> None:
     place = workspace(
         repository / "project",
         WORKSPACE=repository,
@@ -205,7 +205,7 @@ def test_a_line_has_an_address_where_github_says_which(repository: Path) -> None
 # -- the summary -----------------------------------------------------------------------------------
 
 
-def test_the_summary_has_what_is_worse_and_better_and_the_causes(
+def test_summary_has_regressions_improvements_and_causes(
     made: Made, compiling: Compiling, broken_at: BrokenAt, repository: Path
 ) -> None:
     place = workspace(repository / "project", WORKSPACE=repository)
@@ -238,7 +238,7 @@ def test_the_summary_has_what_is_worse_and_better_and_the_causes(
     assert f"| {row} |" in summary(made(after, settings=left), place, 10_000)
 
 
-def test_a_long_summary_is_cut_with_a_word(
+def test_long_summary_is_cut_with_a_note(
     made: Made, compiling: Compiling, broken_at: BrokenAt, tmp_path: Path
 ) -> None:
     causes = [broken_at(line, f"print({line}, 'é\ud800')") for line in range(500)]
@@ -255,7 +255,7 @@ def test_a_long_summary_is_cut_with_a_word(
     assert not any("omitted" in line for line in whole)
 
 
-def test_what_others_wrote_stays_and_counts(
+def test_summary_keeps_and_counts_earlier_content(
     made: Made, compiling: Compiling, broken_at: BrokenAt, tmp_path: Path
 ) -> None:
     path, outcome, place = tmp_path / "summary", made({"t": compiling()}), workspace(tmp_path)
@@ -283,12 +283,12 @@ def test_what_others_wrote_stays_and_counts(
         ("one\r\n| two\t#1 @me", "one &#124; two &#35;1 &#64;me"),
     ],
 )
-def test_nothing_in_a_text_is_markup(words: str, markdown: str) -> None:
+def test_summary_escapes_markup(words: str, markdown: str) -> None:
     assert markdown_text(words) == markdown
 
 
 @pytest.mark.parametrize("words", ["a|b", "a`b", "``", "\\|", "`` a | b ``"])
-def test_code_is_never_left_by_its_text(words: str) -> None:
+def test_summary_code_spans_cannot_be_closed_by_text(words: str) -> None:
     assert markdown_code("a_b @c <d>") == "`a_b @c <d>`"
     assert markdown_code(words) == f"<code>{markdown_text(words)}</code>"
     assert not {*"|`\\"} & {*markdown_code(words)}
@@ -319,7 +319,7 @@ SUITE = """
 
 @pytest.fixture
 def step(pytester: pytest.Pytester) -> Mapping[str, str]:
-    """A step of GitHub Actions, whose checkout has a project with tests below its top."""
+    """The environment of a GitHub Actions step. The checkout has its tests in a subdirectory."""
     pytester.makepyfile(test_net=SUITE)
     project = pytester.mkdir("project")
     os.rename("test_net.py", project / "test_net.py")
@@ -334,7 +334,7 @@ def step(pytester: pytest.Pytester) -> Mapping[str, str]:
 
 
 def said(result: pytest.RunResult) -> list[str]:
-    """The annotations of a run, which stand nowhere but at the start of a line."""
+    """Return the annotations of a run. They occur only at the start of a line."""
     lines = [line for line in result.outlines if "::warning" in line or "::error" in line]
     assert all(line.startswith("::") for line in lines)
     return lines
@@ -352,7 +352,7 @@ def test_a_step_has_annotations_and_a_summary(
         "::warning file=project/test_net.py,line=7,title=torchgraph%3A graph break::graph break at "
         'test_net.py:7 in helper: print("é | 100%25")%0A2 tests: '
     )
-    assert len(others) == len(set(others)) <= 1  # a recompilation, where one process ran both
+    assert len(others) == len(set(others)) <= 1  # a recompile, if one process ran both
     written = (pytester.path / "summary.md").read_text("utf-8")
     assert written.startswith("# before\n\n### torchgraph audit\n")
     assert written.count("### torchgraph audit") == 1
@@ -360,7 +360,7 @@ def test_a_step_has_annotations_and_a_summary(
 
 
 @pytest.mark.slow("runs pytest in a new process")
-def test_a_check_in_a_step_is_red_at_the_line_that_is_worse(
+def test_step_check_annotates_the_regressed_line(
     pytester: pytest.Pytester, run: Run, step: Mapping[str, str]
 ) -> None:
     check = ("project", "-k", "not break", "--torchgraph-audit=check")
@@ -391,7 +391,7 @@ def test_a_summary_that_cannot_be_written_changes_no_outcome(
 
 
 @pytest.mark.slow("runs pytest several times")
-def test_without_an_audit_nothing_is_said(
+def test_step_without_an_audit_has_no_annotations(
     pytester: pytest.Pytester, run: Run, step: Mapping[str, str]
 ) -> None:
     pytester.makepyfile(test_plain="def test_one(): pass")

@@ -1,4 +1,4 @@
-"""`--junitxml` in an audit: what tests compiled, as properties."""
+"""`--junitxml` in an audit: properties for the compilations of each test."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _name(case: ElementTree.Element) -> str:
     return case.attrib["name"].removeprefix("test_")
 
 
-def test_without_an_audit_and_without_compiled_code_nothing_is_added(
+def test_junit_without_an_audit_or_compiled_code_is_unchanged(
     pytester: pytest.Pytester, run: Run
 ) -> None:
     pytester.makepyfile("def test_one(): pass")
@@ -101,9 +101,7 @@ def test_without_an_audit_and_without_compiled_code_nothing_is_added(
     assert written("--torchgraph-json=run.json") == plain
 
 
-def test_without_the_file_a_report_has_no_such_properties(
-    pytester: pytest.Pytester, run: Run
-) -> None:
+def test_report_without_junit_has_no_properties(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(test_net=SUITE)
     pytester.makeconftest(
         """
@@ -118,7 +116,7 @@ def test_without_the_file_a_report_has_no_such_properties(
 
 
 @pytest.mark.slow("runs pytest several times")
-def test_a_check_counts_what_is_worse(pytester: pytest.Pytester, run: Run) -> None:
+def test_junit_of_a_check_counts_regressions(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(test_net=SUITE)
     only = ("-k", "test_break", "--junitxml=junit.xml")
     assert run(*only, "--torchgraph-audit=record").ret == 0

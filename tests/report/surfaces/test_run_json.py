@@ -1,4 +1,4 @@
-"""`--torchgraph-json`: what programs read of a run."""
+"""`--torchgraph-json`: the facts of a run for other programs."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def read(pytester: pytest.Pytester, name: str = "run.json") -> dict[str, Any]:
 
 @pytest.mark.slow("several changes at once are in every run", unless=["alone"])
 @pytest.mark.parametrize("workers", [(), ("-p", "xdist", "-n2")], ids=["alone", "n2"])
-def test_without_an_audit_the_file_has_the_facts_all_the_same(
+def test_json_without_an_audit_has_the_facts(
     pytester: pytest.Pytester, run: Run, workers: tuple[str, ...]
 ) -> None:
     pytester.makepyfile(test_net=SUITE)
@@ -73,16 +73,14 @@ def test_without_an_audit_the_file_has_the_facts_all_the_same(
     assert broken["tests"] == ["test_net.py::test_break[3]", "test_net.py::test_break[4]"]
     assert broken["times"] == 2
     assert (broken["without_graph"], causes["nothing"]["without_graph"]) == (0, 1)
-    # A cause without a place stands at what its test calls.
+    # A cause without a place is put at the test's call.
     assert (causes["nothing"]["file"], causes["nothing"]["line"]) == ("test_net.py", 17)
     assert [*audit["tests"]] == [*broken["tests"], "test_net.py::test_empty"]
     assert audit["tests"]["test_net.py::test_break[3]"]["causes"] == broken["keys"]
     assert not audit["tests"]["test_net.py::test_empty"]["compiles"]
 
 
-def test_a_check_is_in_the_file_with_lines_and_the_exit_status(
-    pytester: pytest.Pytester, run: Run
-) -> None:
+def test_json_of_a_check_has_lines_and_exit_status(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(test_net=SUITE)
     only = ("-k", "not break", "-p", "no:cacheprovider")
     assert run(*only, "--torchgraph-audit=record", "--torchgraph-json=a.json").ret == 0
@@ -97,14 +95,16 @@ def test_a_check_is_in_the_file_with_lines_and_the_exit_status(
     assert data["exit_status"] == 1
     baseline = data["audit"]["baseline"]
     verdict = baseline["verdict"]
-    (broken,) = (each for each in verdict["worse"] if "graph break" in each["text"])
+    (broken,) = (
+        regression for regression in verdict["worse"] if "graph break" in regression["text"]
+    )
     assert (broken["file"], broken["line"], broken["function"]) == ("test_net.py", 7, "helper")
     assert broken["tests"] == verdict["new"]
     assert verdict["gone"] == ["test_net.py::test_empty"]
     assert baseline["compared"] == 0
 
 
-def test_failed_comparisons_are_in_the_file_by_cause(pytester: pytest.Pytester, run: Run) -> None:
+def test_json_has_failed_comparisons_by_cause(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(
         test_net="""
         from graphs import graph
@@ -125,9 +125,7 @@ def test_failed_comparisons_are_in_the_file_by_cause(pytester: pytest.Pytester, 
     assert data["audit"]["tests"] == {}
 
 
-def test_the_file_can_stand_in_the_ini_file_and_needs_no_torch(
-    pytester: pytest.Pytester, run: Run
-) -> None:
+def test_json_path_in_the_ini_file_without_torch(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makeini("[pytest]\ntorchgraph_json = out/run.json\n")
     pytester.makepyfile(
         """
@@ -157,7 +155,7 @@ def test_the_file_can_stand_in_the_ini_file_and_needs_no_torch(
 
 
 @pytest.mark.parametrize("path", [".", "file/run.json", "file/below/run.json", ""])
-def test_a_file_that_cannot_be_written_is_refused_before_any_test(
+def test_unwritable_json_path_is_refused_before_any_test(
     pytester: pytest.Pytester, run: Run, path: str
 ) -> None:
     pytester.path.joinpath("file").write_text("")
@@ -168,7 +166,7 @@ def test_a_file_that_cannot_be_written_is_refused_before_any_test(
     assert not pytester.path.joinpath("ran").exists()
 
 
-def test_one_that_cannot_be_written_later_changes_no_outcome(
+def test_json_path_that_becomes_unwritable_changes_no_outcome(
     pytester: pytest.Pytester, run: Run
 ) -> None:
     pytester.makepyfile("def test_one(): open('out', 'w').close()")
@@ -177,7 +175,7 @@ def test_one_that_cannot_be_written_later_changes_no_outcome(
     result.stdout.fnmatch_lines(["torchgraph: the JSON of this run was not written: *"])
 
 
-def test_a_run_that_could_not_be_watched_says_so(pytester: pytest.Pytester, run: Run) -> None:
+def test_json_of_an_unwatched_run_says_so(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(
         """
         import pytest
@@ -203,12 +201,12 @@ def keys(data: object) -> Iterator[str]:
     for value in data if isinstance(data, list) else ():
         yield from keys(value)
     for key, value in data.items() if isinstance(data, dict) else ():
-        if "::" not in key:  # the id of a test
+        if "::" not in key:  # a test id
             yield key
         yield from keys(value)
 
 
-def test_every_key_is_documented(
+def test_json_keys_are_documented(
     made: Callable[..., AuditOutcome],
     compiling: Callable[..., TestFacts],
     broken_at: Callable[..., Cause],
@@ -225,7 +223,7 @@ def test_every_key_is_documented(
     assert {each.name for each in fields(TestFacts)} <= documented
 
 
-def test_what_compiles_nothing_for_one_reason_is_one_cause_with_its_places(
+def test_json_has_one_cause_with_all_its_places(
     made: Callable[..., AuditOutcome], compiling: Callable[..., TestFacts]
 ) -> None:
     nothing = Cause("nothing", "b.py", "f", "never called", "", 5)
@@ -236,11 +234,14 @@ def test_what_compiles_nothing_for_one_reason_is_one_cause_with_its_places(
     (cause,) = document["causes"]
     assert cause["words"] == "compile nothing: b.py:5 in f and 1 more function: never called"
     assert cause["keys"] == [other.key, nothing.key]
-    assert [(each["file"], each["line"]) for each in cause["places"]] == [("a.py", 7), ("b.py", 5)]
+    assert [(place["file"], place["line"]) for place in cause["places"]] == [
+        ("a.py", 7),
+        ("b.py", 5),
+    ]
     assert cause["without_graph"] == 2
 
 
-def test_functions_are_listed_the_slowest_first(
+def test_json_lists_the_slowest_functions_first(
     made: Callable[..., AuditOutcome], compiling: Callable[..., TestFacts]
 ) -> None:
     slow, quick = "net.py:3 forward", "net.py:9 step"
@@ -255,9 +256,7 @@ def test_functions_are_listed_the_slowest_first(
     ]
 
 
-def test_with_a_torch_that_is_too_old_the_file_says_that_nothing_was_watched(
-    pytester: pytest.Pytester, run: Run
-) -> None:
+def test_json_with_an_old_torch_says_unwatched(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makeconftest(
         """
         import sys

@@ -1,4 +1,4 @@
-"""What cannot be captured as several ranks is refused, by name."""
+"""Builds that cannot be captured as several ranks are refused by name."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from pytest_torchgraph import CaptureError, capture_ranks
 
 
-def test_a_build_that_makes_another_process_group() -> None:
+def test_build_that_makes_another_process_group_is_refused() -> None:
     def build(mesh: DeviceMesh) -> tuple[Any, ...]:
         dist.destroy_process_group()
         dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
@@ -26,7 +26,7 @@ def test_a_build_that_makes_another_process_group() -> None:
     assert not dist.is_initialized()
 
 
-def test_one_inside_of_another() -> None:
+def test_nested_capture_ranks_is_refused() -> None:
     def build(mesh: DeviceMesh) -> tuple[Any, ...]:
         capture_ranks(reduced, tp=2, via="dispatch")
         return MLP(), (torch.ones(2, 8),)
@@ -37,14 +37,14 @@ def test_one_inside_of_another() -> None:
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="CUDA is there")
-def test_an_absent_device() -> None:
+def test_absent_device_is_refused() -> None:
     with pytest.raises(CaptureError, match="device 'cuda' is not available: "):
         capture_ranks(reduced, tp=2, device="cuda")
     capture_ranks(reduced, tp=2, device=torch.device("cpu"), via="dispatch")
 
 
-def test_a_mesh_on_another_device_than_what_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing would be checked where somebody believes that it is."""
+def test_mesh_on_another_device_than_the_model_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The check would otherwise check nothing without a warning."""
     monkeypatch.setattr("pytest_torchgraph.devices.why_absent", lambda device: None)
     with pytest.raises(CaptureError, match=r"nothing on 'hpu' was captured .only on cpu"):
         capture_ranks(lambda mesh: (torch.relu, (torch.ones(2),)), tp=2, device="hpu")
@@ -72,7 +72,7 @@ def objects_to_each(mesh: DeviceMesh) -> tuple[Any, ...]:
     [(objects_to_all, "broadcast_object_list"), (objects_to_each, "scatter_object_list")],
 )
 def test_objects_of_other_ranks_are_refused_by_name(build: Any, name: str) -> None:
-    """What comes is memory that nobody wrote."""
+    """The received objects would be uninitialized memory."""
     with pytest.raises(
         CaptureError, match=rf"torch\.distributed\.{name} is not available"
     ) as error:
@@ -81,7 +81,7 @@ def test_objects_of_other_ranks_are_refused_by_name(build: Any, name: str) -> No
 
 
 def with_hooks(*names: str) -> Any:
-    """A layer of which a hook communicates."""
+    """Return the build of a layer with a hook that communicates."""
 
     def build(mesh: DeviceMesh) -> tuple[Any, ...]:
         linear, group = nn.Linear(4, 4), mesh.get_group("tp")
@@ -96,13 +96,13 @@ def with_hooks(*names: str) -> Any:
     return build
 
 
-def test_a_module_that_is_one_node_hides_nothing() -> None:
+def test_leaf_module_with_hidden_collectives_is_refused() -> None:
     for build in (tensor_parallel_inside, with_hooks("register_forward_hook")):
-        (made,) = capture_ranks(build, tp=2, ranks=(0,), via="fx")
+        (rank_capture,) = capture_ranks(build, tp=2, ranks=(0,), via="fx")
         with pytest.raises(CaptureError, match=r"%0.*\(torch\.nn\.Linear\) decides at run time"):
-            made.assert_collectives({})
-    (made,) = capture_ranks(with_hooks(), tp=2, ranks=(0,), via="fx")
-    made.assert_collectives({})
+            rank_capture.assert_collectives({})
+    (rank_capture,) = capture_ranks(with_hooks(), tp=2, ranks=(0,), via="fx")
+    rank_capture.assert_collectives({})
 
 
 def tensor_parallel_inside(mesh: DeviceMesh) -> tuple[Any, ...]:
@@ -110,17 +110,17 @@ def tensor_parallel_inside(mesh: DeviceMesh) -> tuple[Any, ...]:
     return nn.Sequential(model), args
 
 
-def test_a_hook_of_a_backward_hides_nothing() -> None:
+def test_backward_hook_with_hidden_collectives_is_refused() -> None:
     build = with_hooks("register_post_accumulate_grad_hook")
-    (made,) = capture_ranks(build, tp=2, ranks=(0,), via="compiled_autograd")
+    (rank_capture,) = capture_ranks(build, tp=2, ranks=(0,), via="compiled_autograd")
     with pytest.raises(CaptureError, match=r"call_hook\) decides at run time"):
-        made.assert_collectives({})
+        rank_capture.assert_collectives({})
     for via in ("aot", "dispatch"):
-        (made,) = capture_ranks(build, tp=2, ranks=(0,), via=via)
-        made.assert_collectives({"all_reduce": 1}, group="tp")
+        (rank_capture,) = capture_ranks(build, tp=2, ranks=(0,), via=via)
+        rank_capture.assert_collectives({"all_reduce": 1}, group="tp")
 
 
-def test_what_runs_where_a_graph_breaks_is_no_silence() -> None:
+def test_collectives_at_a_graph_break_are_refused() -> None:
     def build(mesh: DeviceMesh) -> tuple[Any, ...]:
         def step(x: Tensor) -> Tensor:
             y = x * 2
@@ -132,5 +132,5 @@ def test_what_runs_where_a_graph_breaks_is_no_silence() -> None:
         return step, (torch.ones(4),)
 
     for via in ("dynamo", "dispatch"):
-        (made,) = capture_ranks(build, tp=2, ranks=(0,), via=via)
-        made.assert_collectives({"all_reduce": 1}, group="tp", bytes=16)
+        (rank_capture,) = capture_ranks(build, tp=2, ranks=(0,), via=via)
+        rank_capture.assert_collectives({"all_reduce": 1}, group="tp", bytes=16)

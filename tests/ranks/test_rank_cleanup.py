@@ -1,4 +1,4 @@
-"""Nothing of a rank is left, in torch or in the process, however it ends."""
+"""A rank leaves nothing in torch or in the process, also after an error."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pytest_torchgraph import capture_ranks
 
 
 def by_environment(mesh: DeviceMesh) -> tuple[Any, ...]:
-    """A branch on what `torchrun` says, and settings that are never taken back."""
+    """Branch on variables of `torchrun`, and change settings without restoring them."""
     first = os.environ["RANK"] == "0" and torch.get_default_dtype() == torch.float32
     numbers.append({name: int(os.environ[name]) for name in LAUNCHED})
     os.environ.update(RANK="7", MASTER_ADDR="nowhere")
@@ -31,7 +31,7 @@ LAUNCHED = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 numbers: list[dict[str, int]] = []
 
 
-def test_variables_of_the_launcher_and_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_launcher_variables_and_defaults_are_restored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "1")
     monkeypatch.delenv("RANK", raising=False)
     before = dict(os.environ)
@@ -49,7 +49,7 @@ def test_variables_of_the_launcher_and_defaults(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.slow("runs pytest in a new process", unless=["*KeyboardInterrupt"])
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
 @pytest.mark.parametrize("where", ["build", "target"])
-def test_nothing_is_left_where_somebody_stops_it(
+def test_interrupted_capture_ranks_leaves_nothing(
     error: type[BaseException], where: str, tmp_path: Path
 ) -> None:
     def build(mesh: DeviceMesh) -> tuple[Any, ...]:
