@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from . import callables
-from .values import ValueReader, dotted
+from .values import PrintedValueReader, dotted
 
 Call: TypeAlias = tuple[str, Any, tuple[Any, ...], dict[str, Any]]
 """`op`, `target`, `args` and `kwargs` of an fx node."""
@@ -69,7 +69,7 @@ class CallReader:
         functions: functions seen so far, by printed name.
     """
 
-    def __init__(self, values: ValueReader):
+    def __init__(self, values: PrintedValueReader):
         self.values = values
         self.functions: dict[str, Any] = {}
 

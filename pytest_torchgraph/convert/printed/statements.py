@@ -19,7 +19,7 @@ import torch.fx
 from ..node_meta import RESULT, SCOPE
 from .calls import INPLACE, CallReader
 from .syntax import PrintedText
-from .values import ValueReader, dotted, read_result
+from .values import PrintedValueReader, dotted, read_result
 
 _TREE_FLATTEN = "fx_pytree.tree_flatten_spec"
 _TREE_UNFLATTEN = "pytree.tree_unflatten"
@@ -42,7 +42,7 @@ class ForwardReader:
         self.text = text
         self.graph = torch.fx.Graph()
         self.nodes: dict[str, torch.fx.Node] = {}
-        self.values = ValueReader(text, self.nodes)
+        self.values = PrintedValueReader(text, self.nodes)
         self.calls = CallReader(self.values)
         self.inputs: dict[str, torch.fx.Node] = {}
         self.declared: dict[str, ast.AnnAssign] = {}

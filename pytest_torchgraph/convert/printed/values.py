@@ -164,7 +164,7 @@ _TYPE = re.compile(r"<(?:class|enum) '([\w.]+)'>\Z")
 _MEMBER = re.compile(r"<(\w+)\.(\w+): .*>\Z", re.DOTALL)
 
 
-class ValueReader:
+class PrintedValueReader:
     """Reader of the arguments in one printed module.
 
     Attributes:
