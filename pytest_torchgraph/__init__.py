@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from .mechanisms.torch_compile import Aot as Aot
     from .mechanisms.torch_compile import Dynamo as Dynamo
     from .mechanisms.torch_compile import Inductor as Inductor
-    from .ops.names import OpCounts as OpCounts
+    from .ops.matching import OpCounts as OpCounts
     from .ranks.capture_ranks import capture_ranks as capture_ranks
     from .ranks.ranks import Ranks as Ranks
     from .ranks.ranks import load as load
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from .syncs.model import Transfer as Transfer
     from .watching.cache_lookups import CacheBypass as CacheBypass
     from .watching.cache_lookups import CacheLookup as CacheLookup
-    from .watching.failed_guards import FailedGuard as FailedGuard
+    from .watching.guards import FailedGuard as FailedGuard
     from .watching.kernels import Kernel as Kernel
     from .watching.output_code import CudagraphSkip as CudagraphSkip
     from .watching.recompiles import Recompile as Recompile
@@ -86,13 +86,13 @@ _NAMES = {
     "mechanisms.export": "Export",
     "mechanisms.fx": "Fx",
     "mechanisms.torch_compile": "Aot Dynamo Inductor",
-    "ops.names": "OpCounts",
+    "ops.matching": "OpCounts",
     "ranks.capture_ranks": "capture_ranks",
     "ranks.ranks": "Ranks load",
     "snapshot.inline": "assert_graph_text",
     "syncs.model": "Sync Transfer",
     "watching.cache_lookups": "CacheBypass CacheLookup",
-    "watching.failed_guards": "FailedGuard",
+    "watching.guards": "FailedGuard",
     "watching.kernels": "Kernel",
     "watching.output_code": "CudagraphSkip",
     "watching.recompiles": "Recompile",

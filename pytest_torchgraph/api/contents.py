@@ -17,7 +17,7 @@ from ..graph.census import calls
 from ..graph.cost import Received, with_savers
 from ..graph.events import EagerOp, ScheduledCall
 from ..graph.model import Graph
-from ..ops.names import Level
+from ..ops.matching import Level
 from ..watching.graphs import PrintedGraphs
 
 if TYPE_CHECKING:

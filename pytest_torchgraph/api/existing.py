@@ -18,7 +18,7 @@ from ..graph.program import Program
 from ..graph.text import Header
 from ..mechanisms.export import signature_names, with_outputs_of_program
 from ..mechanisms.protocol import COMPILING
-from ..ops.names import Level
+from ..ops.matching import Level
 from ..torch_release import need_torch
 from .contents import Contents
 from .result import Capture

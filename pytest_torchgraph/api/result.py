@@ -14,7 +14,7 @@ from ..graph.equality import equal_programs
 from ..graph.events import in_schedule
 from ..graph.model import Detail, Graph, GraphKind
 from ..graph.text import Header, format_document, shown_runs, with_runs
-from ..ops.names import Level, OpCounts
+from ..ops.matching import Level, OpCounts
 from ..watching.output_code import UnreadableCodeError
 from .observed import Observed
 

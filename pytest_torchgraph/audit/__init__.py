@@ -59,7 +59,7 @@ def install(config: pytest.Config) -> None:
             mode: a check that compared nothing must not look like a full check.
     """
     if reason := why_unsupported():
-        from .report import refuse
+        from .session import refuse
 
         refuse(config, reason)
         return
@@ -69,7 +69,7 @@ def install(config: pytest.Config) -> None:
     config_settings = settings.get(config)
     watcher = TestWatcher(isolated=bool(config_settings.audit) and config_settings.audit_isolation)
     if not hasattr(config, "workerinput"):
-        from .report import PLUGIN, AuditReport
+        from .session import PLUGIN, AuditReport
 
         config.pluginmanager.register(AuditReport(config, watcher), PLUGIN)
     config.pluginmanager.register(watcher, "torchgraph-audit-watcher")

@@ -14,8 +14,8 @@ from ..graph.events import EagerOp, GraphBreak
 from ..graph.failures import UnexpectedOps, failed
 from ..graph.model import Graph, Node
 from ..ops import registry
-from ..ops.names import is_glob, matches
-from ..ops.patterns import pattern_name, refuse_impossible
+from ..ops.impossible import pattern_name, refuse_impossible
+from ..ops.matching import is_glob, matches
 from ..settings.paths import allows, patterns
 from ..watching.record import EagerCall, WatchRecord, eager_calls_of
 from ..words import counted, listed

@@ -24,8 +24,8 @@ from ..graph.find import find_calls
 from ..graph.higher_order import executed
 from ..graph.model import Graph, Node
 from ..graph.select import inside, selection
-from ..ops.names import matches
-from ..ops.patterns import pattern_name
+from ..ops.impossible import pattern_name
+from ..ops.matching import matches
 from ..words import amount, counted
 
 MOST = 8

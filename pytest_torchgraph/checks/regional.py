@@ -11,7 +11,7 @@ from ..convert.source_lines import relative
 from ..errors import CaptureError
 from ..graph.blocks import match_modules
 from ..graph.diff import abridged
-from ..watching.failed_guards import details, reasons
+from ..watching.guards import details, reasons
 from ..watching.record import eager_calls_of
 from ..words import counted, listed
 from . import compilation

@@ -15,7 +15,7 @@ import torch
 
 from ..graph.equality import canonical_op
 from ..graph.model import Arg, Atom, Device, Result, Symbol, TensorMeta
-from ..ops.names import base_name
+from ..ops.matching import base_name
 from ..ops.qualified import op_name
 from . import process_groups
 

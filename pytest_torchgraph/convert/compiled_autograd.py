@@ -31,7 +31,7 @@ import torch.fx
 from .. import torch_private
 from ..graph.model import Effect, Node, Ref, Result, Source, Symbol, TensorMeta
 from ..graph.module_paths import module_of
-from ..ops.names import base_name
+from ..ops.matching import base_name
 from .canonical_names import CanonicalNames
 from .from_fx import Converted, GraphConverter, HasGraph, Naming
 from .node_meta import RESULT

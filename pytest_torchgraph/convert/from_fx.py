@@ -24,7 +24,7 @@ from ..graph.census import returned_by
 from ..graph.higher_order import GRAPH_MODULE
 from ..graph.model import Arg, Effect, Graph, GraphKind, Node, Ref, Result, Source, SubgraphRef
 from ..graph.module_paths import module_of
-from ..ops.names import Level, base_name
+from ..ops.matching import Level, base_name
 from ..ops.qualified import class_name, op_name
 from . import node_meta, normalize, rng_states, source_lines
 from .canonical_names import CanonicalNames, NodeNamer
@@ -131,7 +131,7 @@ def convert(
         module: the graph, or the module that owns the graph and the attributes it refers to.
         name: name of the graph in its capture.
         kind: see `Graph`.
-        level: see `ops.names.Level`.
+        level: see `ops.matching.Level`.
         canon: names shared by the graphs of one capture: a symbol has the same name in all of
             them.
         naming: names and roles of inputs and modules, if known.

@@ -15,7 +15,7 @@ from typing import Any
 import torch.fx
 
 from ..graph.model import Graph, GraphKind
-from ..ops.names import Level
+from ..ops.matching import Level
 from .canonical_names import CanonicalNames
 from .compiled_autograd import FoldedConverter
 from .from_fx import Converted, Naming, convert

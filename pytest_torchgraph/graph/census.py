@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from ..ops.names import OpCounts
+from ..ops.matching import OpCounts
 from .higher_order import (
     CONTROL_DEPS,
     KINDS,

@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ..ops.names import matches
-from ..ops.patterns import pattern_name
+from ..ops.impossible import pattern_name
+from ..ops.matching import matches
 from ..words import first_lines
 from .census import OpCall, calls
 from .failures import UnexpectedOps, failed

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ..errors import CaptureError
-from ..ops.names import ATEN_LEVELS
+from ..ops.matching import ATEN_LEVELS
 from .checks import bounds, device_of, format_bounds, format_locations, need_a_limit, need_any_graph
 from .collectives import Collective, format_over, format_size
 from .failures import UnexpectedOps, failed

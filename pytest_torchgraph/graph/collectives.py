@@ -20,7 +20,7 @@ from ..ops.collectives import (
     peers_of,
 )
 from ..ops.dtypes import ABBREVIATIONS, item_size
-from ..ops.names import ATEN_LEVELS
+from ..ops.matching import ATEN_LEVELS
 from ..ops.views import NO_WORK
 from ..words import counted
 from .census import runs

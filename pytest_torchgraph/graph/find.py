@@ -7,8 +7,8 @@ from typing import Any
 
 from ..errors import CaptureError
 from ..ops.collectives import calls_python
-from ..ops.names import matches
-from ..ops.patterns import pattern_name, refuse_impossible
+from ..ops.impossible import pattern_name, refuse_impossible
+from ..ops.matching import matches
 from .census import OpCall, calls, calls_of, hiding_calls
 from .higher_order import HIGHER_ORDER, WRAPPERS
 from .model import Graph, Node
@@ -25,7 +25,7 @@ def find(graphs: Sequence[Graph], op: Any, selected: Selection | None = None) ->
     wrappers.
 
     Args:
-        op: see `ops.patterns.pattern_name`.
+        op: see `ops.impossible.pattern_name`.
         selected: an additional filter of the nodes; `None` for no filter.
 
     Raises:

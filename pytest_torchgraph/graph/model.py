@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from ..ops.dtypes import DType
-from ..ops.names import Level
+from ..ops.matching import Level
 from .op_checks import OpChecks
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     import graphviz
 
-    from ..ops.names import OpCounts
+    from ..ops.matching import OpCounts
     from .census import OwnCalls
     from .cost import Cost
     from .events import GraphBreak

@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..ops.names import matches
+from ..ops.matching import matches
 from .census import calls, runs
 from .checks import bounds, device_of, format_bounds, format_locations, need_a_limit, need_any_graph
 from .dataflow import Dataflow

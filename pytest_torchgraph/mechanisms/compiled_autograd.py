@@ -29,7 +29,7 @@ from ..convert.canonical_names import CanonicalNames
 from ..convert.compiled_autograd import RunFacts, fold
 from ..convert.from_fx import Converted, Naming, convert
 from ..graph.model import GraphKind
-from ..ops.names import Level
+from ..ops.matching import Level
 from ..watching.observe import ONLY_TRACED
 from .islands import CompiledGraph, IslandRecorder, recorded_islands
 from .protocol import Captured

@@ -19,7 +19,7 @@ from ..convert.canonical_names import CanonicalNames
 from ..convert.source_lines import Line, is_torch_module, is_user_file
 from ..errors import CaptureError
 from ..graph.model import Arg, Graph, RecomputedBy, Ref, Source
-from ..ops.names import Level
+from ..ops.matching import Level
 from ..ops.qualified import op_name
 from ..ops.views import KNOWN_NAMESPACES
 from ..syncs.detect import RecordedCalls, on_method_call

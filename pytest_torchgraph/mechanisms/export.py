@@ -23,7 +23,7 @@ from ..convert.node_meta import LINE
 from ..convert.normalize import rounded, value_of_constant
 from ..errors import CaptureError, TorchGraphError
 from ..graph.model import Graph, Ref
-from ..ops.names import Level
+from ..ops.matching import Level
 from .protocol import Captured, NamedValue, leaves_of, output_of
 from .step import NamedTensors, Step
 

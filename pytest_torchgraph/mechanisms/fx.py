@@ -23,7 +23,7 @@ from ..convert.from_fx import Naming, convert
 from ..convert.node_meta import COMMUNICATES, LINE, RESULT
 from ..errors import CaptureError
 from ..graph.model import GraphKind
-from ..ops.names import Level
+from ..ops.matching import Level
 from .protocol import Captured
 from .step import Invocation, Step, callable_of
 

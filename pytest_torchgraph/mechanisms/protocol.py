@@ -18,7 +18,7 @@ from ..convert.rng_states import descriptions_of
 from ..graph.cost import with_savers
 from ..graph.events import ScheduledCall
 from ..graph.model import Arg, Atom, Device, Graph, InputRef, Ref, Symbol, TensorMeta
-from ..ops.names import Level
+from ..ops.matching import Level
 from ..syncs.detect import RecordedCalls
 from ..watching.cache_lookups import CacheBypass
 from ..watching.kernels import Kernel

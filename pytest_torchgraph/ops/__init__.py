@@ -1,9 +1,9 @@
 """Op names: qualified names, registered ops, and patterns.
 
-- `names`: match qualified names with patterns, count ops, and the levels of the compiler.
+- `matching`: match qualified names with patterns, count ops, and the levels of the compiler.
 - `qualified`: op object -> qualified name, e.g. `aten.mm.default`.
 - `registry`: registered ops. `views`: ops that return views or launch nothing.
-- `patterns`: raise an error for a pattern that cannot match at a level.
+- `impossible`: raise an error for a pattern that cannot match at a level.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from .dtypes import ABBREVIATIONS as ABBREVIATIONS
     from .dtypes import item_size as item_size
     from .flop_formulas import formula_of as formula_of
-    from .names import LEVELS as LEVELS
-    from .names import Level as Level
-    from .names import base_name as base_name
-    from .names import matches as matches
+    from .matching import LEVELS as LEVELS
+    from .matching import Level as Level
+    from .matching import base_name as base_name
+    from .matching import matches as matches
     from .views import is_view as is_view
     from .views import shared_argument as shared_argument
 else:
@@ -30,7 +30,7 @@ else:
             "collectives": "collective_kinds",
             "dtypes": "ABBREVIATIONS item_size",
             "flop_formulas": "formula_of",
-            "names": "LEVELS Level base_name matches",
+            "matching": "LEVELS Level base_name matches",
             "views": "is_view shared_argument",
         },
     )

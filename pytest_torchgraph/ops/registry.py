@@ -6,7 +6,7 @@ import functools
 from typing import Any
 
 from .. import torch_private
-from .names import is_glob, matches
+from .matching import is_glob, matches
 
 
 @functools.lru_cache(maxsize=1)

@@ -17,9 +17,9 @@ import pytest
 from ..context import CONTEXT
 from ..device_types import DEFAULT
 from ..words import checked_digits
-from . import limits, options
-from .limits import Releases
+from . import options
 from .paths import unwritable
+from .releases import Releases, parse_releases, refuse_update
 
 
 def rank_of_process(environ: Mapping[str, str]) -> str:
@@ -155,7 +155,7 @@ def configure(config: pytest.Config) -> None:
         divergence=_seconds(config, "divergence"),
         isolation=_choice(config, "isolation", ON_OFF) == "on",
         limits=_limits(config),
-        releases=limits.parse_releases(config.getini(options.RELEASES)),
+        releases=parse_releases(config.getini(options.RELEASES)),
         digits=_digits(config),
         rank=rank,
     )
@@ -163,7 +163,7 @@ def configure(config: pytest.Config) -> None:
     # does not use the plugin does not import the context.
     CONTEXT.root, CONTEXT.divergence = str(config.rootpath), settings.divergence
     if option.torchgraph_update:
-        limits.refuse_update(settings.releases)
+        refuse_update(settings.releases)
 
 
 def get(config: pytest.Config) -> Config:

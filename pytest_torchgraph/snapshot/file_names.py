@@ -49,7 +49,7 @@ from typing import Any
 
 import pytest
 
-from ..settings.limits import Releases, why_no_update
+from ..settings.releases import Releases, why_no_update
 from ..torch_release import running_release
 from ..words import IN_SUBTEST
 from . import SUFFIX

@@ -31,7 +31,7 @@ from ..graph.census import calls
 from ..graph.events import ScheduledCall
 from ..graph.model import Graph, GraphKind
 from ..graph.module_paths import numbered
-from ..ops.names import LEVELS, Level
+from ..ops.matching import LEVELS, Level
 from .compilations import Compilation
 from .kernels import Kernel, kernels_of, schedule_of
 from .observe import BACKWARD

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 
 from ..convert.source_lines import is_torch_file, relative
 from .compilations import Compilation
-from .failed_guards import FailedGuard, details, failed_guard, reasons
-from .guards import observe_guard
+from .guards import FailedGuard, details, failed_guard, observe_guard, reasons
 
 FIRST_DYNAMIC = "; the size is dynamic from "
 """Suffix of a recompile reason for a size that became dynamic."""

@@ -23,7 +23,7 @@ from pytest_torchgraph.graph import diff, equality, text
 from pytest_torchgraph.graph.diff import group
 from pytest_torchgraph.graph.text import format, nodes, parse
 from pytest_torchgraph.graph.equality import equal
-from pytest_torchgraph.graph.diff.report import diff_graphs
+from pytest_torchgraph.graph.diff.compare import diff_graphs
 
 stored = '''torchgraph 1
 via aot, torch 2.13.0

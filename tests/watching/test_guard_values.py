@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from pytest_torchgraph import FailedGuard, watch
-from pytest_torchgraph.watching.guards.look import backend_in_words, describe_value
+from pytest_torchgraph.watching.guards.observation import backend_in_words, describe_value
 from pytest_torchgraph.watching.guards.read import UNKNOWN, GuardLine, length, parse, read
 
 

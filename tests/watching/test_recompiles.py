@@ -17,9 +17,9 @@ from watching import recompile_cases
 from watching.recompile_cases import Net
 
 from pytest_torchgraph import Capture, CaptureError, capture, watch
-from pytest_torchgraph.watching.failed_guards import details, failed_guard
-from pytest_torchgraph.watching.guards.checks import check_of
-from pytest_torchgraph.watching.guards.look import observe_guard
+from pytest_torchgraph.watching.guards.advice import details, failed_guard
+from pytest_torchgraph.watching.guards.descriptions import check_of
+from pytest_torchgraph.watching.guards.observation import observe_guard
 
 FILE = str(Path(recompile_cases.__file__).relative_to(Path.cwd()))
 Call = Callable[[Any], Any]

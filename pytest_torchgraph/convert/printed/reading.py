@@ -16,7 +16,7 @@ import torch
 import torch.fx
 
 from ...graph.model import Graph, GraphKind
-from ...ops.names import Level
+from ...ops.matching import Level
 from ..canonical_names import CanonicalNames
 from ..from_fx import Converted, Naming, convert
 from ..node_meta import RESULT
@@ -136,7 +136,7 @@ def parse_printed(
         text: the payload of `dynamo_output_graph`, `aot_joint_graph`, `aot_forward_graph`,
             `aot_backward_graph`, `aot_inference_graph`, `compiled_autograd_graph` or of a
             post-grad artifact.
-        level: see `ops.names.Level`.
+        level: see `ops.matching.Level`.
         kind: see `Graph`.
         name: name of the graph in its capture.
         canon: names shared by the graphs of one capture: a symbol has the same name in all of

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...errors import CaptureError
-from ...ops.names import FLOP_LEVELS, SAVING_LEVELS
+from ...ops.matching import FLOP_LEVELS, SAVING_LEVELS
 from ..model import Graph, Node
 from .step import owners_of_saved, storage_bytes
 

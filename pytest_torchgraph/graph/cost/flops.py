@@ -14,7 +14,7 @@ from typing import Any
 from ...errors import CaptureError
 from ...ops.collectives import calls_python
 from ...ops.flop_formulas import formula_of, without_memory
-from ...ops.names import FLOP_LEVELS
+from ...ops.matching import FLOP_LEVELS
 from ..census import Homes, Move, move_path, runs
 from ..higher_order import KINDS, PLAIN, PREFIX, declared_arguments, executed, ops_named
 from ..model import Atom, Graph, Node, Ref, Result, Symbol, TensorMeta

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from ...errors import CaptureError
-from ...ops.names import Level
+from ...ops.matching import Level
 from ...ops.views import shared_argument
 from ..census import runs
 from ..equality import ALIAS_OP, canonical_op

@@ -19,7 +19,7 @@ from typing import TypeAlias
 
 from ...errors import CaptureError
 from ...ops.dtypes import item_size
-from ...ops.names import SAVING_LEVELS
+from ...ops.matching import SAVING_LEVELS
 from ...ops.views import shared_argument
 from ..census import operands_of, outputs_of, runs
 from ..higher_order import KINDS, executed

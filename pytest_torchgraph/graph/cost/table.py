@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ...ops.names import SAVING_LEVELS
+from ...ops.matching import SAVING_LEVELS
 from ..model import Graph, GraphKind
 from ..text import aligned, right_aligned
 from .cost import Cost

@@ -1,6 +1,6 @@
 """The difference of two programs, as findings.
 
-- `report`: compares two lists of graphs (`diff_graphs`) or two programs (`diff_programs`).
+- `compare`: compares two lists of graphs (`diff_graphs`) or two programs (`diff_programs`).
 - `align`: aligns equal items of two sequences.
 - `match`: matches the nodes of two graphs; `correspondence` holds and improves the matching.
   `apart`: sets modules of only one graph apart and finds exchanged ops.
@@ -25,6 +25,10 @@ from ...doors import front_door
 
 if TYPE_CHECKING:
     from .align import align_items as align_items
+    from .compare import diff_graphs as diff_graphs
+    from .compare import diff_programs as diff_programs
+    from .compare import find_changes as find_changes
+    from .compare import same_ranks as same_ranks
     from .findings import SIGNS as SIGNS
     from .findings import Change as Change
     from .findings import ChangeKind as ChangeKind
@@ -52,10 +56,6 @@ if TYPE_CHECKING:
     from .paths import instances_of as instances_of
     from .paths import is_index as is_index
     from .paths import natural_key as natural_key
-    from .report import diff_graphs as diff_graphs
-    from .report import diff_programs as diff_programs
-    from .report import find_changes as find_changes
-    from .report import same_ranks as same_ranks
     from .words import cost_text as cost_text
     from .words import heading as heading
 else:
@@ -71,7 +71,7 @@ else:
             ),
             "origins": "Matched Pair",
             "paths": "abridged holds instances_of is_index natural_key",
-            "report": "diff_graphs diff_programs find_changes same_ranks",
+            "compare": "diff_graphs diff_programs find_changes same_ranks",
             "words": "cost_text heading",
         },
     )

@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import cached_property, partial
 
 from ...errors import CaptureError
-from ...ops.names import FLOP_LEVELS, SAVING_LEVELS, Level
+from ...ops.matching import FLOP_LEVELS, SAVING_LEVELS, Level
 from ..cost import (
     Cost,
     changed_recomputation,

@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ...ops.names import ATEN_LEVELS
+from ...ops.matching import ATEN_LEVELS
 from ..cost import with_savers
 from ..model import Arg, Effect, Graph, Node, Ref, iter_refs, map_arg
 

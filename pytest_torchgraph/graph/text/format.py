@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import chain, groupby
 
 from ...ops.dtypes import ABBREVIATIONS
-from ...ops.names import Level
+from ...ops.matching import Level
 from ...words import checked_digits, format_ranks
 from ..digits import fewest, with_digits
 from ..model import (

@@ -37,7 +37,7 @@ from itertools import pairwise
 from typing import NamedTuple, NoReturn, cast
 
 from ...errors import GraphFormatError
-from ...ops.names import LEVELS, Level
+from ...ops.matching import LEVELS, Level
 from ...words import MOST_DIGITS
 from ..digits import with_digits
 from ..model import (

@@ -16,7 +16,7 @@ import torch.fx
 from ... import torch_private
 from ...convert.canonical_names import CanonicalNames
 from ...graph.model import Graph, GraphKind
-from ...ops.names import Level
+from ...ops.matching import Level
 from ..islands import CompiledGraph, IslandRecorder, recorded_islands
 from ..protocol import Captured
 from ..step import NamedTensors, Step

@@ -13,7 +13,7 @@ from ... import torch_private
 from ...convert.canonical_names import CanonicalNames
 from ...convert.graph_modules import runnable
 from ...graph.model import GraphKind
-from ...ops.names import Level
+from ...ops.matching import Level
 from ..islands import CompiledGraph, IslandRecorder, recorded_islands
 from ..protocol import Captured
 from ..step import Step

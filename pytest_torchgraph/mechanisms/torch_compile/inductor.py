@@ -21,7 +21,7 @@ from ...graph.collectives import communicates
 from ...graph.events import ScheduledCall
 from ...graph.model import Graph, GraphKind, Source
 from ...ops.collectives import packet_of
-from ...ops.names import Level
+from ...ops.matching import Level
 from ...ops.qualified import op_name
 from ...watching.kernels import Kernel, Origin, kernels_of, place_by_op, schedule_of
 from ...watching.output_code import UnreadableCodeError

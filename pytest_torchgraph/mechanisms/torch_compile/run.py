@@ -22,7 +22,7 @@ from ...convert.rng_states import names_in_backward
 from ...convert.source_lines import is_own_file, is_torch_file, is_user_file, relative, resumed
 from ...errors import CaptureError, TorchGraphError, add_note
 from ...graph.model import GraphKind
-from ...ops.names import Level
+from ...ops.matching import Level
 from ...watching.breaks import BreakReport, read_report
 from ...watching.observe import REPEATED
 from ..islands import IslandRecorder, run_recorded

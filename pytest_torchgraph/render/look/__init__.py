@@ -9,7 +9,6 @@ from ...doors import front_door
 if TYPE_CHECKING:
     from .changes import ARROW as ARROW
     from .changes import BREAK_SIGN as BREAK_SIGN
-    from .changes import CHANGE_PAINTS as CHANGE_PAINTS
     from .changes import SIGNS as SIGNS
     from .changes import ChangeMark as ChangeMark
     from .changes import ChangeMarkKind as ChangeMarkKind
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from .changes import source_line as source_line
     from .colours import BORDER as BORDER
     from .colours import CATEGORY_PAINTS as CATEGORY_PAINTS
+    from .colours import CHANGE_PAINTS as CHANGE_PAINTS
     from .colours import HEAT_PAINTS as HEAT_PAINTS
     from .colours import SHARES as SHARES
     from .colours import UNITS as UNITS
@@ -45,12 +45,12 @@ else:
         __name__,
         {
             "changes": (
-                "ARROW BREAK_SIGN CHANGE_PAINTS ChangeMark ChangeMarkKind ComparedLine SIGNS "
+                "ARROW BREAK_SIGN ChangeMark ChangeMarkKind ComparedLine SIGNS "
                 "change_lines source_line"
             ),
             "colours": (
-                "BORDER CATEGORY_PAINTS HEAT_PAINTS Heat HeatFigure Paint SHARES UNITS WORDS "
-                "op_category"
+                "BORDER CATEGORY_PAINTS CHANGE_PAINTS HEAT_PAINTS Heat HeatFigure Paint SHARES "
+                "UNITS WORDS op_category"
             ),
             "labels": (
                 "MAX_LINE MAX_LINES MAX_TOOLTIP_LINE TIMES clean cut dot_text eager_label "

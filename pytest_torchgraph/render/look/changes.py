@@ -1,8 +1,4 @@
-"""Signs, colours and labels of changed nodes.
-
-Each kind of change has a sign as well as a paint. The paints are distinguishable with any of the
-usual colour vision deficiencies.
-"""
+"""Signs and labels of changed nodes. Each kind of change has a sign as well as a paint."""
 
 from __future__ import annotations
 
@@ -13,7 +9,6 @@ from typing import Literal, NamedTuple
 from ...graph.model import Node
 from ...graph.text import format_node
 from . import labels
-from .colours import Paint
 
 ChangeMarkKind = Literal["added", "removed", "changed", "rewired", "surplus"]
 """The kinds of `graph.diff.findings.Change`, and "surplus" for an unexpected op."""
@@ -28,16 +23,6 @@ SIGNS: dict[str, str] = {
 """Sign before the first line of a box with a change mark, keyed by the kind of the mark."""
 BREAK_SIGN = "\N{BLACK SCISSORS}"
 """Sign of a graph break."""
-CHANGE_PAINTS: dict[str, Paint] = {
-    "added": Paint("#009E73", "#A9E8D0"),
-    "removed": Paint("#C24E00", "#F0A97B"),
-    "changed": Paint("#E69F00", "#FCE29F"),
-    "rewired": Paint("#0061A8", "#92BDE3"),
-    "surplus": Paint("#C24E00", "#F0A97B"),
-}
-"""Paint of a box or an edge with a change mark, keyed by the kind of the mark."""
-
-
 ARROW = "\N{RIGHTWARDS ARROW}"
 """Separator between the old and the new text."""
 

@@ -1,4 +1,6 @@
-"""Colours of boxes, by op category or by cost.
+"""Colours of boxes, by kind of change, op category or cost.
+
+Colours of changes are distinguishable with any of the usual colour vision deficiencies.
 
 Category colours are those of Okabe and Ito, some of them lightened or darkened. Any two differ in
 border or fill, even with one of the usual colour vision deficiencies. Fills are tints, so black
@@ -36,6 +38,14 @@ class Paint(NamedTuple):
     fill: str
 
 
+CHANGE_PAINTS: dict[str, Paint] = {
+    "added": Paint("#009E73", "#A9E8D0"),
+    "removed": Paint("#C24E00", "#F0A97B"),
+    "changed": Paint("#E69F00", "#FCE29F"),
+    "rewired": Paint("#0061A8", "#92BDE3"),
+    "surplus": Paint("#C24E00", "#F0A97B"),
+}
+"""Paint of a box or an edge with a change mark, keyed by the kind of the mark."""
 CATEGORY_PAINTS: dict[str, Paint] = {
     "matmul": Paint("#0072B2", "#8CBFE0"),
     "pointwise": Paint("#009E73", "#A9E0CE"),

@@ -59,7 +59,7 @@ SCRIPTS = (
     "panel.js",
     "print.js",
     "keys.js",
-    "start.js",
+    "head.js",
 )
 """Files in `script/`, in the order in which they are joined into the page's one script."""
 

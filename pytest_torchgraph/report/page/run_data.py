@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from ...audit.report import outcome_of
+from ...audit.session import outcome_of
 from ...snapshot.files import write_text
 from ...torch_release import torch_version
 from ...words import counted

@@ -74,7 +74,7 @@ import pytest
 from ... import __version__
 from ...audit.facts import Cause, TestFacts
 from ...audit.judge import AuditChange, Verdict
-from ...audit.report import outcome_of
+from ...audit.session import outcome_of
 from ...audit.summary import CauseOverTests, causes_over_tests, describe
 from ...audit.verdict import AuditOutcome
 from ...snapshot.files import write_text

@@ -13,7 +13,7 @@ from urllib.parse import quote
 import pytest
 
 from ...audit.facts import CauseKind
-from ...audit.report import outcome_of
+from ...audit.session import outcome_of
 from ...audit.summary import CauseOverTests, causes_over_tests, summary_lines
 from ...audit.verdict import AuditOutcome
 from ...graph.diff import list_some

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import pytest
 
 from ...audit.facts import TestFacts
-from ...audit.report import outcome_of
+from ...audit.session import outcome_of
 from ...audit.suite_watch import ATTRIBUTE
 from ...audit.summary import describe
 from .document import breaks, recompiles, totals

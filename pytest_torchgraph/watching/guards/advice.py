@@ -1,4 +1,4 @@
-"""Failed guards as values."""
+"""Failed guards as values, with the remedy for each."""
 
 from __future__ import annotations
 
@@ -6,18 +6,13 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from ..convert.placeholders import STACK_VALUE
-from ..convert.source_lines import is_user_file, original_name, relative
-from ..graph.events import StackFrame
-from ..graph.model import Source
-from .guards import (
-    IN_TORCH,
-    GuardLine,
-    GuardObservation,
-    mask_run_details,
-    simplify_guard,
-    sizes_in,
-)
+from ...convert.placeholders import STACK_VALUE
+from ...convert.source_lines import is_user_file, original_name, relative
+from ...graph.events import StackFrame
+from ...graph.model import Source
+from .descriptions import mask_run_details, simplify_guard, sizes_in
+from .observation import GuardObservation
+from .read import IN_TORCH, GuardLine
 
 _SIZE = re.compile(r"size of dim (\d+)")
 _FLOAT = re.compile(r"-?(?:\d+\.\d*(?:e[-+]?\d+)?|\d+e[-+]?\d+|inf|nan)")

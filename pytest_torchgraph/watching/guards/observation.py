@@ -19,7 +19,7 @@ import torch
 from ... import torch_private
 from ...convert.source_lines import is_torch_file, relative, torch_file
 from ...words import counted
-from .checks import BACKEND, Check, check_of, describe_source, marked, size_in_words, sizes_in
+from .descriptions import BACKEND, Check, check_of, describe_source, marked, size_in_words, sizes_in
 from .read import (
     UNKNOWN,
     GuardLine,

@@ -21,7 +21,7 @@ import torch
 
 from .. import torch_private
 from . import registry
-from .names import ATEN_LEVELS, Level, is_glob, matches
+from .matching import ATEN_LEVELS, Level, is_glob, matches
 from .qualified import class_name, op_name
 
 _GLUE = re.compile(
