@@ -80,7 +80,11 @@ class Judge:
         self.eager = eager
         self.other = other
         self.agreeing = agreeing
-        self.shared = {eager.first(key) for key in agreeing.values()}
+        # Each value that the other step has too, with the position of its first node there.
+        self.shared: dict[Key, int] = {}
+        for key, eager_key in agreeing.items():
+            first, position = eager.first(eager_key), other.position_of.get(key, 0)
+            self.shared[first] = min(position, self.shared.get(first, position))
         self._budget = budget
         self._judged_cases = judged
         eager_step = eager.step
@@ -97,6 +101,15 @@ class Judge:
     def stops_eager(self, key: Key) -> bool:
         """Return True for a value of the eager step that agrees."""
         return key not in self._writing and self.eager.first(key) in self.shared
+
+    def is_shared_before(self, eager: Key, key: Key) -> bool:
+        """Return True if the other step has a value of eager's before its node `key`.
+
+        A later node cannot explain `key`. With a fault in a first layer norm, for example, the
+        second one may compute what the first did in eager, and a backward may compute it again.
+        """
+        position = self.shared.get(self.eager.first(eager))
+        return position is not None and position <= self.other.position_of.get(key, 0)
 
     def judge_anchors(self) -> list[Judgement]:
         """Judge the pairs that agree up to rounding but not bit by bit."""
@@ -308,7 +321,6 @@ class Suspects:
         for key in self._eager.order:
             if judge.eager.first(key) not in judge.shared and is_dense(self._eager.value(key)):
                 self._lost.setdefault(self._eager.node(key).op, []).append(key)
-        self._regions: dict[Key, Region | None] = {}
 
     def judged(self, skipped: Mapping[Key, object]) -> Iterator[Judgement]:
         """Yield the strong verdict of each value, as far as there is one."""
@@ -340,7 +352,7 @@ class Suspects:
             value = self._eager.value(eager)
             if not is_dense(value) or value.shape != self._other.value(key).shape:
                 continue
-            eager_region = self._region_of(eager)
+            eager_region = self._eager_region(eager, key)
             if eager_region is None:
                 continue
             cut_eager = {first(k) for k in eager_region.edge}
@@ -375,19 +387,18 @@ class Suspects:
         ops = [self._other.node(k).op for k in other_region.nodes]
         return ops == [self._eager.node(k).op for k in eager_region.nodes]
 
-    def _region_of(self, eager: Key) -> Region | None:
-        if eager not in self._regions:
-            judge, returned = self._judge, eager in self._pair_returned.values()
-            try:
-                self._regions[eager] = region(
-                    self._eager,
-                    eager,
-                    lambda k: judge.stops_eager(k) and not (returned and k == eager),
-                    _MOST_EAGER,
-                )
-            except TooLargeError:
-                self._regions[eager] = None
-        return self._regions[eager]
+    def _eager_region(self, eager: Key, key: Key) -> Region | None:
+        judge, is_returned = self._judge, eager in self._pair_returned.values()
+
+        def stops(node: Key) -> bool:
+            if is_returned and node == eager:
+                return False
+            return judge.stops_eager(node) and judge.is_shared_before(node, key)
+
+        try:
+            return region(self._eager, eager, stops, _MOST_EAGER)
+        except TooLargeError:
+            return None
 
     def _candidates(self, key: Key) -> Sequence[Key]:
         """Return the eager values that may correspond to a value, the likeliest first."""

@@ -164,7 +164,7 @@ def _strip_shared_nodes(verdict: Judgement, judge: Judge) -> Judgement:
 
     def is_used_elsewhere(key: Key) -> bool:
         return any(
-            user not in missing_nodes and judge.eager.first(user) in judge.shared
+            user not in missing_nodes and judge.is_shared_before(user, verdict.key)
             for user in eager.users.get(key, ())
         )
 

@@ -27,7 +27,6 @@ MISSED = {
     "StableLmForCausalLM-decomposition-aten.silu_backward.default-backward": "its step is within "
     "the tolerance, so there is nothing to search for",
     "AlbertForMaskedLM-partition-operand-backward": "its step is within the tolerance too",
-    "CohereForCausalLM-passes-removed-forward": "another name is given, and said to be sure",
 }
 """Faults that were written last, with the reasons why their answers are not yet as expected."""
 
