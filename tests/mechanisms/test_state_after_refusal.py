@@ -292,6 +292,29 @@ def test_a_parameter_that_was_given_other_memory_has_its_own_again() -> None:
     assert torch.equal(average, torch.full((2, 2), 5.0))
 
 
+class CastsLayerwise(nn.Linear):
+    """Stores its parameters in half precision, as diffusers' `enable_layerwise_casting` does."""
+
+    def __call__(self, x: Tensor) -> Tensor:
+        self.to(torch.float32)
+        y = super().__call__(x)
+        self.to(torch.bfloat16)
+        return y
+
+
+def test_a_forward_that_casts_its_parameters_and_back_is_not_called_an_optimizer() -> None:
+    model = CastsLayerwise(2, 2).to(torch.bfloat16)
+    before = model.weight.detach().clone()
+    with pytest.raises(CaptureError) as caught:
+        capture(model, example(3, 2), via="dispatch", backward=False)
+    said = str(caught.value)
+    assert "changed its parameters (weight, bias): it gave them other memory" in said
+    assert "casts its parameters and casts them back" in said
+    assert "weight.to(x.dtype)" in said
+    assert "optimizer step" not in said
+    assert torch.equal(model.weight, before)
+
+
 def test_a_sign_of_zero_comes_back() -> None:
     x = torch.zeros(3)
     capture(lambda x: x.neg_() + 1, x, via="dispatch")
