@@ -138,8 +138,8 @@ def _unlike_itself(
         yield from _named(comparison, changed)
     elif not explained:
         yield (
-            "No Python value of the model and no custom op explains it: look for state that is "
-            "kept between calls."
+            "Neither Python values of the model nor custom ops explain this difference: look for "
+            "state that is kept between calls."
         )
 
 

@@ -214,7 +214,7 @@ def _shown(number: int, each: GraphBreak) -> str:
     if len(each.stack) > 1:
         lines += [f"     from {frame}" for frame in each.stack[-4:-1][::-1]]
     if each.occurrences > 1:
-        lines.append(f"     met {each.occurrences} times during compilation")
+        lines.append(f"     reached {each.occurrences} times during compilation")
     return "\n".join(lines)
 
 

@@ -155,7 +155,7 @@ def why_no_graph(record: WatchRecord) -> str:
     if ran and record.warmed_up:
         return (
             f"  compiled code ran{about} ({ran}), but nothing was compiled after the warm-up, so "
-            "it has neither graphs nor graph breaks to check. Check a graph_capture.watch() "
+            "there are neither graphs nor graph breaks to check. Check a graph_capture.watch() "
             "around the first call instead, or use assert_no_recompiles() here"
         )
     if ran:
@@ -169,7 +169,7 @@ def why_no_graph(record: WatchRecord) -> str:
         return f"  Dynamo found no tensor operation in {functions}"
     if record.callables:
         names = ", ".join(dict.fromkeys(callee.name for callee in record.callables))
-        return f"  {names} was served from Dynamo's cache, without a graph"
+        return f"  Dynamo's cache served {names}, but without a graph"
     if record.compiled_in_all:
         there = listed(dict.fromkeys(record.compiled_in_all))
         return (

@@ -167,8 +167,8 @@ def _input_words(graph: Graph) -> list[str]:
 
 
 _UNKNOWN = (
-    "Ops that ran at a graph break are not in a graph. Remove the break, capture via='dispatch', "
-    "or tolerate it with allow="
+    "Ops that ran at a graph break are in no graph, so they are unknown. Remove the break, capture "
+    "via='dispatch', or tolerate it with allow="
 )
 _UNKNOWN_BUT_OPS = (
     "Ops that ran at a graph break were checked, but calls of tolist, cpu and print there, and "
@@ -205,8 +205,8 @@ def _assert_none(
         tolerated = len(found) - len(wrong)
         certain = sum(each.certain for each in wrong)
         unknown = len(wrong) - certain
-        head = f"{kind}: expected none, found {certain or 'none for certain'}"
-        head += f", and {unknown} possible" if unknown else ""
+        some = f"{certain} certain and {unknown} possible" if unknown else f"{certain}"
+        head = f"{kind}: expected none, found {some}"
         head += f" ({tolerated} more are allowed)" if tolerated else ""
         lines = [_shown(number, each) for number, each in enumerate(wrong, 1)]
         at_breaks = _UNKNOWN_BUT_OPS if capture.watched is None else _UNKNOWN

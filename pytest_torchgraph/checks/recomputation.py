@@ -76,7 +76,7 @@ def assert_recomputed(
         patterns = [pattern_name(op) for op in expected]
         others = [each for each in there if not any(matches(each.op, p) for p in patterns)]
         if others:
-            wrong.append(f"  ops without a pattern (exact=True): {_times(others)}")
+            wrong.append(f"  ops that match no pattern (exact=True): {_times(others)}")
             wrong += _places(others)
     if wrong:
         title = f"ops recomputed in the backward differ{_in(module)}:"
@@ -98,7 +98,7 @@ def assert_not_recomputed(
     """See `Capture.assert_not_recomputed`."""
     __tracebackhide__ = True
     _need_ops("assert_not_recomputed", ops, module)
-    _need_some(graphs, ops, module, "so it cannot recompute any")
+    _need_some(graphs, ops, module, "so the backward cannot recompute it")
     patterns = [pattern_name(op) for op in ops] or ["*"]
     found = [
         each
@@ -131,7 +131,7 @@ def assert_saved(
     __tracebackhide__ = True
     _need_ops("assert_saved", ops, module)
     need_backward(graphs)
-    _need_some(graphs, ops, module, "so none can be saved")
+    _need_some(graphs, ops, module, "so there is nothing to save")
     saved = {(id(each.graph), each.node.name) for each in kept(graphs, received)}
     results = _results(graphs, received, ops, module)
     missing = [node for key, node in results.items() if key not in saved]
@@ -160,7 +160,7 @@ def assert_not_saved(
             f"max_bytes={max_bytes!r} is not a number of bytes: pass an int of at least 0"
         )
     need_backward(graphs)
-    _need_some(graphs, ops, module, "so none can be saved")
+    _need_some(graphs, ops, module, "so there is nothing to save")
     results = _results(graphs, received, ops, module)
     found = [each for each in kept(graphs, received) if (id(each.graph), each.node.name) in results]
     size = sum(each.bytes for each in found)
@@ -276,7 +276,7 @@ def _need_some(graphs: Sequence[Graph], ops: Sequence[Any], module: str | None, 
     __tracebackhide__ = True
     found = [_calls(graphs, op, module) for op in ops or ["*"]]  # raises for impossible patterns
     if not any(found):
-        named = ", ".join(map(pattern_name, ops)) or "op"
+        named = ", ".join(map(pattern_name, ops)) or "any op"
         raise AssertionError(f"the forward does not run {named}{_in(module)}, {so}")
 
 
@@ -306,10 +306,10 @@ def _results(
                 if owner.is_call:
                     found.setdefault((id(maker), owner.name), graph.by_name[name])
     if not found:
-        named = ", ".join(map(pattern_name, ops)) or "the ops"
+        named = ", ".join(map(pattern_name, ops)) or "every op"
         raise AssertionError(
-            f"no result of {named}{_in(module)} has its own memory: all are views of inputs or "
-            "parameters"
+            f"nothing to check, because {named}{_in(module)} only returned views of inputs or "
+            "parameters, which use no memory of their own: name an op that computes"
         )
     return found
 

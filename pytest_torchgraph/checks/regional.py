@@ -60,7 +60,7 @@ def assert_compiled_once(capture: Subject, glob: str, model: Any, kinds: int) ->
     blocks = {path: modules[path] for path in matching(modules, glob)}
     callees = {path: _callees(record, module) for path, module in blocks.items()}
     if not_compiled := [*_not_compiled(record, callees, blocks, model)]:
-        lines = [f"blocks {glob}: some did not run compiled", *not_compiled]
+        lines = [f"blocks {glob}: some blocks did not run compiled code", *not_compiled]
         if not capture.graphs:
             lines += ["no graph was compiled:", why_no_graph(record)]
         raise AssertionError("\n".join(lines))
@@ -96,7 +96,7 @@ def _not_compiled(
 ) -> Iterator[str]:
     uncalled = [path for path, own in callees.items() if not own]
     if uncalled:
-        yield f"  {abridged(uncalled)}: not called as {_compiled_things(uncalled)}"
+        yield f"  {abridged(uncalled)}: not called through torch.compile"
         yield from (f"    {line}" for line in _why_uncalled(record, uncalled, blocks, model))
     eager: dict[str, list[str]] = {}
     for path, own in callees.items():
@@ -104,15 +104,11 @@ def _not_compiled(
         for call in calls:
             eager.setdefault(str(call), []).append(path)
         if own and not calls and not any(_graphs_of(record, callee) for callee in own):
-            eager.setdefault("its calls ran no compiled graph", []).append(path)
+            eager.setdefault("called, but ran no compiled graph", []).append(path)
     for words, paths in [*eager.items()][:MOST]:
         yield f"  {abridged(paths)}: {words}"
     if len(eager) > MOST:
         yield f"  ... and {counted(len(eager) - MOST, 'more reason')}"
-
-
-def _compiled_things(paths: Sequence[str]) -> str:
-    return "a compiled module" if len(paths) == 1 else "compiled modules"
 
 
 def _why_uncalled(
@@ -127,21 +123,23 @@ def _why_uncalled(
     ]
     if around:
         yield (
-            f"they are part of the compiled {around[0]}, which has one graph for all blocks: "
-            "compile the blocks instead, or check graph_capture(model, ...).assert_repeated(...)"
+            f"these blocks are part of the compiled {around[0]}, which has one graph for all "
+            "blocks: compile the blocks instead, or check "
+            "graph_capture(model, ...).assert_repeated(...)"
         )
         return
     classes = {type(blocks[path]).__name__: None for path in paths}
     named = getattr(model, "_repeated_blocks", None)
     if named and classes.keys().isdisjoint(named):
         yield (
-            f"regional compilation skips them silently: {type(model).__name__}._repeated_blocks "
-            f"names {listed(map(str, named))}, but these blocks are of class {listed(classes)}"
+            f"regional compilation skips these blocks: {type(model).__name__}._repeated_blocks "
+            f"names {listed(map(str, named))}, but they are of class {listed(classes)}"
         )
         return
     yield (
-        "they ran eagerly, or did not run in the watch. Compile each block before the watch: `for "
-        f"block in model.modules(): if isinstance(block, {next(iter(classes))}): block.compile()`"
+        "these blocks ran eagerly, or did not run in the watch. Compile each before the watch: "
+        f"`for block in model.modules(): if isinstance(block, {next(iter(classes))}): "
+        "block.compile()`"
     )
 
 

@@ -88,8 +88,8 @@ def explained(found: Unequal, comparison: EagerComparison, expected: StepResult)
                 "that outputs and gradients have similar sizes."
             )
         yield (
-            f"{judged}: compiled code rounds in another order, and is about as exact (within "
-            f"{_ALIKE} times). {advice}"
+            f"{judged}: compiled code rounds in another order, with at most {_ALIKE} times the "
+            f"error of the eager run. {advice}"
         )
     elif of_captured >= _BEYOND * of_eager:
         yield f"{judged}: more than a different rounding order explains."

@@ -28,7 +28,7 @@ def assert_cacheable(
     wrong = [each for each in bypasses if not allows(tolerated, f"{each.op}: {each.reason}")]
     if wrong:
         graphs = counted(len({each.graph for each in wrong}), "graph")
-        lines = [f"not cacheable: {graphs} compiled anew in every process"]
+        lines = [f"not cacheable: every process compiles {graphs} again"]
         lines += [f"  {line}" for each in wrong for line in str(each).splitlines()]
         raise AssertionError("\n".join(lines))
 
