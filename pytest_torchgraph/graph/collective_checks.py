@@ -240,4 +240,4 @@ def _between(each: Collective, at_least: int) -> str:
         return f"computed before the wait: {computed}"
     if each.distance:
         return f"none of the {each.distance} calls before the wait computes"
-    return "waited for directly after the start"
+    return "waited for immediately after it starts"

@@ -92,7 +92,7 @@ def format_wait(each: Collective) -> str:
     if not each.distance:
         return "at once"
     after = f"after {counted(each.distance, 'op')}"
-    return f"{after}, none computes" if each.exposed else after
+    return f"{after}, none of which computes" if each.exposed else after
 
 
 @dataclass(frozen=True, slots=True, repr=False)

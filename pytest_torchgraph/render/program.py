@@ -67,7 +67,7 @@ def drawing(
         CaptureError, ValueError: for a `heat`, see `Graph.to_dot`.
     """
     eager = sum(graph.eager for graph in graphs)
-    title = f"{counted(len(graphs), 'graph')} of one step: {len(graphs) - eager} compiled"
+    title = f"{counted(len(graphs), 'graph')}: {len(graphs) - eager} compiled"
     found = None if heat is None else Heat.of(graphs, heat, times_run=True)
     scene = Scene("program", [f"{title}, {eager} eager" if eager else title], prefix, found)
     canvas = _draw_parts(scene, _with_causes(graphs), MAX_BOXES)

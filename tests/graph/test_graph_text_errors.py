@@ -94,8 +94,14 @@ BROKEN = {
         line(f'%y = f("\\q"{MARK})').replace(MARK, "").replace('("', f'({MARK}"'),
         "JSON",
     ),
-    "unknown call": (line(f"%y = f({MARK}print(1))"), "'print' cannot be called here"),
-    "short slice": (line(f"%y = f({MARK}slice(1, 2))"), "'slice' cannot be called here"),
+    "unknown call": (
+        line(f"%y = f({MARK}print(1))"),
+        "'print' with these arguments is not a value of this format",
+    ),
+    "short slice": (
+        line(f"%y = f({MARK}slice(1, 2))"),
+        "'slice' with these arguments is not a value of this format",
+    ),
     "odd bytes": (line(f'%y = f({MARK}bytes("0g"))'), "bytes are not hexadecimal"),
     "unhashable key": (line(f"%y = f({{{MARK}{{}}: 1}})"), "this value cannot be a key"),
     "key twice": (line(f"%y = f({{1: 1, {MARK}True: 2}})"), "a key is given twice"),

@@ -255,15 +255,13 @@ def _outputs_in_words(old: Graph, new: Graph, names: Mapping[str, str]) -> str:
     was = {path: _renamed(value, names) for path, value in _leaves(old)}
     now = dict(_leaves(new))
     parts = [
-        f"output {path!r} returned {_value(was[path])} before, {_value(value)} now"
+        f"output {path!r} was {_value(was[path])}, is now {_value(value)}"
         for path, value in now.items()
         if path in was and _value(was[path]) != _value(value)
     ]
     parts += [f"output {path!r} is new: {_value(now[path])}" for path in now if path not in was]
     parts += [
-        f"output {path!r} is gone: it returned {_value(was[path])}"
-        for path in was
-        if path not in now
+        f"output {path!r} is gone, it was {_value(was[path])}" for path in was if path not in now
     ]
     return listed(parts, 3)
 

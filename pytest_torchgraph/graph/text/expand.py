@@ -213,7 +213,7 @@ class _Expander(ValueReader):
         """
         self.pos = indent
         if match[2]:
-            self.fail("'but' without an instance on the line before")
+            self.fail("'but' must follow a line with an instance of a block, such as 'layers.1'")
         if match[1]:
             return self.each(" " * indent, out)
         return self.call(" " * indent, out)
@@ -265,7 +265,7 @@ class _Expander(ValueReader):
         start = self.pos
         match = _INSTANCE.match(self.text, start)
         if match is None:
-            self.fail(f"expected an instance, found {self.found()}")
+            self.fail(f"expected an instance of a block, such as 'layers.1', found {self.found()}")
         container, first = match[1], int(match[2])
         self.pos = match.end()
         last = self.instance_number() if self.skip(" .. ") else first
@@ -303,7 +303,7 @@ class _Expander(ValueReader):
             formal = self.match(_FORMAL, "a value of the block, as '$1'")
             number = int(formal.lstrip("$"))
             if formal != "$" * block.depth + str(number) or number not in block.uses:
-                self.fail(f"the block has no {formal}", start)
+                self.fail(f"the block does not use {formal}", start)
             if number in given:
                 self.fail(f"{formal} is given twice", start)
             self.expect(" = ")
@@ -342,7 +342,10 @@ class _Expander(ValueReader):
         def evaluated(match: re.Match[str]) -> str:
             number = evaluate(match, n)
             if number < 0:
-                self.fail(f"{match.group()} is {number} for n = {n}", start + match.start())
+                self.fail(
+                    f"{match.group()} is {number} for n = {n}: use a number of at least 0",
+                    start + match.start(),
+                )
             return str(number)
 
         return EXPRESSION.sub(evaluated, name)
@@ -366,10 +369,10 @@ class _Expander(ValueReader):
             first = self.instance_number()
             last = self.instance_number() if self.skip(" .. ") else first
             if first not in numbers or last not in numbers:
-                self.fail("not an instance of the line above", start)
+                self.fail("not one of the instances that the line above lists", start)
             for n in _range(first, last):
                 if n in others:
-                    self.fail(f"{container}{n} has exceptions already", start)
+                    self.fail(f"{container}{n} is in a 'but' line already", start)
                 others[n] = block
                 wanted.append(n)
             if not self.skip(", "):
@@ -407,7 +410,9 @@ class _Expander(ValueReader):
             if sign != "+ ":
                 at = find(key_of(rest) if sign == "~ " else rest, done)
                 if at is None:
-                    self.fail("the block has no such line after the line before")
+                    self.fail(
+                        "the block has no such line after the line that the previous change names"
+                    )
                 keep(at)
                 if sign == "@ ":
                     keep(at + 1)
@@ -418,7 +423,7 @@ class _Expander(ValueReader):
                 self.charge(1, len(rest))
                 lines.append(pad + rest)
                 rows.append(self.row)
-        self.fail("the exceptions have no closing '}': the file is truncated")
+        self.fail("the changes after 'but' have no closing '}': the file is truncated")
 
 
 def _range(first: int, last: int) -> range:

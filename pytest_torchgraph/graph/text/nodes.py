@@ -296,7 +296,7 @@ class ValueReader:
             self.expect(" ")
         result = self.result()
         if not isinstance(result, TensorMeta):
-            self.fail("expected the dtype and the shape of an input")
+            self.fail("expected the dtype and the shape of the input, such as f32[2, 4]")
         start = self.pos
         after = self.ref().name if self.skip(" after ") else ""
         module = module_of(ref.name)
@@ -375,7 +375,7 @@ class ValueReader:
                 return bytes.fromhex(values[0])
             except ValueError:
                 self.fail("bytes are not hexadecimal", start)
-        self.fail(f"{word!r} cannot be called here", start)
+        self.fail(f"{word!r} with these arguments is not a value of this format", start)
 
     # -- results ---------------------------------------------------------------------------------
 
@@ -398,7 +398,7 @@ class ValueReader:
         value = self.value()
         if value is None or isinstance(value, Symbol | Atom):
             return value
-        self.fail("expected the result of the node", start)
+        self.fail("expected the result of the node, such as f32[2, 4]", start)
 
     def layout(self) -> str:
         """Read the layout of a tensor; an omitted layout is `strided`."""

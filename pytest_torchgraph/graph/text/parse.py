@@ -389,11 +389,11 @@ class _Parser(NodeReader):
             order = in_order([(d.node.name, d.after) for d, _ in mine.values()])
             for declared, _ in mine.values():
                 if not places:
-                    problem = f"the inputs of the graph have no line {word!r}"
+                    problem = f"missing line {word!r}, for the {word} declared where they are used"
                 elif declared.after and declared.after not in mine:
-                    problem = f"%{declared.after} is no {role} that is declared like this one"
+                    problem = f"%{declared.after} is not a {role} that is declared where it is used"
                 elif len(order) < len(mine) and declared.node.name not in order:
-                    problem = f"%{declared.node.name} follows itself"
+                    problem = f"%{declared.node.name} follows itself, in a cycle of 'after'"
                 else:
                     continue
                 raise GraphFormatError(problem, declared.row + 1, declared.pos + 1)
@@ -401,12 +401,12 @@ class _Parser(NodeReader):
             for _, _, first, row in places:
                 start = 0 if mine and not first else order.index(first) if first in mine else -1
                 if start < 0 or start in starts:
-                    problem = f"no {role} that is declared where it is used has this place"
+                    problem = f"no {role} that is declared where it is used belongs to this line"
                     raise GraphFormatError(problem, row + 1, 1)
                 starts[start] = len(starts)
             if mine and 0 not in starts:
                 declared = mine[order[0]][0]
-                problem = f"%{declared.node.name} has no place: a line {word!r} is missing"
+                problem = f"missing line {word!r} for %{declared.node.name} among the inputs"
                 raise GraphFormatError(problem, declared.row + 1, declared.pos + 1)
             cuts = [*sorted(starts), len(order)]
             ends = dict(pairwise(cuts))
@@ -415,7 +415,9 @@ class _Parser(NodeReader):
                 own = [mine[name] for name in order[start : ends[start]]]
                 for declared, at in own:
                     if at < place[0]:
-                        problem = f"%{declared.node.name} is used before its place"
+                        problem = (
+                            f"%{declared.node.name} is used before the line {word!r} that lists it"
+                        )
                         raise GraphFormatError(problem, declared.row + 1, declared.pos + 1)
                 inserted.append((place[0], place[3], [declared.node for declared, _ in own]))
         nodes: list[Node] = []
