@@ -132,12 +132,13 @@ def orders(first: Capture, other: Capture, *, waits: bool) -> Iterator[str]:
     shown = rows[start : start + MOST]
     width = max(len(two) for _, two in shown)
     for number, (one, two) in enumerate(shown, start):
-        yield f"  {number:>3}  {two:<{width}}  beside  {one}"
+        yield f"  {number:>3}  {two:<{width}}  vs.  {one}"
     if len(rows) > start + MOST:
         yield f"  ... and {len(rows) - start - MOST} more"
     for capture in (other, first):
         if start < len(capture.collectives):
-            yield f"  {start} of rank {capture.rank} is {place(capture.collectives[start])}"
+            where = place(capture.collectives[start])
+            yield f"  collective {start} of rank {capture.rank}: {where}"
 
 
 def _differ(one: Collective | None, two: Collective | None) -> bool:

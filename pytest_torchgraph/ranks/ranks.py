@@ -163,15 +163,17 @@ class Ranks(Sequence["Capture"]):
         groups = self._alike_but_for(across)
         compared = [each for group in groups if len(group) > 1 for each in group]
         if not any(each.collectives for each in compared):
-            alone = " in the comparison" if len(compared) < len(self) else ""
-            raise AssertionError(f"no rank{alone} communicates, so they have no order to compare")
+            some = "of the compared ranks" if len(compared) < len(self) else "of the ranks"
+            raise AssertionError(
+                f"none {some} runs a collective, so there is no order of collectives to compare"
+            )
         problems: list[str] = []
         waiting = self._waiting()
         for group in groups:
             first, *others = classes_of(group, lambda each: list(map(sent, each.collectives)))
             for other in others[:MOST]:
                 waits = any(each.rank in waiting for each in other)
-                problems.append(f"  {self._named(other)} beside {self._named(first)}:")
+                problems.append(f"  {self._named(other)} compared with {self._named(first)}:")
                 problems += [f"      {line}" for line in orders(first[0], other[0], waits=waits)]
             problems += self._more(others)
         if problems:
@@ -193,7 +195,9 @@ class Ranks(Sequence["Capture"]):
         """
         __tracebackhide__ = True
         if not any(each.collectives for each in self._captures):
-            raise AssertionError("no rank communicates, so there is nothing to match")
+            raise AssertionError(
+                "no rank runs a collective, a send or a receive, so there is nothing to match"
+            )
         if not channels(self._captures) and not meeting(self._captures):
             raise ValueError(
                 "no two of these ranks communicate with each other, so there is nothing to match: "
@@ -202,7 +206,7 @@ class Ranks(Sequence["Capture"]):
         waiting = stuck(self._captures)
         problems = [f"  {format_stuck(each, waiting)}" for each in waiting[:MOST_STUCK]]
         if waiting[MOST_STUCK:]:
-            problems.append(f"  and {len(waiting) - MOST_STUCK} ranks more wait")
+            problems.append(f"  ... and {len(waiting) - MOST_STUCK} more waiting")
         problems += unpaired(self._captures)
         if problems:
             raise AssertionError("\n".join(["sends and receives do not match:", *problems]))
@@ -215,7 +219,7 @@ class Ranks(Sequence["Capture"]):
         """Yield a line that counts the classes of ranks omitted from a message."""
         if others[MOST:]:
             rest = [each for other in others[MOST:] for each in other]
-            yield f"  and {self._named(rest)} in {len(others) - MOST} more ways"
+            yield f"  ... and {len(others) - MOST} more differences, of {self._named(rest)}"
 
     def _alike_but_for(self, across: str | None) -> list[list[Capture]]:
         """Return groups of captures to compare within each group.
@@ -230,8 +234,10 @@ class Ranks(Sequence["Capture"]):
             )
         groups = self._groups(across)
         if all(len(group) < 2 for group in groups):
-            of = "" if across is None else f" that differ only in {across!r}"
-            raise ValueError(f"no two ranks{of}, so there is nothing to compare: {self!r}")
+            why = "fewer than two ranks were captured"
+            if across is not None:
+                why = f"no two of the captured ranks differ only in {across!r}"
+            raise ValueError(f"nothing to compare, because {why}: {self!r}")
         return groups
 
     def _groups(self, across: str | None) -> list[list[Capture]]:
@@ -251,7 +257,7 @@ class Ranks(Sequence["Capture"]):
         waiting = self._waiting() if others else frozenset()
         for other in others[:MOST]:
             what = diff(first[0], other[0])
-            yield f"  {self._named(other)} beside {self._named(first)}:"
+            yield f"  {self._named(other)} compared with {self._named(first)}:"
             waits = any(each.rank in waiting for each in other)
             yield from (f"      {line}" for line in orders(first[0], other[0], waits=waits))
             yield from (f"      {line}" for line in str(what).splitlines())
@@ -266,7 +272,7 @@ class Ranks(Sequence["Capture"]):
         # UnexpectedOps shows the nodes of one side. If the second rank has none to show, swap.
         if not (nodes := _only_in(diff(one, two))):
             one, two, nodes = two, one, _only_in(diff(two, one))
-        title = f"{self._named([two])} beside {self._named([one])}"
+        title = f"{self._named([two])} compared with {self._named([one])}"
         return UnexpectedOps(two.graphs, nodes, title)
 
     def _named(self, captures: Sequence[Capture]) -> str:

@@ -139,7 +139,7 @@ def test_ranks_are_loaded(files: Path) -> None:
     assert ranks.ranks == tuple(range(8))
     assert [made.rank for made in ranks] == list(range(8))
     ranks[:4].assert_same_graphs()
-    with pytest.raises(AssertionError, match=r"rank 7 \(dp=1, tp=3\) beside ranks 0-3"):
+    with pytest.raises(AssertionError, match=r"rank 7 \(dp=1, tp=3\) compared with ranks 0-3"):
         ranks.assert_same_graphs()
     assert load("new.tgraph") == ranks
     assert isinstance(Ranks.load("one.tgraph"), Capture)

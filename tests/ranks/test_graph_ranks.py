@@ -165,10 +165,10 @@ def test_another_order_of_collectives_is_named_with_both_orders() -> None:
     with pytest.raises(AssertionError) as error:
         ranks.assert_same_graphs()
     message = str(error.value)
-    assert "rank 3 (dp=1, tp=1) beside ranks 0-2:" in message
+    assert "rank 3 (dp=1, tp=1) compared with ranks 0-2:" in message
     assert "they communicate in different orders from collective 0 on, which deadlocks" in message
-    assert "0  all_reduce over dp, 16 bytes  beside  all_reduce over tp, 16 bytes" in message
-    assert "1  all_reduce over tp, 16 bytes  beside  all_reduce over dp, 16 bytes" in message
+    assert "0  all_reduce over dp, 16 bytes  vs.  all_reduce over tp, 16 bytes" in message
+    assert "1  all_reduce over tp, 16 bytes  vs.  all_reduce over dp, 16 bytes" in message
 
 
 def test_the_order_of_collectives_alone() -> None:
@@ -178,8 +178,8 @@ def test_the_order_of_collectives_alone() -> None:
         ranks.assert_same_collectives()
     message = str(error.value)
     assert message.startswith("ranks communicate differently:")
-    assert "rank 3 (dp=1, tp=1) beside ranks 0-2:" in message
-    assert "0  all_reduce over dp, 16 bytes  beside  all_reduce over tp, 16 bytes" in message
+    assert "rank 3 (dp=1, tp=1) compared with ranks 0-2:" in message
+    assert "0  all_reduce over dp, 16 bytes  vs.  all_reduce over tp, 16 bytes" in message
     with pytest.raises(AssertionError, match="differently across 'tp'"):
         ranks.assert_same_collectives(across="tp")
 
@@ -198,7 +198,7 @@ def test_ranks_may_compute_on_numbers_of_their_own() -> None:
 
 def test_where_nobody_communicates_there_is_no_order() -> None:
     ranks = capture_ranks(lambda mesh: (torch.relu, (torch.ones(2),)), dp=2, via="dispatch")
-    with pytest.raises(AssertionError, match="no rank communicates"):
+    with pytest.raises(AssertionError, match="none of the ranks runs a collective"):
         ranks.assert_same_collectives()
 
 
@@ -217,7 +217,7 @@ def test_ranks_that_differ_are_named() -> None:
     with pytest.raises(AssertionError) as error:
         ranks.assert_same_graphs()
     message = str(error.value)
-    assert "ranks 2-3 beside ranks 0-1:" in message
+    assert "ranks 2-3 compared with ranks 0-1:" in message
     assert "aten.relu -> aten.sigmoid" in message
     assert "deadlock" not in message
     with pytest.raises(AssertionError, match="different graphs across 'dp'"):
@@ -226,11 +226,13 @@ def test_ranks_that_differ_are_named() -> None:
 
 def test_what_can_compare_nothing_says_so() -> None:
     ranks = capture_ranks(branch, dp=2, tp=2, ranks=(0, 3), via="dispatch")
-    with pytest.raises(ValueError, match="no two ranks that differ only in 'tp'"):
+    with pytest.raises(ValueError, match="no two of the captured ranks differ only in 'tp'"):
         ranks.assert_same_graphs(across="tp")
     with pytest.raises(ValueError, match=r"no dimension 'pp'; dimensions: 'dp', 'tp'"):
         ranks.assert_same_graphs(across="pp")
-    with pytest.raises(ValueError, match="no two ranks, so there is nothing to compare"):
+    with pytest.raises(
+        ValueError, match="nothing to compare, because fewer than two ranks were captured"
+    ):
         ranks[:1].assert_same_graphs()
     with pytest.raises(ValueError, match=r"no ranks, so there is nothing to check: <Ranks"):
         ranks[2:].assert_collectives({"all_reduce": 1})
@@ -238,7 +240,7 @@ def test_what_can_compare_nothing_says_so() -> None:
 
 def test_ranks_that_are_not_compared_are_none_that_communicate() -> None:
     ranks = capture_ranks(only_the_last_reduces, dp=2, tp=2, ranks=(0, 1, 3), via="dispatch")
-    with pytest.raises(AssertionError, match="no rank in the comparison communicates"):
+    with pytest.raises(AssertionError, match="none of the compared ranks runs a collective"):
         ranks.assert_same_collectives(across="tp")
 
 
