@@ -103,11 +103,14 @@ _HINTS = (
     (("FX graph cache is not enabled",), "torch._inductor.config.fx_graph_cache = True"),
     (("enable_autograd_cache",), "torch._functorch.config.enable_autograd_cache = True"),
     (("force_disable_caches",), "torch._inductor.config.force_disable_caches = False"),
-    ((NO_OP,), f'compiling it is quick: tolerate it by allow=["{NO_OP}"]'),
-    (("higher_order.", "HigherOrderOperator"), "no release caches this op: write it without"),
+    ((NO_OP,), f'it compiles quickly: tolerate the bypass with allow=["{NO_OP}"]'),
+    (
+        ("higher_order.", "HigherOrderOperator"),
+        "no release of torch caches this op: rewrite the code without it",
+    ),
     (
         ("Unsupported call_function target",),
-        "register the function by torch.library.custom_op, or vouch for it: "
+        "register the function with torch.library.custom_op, or, to vouch for it, set "
         "torch._inductor.config.unsafe_marked_cacheable_functions",
     ),
 )
@@ -209,9 +212,10 @@ def _why_missed(
         )
         if event.cache == "aot" and not ran_backward:
             return (
-                "it was not saved, because its backward did not run, or its entry cannot be pickled"
+                "the graph was not saved, because its backward did not run, or its cache entry "
+                "cannot be pickled"
             )
-        return "it was not saved, although the key is the same"
+        return "the graph was not saved, although its key is the same"
     for one in cold:
         for other in one.lookups:
             if (other.id, other.cache, other.backward) == (event.id, event.cache, event.backward):

@@ -114,8 +114,8 @@ def _advice(sight: Sight, others: Collection[Sight], graphs: Sequence[str]) -> I
         not others and _is_int_of_an_argument(sight)
     ):
         yield (
-            "torch.compile makes an int symbolic at its second value, unless the code depends on "
-            "the value: warm up with two values, or compile with dynamic=True"
+            "torch.compile makes an int symbolic once it has seen a second value, unless the code "
+            "depends on the value: warm up with two values, or compile with dynamic=True"
         )
         return
     if _FROM_2_ON.fullmatch(readable(sight.text.check)):

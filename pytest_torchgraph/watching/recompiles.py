@@ -11,7 +11,7 @@ from .compilations import Compilation
 from .failed_guards import FailedGuard, details, failed_guard, reasons
 from .guards import sight_of
 
-FIRST_DYNAMIC = "; the size is dynamic from "
+FIRST_DYNAMIC = "; the size is dynamic since compilation "
 """Suffix of a recompile reason for a size that became dynamic."""
 _WRAPPERS = (("_dynamo",), ("nn", "modules"))
 """Parts of torch that hold its modules and the functions that wrap compiled callables."""
@@ -142,7 +142,7 @@ def _recompile(compiled: Compilation, earlier: Sequence[Compilation]) -> Recompi
     ]
     known = next((each for each in [compiled, *same_frame] if each.file), compiled)
     first_dynamic = _is_dynamic(compiled) and not any(map(_is_dynamic, same_frame))
-    since = f"{FIRST_DYNAMIC}{compiled.id} on" if first_dynamic else ""
+    since = f"{FIRST_DYNAMIC}{compiled.id}" if first_dynamic else ""
     in_backward = compiled.id.autograd is not None
     graphs = compiled.texts("dynamo")
     sights = compiled.sights or tuple(sight_of(each, None) for each in compiled.failed_guards)
@@ -185,12 +185,12 @@ def miss_in_words(miss: str) -> str:
         name = node[1].rpartition("::")[2]
         if name == "AccumulateGrad" and node[4]:
             return (
-                "another autograd node: AccumulateGrad changed: a .grad went from None to a "
-                "tensor or back, or a hook was added or removed"
+                "autograd node AccumulateGrad changed: a .grad went from None to a tensor or "
+                "back, or a hook was added or removed"
             )
         if node[4]:
-            return f"another autograd node: {name} changed (a hook, or its saved tensors)"
-        return f"another autograd node: {name}, which is new at this position"
+            return f"autograd node {name} changed: a hook, or its saved tensors"
+        return f"different autograd node: {name} is new at this position"
     sizes = _NEW_SIZES.match(text)
     if sizes:
         return f"{sizes[1]} of {sizes[2]} sizes changed: {sizes[3]}"

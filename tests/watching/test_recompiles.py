@@ -79,7 +79,7 @@ CASES: dict[str, tuple[Any, Call, Call, str]] = {
         recompile_cases.doubled,
         called(ones(3, 4)),
         called(ones(3, 5)),
-        "argument x: size of dim 1 was 4, is 5; the size is dynamic from 0/1 on",
+        "argument x: size of dim 1 was 4, is 5; the size is dynamic since compilation 0/1",
     ),
     "stride": (
         recompile_cases.doubled,
@@ -139,7 +139,7 @@ CASES: dict[str, tuple[Any, Call, Call, str]] = {
         recompile_cases.first,
         called(ones(3), [2, 3]),
         called(ones(3), (2, 3)),
-        "argument parts: the type is another: (was list, )?is tuple",
+        "argument parts: the type changed: (was list, )?is tuple",
     ),
     "none": (
         recompile_cases.optional,
@@ -169,7 +169,7 @@ CASES: dict[str, tuple[Any, Call, Call, str]] = {
         recompile_cases.applied,
         called(ones(3), torch.sin),
         called(ones(3), torch.cos),
-        "argument call: is another object: (was .+, )?is torch.cos",
+        "argument call: is a different object: (was .+, )?is torch.cos",
     ),
     "global": (
         recompile_cases.by_global,
@@ -218,7 +218,7 @@ def test_the_guard_that_failed_is_said_in_words(case: str) -> None:
     target, first, second, words = CASES[case]
     seen = watched(target, first, second)
     (found,) = seen.recompiles
-    assert re.fullmatch(words + r"(; the size is dynamic from 0/1 on)?", found.reasons[0])
+    assert re.fullmatch(words + r"(; the size is dynamic since compilation 0/1)?", found.reasons[0])
     assert len(found.reasons) == 1
     assert (found.compile_id, found.limit_hit) == ("0/1", False)
     assert found.file == FILE
@@ -285,7 +285,7 @@ def test_a_float_is_named_as_in_the_code_with_what_helps(how: dict[str, bool]) -
     assert seen.recompiles[0].failed_guards[0].hint == ""
 
 
-SYMBOL = "torch.compile makes an int symbolic at its second value"
+SYMBOL = "torch.compile makes an int symbolic once it has seen a second value"
 
 
 def test_an_int_says_what_helps_while_it_may_become_a_symbol() -> None:
@@ -428,7 +428,7 @@ def test_a_shape_that_becomes_dynamic_counts_once() -> None:
     seen = watched(recompile_cases.doubled, *(called(ones(3, n)) for n in (4, 5, 6, 7, 8)))
     (found,) = seen.recompiles
     assert found.reasons == (
-        "argument x: size of dim 1 was 4, is 5; the size is dynamic from 0/1 on",
+        "argument x: size of dim 1 was 4, is 5; the size is dynamic since compilation 0/1",
     )
     assert seen.executions == {"0/0": 1, "0/1": 4}
 
@@ -436,7 +436,7 @@ def test_a_shape_that_becomes_dynamic_counts_once() -> None:
 def test_the_second_size_that_becomes_dynamic_is_not_called_the_first() -> None:
     sizes = ((3, 4), (3, 5), (4, 6))
     seen = watched(recompile_cases.doubled, *(called(ones(*size)) for size in sizes))
-    assert [" is dynamic from " in str(each) for each in seen.recompiles] == [True, False]
+    assert [" is dynamic since " in str(each) for each in seen.recompiles] == [True, False]
 
 
 def test_a_shape_that_is_marked_dynamic_does_not_count() -> None:

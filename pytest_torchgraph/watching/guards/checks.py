@@ -134,11 +134,11 @@ def _type(match: re.Match[str]) -> Check:
     name = thing(match[1])
     was = _class_name(match[2] or "")
     return Check(
-        f"{name}: the type is another" + (": was {was}, is {now}" if was else ": is {now}"),
+        f"{name}: the type changed" + (": was {was}, is {now}" if was else ": is {now}"),
         match[1],
         was,
         reads="type",
-        unknown=f"{name}: the type is another" + (": was {was}" if was else ""),
+        unknown=f"{name}: the type changed" + (": was {was}" if was else ""),
     )
 
 
@@ -151,7 +151,7 @@ def _identity(match: re.Match[str]) -> Check:
         was = "" if was == "code" else f"a {was}"
     elif code := _CODE.match(was):
         was = f"{code[1]} ({relative(code[2])}:{code[3]})"
-    words = f"{thing(source)}: is another {what}"
+    words = f"{thing(source)}: is a different {what}"
     return Check(
         words + (": was {was}, is {now}" if was else ": is {now}"),
         name,
@@ -188,7 +188,7 @@ def _length(match: re.Match[str]) -> Check:
         match[1],
         match[2],
         reads="length",
-        unknown=f"{thing(match[1])}: length was {{was}}, is another",
+        unknown=f"{thing(match[1])}: length was {{was}}, is different now",
     )
 
 
@@ -198,7 +198,7 @@ def _filled(match: re.Match[str]) -> Check:
         match[1],
         "0",
         reads="length",
-        unknown=f"{thing(match[1])}: was empty, is not any more",
+        unknown=f"{thing(match[1])}: was empty, no longer is",
     )
 
 
@@ -209,11 +209,12 @@ def _marked(match: re.Match[str]) -> Check:
 def marked(source: str) -> Check:
     """Return the check that no dimension of a tensor is marked."""
     return Check(
-        f"{thing(source)}: {{now}}, and was not",
+        f"{thing(source)}: {{now}}, and was not marked before",
         source,
         reads="marks",
         unknown=(
-            f"{thing(source)}: is marked (torch._dynamo.mark_dynamic or similar), was not marked"
+            f"{thing(source)}: is marked (torch._dynamo.mark_dynamic or similar), and was not "
+            "marked before"
         ),
     )
 
@@ -225,7 +226,7 @@ def _keyed(match: re.Match[str]) -> Check:
         f"list(dict.keys({match[1]}))[{match[2]}]",
         match[3],
         reads="value",
-        unknown=f"{name}: was {{was}}, is another",
+        unknown=f"{name}: was {{was}}, is different now",
     )
 
 
@@ -249,7 +250,7 @@ def _value(source: str, was: str) -> Check:
         source,
         was,
         reads="value",
-        unknown=f"{name}: was {{was}}, is another value",
+        unknown=f"{name}: was {{was}}, has a different value now",
     )
 
 
@@ -277,8 +278,8 @@ _CHECKS: tuple[tuple[str, _Make], ...] = (
     (
         r"_has_dynamo_dim_marking is present",
         lambda _: Check(
-            "a dimension of a tensor is marked (torch._dynamo.mark_dynamic or similar), was not "
-            "marked",
+            "a dimension of a tensor is marked (torch._dynamo.mark_dynamic or similar), and was "
+            "not before",
             reads="marks",
         ),
     ),
@@ -300,7 +301,7 @@ _CHECKS: tuple[tuple[str, _Make], ...] = (
     (r"([\w.\[\]']+) is (None|True|False)\Z", _equality),
     (
         r"([\w.\[\]']+) is ([\w.\[\]']+)\Z",
-        lambda m: Check(f"{thing(m[1])} and {thing(m[2])}: were the same object, are two"),
+        lambda m: Check(f"{thing(m[1])} and {thing(m[2])} were the same object, are two now"),
     ),
     # Guards on sizes may be any expression of several tensors: `_other` words those.
     (r"(?!.*\.(?:size|stride)\(\))(.+?) == (.+)\Z", _equality),
