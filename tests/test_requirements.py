@@ -181,7 +181,7 @@ def test_limits_of_the_ini_file_skip_no_test_and_say_that_they_were_not_checked(
     pytester.makepyfile("def test_plain(): pass\ndef test_other(): pass")
     result = run_old("-W", "error")
     result.assert_outcomes(passed=2)
-    result.stdout.fnmatch_lines([f"limits of the ini file not checked: {OLD}"])
+    result.stdout.fnmatch_lines([f"the limits in the ini file were not checked: {OLD}"])
 
 
 @pytest.mark.slow("runs pytest several times")

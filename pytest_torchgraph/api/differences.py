@@ -111,8 +111,10 @@ def _program_beside(path: Path, live: Any) -> Program:
     if bool(program.sections) != are_ranks(live):
         kinds = ("ranks", "one capture")
         ours, theirs = kinds if are_ranks(live) else kinds[::-1]
+        one = "ranks[0]" if are_ranks(live) else f"load({str(path)!r})[0]"
         raise TypeError(
-            f"{path} contains the graphs of {theirs}, but the other side those of {ours}"
+            f"{path} contains the graphs of {theirs}, but the other side those of {ours}: to "
+            f"compare one rank, pass {one}"
         )
     if not program.graphs:
         raise GraphFormatError(

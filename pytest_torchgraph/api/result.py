@@ -253,7 +253,7 @@ class Capture(Assertions, Observed):
         try:
             kernels = self._contents.kernels
         except UnreadableCodeError as error:
-            raise CaptureError(f"the kernels are unknown: {error}") from None
+            raise CaptureError(f"cannot list the kernels: {error}") from None
         if kernels is None:
             raise CaptureError(
                 f"a capture via {self.via!r} has no kernels, because it generates no code: use "
@@ -372,7 +372,9 @@ class Capture(Assertions, Observed):
                 "of capture.graphs"
             )
         if not any(own is graph for own in self.graphs):
-            raise CaptureError(f"{graph!r} is not one of this capture's graphs")
+            raise CaptureError(
+                f"{graph!r} is not one of this capture's graphs: pass one of capture.graphs"
+            )
         converted = self._contents.live(graph)
         if converted is None:
             raise CaptureError(f"a capture via {self.via!r} has no live torch.fx graphs")

@@ -162,7 +162,7 @@ class AuditReport:
         terminalreporter.section("torchgraph audit")
         if self._broken:
             terminalreporter.line(
-                "incomplete audit, because of an internal error of pytest-torchgraph (please "
+                "incomplete audit, because of an internal error in pytest-torchgraph (please "
                 f"report it): {self._broken}"
             )
         if not self._mode:

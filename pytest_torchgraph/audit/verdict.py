@@ -44,11 +44,8 @@ def verdict_lines(verdict: Verdict, file: str, *, width: int = 80) -> Iterator[s
         yield f"nothing is worse than {file} ({things} compared)"
     ways = [f"{counted(compared.whole, 'test')} by every count"] * (compared.whole > 0)
     if compared.shared:
-        shares = "shares" if compared.shared == 1 else "share"
-        ways.append(
-            f"{counted(compared.shared, 'test')} that {shares} compiled code by calls and new "
-            "causes"
-        )
+        sharing = f"{counted(compared.shared, 'test')} (sharing compiled code)"
+        ways.append(f"{sharing} by calls and new causes")
     if compared.functions:
         functions = counted(compared.functions, "function")
         ways.append(f"{functions} over the run by ops, backend and backward")

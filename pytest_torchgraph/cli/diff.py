@@ -45,8 +45,8 @@ def add_command(commands: Any) -> None:
         "new",
         type=Path,
         nargs="?",
-        help="a .tgraph file or a directory; if omitted, OLD is a directory written by "
-        "--torchgraph-artifacts, and its stored graphs are compared with its captured graphs",
+        help="a .tgraph file or a directory. Without NEW, OLD must be a directory written by "
+        "--torchgraph-artifacts: its stored graphs are compared with its captured graphs",
     )
     parser.add_argument("--all", action="store_true", help="print all findings and files in full")
     add_rank(parser)

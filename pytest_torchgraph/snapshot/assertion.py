@@ -432,7 +432,9 @@ class GraphSnapshot(SnapshotAssertion):
         from .stale import under_old_name
 
         rank = settings.get(self.item.config).rank
-        process = f"this process is {rank} (RANK, WORLD_SIZE), with its own file"
+        process = (
+            f"RANK and WORLD_SIZE are set: this process is {rank}, with a stored file of its own"
+        )
         found = under_old_name(self.item, files, self._current, self._detail)
         return (process, *found) if rank else found
 

@@ -204,7 +204,7 @@ def _note(
             raise TorchGraphError("the file changed after it was imported: run the test again")
         edit = edit_of(source, call, literal, lines or ())
     except (OSError, UnicodeDecodeError) as error:
-        refused = f"cannot read the source as UTF-8: {error}"
+        refused = f"cannot read the source as UTF-8 ({file.name}): {error}"
     except TorchGraphError as error:
         refused = str(error)
     if refused:

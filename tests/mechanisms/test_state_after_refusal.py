@@ -362,7 +362,7 @@ def test_python_values_that_stay_changed_are_named(via: str) -> None:
     said = "\n".join([str(refusal.value), *notes(refusal.value)])
     assert "not effects outside of torch, such as written files" in said
     assert "`seen` was []" in said
-    assert "`fresh` was not there, is True" in said
+    assert "`fresh` was missing, is True" in said
     model.raises = True
     with pytest.raises(LookupError) as raised:
         capture(model, example(4, 8), via=via)

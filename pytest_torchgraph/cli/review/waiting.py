@@ -447,6 +447,6 @@ def _why_none(directories: Sequence[Path]) -> str:
             f"`python -m pytest_torchgraph diff {directory}`"
         )
     return (
-        f"no pending changes in {directory}: `pytest --torchgraph-artifacts=DIR` writes a "
-        f"*{PENDING_SUFFIX} there for each failed comparison"
+        f"no pending changes in {directory}: run `pytest --torchgraph-artifacts=DIR`, which "
+        f"writes a *{PENDING_SUFFIX} file to DIR for each failed comparison"
     )

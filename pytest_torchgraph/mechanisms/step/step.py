@@ -14,6 +14,7 @@ import torch.utils._pytree as pytree
 
 from ... import torch_private
 from ...errors import CaptureError
+from ...words import counted
 from .saved_state import WATCH_THE_STEP
 
 if TYPE_CHECKING:
@@ -208,8 +209,8 @@ class Step:
         if not any(leaf.requires_grad for leaf in self.leaves):
             return "no parameter and no input of the target requires grad"
         return (
-            f"no output of the target requires grad ({len(tensors)} output tensors): it may be "
-            "detached, or of an integer dtype"
+            f"no output of the target requires grad: its {counted(len(tensors), 'tensor')} may be "
+            "detached, or have an integer dtype"
         )
 
 

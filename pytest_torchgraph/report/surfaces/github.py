@@ -265,7 +265,7 @@ def summary(outcome: AuditOutcome, workspace: Workspace, budget: int) -> list[st
     """
     lines = [*_head(outcome)]
     if size(lines) > budget:
-        raise OSError("the summary of this step is full")
+        raise OSError("the file of the step summary is full")
     for table in _tables(outcome, workspace):
         lines += table.lines(budget - size(lines))
     return lines
@@ -382,5 +382,5 @@ class GitHub:
         for annotation in annotations_of(outcome):
             terminalreporter.write_line(annotation.command(self._workspace))
         if self._problem:
-            line = f"torchgraph: the summary of this step was not written: {self._problem}"
+            line = f"torchgraph: cannot write the GitHub step summary: {self._problem}"
             terminalreporter.write_line(line, red=True)

@@ -387,7 +387,7 @@ def test_a_summary_that_cannot_be_written_changes_no_outcome(
     missing = {**step, "GITHUB_STEP_SUMMARY": str(pytester.path / "missing" / "summary.md")}
     result = run("project", "-k", "test_net", "--torchgraph-audit=show", **missing)
     assert result.ret == 0
-    result.stdout.fnmatch_lines(["torchgraph: the summary of this step was not written: *"])
+    result.stdout.fnmatch_lines(["torchgraph: cannot write the GitHub step summary: *"])
 
 
 @pytest.mark.slow("runs pytest several times")
