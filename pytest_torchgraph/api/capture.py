@@ -257,7 +257,7 @@ def _contents(mechanism: Mechanism, ran: _Ran, comparison: EagerComparison | Non
     def named(graphs: Iterable[Graph]) -> tuple[Graph, ...]:
         found = numbered(graphs, classes, own)
         if not any(node.is_call for graph in found for node in graph.nodes):
-            why = captured.why_none or "the target runs no op that its output depends on"
+            why = captured.why_none or "the output of the target depends on no op"
             raise CaptureError(f"nothing was captured via {mechanism.name!r}: {why}")
         return found
 
@@ -392,7 +392,7 @@ def _check_possible(mechanism: Mechanism, fake: bool) -> None:
 
 
 _SCRIPT = (
-    "the target is TorchScript, or calls it. Its interpreter rewrites and profiles it at run "
+    "the target is TorchScript, or calls it. TorchScript rewrites and profiles its code at run "
     "time: capture the original Python module"
 )
 
@@ -490,7 +490,7 @@ def _check_device(result: Capture) -> None:
     found = device_types(result.graphs)
     if expected not in found:
         raise CaptureError(
-            f"nothing on {expected} was captured in this test of graph_device={expected} (only on "
-            f"{', '.join(sorted(found)) or 'no device'}): pass device=graph_device, or create "
-            "model and inputs on it"
+            f"nothing on {expected} was captured in this test with graph_device={expected} (only "
+            f"on {', '.join(sorted(found)) or 'no device'}): pass device=graph_device, or create "
+            "model and inputs on graph_device"
         )

@@ -113,7 +113,7 @@ def _program_beside(path: Path, live: Any) -> Program:
         ours, theirs = kinds if are_ranks(live) else kinds[::-1]
         one = "ranks[0]" if are_ranks(live) else f"load({str(path)!r})[0]"
         raise TypeError(
-            f"{path} contains the graphs of {theirs}, but the other side those of {ours}: to "
+            f"{path} contains the graphs of {theirs}, but the other side has those of {ours}: to "
             f"compare one rank, pass {one}"
         )
     if not program.graphs:
@@ -318,7 +318,7 @@ def _compare_texts(texts: tuple[str, str], before: Path, after: Path) -> _Pair:
     releases = torch if all(torch) and torch[0] != torch[1] else None
     if bool(old.sections) != bool(new.sections):
         one, ranks = (after, before) if old.sections else (before, after)
-        problem = f"this file has the graphs of one capture, but {ranks} has those of ranks"
+        problem = f"this file has the graphs of one capture, but {ranks} has those of several ranks"
         raise GraphFormatError(problem, path=str(one))
     try:
         diff, counts = diff_programs(old, new)

@@ -47,8 +47,8 @@ def _no_eager_ops(via: str, is_watch: bool) -> str:
             "CompiledAutograd(forward='aot'), or via='dispatch'"
         )
     return (
-        f"a capture via {via!r} compiles nothing, so it has no eager ops beside compiled graphs: "
-        "use via='aot'"
+        f"a capture via {via!r} compiles nothing, so its ops are not divided into compiled and "
+        "eager ones: use via='aot'"
     )
 
 
@@ -233,7 +233,9 @@ class Capture(Assertions, Observed):
         if len(joints) == 1:
             return joints[0]
         if joints:
-            raise CaptureError(f"the capture has {len(joints)} joint graphs, not one")
+            raise CaptureError(
+                f"capture.joint needs exactly one joint graph, but the capture has {len(joints)}"
+            )
         raise CaptureError(
             f"a capture via {self.via!r} has no joint graph: use via='aot', with an output that "
             "requires grad"

@@ -380,7 +380,7 @@ def _better(
             count = now.causes.get(key, 0)
             yield AuditChange(test, f"{key}: {times} -> {count} times" if count else f"gone: {key}")
     if now.compiles and not old.compiles:
-        yield AuditChange(test, "compiles something")
+        yield AuditChange(test, "compiles graphs now")
     elif now.ops > old.ops:
         yield AuditChange(test, f"more ops compiled: {old.ops} -> {now.ops}")
 

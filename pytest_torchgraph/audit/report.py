@@ -129,7 +129,7 @@ class AuditReport:
         if not done or self._left or session.shouldfail or session.shouldstop:
             self._said = [f"{self._shown}: not {self._mode}ed: the run stopped early"]
         elif self._broken:
-            self._said = [f"{self._shown}: not {self._mode}ed"]
+            self._said = [f"{self._shown}: not {self._mode}ed, because the audit is incomplete"]
             _fail(session, exitstatus, self._mode == "check")
         elif self._mode == "record":
             try:

@@ -101,7 +101,7 @@ def _numpy(comparison: EagerComparison, expected: StepResult, outcome: StepResul
     yield (
         f"np.random draws different numbers in compiled code{line}: torch.compile uses torch's "
         "generator instead. Set torch._dynamo.config.use_numpy_random_stream = True to keep "
-        "numpy's (at a graph break)."
+        "numpy's generator, at the cost of a graph break."
     )
 
 

@@ -72,7 +72,7 @@ def need_device(capture: Subject) -> None:
     expected, present = CONTEXT.device, device_types(capture.graphs)
     if capture.graphs and expected is not None and expected not in present:
         raise AssertionError(
-            f"nothing on {expected} was compiled in this test of {FIXTURE}={expected} (only on "
+            f"nothing on {expected} was compiled in this test with {FIXTURE}={expected} (only on "
             f"{', '.join(sorted(present)) or 'no device'}): create model and inputs with "
             "device=graph_device"
         )

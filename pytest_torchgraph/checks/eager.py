@@ -222,5 +222,6 @@ def why_no_recompile_possible(record: WatchRecord) -> str:
     called = ", ".join(f"{run} once" for run in record.executions)
     return (
         f"nothing could recompile: no compiled code ran twice ({called}), and none was compiled "
-        "before the watch. Call it twice inside the watch, or warm it up before"
+        "before the watch. Call the compiled function twice inside the watch, or warm it up "
+        "before the watch"
     )

@@ -48,7 +48,11 @@ def assert_kernel_count(capture: Subject, n: Any, extern: Any, launches: Any) ->
             kinds.add(word == "library calls")
     if wrong:
         there = [each for each in kernels if each.is_extern in kinds]
-        lines = ["kernel count differs:", *wrong, "launched, in order of the generated code:"]
+        lines = [
+            "kernel count differs:",
+            *wrong,
+            "kernels launched, in the order of the generated code:",
+        ]
         raise AssertionError("\n".join([*lines, *(f"  {line}" for line in _listed(there))]))
 
 

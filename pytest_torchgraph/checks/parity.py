@@ -50,9 +50,9 @@ def assert_matches_eager(
     nan = [name for name, output in outputs.items() if is_all_nan(output)]
     nan += [f"gradient of {name}" for name, grad in grads.items() if is_all_nan(grad)]
     if nan:
-        is_it = ("is", "it") if len(nan) == 1 else ("are", "them")
+        contain = "contains" if len(nan) == 1 else "contain"
         raise AssertionError(
-            f"nothing compared: {listed(nan)} {is_it[0]} NaN throughout. Use inputs and parameters "
+            f"nothing compared: {listed(nan)} {contain} only NaN. Use inputs and parameters "
             "that give finite numbers"
         )
     _refuse_small("outputs", expected.outputs, outcome.outputs, rtol, atol)

@@ -211,7 +211,7 @@ def _divergence(
             number = outcome.rejected
             reason = (
                 f"with eager's value instead of {'the candidate' if number == 1 else 'candidates'} "
-                f"({number}), the values after it still differ"
+                f"({number}), later values still differ"
             )
         else:
             reason = "all compared values have the same formula, up to rounding"

@@ -147,9 +147,9 @@ def matching(paths: Iterable[str], glob: str) -> list[str]:
         hint = (
             f"did you mean {', '.join(close)}?"
             if close
-            else f"there are {there}"
+            else f"modules: {there}"
             if there
-            else "there are none"
+            else "the capture has no module paths"
         )
         raise ValueError(f"no module matches {glob!r}, where * is one component of a path: {hint}")
     if len(members) == 1:

@@ -424,7 +424,10 @@ class GraphSnapshot(SnapshotAssertion):
         if found is None:
             return None
         if lookup.key in self._settled:
-            again = "this test already stored another graph there: pass graph_snapshot(name=...)"
+            again = (
+                "this test already stored a different graph in this file: pass "
+                "graph_snapshot(name=...)"
+            )
             known["details"] = (again, *found.details)
         return replace(found, **known)
 

@@ -240,8 +240,8 @@ def joined(noted: list[dict[str, Any]]) -> Iterator[tuple[Path, list[dict[str, A
         for (line, _), every in sorted(changing.items()):
             if any(note["lines"] != every[0]["lines"] for note in every):
                 refused = (
-                    f"the call on line {line} got two different graphs: give each its own call, "
-                    "or compare with graph_snapshot"
+                    f"the call on line {line} got two different graphs: write a separate call "
+                    "for each graph, or compare with graph_snapshot"
                 )
         if len({note["digest"] for every in calls.values() for note in every}) > 1:
             refused = "the file changed while the tests ran: run the tests again"

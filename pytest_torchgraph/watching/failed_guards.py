@@ -119,7 +119,7 @@ def _advice(sight: Sight, others: Collection[Sight], graphs: Sequence[str]) -> I
         )
         return
     if _FROM_2_ON.fullmatch(readable(sight.text.check)):
-        yield "graphs for ints from 2 on do not serve 0 and 1: warm up with these values"
+        yield "graphs compiled for ints from 2 on do not serve 0 and 1: warm up with 0 and 1 too"
         return
     values = {sight.check.was, sight.check.now or sight.now}
     if sight.check.reads == "value" and values == {"True", "False"}:
@@ -226,7 +226,10 @@ def _frame(line: GuardLine) -> StackFrame:
 
 def reasons(guards: Sequence[FailedGuard]) -> str:
     """Summarize the changes in one line."""
-    return "; ".join(dict.fromkeys(map(_words_of, _alike(guards)))) or "no guard is named"
+    return (
+        "; ".join(dict.fromkeys(map(_words_of, _alike(guards))))
+        or "torch does not name the failed guard"
+    )
 
 
 def details(guards: Sequence[FailedGuard]) -> Iterator[str]:

@@ -110,7 +110,7 @@ class PrintedGraphs:
             if not each.code and not each.is_capture and any(calls(graphs.own)):
                 raise UnreadableCodeError(
                     f"{each.function} ({relative(each.file)}:{each.line}) was compiled with "
-                    "another backend than inductor: select the other functions by "
+                    "a backend other than inductor: leave this function out with "
                     "only(function=...)"
                 )
         return tuple(

@@ -19,7 +19,7 @@ from ...snapshot.compare import Comparison, compare, read_stored
 from ...snapshot.files import read_text
 from ...snapshot.pending import PENDING_SUFFIX, SavedUpdate, digest, place_key
 
-SAME_GRAPHS = "only names, line order, strides or devices differ, the graphs are equal"
+SAME_GRAPHS = "only names, line order, strides or devices differ; the graphs are equal"
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def _compared(saved: SavedUpdate, stored: str | None, new: str) -> Difference:
     if not known:
         made = replace(made, problem=f"{NOT_STORED} for this comparison yet", is_new=True)
     elif stored is None:
-        return _without_graphs(f"{saved.compared} changed after the comparison")
+        return _without_graphs(f"{saved.compared} changed after the comparison: run the test again")
     else:
         try:
             old = read_stored(stored)

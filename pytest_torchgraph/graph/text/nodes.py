@@ -337,7 +337,7 @@ class ValueReader:
             start = self.pos
             key = self.value()
             if not _is_key(key):
-                self.fail("this value cannot be a key", start)
+                self.fail("this value cannot be a key of a dict", start)
             number = hash(key)
             hashes[number] = hashes.get(number, 0) + 1
             if hashes[number] > MAX_EQUAL_HASHES:

@@ -286,9 +286,9 @@ class _Parser(NodeReader):
             return 1
         if not counted:
             why = (
-                "it is a body"
+                "it is the body of a higher-order op"
                 if self.has_facts
-                else f"only eager graphs have one in version {self.version}"
+                else f"version {self.version} allows it only for eager graphs"
             )
             self.fail(
                 f"{name!r} cannot have a run count ({why}): remove '{TIMES}' and the number", start

@@ -141,7 +141,7 @@ def annotations_of(outcome: AuditOutcome) -> list[Annotation]:
 def _problems(outcome: AuditOutcome) -> Iterator[Annotation]:
     level: Level = "error" if outcome.mode == "check" else "warning"
     if outcome.broken:
-        text = f"incomplete audit, nothing is judged: {outcome.broken}"
+        text = f"incomplete audit, so nothing was compared: {outcome.broken}"
         yield Annotation(level, "not watched", text)
     elif outcome.mode == "check" and not outcome.verdict:
         yield Annotation(level, "not checked", "\n".join(outcome.said))

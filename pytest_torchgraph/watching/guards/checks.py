@@ -170,10 +170,10 @@ def _state(match: re.Match[str]) -> Check:
     names = match[1].split()
     said = " and ".join(_state_in_words(name) for name in names)
     return Check(
-        f"the state of the process: {said} changed: {{now}}",
+        f"global state: {said} changed: {{now}}",
         " ".join(names),
         reads="state",
-        unknown=f"the state of the process: {said} changed",
+        unknown=f"global state: {said} changed",
     )
 
 
@@ -267,12 +267,15 @@ _CHECKS: tuple[tuple[str, _Make], ...] = (
     (r"GLOBAL_STATE changed: (.+)", _state),
     (
         r"Duplicate tensors found: \[(.*)\]",
-        lambda m: Check(f"two tensors became the same: {m[1]}", m[1].split(",")[0].strip("\"' ")),
+        lambda m: Check(
+            f"different tensors before, the same tensor now: {m[1]}",
+            m[1].split(",")[0].strip("\"' "),
+        ),
     ),
     (r"KeyError on (.+)", _missing),
     (
         BACKEND,
-        lambda _: Check("the function is called through another torch.compile object"),
+        lambda _: Check("the function is called through a different torch.compile object"),
     ),
     (rf"hasattr\((.+), '{_MARKS}'\) == False\Z", _marked),
     (
@@ -314,7 +317,9 @@ def _other(text: str) -> Check:
         said = _SIZE.sub(lambda size: size_in_words(size[1], size[2], int(size[3])), text)
         said = f"no longer holds: {said}"
         return Check(f"{said} ({{now}})", text, reads="sizes", unknown=said)
-    return Check(f"no longer holds: {masked(text)}" if text else "no guard is named")
+    return Check(
+        f"no longer holds: {masked(text)}" if text else "torch does not name the failed guard"
+    )
 
 
 def sizes_in(text: str) -> list[tuple[str, str, int]]:
