@@ -96,7 +96,7 @@ def _lines(found: Sequence[EagerOp], graphs: Sequence[Graph]) -> list[str]:
     places: dict[tuple[str, GraphBreak | None, str, str], list[str]] = {}
     for op in found:
         source = op.source
-        place = "unknown line of your code"
+        place = "unknown line in your code"
         if source is not None:
             place = f"{source} in {source.function}: {source.code}"
         places.setdefault((op.graph, op.cause, place, op.module), []).append(op.op)

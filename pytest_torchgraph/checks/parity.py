@@ -249,9 +249,19 @@ def _of_structure(eager: StepResult, captured: StepResult) -> Unequal | None:
                 f"{path} differs from the eager run: {names[0]}, but {names[1]} in the eager run"
             )
     if left.keys() != right.keys():
-        only = [path for path in {**left, **right} if (path in left) != (path in right)]
-        return Unequal(f"outputs: only one of the two runs returned {', '.join(only[:5])}")
+        return Unequal(f"outputs: {_only_in_one(left, right)}")
     return None
+
+
+def _only_in_one(captured: Mapping[str, object], eager: Mapping[str, object]) -> str:
+    """Name the values that only one of the two runs has."""
+    only = {
+        "captured": [name for name in captured if name not in eager],
+        "eager": [name for name in eager if name not in captured],
+    }
+    return "; ".join(
+        f"only the {run} run has {', '.join(names[:5])}" for run, names in only.items() if names
+    )
 
 
 def _types(outcome: StepResult) -> dict[str, type]:
@@ -321,8 +331,7 @@ def _of_tensors(
     atol: Tolerance,
 ) -> Unequal | None:
     if what != "outputs" and captured.keys() != eager.keys():
-        only = sorted(captured.keys() ^ eager.keys())
-        return Unequal(f"{what}: only one of the two runs has {', '.join(only[:5])}")
+        return Unequal(f"{what}: {_only_in_one(captured, eager)}")
     for name, tensor in captured.items():
         if what == "state" and (tensor is eager[name] or tensor.is_meta):
             continue

@@ -206,7 +206,7 @@ def _without_gradient(recompile: Recompile, served: Mapping[str, Sequence[str]])
         pair = guard.compile_id, recompile.compile_id
         without, others = pair if "was False" in guard.words else pair[::-1]
         yield (
-            "    It is compiled separately in every training step, because the input of "
+            "    Training always compiles these blocks separately, because the input of "
             f"{abridged(dict.fromkeys(served.get(without, ())))} does not require grad, and the "
             f"input of {abridged(dict.fromkeys(served.get(others, ())))} does. This is harmless: "
             "pass kinds=2. For a single compilation, use an input that requires grad: x = "

@@ -103,7 +103,7 @@ def drawing_of_breaks(
     if len(compile_ids) == len(graphs):
         order, left_out = _by_id(graphs, breaks, compile_ids)
         if left_out:
-            title.append(f"not drawn: {counted(left_out, 'graph')} of recompiles")
+            title.append(f"not drawn: {counted(left_out, 'graph')} from recompiles")
     else:
         pairs = zip_longest(graphs, breaks)
         order = [part for pair in pairs for part in pair if part is not None]

@@ -191,7 +191,7 @@ def test_an_inference_graph_counts_as_a_forward() -> None:
         ("mm", r"names no op .*: did you mean aten\.mm\b"),
         ("mm.default", r"names no op .*: did you mean aten\.mm\.default\b"),
         ("all_reduce", r"names no op .*: did you mean .*_c10d_functional\.all_reduce\b"),
-        ("torch.relu", r"capture via 'dynamo' or 'fx', or of a watch use seen\.at\('dynamo'\)"),
+        ("torch.relu", r"capture via 'dynamo' or 'fx', or for a watch, use seen\.at\('dynamo'\)"),
         (torch.relu, r"'torch\.relu' cannot occur in a graph at level 'aot'"),
         (nn.Linear, r"'torch\.nn\.Linear' cannot occur"),
         ("aten.zzz*", "names no op"),

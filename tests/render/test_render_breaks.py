@@ -108,7 +108,7 @@ def test_a_graph_that_was_compiled_again_is_not_taken_for_what_comes_behind(look
 
     assert any("aten.sin" in text for text in seen.boxes)
     assert not any("aten.cos" in text for text in seen.boxes)
-    assert "not drawn: 1 graph of recompiles" in of_breaks(cut("0/0", "0/1")).digraph.source
+    assert "not drawn: 1 graph from recompiles" in of_breaks(cut("0/0", "0/1")).digraph.source
 
 
 def test_an_unknown_order_is_said(look):
