@@ -8,9 +8,9 @@ can be shown. The syntax trees decide, without running anything:
   is a key, a name or a value.
 - Adjacent literals and `+` make one message. An f-string keeps its placeholders: short ones as
   they are, longer ones as `{…}`. Messages inside placeholders follow it.
-- Left out: docstrings of modules, classes, functions and attributes; annotations; subscripts and
-  comparisons (`text == "a b"`); arguments of functions that match, split or search text, such as
-  `re.compile`; and names of loggers.
+- Left out: docstrings of modules, classes, functions and attributes; annotations and type aliases;
+  subscripts and comparisons (`text == "a b"`); arguments of functions that match, split or search
+  text, such as `re.compile`; and names of loggers.
 - Left out too, because nobody reads them as text: lists of names (`"a b".split()`, and those of a
   `front_door` or a table `_NAMES`), regular expressions, and the CSS of pictures.
 
@@ -30,7 +30,7 @@ WORDS = re.compile(r"[A-Za-z}'\"`)\],:;.] +\S|\S +[A-Za-z{'\"`(]")
 MATCHING = frozenset(
     "compile search match fullmatch finditer findall sub split rsplit partition rpartition "
     "startswith endswith removeprefix removesuffix strip lstrip rstrip replace count find index "
-    "getLogger literal_eval".split()
+    "getLogger literal_eval cast".split()
 )
 """Functions and methods whose string arguments are not shown."""
 REGEX = re.compile(r"\\[wdsbZ().\[]|\(\.[*+]|\(\?[:!]")
@@ -85,7 +85,7 @@ def shown(node: ast.AST) -> Iterator[ast.AST]:
     elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
         yield from [*node.decorator_list, *node.args.defaults, *node.body]
         yield from (default for default in node.args.kw_defaults if default)
-    elif isinstance(node, (ast.Assign, ast.AnnAssign)) and assigned(node) == "_NAMES":
+    elif isinstance(node, (ast.Assign, ast.AnnAssign)) and is_of_names(node):
         return
     elif isinstance(node, ast.AnnAssign):
         yield from [node.value] if node.value else []
@@ -98,10 +98,11 @@ def called(function: ast.expr) -> str:
     return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
 
 
-def assigned(node: ast.Assign | ast.AnnAssign) -> str:
-    """Return the name that a statement assigns, "" if it is not a single one."""
+def is_of_names(node: ast.Assign | ast.AnnAssign) -> bool:
+    """Return True for a type alias and for a table `_NAMES`."""
     target = node.targets[0] if isinstance(node, ast.Assign) else node.target
-    return getattr(target, "id", "")
+    annotation = node.annotation if isinstance(node, ast.AnnAssign) else None
+    return getattr(target, "id", "") == "_NAMES" or getattr(annotation, "id", "") == "TypeAlias"
 
 
 def is_list_of_names(call: ast.Call) -> bool:

@@ -35,7 +35,7 @@ def add_command(commands: Any) -> None:
     """
     parser = commands.add_parser(
         "diff",
-        help="print the differences of two files, or of two directories by cause",
+        help="print the differences between two files, or between two directories, by cause",
         description="Compare two .tgraph files, or all .tgraph files of two directory trees by "
         "relative path. Print every edit once, with the files that contain it. Exit codes: 0 if "
         "nothing differs, 1 if something differs, 2 on an error.",

@@ -92,7 +92,7 @@ class Search:
             return Divergence(self.checked, reason=str(error).partition("\n")[0])
         except Exception as error:  # torch refuses: report no node
             text = " ".join(str(error).split())[:300]
-            reason = f"it raised {type(error).__name__}: {text}"
+            reason = f"the comparison raised {type(error).__name__}: {text}"
             return Divergence(self.checked, reason=reason)
 
     def _followed(self, stages: Sequence[tuple[Stage, Mechanism]]) -> Divergence:

@@ -18,7 +18,7 @@ DivergenceKind: TypeAlias = Literal[
     "formula", "precision", "random", "state", "write", "fake", "operand", ""
 ]
 
-_UNROUNDED = "and eager rounds nothing"
+_UNROUNDED = "while eager makes no rounding error"
 _STAGES: dict[str, str] = {
     "eager": "in the eager run",
     "dynamo": "in the graph that Dynamo traced",

@@ -265,7 +265,7 @@ def chosen_ranks(ranks: Iterable[int] | None, world: int) -> tuple[int, ...]:
         )
     chosen = tuple(ranks)
     if not chosen:
-        raise ValueError("ranks=() captures nothing: pass at least one rank, or omit it")
+        raise ValueError("ranks=() captures nothing: pass at least one rank, or omit ranks")
     for rank in chosen:
         if isinstance(rank, bool) or not isinstance(rank, int):
             raise TypeError(f"{rank!r} in ranks is not a rank: pass ints")

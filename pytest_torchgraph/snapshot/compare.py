@@ -226,7 +226,7 @@ def compare(stored: Program, now: Program, detail: Detail) -> Comparison | None:
         return Comparison(
             now,
             stored,
-            f"the stored file has only detail {own!r}, the comparison needs {detail!r}",
+            f"the stored file has only detail {own!r}, but the comparison needs {detail!r}",
             (f"compare with graph_snapshot(detail={own!r}), or store the graph again",),
         )
     if now.sections:

@@ -76,7 +76,7 @@ class CacheBypass:
 _HINTS = (
     (
         ("_autocast",),
-        "cached from torch 2.14 on; until then enter autocast around the call of the compiled "
+        "cached from torch 2.14 on; before 2.14, enter autocast around the call of the compiled "
         "function",
     ),
     (
@@ -85,14 +85,14 @@ _HINTS = (
     ),
     (
         ("autograd_function_apply", "FunctionCtx"),
-        "torch._functorch.config.autograd_cache_allow_custom_autograd_functions = True, if its "
-        "result depends only on its arguments",
+        "torch._functorch.config.autograd_cache_allow_custom_autograd_functions = True, if the "
+        "result of the function depends only on its arguments",
     ),
     (("context_fn",), 'set context_fn.cache_hash = "name-and-version"'),
     (
         ("unpicklable type",),
-        "the key pickles it: define it as a function or class at the top of a module, instead of "
-        "a functools.partial, lambda or generator",
+        "the cache key pickles this object: define it as a function or class at the top of a "
+        "module, not as a functools.partial, lambda or generator",
     ),
     (
         ("custom pass", "Unsupported post grad", "Unsupported pre grad", "custom partitioner"),

@@ -280,7 +280,7 @@ def test_a_file_with_less_detail_than_the_test_compares_has_to_be_stored_again(
     result = project()
     result.assert_outcomes(failed=1)
     assert section(result)[:3] == [
-        "the stored file has only detail 'ops', the comparison needs 'dataflow'",
+        "the stored file has only detail 'ops', but the comparison needs 'dataflow'",
         "compare with graph_snapshot(detail='ops'), or store the graph again",
         "file:    __snapshots__/test_net/test_step.tgraph",
     ]

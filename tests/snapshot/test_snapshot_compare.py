@@ -128,7 +128,7 @@ def test_counts_are_compared_with_counts_and_with_whole_graphs() -> None:
 def test_a_file_that_says_too_little_is_not_compared(stored: Detail, asked: Detail) -> None:
     problem = against(document(graph("relu"), detail=stored), graph("relu"), detail=asked)
     assert problem == (
-        f"the stored file has only detail '{stored}', the comparison needs '{asked}'\n"
+        f"the stored file has only detail '{stored}', but the comparison needs '{asked}'\n"
         f"compare with graph_snapshot(detail='{stored}'), or store the graph again"
     )
 

@@ -155,7 +155,7 @@ def test_classes_that_are_one_now(stored: Run, pytester: pytest.Pytester) -> Non
         ),
         (
             {"DETAIL": "full"},
-            "the stored file has only detail 'dataflow', the comparison needs 'full'",
+            "the stored file has only detail 'dataflow', but the comparison needs 'full'",
             ["compare with graph_snapshot(detail='dataflow'), or store the graph again"],
         ),
     ],

@@ -128,8 +128,8 @@ def test_what_could_not_be_judged_is_said(made: Made, compiling: Compiling, tmp_
     facts = {"test": compiling()}
     broken = made(facts, mode="check", broken="KeyError: 'x'", said=("not checked",))
     assert commands(broken, place) == [
-        "::error title=torchgraph%3A not watched::incomplete audit, nothing "
-        "is judged: KeyError: 'x'"
+        "::error title=torchgraph%3A not watched::incomplete audit, so nothing "
+        "was compared: KeyError: 'x'"
     ]
     cut = made(facts, mode="check", said=("a.json: not checked: the run stopped early",))
     assert commands(cut, place) == [
