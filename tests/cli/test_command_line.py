@@ -297,7 +297,7 @@ def test_render_draws_all_graphs_of_a_file_as_one(
 ) -> None:
     assert run("render", "two.tgraph", "out.dot", code=0, capsys=capsys) == "out.dot\n"
     drawn = Path("out.dot").read_text()
-    assert "2 graphs of one step: 2 compiled" in drawn
+    assert "2 graphs: 2 compiled" in drawn
     assert "forward: " in drawn
     assert "backward: " in drawn
     run("render", "two.tgraph", "one.dot", "--graph", "backward", code=0, capsys=capsys)
