@@ -168,9 +168,7 @@ def test_star_in_a_block_glob_is_one_component(alike):
 
 
 def test_globs_that_match_nothing_or_one_module_are_refused(alike):
-    with pytest.raises(
-        ValueError, match=r"no module matches 'blocks\.\*'.*modules: embed, layers"
-    ):
+    with pytest.raises(ValueError, match=r"no module matches 'blocks\.\*'.*modules: embed, layers"):
         alike.repeated("blocks.*")
     with pytest.raises(ValueError, match=r"matches only one module, layers\.0"):
         alike.assert_repeated("layers.0")
