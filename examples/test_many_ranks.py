@@ -238,7 +238,7 @@ def test_nothing_overlaps_any_more(graph_ranks):
         return step, (x,)
 
     (step,) = graph_ranks(build, ranks=(5,), dp=2, tp=4, via=INDUCTOR)
-    with pytest.raises(AssertionError, match="waited for directly after the start"):
+    with pytest.raises(AssertionError, match="waited for immediately after it starts"):
         is_overlapped(step)
 
 

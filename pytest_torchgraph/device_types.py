@@ -8,8 +8,8 @@ FIXTURE = "graph_device"
 MARKER = "torchgraph_devices"
 
 DESCRIPTION = (
-    f"{MARKER}(*names): of the selected devices, {FIXTURE} gives only these to the test; where "
-    "none of these is selected, it is skipped"
+    f"{MARKER}(*names): {FIXTURE} gives the test only these of the selected devices; if none of "
+    "them is selected, the test is skipped"
 )
 """Text that `pytest --markers` prints."""
 

@@ -196,7 +196,7 @@ def pytest_terminal_summary(
     run = config.stash[RUN]
     if run.passed and _ini_limits(config) and (reason := _why_unsupported()):
         terminalreporter.section("torchgraph", sep="-")
-        terminalreporter.line(f"limits of the ini file not checked: {reason}")
+        terminalreporter.line(f"the limits in the ini file were not checked: {reason}")
     is_requested = config.option.torchgraph_update or config.option.torchgraph_prune
     if not hasattr(config, "workerinput") and (is_requested or run.has_stored()):
         from .snapshot.stale import judge

@@ -8,9 +8,11 @@ can be shown. The syntax trees decide, without running anything:
   is a key, a name or a value.
 - Adjacent literals and `+` make one message. An f-string keeps its placeholders: short ones as
   they are, longer ones as `{…}`. Messages inside placeholders follow it.
-- Left out: docstrings of modules, classes, functions and attributes; annotations; subscripts and
-  comparisons (`text == "a b"`); arguments of functions that match, split or search text, such as
-  `re.compile`; and names of loggers.
+- Left out: docstrings of modules, classes, functions and attributes; annotations and type aliases;
+  subscripts and comparisons (`text == "a b"`); arguments of functions that match, split or search
+  text, such as `re.compile`; and names of loggers.
+- Left out too, because nobody reads them as text: lists of names (`"a b".split()`, and those of a
+  `front_door` or a table `_NAMES`), regular expressions, and the CSS of pictures.
 
 `--lines` adds the line number to each message. A PATH is a file or directory of the package.
 """
@@ -28,9 +30,13 @@ WORDS = re.compile(r"[A-Za-z}'\"`)\],:;.] +\S|\S +[A-Za-z{'\"`(]")
 MATCHING = frozenset(
     "compile search match fullmatch finditer findall sub split rsplit partition rpartition "
     "startswith endswith removeprefix removesuffix strip lstrip rstrip replace count find index "
-    "getLogger literal_eval".split()
+    "getLogger literal_eval cast".split()
 )
 """Functions and methods whose string arguments are not shown."""
+REGEX = re.compile(r"\\[wdsbZ().\[]|\(\.[*+]|\(\?[:!]")
+"""A part of a regular expression, which no message has."""
+STYLE = "render/output/style.py"
+"""The module of CSS rules."""
 LONGEST_PLACEHOLDER = 28
 """Maximum length of an expression that is printed in a placeholder."""
 
@@ -70,27 +76,50 @@ def shown(node: ast.AST) -> Iterator[ast.AST]:
     if isinstance(node, (ast.Subscript, ast.Compare)):
         parts = [node.value] if isinstance(node, ast.Subscript) else [node.left, *node.comparators]
         yield from (part for part in parts if literal(part) is None)
-    elif isinstance(node, ast.Call) and matches(node.func):
-        yield node.func
+    elif isinstance(node, ast.Call) and called(node.func) == "front_door":
+        return
+    elif isinstance(node, ast.Call) and called(node.func) in MATCHING:
+        if not is_list_of_names(node):
+            yield node.func
         yield from (part for part in node.args if literal(part) is None)
     elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
         yield from [*node.decorator_list, *node.args.defaults, *node.body]
         yield from (default for default in node.args.kw_defaults if default)
+    elif isinstance(node, (ast.Assign, ast.AnnAssign)) and is_of_names(node):
+        return
     elif isinstance(node, ast.AnnAssign):
         yield from [node.value] if node.value else []
     else:
         yield from ast.iter_child_nodes(node)
 
 
-def matches(function: ast.expr) -> bool:
-    name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
-    return name in MATCHING
+def called(function: ast.expr) -> str:
+    """Return the name of a called function or method."""
+    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+
+
+def is_of_names(node: ast.Assign | ast.AnnAssign) -> bool:
+    """Return True for a type alias and for a table `_NAMES`."""
+    target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+    annotation = node.annotation if isinstance(node, ast.AnnAssign) else None
+    return getattr(target, "id", "") == "_NAMES" or getattr(annotation, "id", "") == "TypeAlias"
+
+
+def is_list_of_names(call: ast.Call) -> bool:
+    """Return True for `"a b".split()`."""
+    function = call.func
+    return (
+        isinstance(function, ast.Attribute)
+        and function.attr == "split"
+        and not call.args
+        and literal(function.value) is not None
+    )
 
 
 def messages(node: ast.AST) -> Iterator[tuple[int, str]]:
     """Yield line number and text of each message, in order."""
     text = literal(node) if isinstance(node, ast.expr) else None
-    if text is not None and WORDS.search(text.strip()):
+    if text is not None and WORDS.search(text.strip()) and not REGEX.search(text):
         yield getattr(node, "lineno", 0), text
     for child in shown(node) if text is None else inner(node):
         yield from messages(child)
@@ -100,9 +129,12 @@ def main(arguments: list[str]) -> None:
     roots = [Path(name) for name in arguments if name != "--lines"] or [PACKAGE]
     files = [file for root in roots for file in ([root] if root.is_file() else root.rglob("*.py"))]
     for file in sorted(files):
+        name = file.resolve().relative_to(PACKAGE).as_posix()
+        if name == STYLE:
+            continue
         collected = [*messages(ast.parse(file.read_text(encoding="utf-8")))]
         if collected:
-            print(f"\n## {file.resolve().relative_to(PACKAGE).as_posix()}\n")
+            print(f"\n## {name}\n")
         for line, text in collected:
             print((f"{line}: " if "--lines" in arguments else "") + text.strip("\n"))
 

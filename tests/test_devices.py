@@ -383,7 +383,7 @@ def test_marker_that_excludes_all_devices_gives_the_reason(
         ["SKIPPED*@pytest.mark.torchgraph_devices excludes all selected devices: cpu, meta"]
     )
     result = run("--markers")
-    result.stdout.fnmatch_lines(["@pytest.mark.torchgraph_devices(*names): of the selected *"])
+    result.stdout.fnmatch_lines(["@pytest.mark.torchgraph_devices(*names): graph_device gives *"])
 
 
 @pytest.mark.slow(
@@ -607,10 +607,10 @@ def test_an_accelerator_by_simulation(pytester: pytest.Pytester, run: Run) -> No
     assert sum(nothing in line for line in result.outlines if line.startswith("E  ")) >= 3
     result.stdout.fnmatch_lines(
         [
-            "*CaptureError: nothing on meta was captured in this test of graph_device=meta (only "
+            "*CaptureError: nothing on meta was captured in this test with graph_device=meta (only "
             "on cpu): pass device=graph_device, *",
-            "*AssertionError: nothing on meta was compiled in this test of graph_device=meta (only "
-            "on cpu): create model and inputs with device=graph_device",
+            "*AssertionError: nothing on meta was compiled in this test with graph_device=meta "
+            "(only on cpu): create model and inputs with device=graph_device",
             "*ValueError: missing count for device 'meta' (given: 'cpu', 'cuda')",
             "*AssertionError: op counts differ:",
             "*aten.addmm: expected 1, found 2",

@@ -181,7 +181,7 @@ def test_old_torch_ini_limits_are_reported_as_unchecked(
     pytester.makepyfile("def test_plain(): pass\ndef test_other(): pass")
     result = run_old("-W", "error")
     result.assert_outcomes(passed=2)
-    result.stdout.fnmatch_lines([f"limits of the ini file not checked: {OLD}"])
+    result.stdout.fnmatch_lines([f"the limits in the ini file were not checked: {OLD}"])
 
 
 @pytest.mark.slow("runs pytest several times")

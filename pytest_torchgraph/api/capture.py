@@ -263,7 +263,7 @@ def _contents(
     def named(graphs: Iterable[Graph]) -> tuple[Graph, ...]:
         named_graphs = numbered(graphs, classes, own_modules)
         if not any(node.is_call for graph in named_graphs for node in graph.nodes):
-            why = captured.why_none or "the target runs no op that its output depends on"
+            why = captured.why_none or "the output of the target depends on no op"
             raise CaptureError(f"nothing was captured via {mechanism.name!r}: {why}")
         return named_graphs
 
@@ -406,7 +406,7 @@ def _check_possible(mechanism: Mechanism, fake: bool) -> None:
 
 
 _SCRIPT = (
-    "the target is TorchScript, or calls it. Its interpreter rewrites and profiles it at run "
+    "the target is TorchScript, or calls it. TorchScript rewrites and profiles its code at run "
     "time: capture the original Python module"
 )
 
@@ -506,7 +506,7 @@ def _check_device(result: Capture) -> None:
     devices = device_types(result.graphs)
     if expected not in devices:
         raise CaptureError(
-            f"nothing on {expected} was captured in this test of graph_device={expected} (only on "
-            f"{', '.join(sorted(devices)) or 'no device'}): pass device=graph_device, or create "
-            "model and inputs on it"
+            f"nothing on {expected} was captured in this test with graph_device={expected} (only "
+            f"on {', '.join(sorted(devices)) or 'no device'}): pass device=graph_device, or create "
+            "model and inputs on graph_device"
         )

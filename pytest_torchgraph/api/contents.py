@@ -278,7 +278,10 @@ class Contents:
     def output(self) -> Any:
         """Output of the target. Raises `CaptureError` if no target was called."""
         if self.origin:
-            raise CaptureError(f"no output: this capture was {self.origin}, and has only graphs")
+            raise CaptureError(
+                f"capture.output is not available: this capture was {self.origin}, and has only "
+                "graphs"
+            )
         return self.returned
 
     def settled(self, rank: int) -> Contents:

@@ -47,8 +47,8 @@ def _no_eager_ops(via: str, is_watch: bool) -> str:
             "CompiledAutograd(forward='aot'), or via='dispatch'"
         )
     return (
-        f"a capture via {via!r} compiles nothing, so it has no eager ops beside compiled graphs: "
-        "use via='aot'"
+        f"a capture via {via!r} compiles nothing, so its ops are not divided into compiled and "
+        "eager ones: use via='aot'"
     )
 
 
@@ -233,7 +233,9 @@ class Capture(Assertions, Observed):
         if len(joints) == 1:
             return joints[0]
         if joints:
-            raise CaptureError(f"the capture has {len(joints)} joint graphs, not one")
+            raise CaptureError(
+                f"capture.joint needs exactly one joint graph, but the capture has {len(joints)}"
+            )
         raise CaptureError(
             f"a capture via {self.via!r} has no joint graph: use via='aot', with an output that "
             "requires grad"
@@ -253,7 +255,7 @@ class Capture(Assertions, Observed):
         try:
             kernels = self._contents.kernels
         except UnreadableCodeError as error:
-            raise CaptureError(f"the kernels are unknown: {error}") from None
+            raise CaptureError(f"cannot list the kernels: {error}") from None
         if kernels is None:
             raise CaptureError(
                 f"a capture via {self.via!r} has no kernels, because it generates no code: use "
@@ -376,7 +378,9 @@ class Capture(Assertions, Observed):
                 "of capture.graphs"
             )
         if not any(captured_graph is graph for captured_graph in self.graphs):
-            raise CaptureError(f"{graph!r} is not one of this capture's graphs")
+            raise CaptureError(
+                f"{graph!r} is not one of this capture's graphs: pass one of capture.graphs"
+            )
         converted = self._contents.live(graph)
         if converted is None:
             raise CaptureError(f"a capture via {self.via!r} has no live torch.fx graphs")

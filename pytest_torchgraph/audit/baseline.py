@@ -215,14 +215,15 @@ def read(path: Path, *, pytest: str = "pytest") -> Baseline:
     except (ValueError, RecursionError) as error:
         raise BaselineError(f"{path}: {error}; {remedy}") from error
     if not isinstance(document, dict) or _MARK not in document:
-        raise BaselineError(f"{path}: not a baseline of --torchgraph-audit")
+        raise BaselineError(f"{path}: not a baseline written by --torchgraph-audit")
     if document[_MARK] == 1:
         raise OldBaselineError(
             f"{path}: recorded by pytest-torchgraph 0.2, which compared no functions; {remedy}"
         )
     if document[_MARK] != VERSION:
         raise BaselineError(
-            f"{path}: version {document[_MARK]!r}, but this pytest-torchgraph reads {VERSION}"
+            f"{path}: version {document[_MARK]!r}, but this release of pytest-torchgraph reads "
+            f"{VERSION}; {remedy}"
         )
     try:
         return {

@@ -388,7 +388,7 @@ def _improvements(
             count = current.causes.get(key, 0)
             yield AuditChange(test, f"{key}: {times} -> {count} times" if count else f"gone: {key}")
     if current.compiles and not old.compiles:
-        yield AuditChange(test, "compiles something")
+        yield AuditChange(test, "compiles graphs now")
     elif current.ops > old.ops:
         yield AuditChange(test, f"more ops compiled: {old.ops} -> {current.ops}")
 

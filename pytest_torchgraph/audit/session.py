@@ -129,7 +129,9 @@ class AuditReport:
         if not ended_normally or self._interrupted or session.shouldfail or session.shouldstop:
             self._outcome_lines = [f"{self._shown_path}: not {self._mode}ed: the run stopped early"]
         elif self._broken:
-            self._outcome_lines = [f"{self._shown_path}: not {self._mode}ed"]
+            self._outcome_lines = [
+                f"{self._shown_path}: not {self._mode}ed, because the audit is incomplete"
+            ]
             _fail(session, exitstatus, self._mode == "check")
         elif self._mode == "record":
             try:
@@ -165,7 +167,7 @@ class AuditReport:
         terminalreporter.section("torchgraph audit")
         if self._broken:
             terminalreporter.line(
-                "incomplete audit, because of an internal error of pytest-torchgraph (please "
+                "incomplete audit, because of an internal error in pytest-torchgraph (please "
                 f"report it): {self._broken}"
             )
         if not self._mode:

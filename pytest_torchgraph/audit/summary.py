@@ -30,7 +30,9 @@ MOST_SETTINGS = 3
 REMOVED = "gone"
 """Value of a deleted setting: torch raises AttributeError when it reads the setting."""
 
-GONE_WHY = "monkeypatch.setattr removes the setting on undo; use torch._dynamo.config.patch"
+GONE_WHY = (
+    "monkeypatch.setattr removes the setting when it is undone; use torch._dynamo.config.patch"
+)
 
 _PLACE = re.compile(r"\S+:\d+\b")
 """A file and a line, which terminals turn into a link."""
@@ -191,7 +193,7 @@ def _cost(facts: Mapping[str, TestFacts]) -> Iterator[str]:
 def _settings(settings: Sequence[LeakedSetting], width: int, verbose: bool) -> Iterator[str]:
     """Yield the lines about settings left changed, which affect how later tests compile."""
     if settings:
-        yield f"{counted(len(settings), 'setting')} of torch left changed by tests:"
+        yield f"{counted(len(settings), 'setting')} of torch changed by tests, and not restored:"
     for setting in settings if verbose else settings[:MOST_SETTINGS]:
         line = f"  {setting.name}: {setting.before} -> {setting.after}"
         test = f"  {setting.test}"

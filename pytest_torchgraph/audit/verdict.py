@@ -46,11 +46,8 @@ def verdict_lines(verdict: Verdict, file: str, *, width: int = 80) -> Iterator[s
         yield f"nothing is worse than {file} ({compared_text} compared)"
     comparisons = [f"{counted(compared.whole, 'test')} by every count"] * (compared.whole > 0)
     if compared.shared:
-        shares = "shares" if compared.shared == 1 else "share"
-        comparisons.append(
-            f"{counted(compared.shared, 'test')} that {shares} compiled code by calls and new "
-            "causes"
-        )
+        sharing = f"{counted(compared.shared, 'test')} (sharing compiled code)"
+        comparisons.append(f"{sharing} by calls and new causes")
     if compared.functions:
         functions = counted(compared.functions, "function")
         comparisons.append(f"{functions} over the run by ops, backend and backward")

@@ -86,7 +86,7 @@ def _lines_of_kinds(group: Sequence[BlockKind], common: BlockKind) -> Iterator[s
     reference = common.members[0]
     yield f"  {abridged(members)} {differ} from {reference} in {first_kind.diff.heading()}"
     if len(group) > 1:
-        yield "    the values of these args differ between blocks:"
+        yield "    these arguments differ between blocks:"
         lines = [f"      {line}" for kind in (common, *group) for line in _values(kind, first_kind)]
         yield from first_lines(lines, MOST, "more block")
     for finding in first_kind.diff.findings[:MOST]:
@@ -201,11 +201,11 @@ def _lines_of_unshared(
         yield f"  ... and {count - MOST} more"
     if not inlined:
         return
-    yield f"  inlined, in no subgraph: {abridged(inlined)}"
+    yield f"  inlined, so not in any subgraph: {abridged(inlined)}"
     if bodies_of_block and list(inlined) == [blocks[0]]:
         yield (
-            f"  {inlined[0]} has a subgraph of its own, if its input does not require grad and the "
-            "inputs of the other blocks do. It is called once, so it is inlined. Call "
+            f"  {inlined[0]} needs a subgraph of its own if its input does not require grad and "
+            "the inputs of the other blocks do. A subgraph with one call is inlined. Call "
             "x.requires_grad_() on the input of the first block, or capture under torch.no_grad()"
         )
     if capture.via == "export":

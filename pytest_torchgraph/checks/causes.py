@@ -107,7 +107,7 @@ def _detect_numpy_random(
     yield (
         f"np.random draws different numbers in compiled code{line}: torch.compile uses torch's "
         "generator instead. Set torch._dynamo.config.use_numpy_random_stream = True to keep "
-        "numpy's (at a graph break)."
+        "numpy's generator, at the cost of a graph break."
     )
 
 
@@ -153,8 +153,8 @@ def _explain_nondeterminism(
         yield from _lines_of_changes(comparison, changed)
     elif not explained:
         yield (
-            "No Python value of the model and no custom op explains it: look for state that is "
-            "kept between calls."
+            "Neither Python values of the model nor custom ops explain this difference: look for "
+            "state that is kept between calls."
         )
 
 

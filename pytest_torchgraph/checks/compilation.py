@@ -72,7 +72,7 @@ def need_device(capture: Subject) -> None:
     expected, captured_devices = CONTEXT.device, device_types(capture.graphs)
     if capture.graphs and expected is not None and expected not in captured_devices:
         raise AssertionError(
-            f"nothing on {expected} was compiled in this test of {FIXTURE}={expected} (only on "
+            f"nothing on {expected} was compiled in this test with {FIXTURE}={expected} (only on "
             f"{', '.join(sorted(captured_devices)) or 'no device'}): create model and inputs with "
             "device=graph_device"
         )
@@ -228,7 +228,7 @@ def _format_break(number: int, graph_break: GraphBreak) -> str:
     if len(graph_break.stack) > 1:
         lines += [f"     from {frame}" for frame in graph_break.stack[-4:-1][::-1]]
     if graph_break.occurrences > 1:
-        lines.append(f"     met {graph_break.occurrences} times during compilation")
+        lines.append(f"     reached {graph_break.occurrences} times during compilation")
     return "\n".join(lines)
 
 

@@ -98,7 +98,7 @@ def _lines(eager_ops: Sequence[EagerOp], graphs: Sequence[Graph]) -> list[str]:
     places: dict[tuple[str, GraphBreak | None, str, str], list[str]] = {}
     for op in eager_ops:
         source = op.source
-        location = "unknown line of your code"
+        location = "unknown line in your code"
         if source is not None:
             location = f"{source} in {source.function}: {source.code}"
         places.setdefault((op.graph, op.cause, location, op.module), []).append(op.op)
@@ -161,7 +161,7 @@ def why_no_graph(record: WatchRecord) -> str:
         return (
             f"  compiled code ran{scope_text} ({runs_text}), but nothing was compiled after the "
             "warm-up, so "
-            "it has neither graphs nor graph breaks to check. Check a graph_capture.watch() "
+            "there are neither graphs nor graph breaks to check. Check a graph_capture.watch() "
             "around the first call instead, or use assert_no_recompiles() here"
         )
     if runs_text:
@@ -178,7 +178,7 @@ def why_no_graph(record: WatchRecord) -> str:
         return f"  Dynamo found no tensor operation in {functions}"
     if record.callables:
         names = ", ".join(dict.fromkeys(callee.name for callee in record.callables))
-        return f"  {names} was served from Dynamo's cache, without a graph"
+        return f"  Dynamo's cache served {names}, but without a graph"
     if record.compiled_in_all:
         compiled_names = listed(dict.fromkeys(record.compiled_in_all))
         return (
@@ -235,5 +235,6 @@ def why_no_recompile_possible(record: WatchRecord) -> str:
     runs_text = ", ".join(f"{run} once" for run in record.executions)
     return (
         f"nothing could recompile: no compiled code ran twice ({runs_text}), and none was compiled "
-        "before the watch. Call it twice inside the watch, or warm it up before"
+        "before the watch. Call the compiled function twice inside the watch, or warm it up "
+        "before the watch"
     )

@@ -48,7 +48,11 @@ def assert_kernel_count(capture: Subject, n: Any, extern: Any, launches: Any) ->
             kinds.add(word == "library calls")
     if problems:
         shown_kernels = [kernel for kernel in kernels if kernel.is_extern in kinds]
-        lines = ["kernel count differs:", *problems, "launched, in order of the generated code:"]
+        lines = [
+            "kernel count differs:",
+            *problems,
+            "kernels launched, in the order of the generated code:",
+        ]
         raise AssertionError(
             "\n".join([*lines, *(f"  {line}" for line in _lines_of_kernels(shown_kernels))])
         )
@@ -176,8 +180,8 @@ def _input_words(graph: Graph) -> list[str]:
 
 
 _UNKNOWN = (
-    "Ops that ran at a graph break are not in a graph. Remove the break, capture via='dispatch', "
-    "or tolerate it with allow="
+    "Ops that ran at a graph break are in no graph, so they are unknown. Remove the break, capture "
+    "via='dispatch', or tolerate it with allow="
 )
 _UNKNOWN_BUT_OPS = (
     "Ops that ran at a graph break were checked, but calls of tolist, cpu and print there, and "
@@ -214,8 +218,8 @@ def _assert_none(
         tolerated = len(events) - len(refused)
         certain = sum(event.certain for event in refused)
         unknown = len(refused) - certain
-        head = f"{kind}: expected none, found {certain or 'none for certain'}"
-        head += f", and {unknown} possible" if unknown else ""
+        count_text = f"{certain} certain and {unknown} possible" if unknown else f"{certain}"
+        head = f"{kind}: expected none, found {count_text}"
         head += f" ({tolerated} more are allowed)" if tolerated else ""
         lines = [_format_event(number, event) for number, event in enumerate(refused, 1)]
         at_breaks = _UNKNOWN_BUT_OPS if capture.watched is None else _UNKNOWN

@@ -62,9 +62,9 @@ def assert_matches_eager(
     nan_names = [name for name, output in outputs.items() if is_all_nan(output)]
     nan_names += [f"gradient of {name}" for name, grad in grads.items() if is_all_nan(grad)]
     if nan_names:
-        verb_and_pronoun = ("is", "it") if len(nan_names) == 1 else ("are", "them")
+        verb = "contains" if len(nan_names) == 1 else "contain"
         raise AssertionError(
-            f"nothing compared: {listed(nan_names)} {verb_and_pronoun[0]} NaN throughout. Use "
+            f"nothing compared: {listed(nan_names)} {verb} only NaN. Use "
             "inputs and parameters that give finite numbers"
         )
     _refuse_small("outputs", expected.outputs, outcome.outputs, rtol, atol)
@@ -261,9 +261,21 @@ def _structure_difference(eager: StepResult, captured: StepResult) -> Unequal | 
                 f"{path} differs from the eager run: {names[0]}, but {names[1]} in the eager run"
             )
     if left.keys() != right.keys():
-        only_in_one = [path for path in {**left, **right} if (path in left) != (path in right)]
-        return Unequal(f"outputs: only one of the two runs returned {', '.join(only_in_one[:5])}")
+        return Unequal(f"outputs: {_only_in_one(left, right)}")
     return None
+
+
+def _only_in_one(captured: Mapping[str, object], eager: Mapping[str, object]) -> str:
+    """Name the values that only one of the two runs has."""
+    names_of_run = {
+        "captured": [name for name in captured if name not in eager],
+        "eager": [name for name in eager if name not in captured],
+    }
+    return "; ".join(
+        f"only the {run} run has {', '.join(names[:5])}"
+        for run, names in names_of_run.items()
+        if names
+    )
 
 
 def _types(outcome: StepResult) -> dict[str, type]:
@@ -336,8 +348,7 @@ def _tensor_difference(
     atol: Tolerance,
 ) -> Unequal | None:
     if group != "outputs" and captured.keys() != eager.keys():
-        only_in_one = sorted(captured.keys() ^ eager.keys())
-        return Unequal(f"{group}: only one of the two runs has {', '.join(only_in_one[:5])}")
+        return Unequal(f"{group}: {_only_in_one(captured, eager)}")
     for name, tensor in captured.items():
         if group == "state" and (tensor is eager[name] or tensor.is_meta):
             continue

@@ -78,7 +78,7 @@ def assert_recomputed(
             entry for entry in entries_of_module if not any(matches(entry.op, p) for p in patterns)
         ]
         if unmatched:
-            problems.append(f"  ops without a pattern (exact=True): {_total_times(unmatched)}")
+            problems.append(f"  ops that match no pattern (exact=True): {_total_times(unmatched)}")
             problems += _places(unmatched)
     if problems:
         title = f"ops recomputed in the backward differ{_in_module(module)}:"
@@ -100,7 +100,7 @@ def assert_not_recomputed(
     """See `Capture.assert_not_recomputed`."""
     __tracebackhide__ = True
     _need_ops("assert_not_recomputed", ops, module)
-    _need_op_calls(graphs, ops, module, "so it cannot recompute any")
+    _need_op_calls(graphs, ops, module, "so the backward cannot recompute it")
     patterns = [pattern_name(op) for op in ops] or ["*"]
     unexpected = [
         entry
@@ -144,7 +144,7 @@ def assert_saved(
     __tracebackhide__ = True
     _need_ops("assert_saved", ops, module)
     need_backward(graphs)
-    _need_op_calls(graphs, ops, module, "so none can be saved")
+    _need_op_calls(graphs, ops, module, "so there is nothing to save")
     saved = {
         (id(saved_value.graph), saved_value.node.name) for saved_value in kept(graphs, received)
     }
@@ -175,7 +175,7 @@ def assert_not_saved(
             f"max_bytes={max_bytes!r} is not a number of bytes: pass an int of at least 0"
         )
     need_backward(graphs)
-    _need_op_calls(graphs, ops, module, "so none can be saved")
+    _need_op_calls(graphs, ops, module, "so there is nothing to save")
     results = _produced_storages(graphs, received, ops, module)
     saved_values = [
         saved_value
@@ -302,7 +302,7 @@ def _need_op_calls(
         _calls(graphs, op, module) for op in ops or ["*"]
     ]  # raises for impossible patterns
     if not any(calls_of_ops):
-        ops_text = ", ".join(map(pattern_name, ops)) or "op"
+        ops_text = ", ".join(map(pattern_name, ops)) or "any op"
         raise AssertionError(
             f"the forward does not run {ops_text}{_in_module(module)}, {consequence}"
         )
@@ -336,10 +336,10 @@ def _produced_storages(
                 if owner.is_call:
                     storages_found.setdefault((id(base_graph), owner.name), graph.by_name[name])
     if not storages_found:
-        ops_text = ", ".join(map(pattern_name, ops)) or "the ops"
+        ops_text = ", ".join(map(pattern_name, ops)) or "every op"
         raise AssertionError(
-            f"no result of {ops_text}{_in_module(module)} has its own memory: all are views of "
-            "inputs or parameters"
+            f"nothing to check, because {ops_text}{_in_module(module)} only returned views of "
+            "inputs or parameters, which use no memory of their own: name an op that computes"
         )
     return storages_found
 

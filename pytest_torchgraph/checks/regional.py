@@ -60,7 +60,7 @@ def assert_compiled_once(capture: Subject, glob: str, model: Any, kinds: int) ->
     blocks = {path: modules[path] for path in match_modules(modules, glob)}
     callees = {path: _callees(record, module) for path, module in blocks.items()}
     if not_compiled := [*_not_compiled(record, callees, blocks, model)]:
-        lines = [f"blocks {glob}: some did not run compiled", *not_compiled]
+        lines = [f"blocks {glob}: some blocks did not run compiled code", *not_compiled]
         if not capture.graphs:
             lines += ["no graph was compiled:", why_no_graph(record)]
         raise AssertionError("\n".join(lines))
@@ -97,7 +97,7 @@ def _not_compiled(
 ) -> Iterator[str]:
     uncalled = [path for path, block_callees in callees.items() if not block_callees]
     if uncalled:
-        yield f"  {abridged(uncalled)}: not called as {_compiled_noun(uncalled)}"
+        yield f"  {abridged(uncalled)}: not called through torch.compile"
         yield from (f"    {line}" for line in _why_uncalled(record, uncalled, blocks, model))
     eager: dict[str, list[str]] = {}
     for path, block_callees in callees.items():
@@ -109,15 +109,11 @@ def _not_compiled(
             and not calls
             and not any(_graphs_of(record, callee) for callee in block_callees)
         ):
-            eager.setdefault("its calls ran no compiled graph", []).append(path)
+            eager.setdefault("called, but ran no compiled graph", []).append(path)
     for words, paths in [*eager.items()][:MOST]:
         yield f"  {abridged(paths)}: {words}"
     if len(eager) > MOST:
         yield f"  ... and {counted(len(eager) - MOST, 'more reason')}"
-
-
-def _compiled_noun(paths: Sequence[str]) -> str:
-    return "a compiled module" if len(paths) == 1 else "compiled modules"
 
 
 def _why_uncalled(
@@ -132,23 +128,24 @@ def _why_uncalled(
     ]
     if compiled_parents:
         yield (
-            f"they are part of the compiled {compiled_parents[0]}, which has one graph for all "
-            "blocks: "
-            "compile the blocks instead, or check graph_capture(model, ...).assert_repeated(...)"
+            f"these blocks are part of the compiled {compiled_parents[0]}, which has one graph for "
+            "all blocks: compile the blocks instead, or check "
+            "graph_capture(model, ...).assert_repeated(...)"
         )
         return
     classes = {type(blocks[path]).__name__: None for path in paths}
     repeated_classes = getattr(model, "_repeated_blocks", None)
     if repeated_classes and classes.keys().isdisjoint(repeated_classes):
         yield (
-            f"regional compilation skips them silently: {type(model).__name__}._repeated_blocks "
-            f"names {listed(map(str, repeated_classes))}, but these blocks are of class "
+            f"regional compilation skips these blocks: {type(model).__name__}._repeated_blocks "
+            f"names {listed(map(str, repeated_classes))}, but they are of class "
             f"{listed(classes)}"
         )
         return
     yield (
-        "they ran eagerly, or did not run in the watch. Compile each block before the watch: `for "
-        f"block in model.modules(): if isinstance(block, {next(iter(classes))}): block.compile()`"
+        "these blocks ran eagerly, or did not run in the watch. Compile each before the watch: "
+        f"`for block in model.modules(): if isinstance(block, {next(iter(classes))}): "
+        "block.compile()`"
     )
 
 
@@ -219,7 +216,7 @@ def _explain_first_block(
         pair = guard.compile_id, recompile.compile_id
         without_gradient, with_gradient = pair if "was False" in guard.words else pair[::-1]
         yield (
-            "    It is compiled separately in every training step, because the input of "
+            "    Training always compiles these blocks separately, because the input of "
             f"{abridged(dict.fromkeys(paths_by_id.get(without_gradient, ())))} does not require "
             "grad, and the "
             f"input of {abridged(dict.fromkeys(paths_by_id.get(with_gradient, ())))} does. This "

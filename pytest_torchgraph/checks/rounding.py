@@ -94,8 +94,8 @@ def explain_rounding(
                 "loss_fn so that outputs and gradients have similar sizes."
             )
         yield (
-            f"{verdict}: compiled code rounds in another order, and is about as exact (within "
-            f"{_ALIKE} times). {advice}"
+            f"{verdict}: compiled code rounds in another order, with at most {_ALIKE} times the "
+            f"error of the eager run. {advice}"
         )
     elif captured_error >= _BEYOND * eager_error:
         yield f"{verdict}: more than a different rounding order explains."

@@ -32,7 +32,7 @@ def assert_cacheable(
     ]
     if bypasses_left:
         graphs = counted(len({bypass.graph for bypass in bypasses_left}), "graph")
-        lines = [f"not cacheable: {graphs} compiled anew in every process"]
+        lines = [f"not cacheable: every process compiles {graphs} again"]
         lines += [f"  {line}" for bypass in bypasses_left for line in str(bypass).splitlines()]
         raise AssertionError("\n".join(lines))
 

@@ -35,7 +35,7 @@ def add_command(commands: Any) -> None:
     """
     parser = commands.add_parser(
         "diff",
-        help="print the differences of two files, or of two directories by cause",
+        help="print the differences between two files, or between two directories, by cause",
         description="Compare two .tgraph files, or all .tgraph files of two directory trees by "
         "relative path. Print every edit once, with the files that contain it. Exit codes: 0 if "
         "nothing differs, 1 if something differs, 2 on an error.",
@@ -45,8 +45,8 @@ def add_command(commands: Any) -> None:
         "new",
         type=Path,
         nargs="?",
-        help="a .tgraph file or a directory; if omitted, OLD is a directory written by "
-        "--torchgraph-artifacts, and its stored graphs are compared with its captured graphs",
+        help="a .tgraph file or a directory. Without NEW, OLD must be a directory written by "
+        "--torchgraph-artifacts: its stored graphs are compared with its captured graphs",
     )
     parser.add_argument("--all", action="store_true", help="print all findings and files in full")
     add_rank(parser)

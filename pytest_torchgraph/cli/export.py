@@ -28,7 +28,7 @@ def add_command(commands: Any) -> None:
     """
     parser = commands.add_parser(
         "export",
-        help="write graphs for model-explorer; of two files also which nodes correspond",
+        help="write graphs for model-explorer; for two files, also the corresponding nodes",
         description="Write the graphs of FILE for Google's model-explorer. With NEW, write the "
         "graphs of both files side by side, and the corresponding nodes and layers to "
         "OUT.mapping.json. Print the paths of the files, and the URL that opens them while "

@@ -105,7 +105,9 @@ def _runnable(graph: Graph) -> ValuedGraph:
             kwargs = {name: _value(arg, nodes) for name, arg in node.kwargs.items()}
             nodes[node.name] = fx.call_function(_function(node.op), args, kwargs)
         else:
-            raise NotFollowedError(f"{node.op} ran eagerly, but cannot be called by its name")
+            raise NotFollowedError(
+                f"{node.op} ran eagerly, and no function of this name can run it again"
+            )
     return ValuedGraph(graph, torch.fx.GraphModule(torch.nn.Module(), fx), nodes)
 
 
@@ -117,7 +119,7 @@ def _function(op: str) -> Callable[..., Any]:
     for part in op.split("."):
         value = getattr(value, part, None)
     if not isinstance(value, torch._ops.OpOverload):
-        raise NotFollowedError(f"{op} ran eagerly, but cannot be called by its name")
+        raise NotFollowedError(f"{op} ran eagerly, and no function of this name can run it again")
     return value
 
 
@@ -137,7 +139,7 @@ def _value(arg: Any, nodes: Mapping[str, torch.fx.Node]) -> Any:
         if value is not None:
             return value
     if isinstance(arg, Atom | Symbol | SubgraphRef):
-        raise NotFollowedError(f"an op takes {arg}, which cannot be passed to it again")
+        raise NotFollowedError(f"an op takes {arg}, which cannot be passed in a second run")
     return arg
 
 

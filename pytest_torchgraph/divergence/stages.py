@@ -92,7 +92,7 @@ class Search:
             return Divergence(self.checked, reason=str(error).partition("\n")[0])
         except Exception as error:  # torch refuses: report no node
             text = " ".join(str(error).split())[:300]
-            reason = f"it raised {type(error).__name__}: {text}"
+            reason = f"the comparison raised {type(error).__name__}: {text}"
             return Divergence(self.checked, reason=reason)
 
     def _follow(self, stages: Sequence[tuple[Stage, Mechanism]]) -> Divergence:
@@ -211,7 +211,7 @@ def _divergence(
             number = outcome.rejected
             reason = (
                 f"with eager's value instead of {'the candidate' if number == 1 else 'candidates'} "
-                f"({number}), the values after it still differ"
+                f"({number}), later values still differ"
             )
         else:
             reason = "all compared values have the same formula, up to rounding"

@@ -151,9 +151,9 @@ def match_modules(paths: Iterable[str], glob: str) -> list[str]:
         hint = (
             f"did you mean {', '.join(close)}?"
             if close
-            else f"there are {roots}"
+            else f"modules: {roots}"
             if roots
-            else "there are none"
+            else "the capture has no module paths"
         )
         raise ValueError(f"no module matches {glob!r}, where * is one component of a path: {hint}")
     if len(members) == 1:

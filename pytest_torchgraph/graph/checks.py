@@ -53,7 +53,7 @@ def assert_op_counts(
     if exact:
         for name, others in _find_unmatched(graphs, expected, selected):
             count = times(others, selected)
-            problems.append(f"  {name}: without a pattern (exact=True), found {count}")
+            problems.append(f"  {name}: matches no pattern (exact=True), found {count}")
             unexpected += [call.node for call in others]
     if problems:
         title = f"op counts differ{f' ({selected})' if selected else ''}"

@@ -254,4 +254,4 @@ def _describe_distance(collective: Collective, at_least: int) -> str:
         return f"computed before the wait: {computed}"
     if collective.distance:
         return f"none of the {collective.distance} calls before the wait computes"
-    return "waited for directly after the start"
+    return "waited for immediately after it starts"

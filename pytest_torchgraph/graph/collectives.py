@@ -93,7 +93,7 @@ def format_wait(collective: Collective) -> str:
     if not collective.distance:
         return "at once"
     after = f"after {counted(collective.distance, 'op')}"
-    return f"{after}, none computes" if collective.exposed else after
+    return f"{after}, none of which computes" if collective.exposed else after
 
 
 @dataclass(frozen=True, slots=True, repr=False)

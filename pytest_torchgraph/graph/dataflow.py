@@ -217,7 +217,7 @@ class _Bodies:
             case "hook":  # a body of the gradient, which is the result of no node
                 self._add_body(bodies[0], [[], *self._producers_of(operands_of(self.node))])
                 return self._argument_producers(0)
-        raise self._unknown_error("its operands are unknown")
+        raise self._unknown_error("the operands of this op are unknown")
 
     def _unknown_error(self, why: str) -> CaptureError:
         return CaptureError(
@@ -233,14 +233,14 @@ class _Bodies:
     def _argument_producers(self, position: int) -> list[_Values]:
         """Return the producers of each value in an argument of the call."""
         if position >= len(self.run.args):
-            raise self._unknown_error(f"it has {len(self.run.args)} arguments")
+            raise self._unknown_error(f"the call has only {len(self.run.args)} arguments")
         return self._producers_of(leaves(self.run.args[position]))
 
     def _add_body(self, body: Graph, operands: Sequence[_Values]) -> list[_Values]:
         """Add the ops of a body, and return the producers of each value it returns."""
         if len(operands) != len(body.inputs):
             raise self._unknown_error(
-                f"it has {len(operands)} operands for {len(body.inputs)} inputs"
+                f"the call has {len(operands)} operands, but the body {len(body.inputs)} inputs"
             )
         names = (node.name for node in body.inputs)
         inside = self.flow.add_graph(body, dict(zip(names, operands, strict=True)), self.times)

@@ -18,7 +18,7 @@ DivergenceKind: TypeAlias = Literal[
     "formula", "precision", "random", "state", "write", "fake", "operand", ""
 ]
 
-_UNROUNDED = "and eager rounds nothing"
+_UNROUNDED = "while eager makes no rounding error"
 _STAGES: dict[str, str] = {
     "eager": "in the eager run",
     "dynamo": "in the graph that Dynamo traced",
@@ -34,7 +34,7 @@ _EXACT: dict[str, str] = {
     "fake": "has a fake implementation whose result differs from the op's",
 }
 _JUDGED: dict[str, str] = {
-    "formula": "another formula, not rounding",
+    "formula": "a different formula, not rounding",
     "operand": "the same ops on a different operand",
     "random": "different random numbers",
     "state": "the same op on the same values returns a different result: hidden state",
@@ -137,8 +137,8 @@ class Divergence:
             lines.append(f"%{self.nodes[-1].name}: {self.statistics[1]}")
             lines.append(f"eager: {self.statistics[0]}")
         if self.sure:
-            also = " at the places below too," * bool(self.more)
-            lines.append(f"With eager's value there,{also} the step matches eager.")
+            places = "there and at the places below" if self.more else "there"
+            lines.append(f"With eager's value {places}, the step matches eager.")
         return lines
 
 

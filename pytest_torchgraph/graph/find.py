@@ -99,5 +99,5 @@ def refuse_hidden(graphs: Sequence[Graph], but: str) -> None:
         raise CaptureError(
             f"the graph does not contain the ops that {op} runs: %{node.name}{location} calls code "
             f"that is not traced, so the ops of {graph.name} are "
-            f"incomplete{_RECORDED if calls_python(op) else ''}"
+            f"incomplete{_RECORDED if calls_python(op) else ': capture that code by itself'}"
         )

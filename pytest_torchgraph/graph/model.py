@@ -309,8 +309,8 @@ class Graph(OpChecks):
         def __getattr__(self, name: str) -> Any:
             if name.startswith("assert_"):
                 raise AttributeError(
-                    f"Graph has no {name}, which needs a whole step: use `capture.{name}(...)` of "
-                    "the capture with this graph"
+                    f"Graph has no {name}, because the check needs the whole capture: use "
+                    f"`capture.{name}(...)`"
                 )
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 

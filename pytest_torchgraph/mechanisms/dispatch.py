@@ -309,8 +309,8 @@ class DispatchReplay(Replay):
 
 
 _REFUSED = (
-    "torch.compile compiles code inside the target, whose ops a dispatch mode does not record. "
-    "Capture the eager function, or use via='aot'"
+    "torch.compile compiles code inside the target, and a dispatch mode does not record the ops "
+    "of compiled code. Capture the eager function, or use via='aot'"
 )
 
 

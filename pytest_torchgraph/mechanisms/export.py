@@ -153,7 +153,8 @@ def _explain_failure(error: Exception) -> str:
     if setting := _setting_at_fault(error):
         return (
             f"{reason}\ntorch.export raised this in {setting}, where it changes settings of the "
-            f"process: these are at fault, not the target. Set them by one API, or {alternative}."
+            "process. These settings are at fault, not the target: set them with only one of "
+            f"torch's APIs, or {alternative}."
         )
     if "data-dependent" in reason.lower():
         hint = (

@@ -258,9 +258,9 @@ def _explain_failure(error: Exception) -> str:
             "Fx(concrete_args={...}), make the module a leaf with Fx(tracer=...)"
         )
     else:
-        words = f"with proxies it raises {type(error).__name__}: {words}"
+        words = f"with proxies, the target raises {type(error).__name__}: {words}"
         advice = (
-            "With tensors it runs: fix the argument that it branches on with "
+            "With tensors, the target runs: fix the argument that it branches on with "
             "Fx(concrete_args={...}), make the module a leaf with Fx(tracer=...)"
         )
     return (

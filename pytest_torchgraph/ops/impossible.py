@@ -153,7 +153,7 @@ def _python_problem(op: Any, pattern: str, level: Level, traced: bool) -> str:
         is_op = not is_glob(pattern) and bool(registry.matching(becomes))
         hint = f": did you mean {becomes}?" if is_op else ""
         return f"{refusal}, which holds ops such as aten.mm.default{hint}"
-    remedy = "via 'dynamo' or 'fx', or of a watch use seen.at('dynamo')"
+    remedy = "via 'dynamo' or 'fx', or for a watch, use seen.at('dynamo')"
     if all(isinstance(value, type) for _, value in callables):
         remedy = "via 'fx'"
     return f"{refusal}, which holds dispatched ops such as aten.mm.default: capture {remedy}"
@@ -176,7 +176,7 @@ def _dispatched_problem(pattern: str, registered: list[str], level: Level) -> st
         hint = f": did you mean {becomes}?" if becomes else ""
         return (
             f"{pattern!r} cannot occur in a graph at level {level!r}, because it is a composite "
-            f"op, which is decomposed before{hint}"
+            f"op, which is decomposed before this level{hint}"
         )
     # Reading the names of all ops takes milliseconds: do it last.
     writes = level == "aot" and all(map(registry.is_in_place, registered))

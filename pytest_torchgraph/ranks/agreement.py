@@ -148,12 +148,13 @@ def format_orders(first: Capture, other: Capture, *, waits: bool) -> Iterator[st
     shown_rows = rows[start : start + MOST]
     width = max(len(second_text) for _, second_text in shown_rows)
     for number, (first_text, second_text) in enumerate(shown_rows, start):
-        yield f"  {number:>3}  {second_text:<{width}}  beside  {first_text}"
+        yield f"  {number:>3}  {second_text:<{width}}  vs.  {first_text}"
     if len(rows) > start + MOST:
         yield f"  ... and {len(rows) - start - MOST} more"
     for capture in (other, first):
         if start < len(capture.collectives):
-            yield f"  {start} of rank {capture.rank} is {format_place(capture.collectives[start])}"
+            location = format_place(capture.collectives[start])
+            yield f"  collective {start} of rank {capture.rank}: {location}"
 
 
 def _signatures_differ(first: Collective | None, second: Collective | None) -> bool:

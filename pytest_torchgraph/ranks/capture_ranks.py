@@ -266,7 +266,7 @@ def select_ranks(ranks: Iterable[int] | None, world: int) -> tuple[int, ...]:
         )
     selected = tuple(ranks)
     if not selected:
-        raise ValueError("ranks=() captures nothing: pass at least one rank, or omit it")
+        raise ValueError("ranks=() captures nothing: pass at least one rank, or omit ranks")
     for rank in selected:
         if isinstance(rank, bool) or not isinstance(rank, int):
             raise TypeError(f"{rank!r} in ranks is not a rank: pass ints")

@@ -178,8 +178,10 @@ class Ranks(Sequence["Capture"]):
         # A group of one rank is not compared, so its collectives prove nothing.
         compared = [capture for group in groups if len(group) > 1 for capture in group]
         if not any(capture.collectives for capture in compared):
-            scope = " in the comparison" if len(compared) < len(self) else ""
-            raise AssertionError(f"no rank{scope} communicates, so they have no order to compare")
+            scope = "of the compared ranks" if len(compared) < len(self) else "of the ranks"
+            raise AssertionError(
+                f"none {scope} runs a collective, so there is no order of collectives to compare"
+            )
         problems: list[str] = []
         deadlocked_ranks = self._deadlocked_ranks()
         for group in groups:
@@ -189,7 +191,7 @@ class Ranks(Sequence["Capture"]):
             for other_class in other_classes[:MOST]:
                 waits = any(capture.rank in deadlocked_ranks for capture in other_class)
                 problems.append(
-                    f"  {self._format_members(other_class)} beside "
+                    f"  {self._format_members(other_class)} compared with "
                     f"{self._format_members(first_class)}:"
                 )
                 problems += [
@@ -218,7 +220,9 @@ class Ranks(Sequence["Capture"]):
         """
         __tracebackhide__ = True
         if not any(capture.collectives for capture in self._captures):
-            raise AssertionError("no rank communicates, so there is nothing to match")
+            raise AssertionError(
+                "no rank runs a collective, a send or a receive, so there is nothing to match"
+            )
         if not channels_between(self._captures) and not share_a_group(self._captures):
             raise ValueError(
                 "no two of these ranks communicate with each other, so there is nothing to match: "
@@ -229,7 +233,7 @@ class Ranks(Sequence["Capture"]):
             f"  {format_deadlock(deadlock, deadlocks)}" for deadlock in deadlocks[:MOST_STUCK]
         ]
         if deadlocks[MOST_STUCK:]:
-            problems.append(f"  and {len(deadlocks) - MOST_STUCK} ranks more wait")
+            problems.append(f"  ... and {len(deadlocks) - MOST_STUCK} more waiting")
         problems += describe_unpaired(self._captures)
         if problems:
             raise AssertionError("\n".join(["sends and receives do not match:", *problems]))
@@ -244,7 +248,7 @@ class Ranks(Sequence["Capture"]):
                 capture for other_class in other_classes[MOST:] for capture in other_class
             ]
             omitted_ranks = self._format_members(omitted_captures)
-            yield f"  and {omitted_ranks} in {len(other_classes) - MOST} more ways"
+            yield f"  ... and {len(other_classes) - MOST} more differences, of {omitted_ranks}"
 
     def _comparable_groups(self, across: str | None) -> list[list[Capture]]:
         """Return groups of captures to compare within each group.
@@ -259,8 +263,10 @@ class Ranks(Sequence["Capture"]):
             )
         groups = self._groups(across)
         if all(len(group) < 2 for group in groups):
-            across_text = "" if across is None else f" that differ only in {across!r}"
-            raise ValueError(f"no two ranks{across_text}, so there is nothing to compare: {self!r}")
+            reason = "fewer than two ranks were captured"
+            if across is not None:
+                reason = f"no two of the captured ranks differ only in {across!r}"
+            raise ValueError(f"nothing to compare, because {reason}: {self!r}")
         return groups
 
     def _groups(self, across: str | None) -> list[list[Capture]]:
@@ -282,7 +288,7 @@ class Ranks(Sequence["Capture"]):
         for other_class in other_classes[:MOST]:
             difference = diff(first_class[0], other_class[0])
             other_ranks, first_ranks = map(self._format_members, (other_class, first_class))
-            yield f"  {other_ranks} beside {first_ranks}:"
+            yield f"  {other_ranks} compared with {first_ranks}:"
             waits = any(capture.rank in deadlocked_ranks for capture in other_class)
             yield from (
                 f"      {line}"
@@ -305,7 +311,7 @@ class Ranks(Sequence["Capture"]):
                 _only_in(diff(second_capture, first_capture)),
             )
         ranks = (self._format_members([capture]) for capture in (second_capture, first_capture))
-        title = " beside ".join(ranks)
+        title = " compared with ".join(ranks)
         return UnexpectedOps(second_capture.graphs, nodes, title)
 
     def _format_members(self, captures: Sequence[Capture]) -> str:

@@ -67,7 +67,7 @@ def drawing(
         CaptureError, ValueError: for a `heat`, see `Graph.to_dot`.
     """
     eager = sum(graph.eager for graph in graphs)
-    title = f"{counted(len(graphs), 'graph')} of one step: {len(graphs) - eager} compiled"
+    title = f"{counted(len(graphs), 'graph')}: {len(graphs) - eager} compiled"
     heat_values = None if heat is None else Heat.of(graphs, heat, times_run=True)
     scene = Scene("program", [f"{title}, {eager} eager" if eager else title], prefix, heat_values)
     canvas = _draw_parts(scene, _with_causes(graphs), MAX_BOXES)
@@ -103,7 +103,7 @@ def drawing_of_breaks(
     if len(compile_ids) == len(graphs):
         order, recompiled = _sort_by_frame(graphs, breaks, compile_ids)
         if recompiled:
-            title.append(f"not drawn: {counted(recompiled, 'graph')} of recompiles")
+            title.append(f"not drawn: {counted(recompiled, 'graph')} from recompiles")
     else:
         pairs = zip_longest(graphs, breaks)
         order = [part for pair in pairs for part in pair if part is not None]

@@ -125,7 +125,7 @@ def assertion_lines(op: str, snapshot: GraphSnapshot) -> list[str]:
     """
     failed = snapshot.failed
     if failed is None:  # the graphs are equal, but the test asserts `!=`
-        return [f"graphs {op} stored: {snapshot!r} matches"]
+        return [f"graphs {op} stored: expected a difference, but the graphs equal {snapshot!r}"]
     lines = [f"graphs {op} stored: {headline(failed)}", *_release_lines(failed)]
     if failed.is_new or ONLY_FLOATS in failed.details:
         lines += failed.details

@@ -116,7 +116,9 @@ def patterns(allow: Any) -> list[re.Pattern[str]]:
     """
     texts = list(allow) if _several(allow) else [allow]
     if not all(isinstance(text, str) for text in texts):
-        raise TypeError(f"allow={allow!r} must be a regular expression, or several, as strings")
+        raise TypeError(
+            f"allow={allow!r} must be a regular expression as a str, or a sequence of them"
+        )
     compiled = []
     for text in texts:
         try:

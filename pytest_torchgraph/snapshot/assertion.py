@@ -431,7 +431,10 @@ class GraphSnapshot(SnapshotAssertion):
         if difference is None:
             return None
         if lookup.key in self._settled:
-            advice = "this test already stored another graph there: pass graph_snapshot(name=...)"
+            advice = (
+                "this test already stored a different graph in this file: pass "
+                "graph_snapshot(name=...)"
+            )
             fields["details"] = (advice, *difference.details)
         return replace(difference, **fields)
 
@@ -439,7 +442,9 @@ class GraphSnapshot(SnapshotAssertion):
         from .stale import find_under_old_name
 
         rank = settings.get(self.item.config).rank
-        process = f"this process is {rank} (RANK, WORLD_SIZE), with its own file"
+        process = (
+            f"RANK and WORLD_SIZE are set: this process is {rank}, with a stored file of its own"
+        )
         move_lines = find_under_old_name(self.item, files, self._current, self._detail)
         return (process, *move_lines) if rank else move_lines
 

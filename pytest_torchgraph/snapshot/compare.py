@@ -229,7 +229,8 @@ def compare(stored: Program, now: Program, detail: Detail) -> Comparison | None:
         return Comparison(
             now,
             stored,
-            f"the stored file has only detail {stored_detail!r}, the comparison needs {detail!r}",
+            f"the stored file has only detail {stored_detail!r}, but the comparison needs "
+            f"{detail!r}",
             (f"compare with graph_snapshot(detail={stored_detail!r}), or store the graph again",),
         )
     if now.sections:

@@ -212,7 +212,7 @@ def _record_edit(
             raise TorchGraphError("the file changed after it was imported: run the test again")
         edit = edit_of(source, call, literal, lines or ())
     except (OSError, UnicodeDecodeError) as error:
-        refused = f"cannot read the source as UTF-8: {error}"
+        refused = f"cannot read the source as UTF-8 ({file.name}): {error}"
     except TorchGraphError as error:
         refused = str(error)
     if refused:
@@ -255,8 +255,8 @@ def merge_edits(edits: list[dict[str, Any]]) -> Iterator[tuple[Path, list[dict[s
         for (line, _), same_call in sorted(changing.items()):
             if any(edit["lines"] != same_call[0]["lines"] for edit in same_call):
                 refused = (
-                    f"the call on line {line} got two different graphs: give each its own call, "
-                    "or compare with graph_snapshot"
+                    f"the call on line {line} got two different graphs: write a separate call "
+                    "for each graph, or compare with graph_snapshot"
                 )
         if len({edit["digest"] for same_call in calls.values() for edit in same_call}) > 1:
             refused = "the file changed while the tests ran: run the tests again"

@@ -162,7 +162,7 @@ class SavedUpdate:
         if self.text is not None:
             read_stored(self.text)
         elif self.successor is None:
-            raise ValueError("it removes a stored graph without a replacement")
+            raise ValueError("it removes a stored graph, but names no replacement")
 
     @property
     def compared(self) -> str | None:

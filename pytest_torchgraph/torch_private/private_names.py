@@ -131,13 +131,15 @@ NAMES = {
     "skip_code": PrivateName(
         "torch._dynamo.eval_frame:set_code_exec_strategy",
         "2.7",
-        "excluding our own code from Dynamo",
+        "excluding pytest-torchgraph from Dynamo",
     ),
     "frame_strategy": PrivateName(
-        "torch._dynamo.eval_frame:FrameExecStrategy", "2.7", "excluding our own code from Dynamo"
+        "torch._dynamo.eval_frame:FrameExecStrategy",
+        "2.7",
+        "excluding pytest-torchgraph from Dynamo",
     ),
     "frame_action": PrivateName(
-        "torch._dynamo.eval_frame:FrameAction", "2.7", "excluding our own code from Dynamo"
+        "torch._dynamo.eval_frame:FrameAction", "2.7", "excluding pytest-torchgraph from Dynamo"
     ),
     # Dynamo: functions that are observed.
     "callback_from_stance": PrivateName(

@@ -86,14 +86,14 @@ _HINTS = (
     ),
     (
         ("autograd_function_apply", "FunctionCtx"),
-        "torch._functorch.config.autograd_cache_allow_custom_autograd_functions = True, if its "
-        "result depends only on its arguments",
+        "torch._functorch.config.autograd_cache_allow_custom_autograd_functions = True, if the "
+        "result of the function depends only on its arguments",
     ),
     (("context_fn",), 'set context_fn.cache_hash = "name-and-version"'),
     (
         ("unpicklable type",),
-        "the key pickles it: define it as a function or class at the top of a module, instead of "
-        "a functools.partial, lambda or generator",
+        "the cache key pickles this object: define it as a function or class at the top of a "
+        "module, not as a functools.partial, lambda or generator",
     ),
     (
         ("custom pass", "Unsupported post grad", "Unsupported pre grad", "custom partitioner"),
@@ -104,11 +104,14 @@ _HINTS = (
     (("FX graph cache is not enabled",), "torch._inductor.config.fx_graph_cache = True"),
     (("enable_autograd_cache",), "torch._functorch.config.enable_autograd_cache = True"),
     (("force_disable_caches",), "torch._inductor.config.force_disable_caches = False"),
-    ((NO_OP,), f'compiling it is quick: tolerate it by allow=["{NO_OP}"]'),
-    (("higher_order.", "HigherOrderOperator"), "no release caches this op: write it without"),
+    ((NO_OP,), f'it compiles quickly: tolerate the bypass with allow=["{NO_OP}"]'),
+    (
+        ("higher_order.", "HigherOrderOperator"),
+        "no release of torch caches this op: rewrite the code without it",
+    ),
     (
         ("Unsupported call_function target",),
-        "register the function by torch.library.custom_op, or vouch for it: "
+        "register the function with torch.library.custom_op, or, to vouch for it, set "
         "torch._inductor.config.unsafe_marked_cacheable_functions",
     ),
 )
@@ -218,9 +221,10 @@ def _explain_miss(
         )
         if event.cache == "aot" and not ran_backward:
             return (
-                "it was not saved, because its backward did not run, or its entry cannot be pickled"
+                "the graph was not saved, because its backward did not run, or its cache entry "
+                "cannot be pickled"
             )
-        return "it was not saved, although the key is the same"
+        return "the graph was not saved, although its key is the same"
     for compilation in cold:
         for cold_event in compilation.lookups:
             if (cold_event.id, cold_event.cache, cold_event.backward) == (

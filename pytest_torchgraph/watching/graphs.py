@@ -116,7 +116,7 @@ class PrintedGraphs:
             if not compilation.code and not compilation.is_capture and any(calls(graphs.own)):
                 raise UnreadableCodeError(
                     f"{compilation.function} ({relative(compilation.file)}:{compilation.line}) was "
-                    "compiled with another backend than inductor: select the other functions by "
+                    "compiled with a backend other than inductor: leave this function out with "
                     "only(function=...)"
                 )
         return tuple(

@@ -10,7 +10,7 @@ from ..convert.source_lines import is_torch_file, relative
 from .compilations import Compilation
 from .guards import FailedGuard, details, failed_guard, observe_guard, reasons
 
-FIRST_DYNAMIC = "; the size is dynamic from "
+FIRST_DYNAMIC = "; the size is dynamic since compilation "
 """Suffix of a recompile reason for a size that became dynamic."""
 _WRAPPERS = (("_dynamo",), ("nn", "modules"))
 """Parts of torch that hold its modules and the functions that wrap compiled callables."""
@@ -152,7 +152,7 @@ def _describe_recompile(compiled: Compilation, earlier: Sequence[Compilation]) -
     ]
     located = next((candidate for candidate in [compiled, *same_frame] if candidate.file), compiled)
     first_dynamic = _is_dynamic(compiled) and not any(map(_is_dynamic, same_frame))
-    since = f"{FIRST_DYNAMIC}{compiled.id} on" if first_dynamic else ""
+    since = f"{FIRST_DYNAMIC}{compiled.id}" if first_dynamic else ""
     in_backward = compiled.id.autograd is not None
     graphs = compiled.texts("dynamo")
     observations = compiled.observations or tuple(
@@ -199,12 +199,12 @@ def describe_miss(miss: str) -> str:
         name = node[1].rpartition("::")[2]
         if name == "AccumulateGrad" and node[4]:
             return (
-                "another autograd node: AccumulateGrad changed: a .grad went from None to a "
-                "tensor or back, or a hook was added or removed"
+                "autograd node AccumulateGrad changed: a .grad went from None to a tensor or "
+                "back, or a hook was added or removed"
             )
         if node[4]:
-            return f"another autograd node: {name} changed (a hook, or its saved tensors)"
-        return f"another autograd node: {name}, which is new at this position"
+            return f"autograd node {name} changed: a hook, or its saved tensors"
+        return f"different autograd node: {name} is new at this position"
     sizes = _NEW_SIZES.match(text)
     if sizes:
         return f"{sizes[1]} of {sizes[2]} sizes changed: {sizes[3]}"

@@ -32,23 +32,23 @@ OUTPUTS: dict[str, tuple[Target, Target, str]] = {
     "which input": (
         lambda x, y: (x.sin(), x),
         lambda x, y: (x.sin(), y),
-        "output '1' returned",
+        "output '1' was",
     ),
     "one more": (lambda x, y: (x.sin(),), lambda x, y: (x.sin(), x), "output '1' is new"),
     "names": (
         lambda x, y: {"start": x.sin(), "end": x.cos()},
         lambda x, y: {"end": x.sin(), "start": x.cos()},
-        "output 'start' returned %sin before, %cos now",
+        "output 'start' was %sin, is now %cos",
     ),
     "named tuple": (
         lambda x, y: Pair(x.sin(), x.cos()),
         lambda x, y: Pair(end=x.sin(), start=x.cos()),
-        "output 'end' returned %cos before, %sin now",
+        "output 'end' was %cos, is now %sin",
     ),
     "nested": (
         lambda x, y: {"a": [x.sin(), y]},
         lambda x, y: {"a": [x.sin(), x]},
-        "output 'a.1' returned",
+        "output 'a.1' was",
     ),
 }
 

@@ -139,7 +139,7 @@ def test_audit_with_a_malformed_baseline_is_a_usage_error(
     (pytester.path / FILE).write_text("{}")
     result = run(f"--torchgraph-audit={mode}")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([f"*{FILE}: not a baseline of --torchgraph-audit*"])
+    result.stderr.fnmatch_lines([f"*{FILE}: not a baseline written by --torchgraph-audit*"])
     assert (pytester.path / FILE).read_text() == "{}"
 
 

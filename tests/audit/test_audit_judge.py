@@ -108,7 +108,7 @@ def test_nested_graph_breaks_on_one_side_are_judged_by_new_causes() -> None:
     ("before", "after", "text"),
     [
         (replace(GOOD, causes=(BREAK,)), GOOD, "gone: break | net.py | forward"),
-        (EMPTY, GOOD, "compiles something"),
+        (EMPTY, GOOD, "compiles graphs now"),
         (replace(GOOD, ops=4), GOOD, "more ops compiled: 4 -> 8"),
     ],
 )

@@ -213,7 +213,7 @@ def test_layers_with_an_index_reach_the_recompile_limit():
     with pytest.raises(AssertionError) as failure:
         seen.assert_compiled_once("layers.*", model=net)
     message = str(failure.value)
-    assert "blocks layers.*: some did not run compiled" in message
+    assert "blocks layers.*: some blocks did not run compiled code" in message
     assert "layers.{8, 9}: Indexed" in message
     assert "recompile limit reached" in message
     assert "self.number: was 7, is 8" in message
@@ -239,7 +239,7 @@ def test_renamed_blocks_that_are_not_compiled_fail():
     with pytest.raises(AssertionError) as failure:
         seen.assert_compiled_once("layers.*", model=net)
     message = str(failure.value)
-    assert "layers.{0 … 3}: not called as compiled modules" in message
+    assert "layers.{0 … 3}: not called through torch.compile" in message
     assert "Renamed._repeated_blocks names TransformerBlock" in message
     assert "of class Block" in message
     assert "no graph was compiled" in message
@@ -252,7 +252,7 @@ def test_uncompiled_or_uncalled_block_fails():
         net(data())
     with pytest.raises(AssertionError) as failure:
         seen.assert_compiled_once("layers.*", model=net)
-    assert "layers.{0, 2, 3}: not called as compiled modules" in str(failure.value)
+    assert "layers.{0, 2, 3}: not called through torch.compile" in str(failure.value)
     assert "block.compile()" in str(failure.value)
 
 
@@ -261,7 +261,7 @@ def test_blocks_inside_of_a_compiled_model_fail():
     net.compile(backend="eager")
     with tg.watch() as seen:
         net(data())
-    with pytest.raises(AssertionError, match="they are part of the compiled Net"):
+    with pytest.raises(AssertionError, match="these blocks are part of the compiled Net"):
         seen.assert_compiled_once("layers.*", model=net)
 
 

@@ -284,7 +284,7 @@ def test_render_draws_a_graph_and_a_difference(
 def test_render_colours_boxes_by_what_they_cost(
     files: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for heat, words in (("flops", "floating-point"), ("saved_bytes", "bytes kept")):
+    for heat, words in (("flops", "floating-point"), ("saved_bytes", "bytes saved")):
         run("render", "two.tgraph", "out.dot", f"--heat={heat}", code=0, capsys=capsys)
         assert f"colour: share of all {words}" in Path("out.dot").read_text()
     against = ("--against", "new.tgraph", "--heat=flops")
@@ -297,7 +297,7 @@ def test_render_draws_all_graphs_of_a_file_as_one(
 ) -> None:
     assert run("render", "two.tgraph", "out.dot", code=0, capsys=capsys) == "out.dot\n"
     drawn = Path("out.dot").read_text()
-    assert "2 graphs of one step: 2 compiled" in drawn
+    assert "2 graphs: 2 compiled" in drawn
     assert "forward: " in drawn
     assert "backward: " in drawn
     run("render", "two.tgraph", "one.dot", "--graph", "backward", code=0, capsys=capsys)

@@ -95,7 +95,7 @@ def test_failed_check_appends_the_first_difference(gelu: Capture) -> None:
     message, first = str(failed.value), str(gelu.first_difference())
     assert message.endswith(first)
     assert "First difference: in the graph that Dynamo traced, middle, " in first
-    assert "another formula, not rounding" in first
+    assert "a different formula, not rounding" in first
     assert "Inputs: %up/addmm agrees." in first
     assert "the step matches eager." in first
 

@@ -71,7 +71,7 @@ def test_collectives_print_as_a_table() -> None:
     found = graph(TEXT.replace("[8, 8]", "[s0, 8]")).collectives
     assert str(found).splitlines()[2].split()[:5] == ["0", "all_gather", "tp", "?", "bf16[s0,"]
     view = TEXT.replace("%up/mm = aten.mm.default(%x, %w)", "%up/mm = aten.alias.default(%x)")
-    assert "after 1 op, none computes" in str(graph(view).collectives)
+    assert "after 1 op, none of which computes" in str(graph(view).collectives)
     line = replace(found[0], source=Source("net.py", 31, "x = gather(x)"))
     assert str(line).endswith("in up, waited for after 1 op (net.py:31)")
     assert str(Collectives([line])).splitlines()[-1].split()[-2:] == ["net.py:31", "forward"]

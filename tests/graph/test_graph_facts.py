@@ -92,14 +92,14 @@ NAMED = "output start = %sin\noutput end = %cos"
 @pytest.mark.parametrize(
     ("before", "after", "words"),
     [
-        (NAMED, "output start = %cos\noutput end = %sin", "'start' returned %sin before, %cos now"),
+        (NAMED, "output start = %cos\noutput end = %sin", "'start' was %sin, is now %cos"),
         (NAMED, "output start = %sin\noutput stop = %cos", "output 'stop' is new: %cos"),
-        (NAMED, "output start = %sin", "output 'end' is gone: it returned %cos"),
-        ("output 0 = %sin\noutput 1 = 3", "output 0 = %sin\noutput 1 = 4", "returned 3 before, 4"),
-        ("output 0 = %x", 'output 0 = input(1, "y")', "'0' returned %x before, input %y now"),
-        ('output 0 = input(0, "x")', 'output 0 = input(1, "y")', "input %x before, input %y now"),
-        ("", "output 0 = %sin\noutput 1 = None", "output '1' returned %cos before, None now"),
-        ("output 0 = 1", "output 0 = True", "output '0' returned 1 before, True now"),
+        (NAMED, "output start = %sin", "output 'end' is gone, it was %cos"),
+        ("output 0 = %sin\noutput 1 = 3", "output 0 = %sin\noutput 1 = 4", "was 3, is now 4"),
+        ("output 0 = %x", 'output 0 = input(1, "y")', "'0' was %x, is now input %y"),
+        ('output 0 = input(0, "x")', 'output 0 = input(1, "y")', "was input %x, is now input %y"),
+        ("", "output 0 = %sin\noutput 1 = None", "output '1' was %cos, is now None"),
+        ("output 0 = 1", "output 0 = True", "output '0' was 1, is now True"),
     ],
 )
 def test_another_output_is_a_difference_in_words(before: str, after: str, words: str) -> None:

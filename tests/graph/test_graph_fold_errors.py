@@ -72,8 +72,8 @@ BROKEN = {
     ),
     "no value": (called(f"m.0 .. 3{MARK}"), "$1 has no value"),
     "no formal": (called(f"m.0: {MARK}x = %x"), "expected a value of the block, as '$1'"),
-    "unknown formal": (called(f"m.0: $1 = %x, {MARK}$2 = %x"), "the block has no $2"),
-    "formal of another depth": (called(f"m.0: {MARK}$$1 = %x"), "the block has no $$1"),
+    "unknown formal": (called(f"m.0: $1 = %x, {MARK}$2 = %x"), "the block does not use $2"),
+    "formal of another depth": (called(f"m.0: {MARK}$$1 = %x"), "the block does not use $$1"),
     "formal twice": (called(f"m.0: $1 = %x, {MARK}$1 = %x"), "$1 is given twice"),
     "no name": (called(f"m.0: $1 = {MARK}seven"), "expected a name or a size, found 'seven'"),
     "bad number": (called(f"m.0: $1 = %m.{MARK}[n*2]"), "expected"),
@@ -88,7 +88,7 @@ BROKEN = {
     "negative": (called(f"m.0 .. 1: $1 = %m.{MARK}[n-1]/g"), "[n-1] is -1 for n = 0"),
     "but without an instance": (
         called(f"{MARK}but m.0 {{\n}}"),
-        "'but' without an instance on the line before",
+        "'but' must follow a line with an instance",
     ),
     "but of another": (
         called(f"m.0 .. 1: $1 = %x\nbut {MARK}n.0 {{\n}}"),
@@ -96,11 +96,11 @@ BROKEN = {
     ),
     "but outside": (
         called(f"m.0 .. 3: $1 = %x\nbut m.1, {MARK}4 {{\n}}"),
-        "not an instance of the line above",
+        "not one of the instances that the line above lists",
     ),
     "but twice": (
         called(f"m.0 .. 3: $1 = %x\nbut m.1, 2, {MARK}1 .. 2 {{\n}}"),
-        "m.1 has exceptions already",
+        "m.1 is in a 'but' line already",
     ),
     "bad change": (
         called(f"m.0: $1 = %x\nbut m.0 {{\n  {MARK}* %/g\n}}"),
@@ -108,11 +108,11 @@ BROKEN = {
     ),
     "unknown line": (
         called(f"m.0: $1 = %x\nbut m.0 {{\n  - {MARK}%/h\n}}"),
-        "the block has no such line after the line before",
+        "the block has no such line after the line that the previous change names",
     ),
     "wrong order": (
         called(f"m.0: $1 = %x\nbut m.0 {{\n  - %/g\n  @ {MARK}%.a/f\n}}"),
-        "the block has no such line after the line before",
+        "the block has no such line after the line that the previous change names",
     ),
     "no line to add": (
         called(f"m.0: $1 = %x\nbut m.0 {{\n  + {MARK}return %x\n}}"),
@@ -155,7 +155,7 @@ def test_format_error_names_the_problem_and_its_place(name: str) -> None:
 
 TRUNCATED = {
     "the block has no closing '}': the file is truncated": called("").partition("  }\n")[0],
-    "the exceptions have no closing '}': the file is truncated": called(
+    "the changes after 'but' have no closing '}': the file is truncated": called(
         "m.0: $1 = %x\nbut m.0 {\n  - %/g\n"
     ).rpartition("\n  return")[0],
 }

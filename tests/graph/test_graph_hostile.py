@@ -152,7 +152,7 @@ def test_keys_that_print_alike_are_one_key() -> None:
 
 @pytest.mark.parametrize("key", ["%x", "[1, %x]", "slice(1, 2, None)", "{}", "[{}]"])
 def test_dictionary_key_that_is_not_a_constant_is_refused(key: str) -> None:
-    assert problem(f"{{{key}: 1}}") == "this value cannot be a key"
+    assert problem(f"{{{key}: 1}}") == "this value cannot be a key of a dict"
 
 
 def test_keys_made_to_have_one_hash_are_refused() -> None:

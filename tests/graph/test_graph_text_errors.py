@@ -94,10 +94,16 @@ BROKEN = {
         line(f'%y = f("\\q"{MARK})').replace(MARK, "").replace('("', f'({MARK}"'),
         "JSON",
     ),
-    "unknown call": (line(f"%y = f({MARK}print(1))"), "'print' cannot be called here"),
-    "short slice": (line(f"%y = f({MARK}slice(1, 2))"), "'slice' cannot be called here"),
+    "unknown call": (
+        line(f"%y = f({MARK}print(1))"),
+        "'print' with these arguments is not a value of this format",
+    ),
+    "short slice": (
+        line(f"%y = f({MARK}slice(1, 2))"),
+        "'slice' with these arguments is not a value of this format",
+    ),
     "odd bytes": (line(f'%y = f({MARK}bytes("0g"))'), "bytes are not hexadecimal"),
-    "unhashable key": (line(f"%y = f({{{MARK}{{}}: 1}})"), "this value cannot be a key"),
+    "unhashable key": (line(f"%y = f({{{MARK}{{}}: 1}})"), "this value cannot be a key of a dict"),
     "key twice": (line(f"%y = f({{1: 1, {MARK}True: 2}})"), "a key is given twice"),
     "long number": (line(f"%y = f({MARK}{'9' * 401})"), "a number with more than 400 digits"),
     "unknown body": (line(f"%y = f(@{MARK}b)"), "this graph has no subgraph @b"),
@@ -119,16 +125,17 @@ BROKEN = {
     ),
     "runs of a compiled graph": (
         f"torchgraph 2\nvia aot\n\nforward {MARK}× 2 {{\n",
-        "'forward' cannot have a run count (only eager graphs have one in version 2): remove '×' "
+        "'forward' cannot have a run count (version 2 allows it only for eager graphs): remove '×' "
         "and the number",
     ),
     "runs of a graph with a level": (
         f"torchgraph 2\n\neager_0: forward @ aot {MARK}× 2 {{\n",
-        "'eager_0' cannot have a run count (only eager graphs have one in version 2)",
+        "'eager_0' cannot have a run count (version 2 allows it only for eager graphs)",
     ),
     "runs of a body": (
         f"torchgraph 4\n\neager_0 {{\n  eager_1: forward {MARK}× 2 {{\n",
-        "'eager_1' cannot have a run count (it is a body): remove '×' and the number",
+        "'eager_1' cannot have a run count (it is the body of a higher-order op): remove '×' and "
+        "the number",
     ),
     "one run of a compiled graph": (
         f"torchgraph 4\n\nforward @ aot {MARK}× 1 {{\n",

@@ -146,13 +146,13 @@ def test_renamed_parameters_are_paired_in_their_order_in_a_stored_text_too() -> 
 
 
 WRONG = {
-    "no place": ("  buffers\n", "", r"the inputs of the graph have no line 'buffers'"),
+    "no place": ("  buffers\n", "", r"missing line 'buffers', for the buffers declared"),
     "a place of nothing": ("  buffers\n", "  buffers\n  constants\n", "no constant that is"),
     "a place twice": ("  buffers\n", "  buffers\n  buffers\n", "no buffer that is declared"),
     "from what is not declared": ("  buffers\n", "  buffers\n  buffers from %x\n", "no buffer"),
     "in a return": ("return %bn/batch_norm", "return %x: f32[2]", "expected the end of the line"),
     "twice": ("%conv/conv2d, %bn.weight", "%conv/conv2d, %bn.weight: f32[4], %bn.weight", "twice"),
-    "follows nothing": ("bias: f32[4]", "bias: f32[4] after %x", "%x is no parameter that is"),
+    "follows nothing": ("bias: f32[4]", "bias: f32[4] after %x", "%x is not a parameter that is"),
     "follows itself": ("bias: f32[4]", "bias: f32[4] after %bn.bias", "follows itself"),
     "no shape": ("%bn.bias: f32[4]", "%bn.bias: None", "the dtype and the shape"),
     "an old version": ("torchgraph 4", "torchgraph 1", "unknown kind of graph 'parameters'"),
@@ -176,5 +176,7 @@ def test_input_declared_before_its_place_is_refused() -> None:
     place = "  parameters\n"
     call = "  %a = aten.foo(%w: f32[2]) : f32[2]\n"
     text = f"torchgraph 4\n\nforward @ aot {{\n{call}{place}  return %a\n}}\n"
-    with pytest.raises(GraphFormatError, match="%w is used before its place"):
+    with pytest.raises(
+        GraphFormatError, match="%w is used before the line 'parameters' that lists it"
+    ):
         Graph.from_text(text)

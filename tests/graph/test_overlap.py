@@ -71,7 +71,11 @@ def test_assert_overlapped_holds() -> None:
 @pytest.mark.parametrize(
     ("made", "options", "message"),
     [
-        (graph(), {}, r"(?s)expected 0, found 1 of 1\n.*directly after the start:\n +all_gather"),
+        (
+            graph(),
+            {},
+            r"(?s)expected 0, found 1 of 1\n.*immediately after it starts:\n +all_gather",
+        ),
         (graph(VIEW), {}, "none of the 1 calls before the wait computes"),
         (graph(OTHER), {"kind": "all_gather"}, "none of the 1 calls before the wait computes"),
         (

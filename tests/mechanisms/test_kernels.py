@@ -349,7 +349,7 @@ def test_kernel_count_of_a_watch_with_two_backends_is_an_error() -> None:
         torch.compile(fused)(x)
         torch.compile(other, backend="aot_eager")(x)
     with pytest.raises(
-        CaptureError, match=r"other \(.*\.py:\d+\) was compiled with another backend"
+        CaptureError, match=r"other \(.*\.py:\d+\) was compiled with a backend other"
     ):
         seen.assert_kernel_count(1, extern=0)
     seen.only(function="fused").assert_kernel_count(1, extern=0)

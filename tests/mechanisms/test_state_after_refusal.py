@@ -290,6 +290,29 @@ def test_parameter_with_replaced_memory_is_restored() -> None:
     assert torch.equal(average, torch.full((2, 2), 5.0))
 
 
+class CastsLayerwise(nn.Linear):
+    """Stores its parameters in half precision, as diffusers' `enable_layerwise_casting` does."""
+
+    def __call__(self, x: Tensor) -> Tensor:
+        self.to(torch.float32)
+        y = super().__call__(x)
+        self.to(torch.bfloat16)
+        return y
+
+
+def test_forward_that_casts_its_parameters_and_back_is_not_called_an_optimizer() -> None:
+    model = CastsLayerwise(2, 2).to(torch.bfloat16)
+    before = model.weight.detach().clone()
+    with pytest.raises(CaptureError) as failure:
+        capture(model, example(3, 2), via="dispatch", backward=False)
+    message = str(failure.value)
+    assert "changed its parameters (weight, bias): it gave them other memory" in message
+    assert "casts its parameters and casts them back" in message
+    assert "weight.to(x.dtype)" in message
+    assert "optimizer step" not in message
+    assert torch.equal(model.weight, before)
+
+
 def test_sign_of_zero_is_restored() -> None:
     x = torch.zeros(3)
     capture(lambda x: x.neg_() + 1, x, via="dispatch")
@@ -337,7 +360,7 @@ def test_python_values_that_stay_changed_are_named(via: str) -> None:
     said = "\n".join([str(refusal.value), *notes(refusal.value)])
     assert "not effects outside of torch, such as written files" in said
     assert "`seen` was []" in said
-    assert "`fresh` was not there, is True" in said
+    assert "`fresh` was missing, is True" in said
     model.raises = True
     with pytest.raises(LookupError) as raised:
         capture(model, example(4, 8), via=via)

@@ -47,7 +47,7 @@ def test_in_place_collective_agrees_with_a_functional_one() -> None:
         return x
 
     ranks_of(step, tp=2).assert_same_collectives()
-    with pytest.raises(AssertionError, match=r"\(float32 max\)  beside .*\(float32 sum\)"):
+    with pytest.raises(AssertionError, match=r"\(float32 max\)  vs\. .*\(float32 sum\)"):
         ranks_of(another_way, tp=2).assert_same_collectives()
 
 
@@ -94,16 +94,16 @@ def another_root(x: Tensor, group: Any) -> Tensor:
 @pytest.mark.parametrize(
     ("step", "row"),
     [
-        (missing, "0  nothing  beside  all_reduce over tp, 16 bytes"),
-        (another_group, "0  all_reduce over dp, 16 bytes  beside  all_reduce over tp, 16 bytes"),
-        (another_size, "0  all_reduce over tp, 8 bytes  beside  all_reduce over tp, 16 bytes"),
+        (missing, "0  nothing  vs.  all_reduce over tp, 16 bytes"),
+        (another_group, "0  all_reduce over dp, 16 bytes  vs.  all_reduce over tp, 16 bytes"),
+        (another_size, "0  all_reduce over tp, 8 bytes  vs.  all_reduce over tp, 16 bytes"),
         (
             another_dtype,
-            "0  all_reduce over tp, 16 bytes (int32 sum)  beside  all_reduce over tp, 16 bytes "
+            "0  all_reduce over tp, 16 bytes (int32 sum)  vs.  all_reduce over tp, 16 bytes "
             "(float32 sum)",
         ),
-        (another_reduction, "16 bytes (float32 max)  beside  all_reduce over tp, 16 bytes (float"),
-        (another_root, "broadcast over tp, 16 bytes (float32 1)  beside  broadcast over tp, 16 by"),
+        (another_reduction, "16 bytes (float32 max)  vs.  all_reduce over tp, 16 bytes (float"),
+        (another_root, "broadcast over tp, 16 bytes (float32 1)  vs.  broadcast over tp, 16 by"),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
@@ -111,10 +111,10 @@ def test_disagreeing_rank_is_named(step: Step, row: str, via: str) -> None:
     ranks = ranks_of(step, ranks=(0, 1), via=via)
     for check in (ranks.assert_same_graphs, ranks.assert_same_collectives):
         text = message(check)
-        assert "rank 1 (dp=0, tp=1) beside rank 0 (dp=0, tp=0):" in text
+        assert "rank 1 (dp=0, tp=1) compared with rank 0 (dp=0, tp=0):" in text
         assert (ORDER if step in (missing, another_group) else SAME_ORDER) in text
         assert row in text
-        assert "0 of rank 0 is %" in text
+        assert "collective 0 of rank 0: %" in text
         assert "test_agreement.py:" in text
     matching = message(ranks.assert_matching_collectives)
     assert "rank 0 waits in" in matching
@@ -190,7 +190,7 @@ def test_all_to_all_may_be_uneven() -> None:
     ranks = ranks_of(step, tp=2)
     assert [rank_capture.collectives[0].bytes for rank_capture in ranks] == [16, 24]
     ranks.assert_matching_collectives()
-    assert "24 bytes  beside  all_to_all over tp, 16 b" in message(ranks.assert_same_collectives)
+    assert "24 bytes  vs.  all_to_all over tp, 16 b" in message(ranks.assert_same_collectives)
 
 
 # -- sends and receives ----------------------------------------------------------------------------
@@ -260,7 +260,7 @@ def test_ranks_without_collectives_fail() -> None:
 
     with pytest.raises(ValueError, match="no two of these ranks communicate with each other"):
         ranks_of(apart, ranks=(0, 2)).assert_matching_collectives()
-    with pytest.raises(AssertionError, match="no rank communicates"):
+    with pytest.raises(AssertionError, match="no rank runs a collective, a send or a receive"):
         ranks_of(lambda x, group: x + 1).assert_matching_collectives()
 
 

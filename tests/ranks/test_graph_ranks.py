@@ -167,10 +167,10 @@ def test_another_order_of_collectives_is_named_with_both_orders() -> None:
     with pytest.raises(AssertionError) as error:
         ranks.assert_same_graphs()
     message = str(error.value)
-    assert "rank 3 (dp=1, tp=1) beside ranks 0-2:" in message
+    assert "rank 3 (dp=1, tp=1) compared with ranks 0-2:" in message
     assert "they communicate in different orders from collective 0 on, which deadlocks" in message
-    assert "0  all_reduce over dp, 16 bytes  beside  all_reduce over tp, 16 bytes" in message
-    assert "1  all_reduce over tp, 16 bytes  beside  all_reduce over dp, 16 bytes" in message
+    assert "0  all_reduce over dp, 16 bytes  vs.  all_reduce over tp, 16 bytes" in message
+    assert "1  all_reduce over tp, 16 bytes  vs.  all_reduce over dp, 16 bytes" in message
 
 
 def test_assert_same_collective_order() -> None:
@@ -180,8 +180,8 @@ def test_assert_same_collective_order() -> None:
         ranks.assert_same_collectives()
     message = str(error.value)
     assert message.startswith("ranks communicate differently:")
-    assert "rank 3 (dp=1, tp=1) beside ranks 0-2:" in message
-    assert "0  all_reduce over dp, 16 bytes  beside  all_reduce over tp, 16 bytes" in message
+    assert "rank 3 (dp=1, tp=1) compared with ranks 0-2:" in message
+    assert "0  all_reduce over dp, 16 bytes  vs.  all_reduce over tp, 16 bytes" in message
     with pytest.raises(AssertionError, match="differently across 'tp'"):
         ranks.assert_same_collectives(across="tp")
 
@@ -200,7 +200,7 @@ def test_ranks_may_compute_on_numbers_of_their_own() -> None:
 
 def test_collective_order_without_collectives_fails() -> None:
     ranks = capture_ranks(lambda mesh: (torch.relu, (torch.ones(2),)), dp=2, via="dispatch")
-    with pytest.raises(AssertionError, match="no rank communicates"):
+    with pytest.raises(AssertionError, match="none of the ranks runs a collective"):
         ranks.assert_same_collectives()
 
 
@@ -219,7 +219,7 @@ def test_ranks_that_differ_are_named() -> None:
     with pytest.raises(AssertionError) as error:
         ranks.assert_same_graphs()
     message = str(error.value)
-    assert "ranks 2-3 beside ranks 0-1:" in message
+    assert "ranks 2-3 compared with ranks 0-1:" in message
     assert "aten.relu -> aten.sigmoid" in message
     assert "deadlock" not in message
     with pytest.raises(AssertionError, match="different graphs across 'dp'"):
@@ -228,11 +228,13 @@ def test_ranks_that_differ_are_named() -> None:
 
 def test_comparison_without_two_ranks_is_an_error() -> None:
     ranks = capture_ranks(branch, dp=2, tp=2, ranks=(0, 3), via="dispatch")
-    with pytest.raises(ValueError, match="no two ranks that differ only in 'tp'"):
+    with pytest.raises(ValueError, match="no two of the captured ranks differ only in 'tp'"):
         ranks.assert_same_graphs(across="tp")
     with pytest.raises(ValueError, match=r"no dimension 'pp'; dimensions: 'dp', 'tp'"):
         ranks.assert_same_graphs(across="pp")
-    with pytest.raises(ValueError, match="no two ranks, so there is nothing to compare"):
+    with pytest.raises(
+        ValueError, match="nothing to compare, because fewer than two ranks were captured"
+    ):
         ranks[:1].assert_same_graphs()
     with pytest.raises(ValueError, match=r"no ranks, so there is nothing to check: <Ranks"):
         ranks[2:].assert_collectives({"all_reduce": 1})
@@ -240,7 +242,7 @@ def test_comparison_without_two_ranks_is_an_error() -> None:
 
 def test_assert_same_collectives_of_silent_ranks_fails() -> None:
     ranks = capture_ranks(only_the_last_reduces, dp=2, tp=2, ranks=(0, 1, 3), via="dispatch")
-    with pytest.raises(AssertionError, match="no rank in the comparison communicates"):
+    with pytest.raises(AssertionError, match="none of the compared ranks runs a collective"):
         ranks.assert_same_collectives(across="tp")
 
 

@@ -42,7 +42,7 @@ def test_launcher_variables_and_defaults_are_restored(monkeypatch: pytest.Monkey
     assert (made.dtype, str(made.device)) == (torch.float32, "cpu")
     assert torch.is_grad_enabled()
     assert numbers == [dict(zip(LAUNCHED, (rank, 2, rank, 2), strict=True)) for rank in (0, 1)]
-    with pytest.raises(AssertionError, match=r"rank 1 .*beside rank 0"):
+    with pytest.raises(AssertionError, match=r"rank 1 .*compared with rank 0"):
         ranks.assert_same_graphs()
 
 

@@ -93,7 +93,7 @@ def test_collectives_without_overlap_are_exposed() -> None:
         capture.assert_overlapped()
     first, why, *_ = str(error.value).splitlines()
     assert first == "exposed collectives: expected 0, found 2 of 2"
-    assert why.strip() == "waited for directly after the start:"
+    assert why.strip() == "waited for immediately after it starts:"
     assert "  first.down  " in str(error.value)
     assert "parallel_models.py:" in str(error.value)
 

@@ -272,7 +272,7 @@ def test_snapshot_with_less_detail_must_be_updated(project: Run, stored: Path) -
     result = project()
     result.assert_outcomes(failed=1)
     assert section(result)[:3] == [
-        "the stored file has only detail 'ops', the comparison needs 'dataflow'",
+        "the stored file has only detail 'ops', but the comparison needs 'dataflow'",
         "compare with graph_snapshot(detail='ops'), or store the graph again",
         "file:    __snapshots__/test_net/test_step.tgraph",
     ]

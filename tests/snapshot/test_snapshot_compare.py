@@ -128,7 +128,7 @@ def test_counts_are_compared_with_counts_and_with_whole_graphs() -> None:
 def test_compare_refuses_a_file_with_less_detail(stored: Detail, asked: Detail) -> None:
     problem = against(document(graph("relu"), detail=stored), graph("relu"), detail=asked)
     assert problem == (
-        f"the stored file has only detail '{stored}', the comparison needs '{asked}'\n"
+        f"the stored file has only detail '{stored}', but the comparison needs '{asked}'\n"
         f"compare with graph_snapshot(detail='{stored}'), or store the graph again"
     )
 

@@ -187,7 +187,7 @@ def test_examples_of_hypothesis_with_other_graphs_need_other_names(
     result = run(*plugins, UPDATE)
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
-        ["*this test already stored another graph there: pass graph_snapshot(name=*"]
+        ["*this test already stored a different graph in this file: pass graph_snapshot(name=*"]
     )
     if stored:
         assert files(pytester) == before

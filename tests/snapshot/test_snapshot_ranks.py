@@ -157,7 +157,7 @@ def test_merged_rank_classes_are_reported(stored: Run, pytester: pytest.Pytester
         ),
         (
             {"DETAIL": "full"},
-            "the stored file has only detail 'dataflow', the comparison needs 'full'",
+            "the stored file has only detail 'dataflow', but the comparison needs 'full'",
             ["compare with graph_snapshot(detail='dataflow'), or store the graph again"],
         ),
     ],

@@ -475,14 +475,14 @@ def test_two_graphs_under_one_name_cannot_both_be_stored(
     result = run("--torchgraph-update")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
-        ["*this test already stored another graph there: pass graph_snapshot(name=*"]
+        ["*this test already stored a different graph in this file: pass graph_snapshot(name=*"]
     )
     (stored,) = files(pytester).values()
     assert b"aten.relu" in stored
     again = run("--torchgraph-update")
     again.assert_outcomes(failed=1)
     again.stdout.fnmatch_lines(
-        ["*this test already stored another graph there: pass graph_snapshot(name=*"]
+        ["*this test already stored a different graph in this file: pass graph_snapshot(name=*"]
     )
     assert list(files(pytester).values()) == [stored], "the second comparison rewrote the file"
 

@@ -213,7 +213,7 @@ def test_break_at_a_recompile_is_the_same_break() -> None:
         len([recompile for recompile in thrice.recompiles if recompile.function == "printed"]) >= 2
     )
     thrice.assert_graph_breaks(1)
-    with pytest.raises(AssertionError, match="met 3 times"):
+    with pytest.raises(AssertionError, match="reached 3 times"):
         thrice.assert_no_graph_breaks()
 
 

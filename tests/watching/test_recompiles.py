@@ -79,7 +79,7 @@ CASES: dict[str, tuple[Any, Call, Call, str]] = {
         recompile_cases.doubled,
         called(ones(3, 4)),
         called(ones(3, 5)),
-        "argument x: size of dim 1 was 4, is 5; the size is dynamic from 0/1 on",
+        "argument x: size of dim 1 was 4, is 5; the size is dynamic since compilation 0/1",
     ),
     "stride": (
         recompile_cases.doubled,
@@ -139,7 +139,7 @@ CASES: dict[str, tuple[Any, Call, Call, str]] = {
         recompile_cases.first,
         called(ones(3), [2, 3]),
         called(ones(3), (2, 3)),
-        "argument parts: the type is another: (was list, )?is tuple",
+        "argument parts: the type changed: (was list, )?is tuple",
     ),
     "none": (
         recompile_cases.optional,
@@ -163,13 +163,13 @@ CASES: dict[str, tuple[Any, Call, Call, str]] = {
         recompile_cases.optional,
         called(ones(3), ones(3)),
         lambda function: function(*[ones(3)] * 2),
-        'two tensors became the same: "x", "y"',
+        'different tensors before, the same tensor now: "x", "y"',
     ),
     "function": (
         recompile_cases.applied,
         called(ones(3), torch.sin),
         called(ones(3), torch.cos),
-        "argument call: is another object: (was .+, )?is torch.cos",
+        "argument call: is a different object: (was .+, )?is torch.cos",
     ),
     "global": (
         recompile_cases.by_global,
@@ -199,13 +199,13 @@ CASES: dict[str, tuple[Any, Call, Call, str]] = {
         recompile_cases.doubled,
         called(ones(3)),
         under(torch.no_grad, ones(3)),
-        "the state of the process: grad mode changed: was True, is False",
+        "global state: grad mode changed: was True, is False",
     ),
     "autocast": (
         recompile_cases.doubled,
         called(ones(3)),
         under(lambda: torch.autocast("cpu"), ones(3)),
-        "the state of the process: autocast (on cpu )?changed: (was False, )?is True.*",
+        "global state: autocast (on cpu )?changed: (was False, )?is True.*",
     ),
 }
 
@@ -218,7 +218,7 @@ def test_recompile_names_the_failed_guard_in_words(case: str) -> None:
     target, first, second, words = CASES[case]
     seen = watched(target, first, second)
     (found,) = seen.recompiles
-    assert re.fullmatch(words + r"(; the size is dynamic from 0/1 on)?", found.reasons[0])
+    assert re.fullmatch(words + r"(; the size is dynamic since compilation 0/1)?", found.reasons[0])
     assert len(found.reasons) == 1
     assert (found.compile_id, found.limit_hit) == ("0/1", False)
     assert found.file == FILE
@@ -285,7 +285,7 @@ def test_recompile_by_a_float_has_its_name_and_a_hint(how: dict[str, bool]) -> N
     assert seen.recompiles[0].failed_guards[0].hint == ""
 
 
-SYMBOL = "torch.compile makes an int symbolic at its second value"
+SYMBOL = "torch.compile makes an int symbolic once it has seen a second value"
 
 
 def test_recompile_by_an_int_has_a_hint_if_it_may_become_dynamic() -> None:
@@ -318,7 +318,7 @@ def test_recompile_by_a_dynamic_int_that_became_1_has_a_hint() -> None:
         "\n".join(guard.hint for guard in recompile.failed_guards) for recompile in seen.recompiles
     ]
     assert SYMBOL in hints[0]
-    assert "do not serve 0 and 1: warm up with these" in hints[1]
+    assert "do not serve 0 and 1: warm up with 0" in hints[1]
     assert SYMBOL not in hints[1]
     assert len(hints) == 2
 
@@ -433,7 +433,7 @@ def test_shape_that_becomes_dynamic_is_one_recompile() -> None:
     seen = watched(recompile_cases.doubled, *(called(ones(3, n)) for n in (4, 5, 6, 7, 8)))
     (recompile,) = seen.recompiles
     assert recompile.reasons == (
-        "argument x: size of dim 1 was 4, is 5; the size is dynamic from 0/1 on",
+        "argument x: size of dim 1 was 4, is 5; the size is dynamic since compilation 0/1",
     )
     assert seen.executions == {"0/0": 1, "0/1": 4}
 
@@ -441,7 +441,10 @@ def test_shape_that_becomes_dynamic_is_one_recompile() -> None:
 def test_second_dynamic_size_is_named_separately() -> None:
     sizes = ((3, 4), (3, 5), (4, 6))
     seen = watched(recompile_cases.doubled, *(called(ones(*size)) for size in sizes))
-    assert [" is dynamic from " in str(recompile) for recompile in seen.recompiles] == [True, False]
+    assert [" is dynamic since " in str(recompile) for recompile in seen.recompiles] == [
+        True,
+        False,
+    ]
 
 
 def test_shape_marked_dynamic_does_not_recompile() -> None:

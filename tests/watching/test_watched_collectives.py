@@ -76,7 +76,7 @@ def test_collectives_of_watched_graphs(
     capture.assert_overlapped("tp")
     with pytest.raises(AssertionError, match="all_reduce: expected 1, found 2"):
         capture.assert_collectives({"all_reduce": 1})
-    with pytest.raises(AssertionError, match=r"(?s)found 1 of 2\n.*after the start:\n.*over dp"):
+    with pytest.raises(AssertionError, match=r"(?s)found 1 of 2\n.*after it starts:\n.*over dp"):
         capture.assert_overlapped()
     if backend == "aot_eager":
         early = watched(split(mesh, early=True), backend)

@@ -216,7 +216,8 @@ def _outcome(accepted: Accepted) -> Iterator[str]:
     yield f"{counted(len(accepted.written), 'graph')} stored"
     if accepted.held:
         other_causes = sorted({number for _, numbers in accepted.held for number in numbers})
-        yield f"{len(accepted.held)} pending: also accept cause {', '.join(map(str, other_causes))}"
+        held = counted(len(accepted.held), "graph")
+        yield f"{held} pending until you also accept cause {', '.join(map(str, other_causes))}"
     for update, reason in (*accepted.refused, *accepted.outside):
         yield f"refused  {update.said(reason)}"
 

@@ -19,7 +19,7 @@ from ...snapshot.compare import Comparison, compare, read_stored
 from ...snapshot.files import read_text
 from ...snapshot.pending import PENDING_SUFFIX, SavedUpdate, digest, place_key
 
-SAME_GRAPHS = "only names, line order, strides or devices differ, the graphs are equal"
+SAME_GRAPHS = "only names, line order, strides or devices differ; the graphs are equal"
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ def _compare_texts(saved: SavedUpdate, stored: str | None, new: str) -> Differen
             comparison, problem=f"{NOT_STORED} for this comparison yet", is_new=True
         )
     elif stored is None:
-        return _without_graphs(f"{saved.compared} changed after the comparison")
+        return _without_graphs(f"{saved.compared} changed after the comparison: run the test again")
     else:
         try:
             old = read_stored(stored)
@@ -460,6 +460,6 @@ def _why_none(directories: Sequence[Path]) -> str:
             f"`python -m pytest_torchgraph diff {directory}`"
         )
     return (
-        f"no pending changes in {directory}: `pytest --torchgraph-artifacts=DIR` writes a "
-        f"*{PENDING_SUFFIX} there for each failed comparison"
+        f"no pending changes in {directory}: run `pytest --torchgraph-artifacts=DIR`, which "
+        f"writes a *{PENDING_SUFFIX} file to DIR for each failed comparison"
     )

@@ -260,8 +260,7 @@ def _describe_outputs(old: Graph, new: Graph, names: Mapping[str, str]) -> str:
     old_values = {path: _rename_ref(value, names) for path, value in _output_leaves(old)}
     new_values = dict(_output_leaves(new))
     parts = [
-        f"output {path!r} returned {_format_output(old_values[path])} before, "
-        f"{_format_output(value)} now"
+        f"output {path!r} was {_format_output(old_values[path])}, is now {_format_output(value)}"
         for path, value in new_values.items()
         if path in old_values and _format_output(old_values[path]) != _format_output(value)
     ]
@@ -271,7 +270,7 @@ def _describe_outputs(old: Graph, new: Graph, names: Mapping[str, str]) -> str:
         if path not in old_values
     ]
     parts += [
-        f"output {path!r} is gone: it returned {_format_output(old_values[path])}"
+        f"output {path!r} is gone, it was {_format_output(old_values[path])}"
         for path in old_values
         if path not in new_values
     ]

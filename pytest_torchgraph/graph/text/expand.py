@@ -212,7 +212,7 @@ class _Expander(ValueReader):
         """
         self.pos = indent
         if match[2]:
-            self.fail("'but' without an instance on the line before")
+            self.fail("'but' must follow a line with an instance of a block, such as 'layers.1'")
         if match[1]:
             return self.read_block(" " * indent, out)
         return self.read_instances(" " * indent, out)
@@ -264,7 +264,9 @@ class _Expander(ValueReader):
         start = self.pos
         match = _INSTANCE.match(self.text, start)
         if match is None:
-            self.fail(f"expected an instance, found {self.describe_rest()}")
+            self.fail(
+                f"expected an instance of a block, such as 'layers.1', found {self.describe_rest()}"
+            )
         container, first = match[1], int(match[2])
         self.pos = match.end()
         last = self.read_instance_number() if self.skip(" .. ") else first
@@ -302,7 +304,7 @@ class _Expander(ValueReader):
             formal = self.match(_FORMAL, "a value of the block, as '$1'")
             number = int(formal.lstrip("$"))
             if formal != "$" * block.depth + str(number) or number not in block.uses:
-                self.fail(f"the block has no {formal}", start)
+                self.fail(f"the block does not use {formal}", start)
             if number in arguments:
                 self.fail(f"{formal} is given twice", start)
             self.expect(" = ")
@@ -339,7 +341,10 @@ class _Expander(ValueReader):
         def evaluated(match: re.Match[str]) -> str:
             number = evaluate(match, n)
             if number < 0:
-                self.fail(f"{match.group()} is {number} for n = {n}", start + match.start())
+                self.fail(
+                    f"{match.group()} is {number} for n = {n}: use a number of at least 0",
+                    start + match.start(),
+                )
             return str(number)
 
         return EXPRESSION.sub(evaluated, name)
@@ -363,10 +368,10 @@ class _Expander(ValueReader):
             first = self.read_instance_number()
             last = self.read_instance_number() if self.skip(" .. ") else first
             if first not in numbers or last not in numbers:
-                self.fail("not an instance of the line above", start)
+                self.fail("not one of the instances that the line above lists", start)
             for n in _range(first, last):
                 if n in others:
-                    self.fail(f"{container}{n} has exceptions already", start)
+                    self.fail(f"{container}{n} is in a 'but' line already", start)
                 others[n] = block
                 excepted.append(n)
             if not self.skip(", "):
@@ -404,7 +409,9 @@ class _Expander(ValueReader):
             if sign != "+ ":
                 index = find(key_of(rest) if sign == "~ " else rest, copied)
                 if index is None:
-                    self.fail("the block has no such line after the line before")
+                    self.fail(
+                        "the block has no such line after the line that the previous change names"
+                    )
                 keep(index)
                 if sign == "@ ":
                     keep(index + 1)
@@ -415,7 +422,7 @@ class _Expander(ValueReader):
                 self.charge_work(1, len(rest))
                 lines.append(pad + rest)
                 rows.append(self.row)
-        self.fail("the exceptions have no closing '}': the file is truncated")
+        self.fail("the changes after 'but' have no closing '}': the file is truncated")
 
 
 def _range(first: int, last: int) -> range:

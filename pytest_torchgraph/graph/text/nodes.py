@@ -300,7 +300,7 @@ class ValueReader:
             self.expect(" ")
         result = self.read_result()
         if not isinstance(result, TensorMeta):
-            self.fail("expected the dtype and the shape of an input")
+            self.fail("expected the dtype and the shape of the input, such as f32[2, 4]")
         start = self.pos
         after = self.read_ref().name if self.skip(" after ") else ""
         module = module_of(ref.name)
@@ -341,7 +341,7 @@ class ValueReader:
             start = self.pos
             key = self.read_value()
             if not _is_key(key):
-                self.fail("this value cannot be a key", start)
+                self.fail("this value cannot be a key of a dict", start)
             number = hash(key)
             hashes[number] = hashes.get(number, 0) + 1
             # A hostile file could otherwise take quadratic time: the hashes of ints are chosen
@@ -382,7 +382,7 @@ class ValueReader:
                 return bytes.fromhex(values[0])
             except ValueError:
                 self.fail("bytes are not hexadecimal", start)
-        self.fail(f"{word!r} cannot be called here", start)
+        self.fail(f"{word!r} with these arguments is not a value of this format", start)
 
     # -- results ---------------------------------------------------------------------------------
 
@@ -405,7 +405,7 @@ class ValueReader:
         value = self.read_value()
         if value is None or isinstance(value, Symbol | Atom):
             return value
-        self.fail("expected the result of the node", start)
+        self.fail("expected the result of the node, such as f32[2, 4]", start)
 
     def read_layout(self) -> str:
         """Read the layout of a tensor; an omitted layout is `strided`."""

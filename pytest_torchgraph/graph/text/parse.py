@@ -284,9 +284,9 @@ class _Parser(NodeReader):
             return 1
         if not counted:
             why = (
-                "it is a body"
+                "it is the body of a higher-order op"
                 if self.has_facts
-                else f"only eager graphs have one in version {self.version}"
+                else f"version {self.version} allows it only for eager graphs"
             )
             self.fail(
                 f"{name!r} cannot have a run count ({why}): remove '{TIMES}' and the number", start
@@ -389,11 +389,11 @@ class _Parser(NodeReader):
             order = sort_inputs([(d.node.name, d.after) for d, _ in inputs_of_role.values()])
             for declared, _ in inputs_of_role.values():
                 if not places:
-                    problem = f"the inputs of the graph have no line {word!r}"
+                    problem = f"missing line {word!r}, for the {word} declared where they are used"
                 elif declared.after and declared.after not in inputs_of_role:
-                    problem = f"%{declared.after} is no {role} that is declared like this one"
+                    problem = f"%{declared.after} is not a {role} that is declared where it is used"
                 elif len(order) < len(inputs_of_role) and declared.node.name not in order:
-                    problem = f"%{declared.node.name} follows itself"
+                    problem = f"%{declared.node.name} follows itself, in a cycle of 'after'"
                 else:
                     continue
                 raise GraphFormatError(problem, declared.row + 1, declared.pos + 1)
@@ -407,12 +407,12 @@ class _Parser(NodeReader):
                     else -1
                 )
                 if start < 0 or start in starts:
-                    problem = f"no {role} that is declared where it is used has this place"
+                    problem = f"no {role} that is declared where it is used belongs to this line"
                     raise GraphFormatError(problem, row + 1, 1)
                 starts[start] = len(starts)
             if inputs_of_role and 0 not in starts:
                 declared = inputs_of_role[order[0]][0]
-                problem = f"%{declared.node.name} has no place: a line {word!r} is missing"
+                problem = f"missing line {word!r} for %{declared.node.name} among the inputs"
                 raise GraphFormatError(problem, declared.row + 1, declared.pos + 1)
             cuts = [*sorted(starts), len(order)]
             ends = dict(pairwise(cuts))
@@ -421,7 +421,9 @@ class _Parser(NodeReader):
                 inputs_here = [inputs_of_role[name] for name in order[start : ends[start]]]
                 for declared, position in inputs_here:
                     if position < place[0]:
-                        problem = f"%{declared.node.name} is used before its place"
+                        problem = (
+                            f"%{declared.node.name} is used before the line {word!r} that lists it"
+                        )
                         raise GraphFormatError(problem, declared.row + 1, declared.pos + 1)
                 inserted.append(
                     (place[0], place[3], [declared.node for declared, _ in inputs_here])

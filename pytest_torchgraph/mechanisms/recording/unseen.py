@@ -275,7 +275,8 @@ def refuse_unseen(recorder: RecordingMode, threads: list[str]) -> None:
         reason = (
             f"A thread started during the capture ({started}) may have computed it"
             if threads
-            else "The op that computed it ran before the capture, or in an older thread"
+            else "The op that computed it ran before the capture, or in a thread that was started "
+            "before"
         )
         raise CaptureError(
             "something ran unrecorded, so the graphs would be incomplete: "

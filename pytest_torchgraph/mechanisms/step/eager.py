@@ -218,7 +218,7 @@ class EagerRun:
             if before is not tensor or seen != version(tensor):
                 raise CaptureError(
                     f"{name} changed after the capture, so an eager run would start from a "
-                    "different state: call assert_matches_eager() directly after graph_capture()"
+                    "different state: call assert_matches_eager() immediately after graph_capture()"
                 )
         with preserve_state(self.invocation.named) as saved, self.modes.reenter():
             step = Step(self.invocation, saved)

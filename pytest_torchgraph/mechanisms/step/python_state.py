@@ -30,7 +30,7 @@ _DEEP, _LONG = 3, 200
 """Maximum depth for containers and objects, and maximum number of items in a container."""
 _FUNCTIONS = 200
 """Maximum number of user functions searched for globals and closures."""
-_MISSING_VALUE: Any = type("Gone", (), {"__repr__": lambda _: "not there"})()
+_MISSING_VALUE: Any = type("Gone", (), {"__repr__": lambda _: "missing"})()
 """A missing value."""
 
 

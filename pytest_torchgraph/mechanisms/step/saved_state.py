@@ -319,6 +319,12 @@ class SavedState:
         changed += [name for name, parameter in self.lazy if not is_lazy(parameter)]
         return changed + self.optimizers.changed_parameters()
 
+    def refusal(self) -> str:
+        """Explain why a target that changed parameters is refused, "" if it changed none."""
+        changed = self.changed_parameters()
+        moved = [name for name, saved in self.parameters if saved.is_moved]
+        return _parameters_changed(changed, by_moves=changed == moved) if changed else ""
+
     def restore(self, *, parameters: bool = True, keep: bool = False) -> None:
         """Restore all saved state.
 
@@ -400,38 +406,51 @@ def preserve_state(named: NamedTensors, *, sees_writes: bool = False) -> Iterato
     with torch_private.counters_restored():
         saved = SavedState(named, sees_writes=sees_writes)
         torch.clear_autocast_cache()  # a cast cached by an earlier call would be in no graph
-        changed: list[str] = []
-        stays = ""
+        refusal = stays = ""
         failed: BaseException | None = None
         try:
             with saved.optimizers.noted():
                 yield saved
-            changed = saved.changed_parameters()
+            refusal = saved.refusal()
         except BaseException as error:
             failed = error
             raise
         finally:
             torch.clear_autocast_cache()
-            undo = failed is not None or bool(changed)
+            undo = failed is not None or bool(refusal)
             saved.restore(parameters=undo, keep=not undo)
             if undo:
                 stays = saved.stays()
                 saved.release()
             if isinstance(failed, Exception) and stays not in ("", *_notes(failed)):
                 add_note(failed, stays)
-    if changed:
-        raise CaptureError(" ".join(filter(None, (parameters_changed(changed), stays))))
+    if refusal:
+        raise CaptureError(" ".join(filter(None, (refusal, stays))))
 
 
-def parameters_changed(names: Sequence[str]) -> str:
-    """Explain why a target that changed these parameters is refused, and suggest a fix."""
-    shown = listed(names, 3)
+def _parameters_changed(names: Sequence[str], *, by_moves: bool) -> str:
+    """Explain why a target that changed these parameters is refused, and suggest a fix.
+
+    Args:
+        names: names of the changed parameters.
+        by_moves: True if each of them has other memory. An optimizer writes to the same memory.
+    """
+    changed = f"the target changed its parameters ({listed(names, 3)})"
+    restored = (
+        "Parameters, gradients, buffers and the optimizer's state were restored, but not effects "
+        "outside of torch, such as written files."
+    )
+    if by_moves:
+        return (
+            f"{changed}: it gave them other memory, for example because its forward casts its "
+            "parameters and casts them back. Capture the model without this cast (for layerwise "
+            "casting, before the hooks are attached), or cast to a new tensor: F.linear(x, "
+            f"weight.to(x.dtype)). {restored}"
+        )
     return (
-        f"the target changed its parameters ({shown}), as an optimizer does, so another run would "
-        "get a different model. Remove the optimizer step and the backward from the target, and "
-        "return the loss: the capture runs the backward. Parameters, gradients, buffers and the "
-        "optimizer's state were restored, but not effects outside of torch, such as written "
-        f"files. {WATCH_THE_STEP}"
+        f"{changed}, so another run would get a different model. If the target is a training "
+        "step: remove the optimizer step and the backward, and return the loss (the capture runs "
+        f"the backward). {restored} {WATCH_THE_STEP}"
     )
 
 

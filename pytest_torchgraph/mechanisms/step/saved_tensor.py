@@ -70,6 +70,11 @@ class SavedTensor:
         """True if the value changed and no copy of the former value exists."""
         return self._value is None and _bits(self.tensor) != self._sum
 
+    @property
+    def is_moved(self) -> bool:
+        """True if the tensor has other memory or another form, for example after `.data = ...`."""
+        return not self._is_in_place()
+
     def looks_changed(self) -> bool:
         """Return True if the version, the memory or a checksum of the bits changed.
 

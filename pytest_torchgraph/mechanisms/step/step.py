@@ -14,7 +14,8 @@ import torch.utils._pytree as pytree
 
 from ... import torch_private
 from ...errors import CaptureError
-from .saved_state import WATCH_THE_STEP, parameters_changed
+from ...words import counted
+from .saved_state import WATCH_THE_STEP
 
 if TYPE_CHECKING:
     from .invocation import Invocation
@@ -123,8 +124,8 @@ class Step:
 
     def _why_no_second_backward(self) -> str:
         """Explain why the backward cannot start from the target's output, and suggest a fix."""
-        if changed := self.saved.changed_parameters():
-            return parameters_changed(changed)
+        if refusal := self.saved.refusal():
+            return refusal
         return (
             "the backward cannot start, because an earlier backward freed its graph. If the "
             "target calls loss.backward() or torch.autograd.grad: return the loss instead (the "
@@ -213,8 +214,8 @@ class Step:
         if not any(leaf.requires_grad for leaf in self.leaves):
             return "no parameter and no input of the target requires grad"
         return (
-            f"no output of the target requires grad ({len(tensors)} output tensors): it may be "
-            "detached, or of an integer dtype"
+            f"no output of the target requires grad: its {counted(len(tensors), 'tensor')} may be "
+            "detached, or have an integer dtype"
         )
 
 

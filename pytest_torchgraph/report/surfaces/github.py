@@ -141,7 +141,7 @@ def annotations_of(outcome: AuditOutcome) -> list[Annotation]:
 def _problems(outcome: AuditOutcome) -> Iterator[Annotation]:
     level: Level = "error" if outcome.mode == "check" else "warning"
     if outcome.broken:
-        text = f"incomplete audit, nothing is judged: {outcome.broken}"
+        text = f"incomplete audit, so nothing was compared: {outcome.broken}"
         yield Annotation(level, "not watched", text)
     elif outcome.mode == "check" and not outcome.verdict:
         yield Annotation(level, "not checked", "\n".join(outcome.said))
@@ -269,7 +269,7 @@ def summary(outcome: AuditOutcome, workspace: Workspace, budget: int) -> list[st
     """
     lines = [*_head(outcome)]
     if size(lines) > budget:
-        raise OSError("the summary of this step is full")
+        raise OSError("the file of the step summary is full")
     for table in _tables(outcome, workspace):
         lines += table.lines(budget - size(lines))
     return lines
@@ -389,5 +389,5 @@ class GitHub:
         for annotation in annotations_of(outcome):
             terminalreporter.write_line(annotation.command(self._workspace))
         if self._problem:
-            line = f"torchgraph: the summary of this step was not written: {self._problem}"
+            line = f"torchgraph: cannot write the GitHub step summary: {self._problem}"
             terminalreporter.write_line(line, red=True)

@@ -120,12 +120,12 @@ def _list_remedies(
         not others and _is_int_of_an_argument(observation)
     ):
         yield (
-            "torch.compile makes an int symbolic at its second value, unless the code depends on "
-            "the value: warm up with two values, or compile with dynamic=True"
+            "torch.compile makes an int symbolic once it has seen a second value, unless the code "
+            "depends on the value: warm up with two values, or compile with dynamic=True"
         )
         return
     if _FROM_2_ON.fullmatch(simplify_guard(observation.text.check)):
-        yield "graphs for ints from 2 on do not serve 0 and 1: warm up with these values"
+        yield "graphs compiled for ints from 2 on do not serve 0 and 1: warm up with 0 and 1 too"
         return
     values = {observation.check.was, observation.check.now or observation.now}
     if observation.check.reads == "value" and values == {"True", "False"}:
@@ -236,7 +236,10 @@ def _to_stack_frame(line: GuardLine) -> StackFrame:
 def reasons(guards: Sequence[FailedGuard]) -> str:
     """Summarize the changes in one line."""
     groups = _group_alike(guards)
-    return "; ".join(dict.fromkeys(map(_describe_group, groups))) or "no guard is named"
+    return (
+        "; ".join(dict.fromkeys(map(_describe_group, groups)))
+        or "torch does not name the failed guard"
+    )
 
 
 def details(guards: Sequence[FailedGuard]) -> Iterator[str]:

@@ -136,11 +136,11 @@ def _type(match: re.Match[str]) -> Check:
     name = describe_source(match[1])
     was = _class_name(match[2] or "")
     return Check(
-        f"{name}: the type is another" + (": was {was}, is {now}" if was else ": is {now}"),
+        f"{name}: the type changed" + (": was {was}, is {now}" if was else ": is {now}"),
         match[1],
         was,
         reads="type",
-        unknown=f"{name}: the type is another" + (": was {was}" if was else ""),
+        unknown=f"{name}: the type changed" + (": was {was}" if was else ""),
     )
 
 
@@ -153,7 +153,7 @@ def _identity(match: re.Match[str]) -> Check:
         was = "" if was == "code" else f"a {was}"
     elif code := _CODE.match(was):
         was = f"{code[1]} ({relative(code[2])}:{code[3]})"
-    words = f"{describe_source(source)}: is another {noun}"
+    words = f"{describe_source(source)}: is a different {noun}"
     return Check(
         words + (": was {was}, is {now}" if was else ": is {now}"),
         name,
@@ -172,10 +172,10 @@ def _state(match: re.Match[str]) -> Check:
     names = match[1].split()
     parts_changed = " and ".join(_describe_state(name) for name in names)
     return Check(
-        f"the state of the process: {parts_changed} changed: {{now}}",
+        f"global state: {parts_changed} changed: {{now}}",
         " ".join(names),
         reads="state",
-        unknown=f"the state of the process: {parts_changed} changed",
+        unknown=f"global state: {parts_changed} changed",
     )
 
 
@@ -190,7 +190,7 @@ def _length(match: re.Match[str]) -> Check:
         match[1],
         match[2],
         reads="length",
-        unknown=f"{describe_source(match[1])}: length was {{was}}, is another",
+        unknown=f"{describe_source(match[1])}: length was {{was}}, is different now",
     )
 
 
@@ -200,7 +200,7 @@ def _filled(match: re.Match[str]) -> Check:
         match[1],
         "0",
         reads="length",
-        unknown=f"{describe_source(match[1])}: was empty, is not any more",
+        unknown=f"{describe_source(match[1])}: was empty, no longer is",
     )
 
 
@@ -211,12 +211,12 @@ def _marked(match: re.Match[str]) -> Check:
 def marked(source: str) -> Check:
     """Return the check that no dimension of a tensor is marked."""
     return Check(
-        f"{describe_source(source)}: {{now}}, and was not",
+        f"{describe_source(source)}: {{now}}, and was not marked before",
         source,
         reads="marks",
         unknown=(
-            f"{describe_source(source)}: is marked (torch._dynamo.mark_dynamic or similar), was "
-            "not marked"
+            f"{describe_source(source)}: is marked (torch._dynamo.mark_dynamic or similar), and "
+            "was not marked before"
         ),
     )
 
@@ -228,7 +228,7 @@ def _keyed(match: re.Match[str]) -> Check:
         f"list(dict.keys({match[1]}))[{match[2]}]",
         match[3],
         reads="value",
-        unknown=f"{name}: was {{was}}, is another",
+        unknown=f"{name}: was {{was}}, is different now",
     )
 
 
@@ -252,7 +252,7 @@ def _value(source: str, was: str) -> Check:
         source,
         was,
         reads="value",
-        unknown=f"{name}: was {{was}}, is another value",
+        unknown=f"{name}: was {{was}}, has a different value now",
     )
 
 
@@ -271,19 +271,22 @@ _CHECKS: tuple[tuple[str, _Make], ...] = (
     (r"GLOBAL_STATE changed: (.+)", _state),
     (
         r"Duplicate tensors found: \[(.*)\]",
-        lambda m: Check(f"two tensors became the same: {m[1]}", m[1].split(",")[0].strip("\"' ")),
+        lambda m: Check(
+            f"different tensors before, the same tensor now: {m[1]}",
+            m[1].split(",")[0].strip("\"' "),
+        ),
     ),
     (r"KeyError on (.+)", _missing),
     (
         BACKEND,
-        lambda _: Check("the function is called through another torch.compile object"),
+        lambda _: Check("the function is called through a different torch.compile object"),
     ),
     (rf"hasattr\((.+), '{_MARKS}'\) == False\Z", _marked),
     (
         r"_has_dynamo_dim_marking is present",
         lambda _: Check(
-            "a dimension of a tensor is marked (torch._dynamo.mark_dynamic or similar), was not "
-            "marked",
+            "a dimension of a tensor is marked (torch._dynamo.mark_dynamic or similar), and was "
+            "not before",
             reads="marks",
         ),
     ),
@@ -306,7 +309,7 @@ _CHECKS: tuple[tuple[str, _Make], ...] = (
     (
         r"([\w.\[\]']+) is ([\w.\[\]']+)\Z",
         lambda m: Check(
-            f"{describe_source(m[1])} and {describe_source(m[2])}: were the same object, are two"
+            f"{describe_source(m[1])} and {describe_source(m[2])} were the same object, are two now"
         ),
     ),
     # Guards on sizes may be any expression of several tensors: `_fallback_check` words those.
@@ -320,7 +323,11 @@ def _fallback_check(text: str) -> Check:
         description = _SIZE.sub(lambda size: size_in_words(size[1], size[2], int(size[3])), text)
         description = f"no longer holds: {description}"
         return Check(f"{description} ({{now}})", text, reads="sizes", unknown=description)
-    return Check(f"no longer holds: {mask_run_details(text)}" if text else "no guard is named")
+    return Check(
+        f"no longer holds: {mask_run_details(text)}"
+        if text
+        else "torch does not name the failed guard"
+    )
 
 
 def sizes_in(text: str) -> list[tuple[str, str, int]]:

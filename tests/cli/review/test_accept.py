@@ -274,7 +274,7 @@ def test_review_of_a_directory_without_artifacts_exits_2(
         assert "is a file" in run(*command, left.root / "test_a.py", code=2)
         empty = tmp_path / "empty"
         empty.mkdir(exist_ok=True)
-        assert f"no pending changes in {empty}: `pytest --torchgraph-art" in run(
+        assert f"no pending changes in {empty}: run `pytest --torchgraph-art" in run(
             *command, empty, code=2
         )
 
@@ -337,7 +337,7 @@ def test_accept_writes_only_stored_graphs_of_the_checkout(
         ({"digests": {}}, "has no digest"),
         ({"test": "a\0b"}, "a text field has a null character"),
         ({"digests": {f"{__name__}": 3}}, "has no digest"),
-        ({"text": None}, "it removes a stored graph without a replacement"),
+        ({"text": None}, "it removes a stored graph, but names no replacement"),
         ({"stored": 3}, "the graphs are missing"),
         ({"more": 1}, "is incomplete, or was not written by a run: TypeError"),
         (None, "is incomplete, or was not written by a run: JSONDecodeError"),

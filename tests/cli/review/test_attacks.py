@@ -396,7 +396,7 @@ def test_removal_without_a_file_that_takes_the_place_is_refused(place: Place, ru
     place.leave("bad", BAD, RELU, None)
     code, said = run("review", "--accept", str(place.artifacts))
     assert code == 2
-    assert "it removes a stored graph without a replacement" in said
+    assert "it removes a stored graph, but names no replacement" in said
     assert (place.root / BAD).read_text() == RELU
     assert place.good == GELU
 

@@ -50,7 +50,7 @@ def test_review_stores_the_cause_that_is_accepted(
     output = answer(left, "n", "y", "q")
     assert left.stored() == {**before, **{name: updated[name] for name in OTHERS}}
     assert "cause 1, 1 of 4\n~ aten.gelu -> aten.relu\nin      " in output
-    assert f"2 graphs stored\n2 pending: also accept cause {FIRST}\n" in output
+    assert f"2 graphs stored\n2 graphs pending until you also accept cause {FIRST}\n" in output
     assert output.endswith(
         "2 graphs stored\n4 causes in 39 stored graphs; 2 other graphs already accepted\n"
     )
@@ -71,7 +71,7 @@ def test_review_says_what_is_refused_and_stays(left: Left, answer: Answer) -> No
     for name in OTHERS:
         (left.root / name).write_text("mine")
     output = answer(left, "n", "y")
-    assert "0 graphs stored\n2 pending: also accept cause 1\n" in output
+    assert "0 graphs stored\n2 graphs pending until you also accept cause 1\n" in output
     assert output.count("changed after the comparison: run the test again\n") >= 2
     assert output.count("refused  ") == 2
     assert "no graph stored\n" in output

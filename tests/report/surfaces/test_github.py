@@ -128,8 +128,8 @@ def test_annotations_name_unjudged_tests(made: Made, compiling: Compiling, tmp_p
     facts = {"test": compiling()}
     broken = made(facts, mode="check", broken="KeyError: 'x'", said=("not checked",))
     assert commands(broken, place) == [
-        "::error title=torchgraph%3A not watched::incomplete audit, nothing "
-        "is judged: KeyError: 'x'"
+        "::error title=torchgraph%3A not watched::incomplete audit, so nothing "
+        "was compared: KeyError: 'x'"
     ]
     cut = made(facts, mode="check", said=("a.json: not checked: the run stopped early",))
     assert commands(cut, place) == [
@@ -387,7 +387,7 @@ def test_a_summary_that_cannot_be_written_changes_no_outcome(
     missing = {**step, "GITHUB_STEP_SUMMARY": str(pytester.path / "missing" / "summary.md")}
     result = run("project", "-k", "test_net", "--torchgraph-audit=show", **missing)
     assert result.ret == 0
-    result.stdout.fnmatch_lines(["torchgraph: the summary of this step was not written: *"])
+    result.stdout.fnmatch_lines(["torchgraph: cannot write the GitHub step summary: *"])
 
 
 @pytest.mark.slow("runs pytest several times")
