@@ -158,7 +158,7 @@ def _section(
 ) -> Iterator[str]:
     head = headline(failed)
     yield from _release_lines(failed)
-    if not (failed.is_new and head in report.longreprtext):  # else the assertion has said it
+    if not (failed.is_new and head in report.longreprtext):  # the assertion's message has it
         yield head
     item.user_properties.append(("torchgraph", f"{failed.path}: {head}"))
     lines: list[str] = list(failed.details)
@@ -215,7 +215,7 @@ def _add_to_page(
     shown: Comparison,
     drawn: DrawnDifference | None,
 ) -> None:
-    """Add a difference to the page: of the graphs, or of one class of ranks."""
+    """Add the difference of the graphs, or of one class of ranks, to the page."""
     from .page import comparison_data
 
     data = comparison_data(
@@ -265,7 +265,7 @@ def _draw(
     headline: str,
     shown: Comparison,
 ) -> Generator[str, None, DrawnDifference | None]:
-    """Write all findings to a text file, draw the picture next to it, yield the section's lines."""
+    """Write all findings to a text file, draw a picture next to it, and yield section lines."""
     diff = shown.diff
     if not diff:
         return None

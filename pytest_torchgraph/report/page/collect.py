@@ -122,7 +122,7 @@ def comparison_data(
         file: the stored file, as the user would type it.
         headline: one-line summary of the failure.
         accept: command that stores the captured graphs.
-        lines: unified diff of the texts.
+        lines: unified diff of the texts, or the lines of the report's section if there is no diff.
         diff: difference of the graphs, if any.
         drawing: drawing of the difference, for the `id`s of its elements.
         svg: text of its SVG, "" if there is none.
@@ -296,11 +296,11 @@ def cost_data(
         by_module: the capture's method of this name.
 
     Returns:
-        The table, or `None` if the cost is unknown: graphs of torch functions, symbolic sizes, or a
-        test that did not import torch, whose formulas count the FLOPs.
+        The table, or `None` if the cost is unknown: the ops are torch functions, a size is
+        symbolic, or torch, which has the FLOP formulas, is not imported.
     """
-    # FLOP formulas are torch's. A run that only compares loaded graphs has not imported torch,
-    # which takes seconds (2.8 s measured).
+    # torch has the FLOP formulas. A run that only compares loaded graphs has not imported torch,
+    # and the import takes seconds (2.8 s measured).
     if not graphs or "torch" not in sys.modules:
         return None
     from ...graph.cost import cost_table
@@ -331,7 +331,7 @@ def cost_data(
 
 
 def changed_cost_data(before: Sequence[Graph], after: Sequence[Graph]) -> Data | None:
-    """Return the old and new cost of modules whose cost changed, `None` as in `cost_data`."""
+    """Return the old and new cost of modules with a changed cost; for `None`, see `cost_data`."""
     if "torch" not in sys.modules:
         return None
     from ...graph.cost import changed_costs

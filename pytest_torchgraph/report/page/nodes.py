@@ -52,8 +52,8 @@ def changed_nodes_data(diff: GraphDiff, drawing: Drawing | None) -> list[Data]:
             is_removed_graph = pair.after is None
             shown_graph = pair.before if pair.after is None else pair.after
             old_nodes = _nodes(pair.before, removed_signs, box_ids, True, shown_graph.name)
-            # List an unchanged node only once, in the new graph. A removed graph has no new one, so
-            # list all of its nodes.
+            # List an unchanged node only once, in the new graph. A removed graph has no new graph,
+            # so list all of its nodes.
             nodes += [node for node in old_nodes if is_removed_graph or node["sign"]]
     return nodes
 
@@ -128,7 +128,7 @@ def _nodes(
         signs: signs of changes, keyed by `id(node)`.
         box_ids: the boxes of its nodes.
         is_old: True for the old graph of a difference.
-        drawn_in: name of the graph in the drawing, if it differs.
+        drawn_in: name of the graph in the drawing, if it is not the name of `graph`.
     """
     users: dict[str, list[str]] = {}
     later: dict[str, list[str]] = {}
