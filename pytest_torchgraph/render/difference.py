@@ -131,7 +131,7 @@ class _Focus:
 
     The order: edits, nodes at most `hops` edges away from an edit, the rest of the edited modules,
     consequences, the neighbours of consequences. For an edit in several places, only the nodes of
-    the first place.
+    the first place are included.
 
     Attributes:
         nodes: the nodes, in this order.
@@ -179,7 +179,8 @@ class _Focus:
         for finding in diff.findings:
             times = len(finding.places)
             edits.update(dict.fromkeys(nodes_of(finding.changes, times)))
-            # The count at the first place is right only if all places have as many consequences.
+            # The count at the first place is right only if all places have equally many
+            # consequences.
             have_equal_counts = len({len(place.consequences) for place in finding.places}) == 1
             derived.update(
                 dict.fromkeys(nodes_of(finding.consequences, times if have_equal_counts else 1))
@@ -298,7 +299,7 @@ def _add_edges(canvas: Canvas, overlay: Overlay, numbers: dict[_PairNode, int]) 
 
 
 def _note_old(canvas: Canvas, overlay: Overlay, numbers: dict[_PairNode, int]) -> None:
-    """Record the boxes of the old graph's ops and its edges between unchanged boxes."""
+    """Record the boxes of the old graph's ops, and the old edges between unchanged boxes."""
     side = canvas.scene.sides.before
 
     def box(node: OverlaidNode) -> str | None:

@@ -189,8 +189,8 @@ class Clustering:
             open_nodes.update(dict.fromkeys(closed))
             closed = _child_nodes(closed)
         for node in closed:
-            # The root has at least one box, so `limit` never fits: clusters that are not tiny stay
-            # closed.
+            # Adding `limit` boxes never fits, because the root has at least one box. So clusters
+            # that are not tiny stay closed.
             added = len(list(node.leaves())) - 1 if node.is_tiny() else limit
             if count + added <= limit:
                 count += added

@@ -20,8 +20,8 @@ BoxEdge = tuple[str, str]
 class NodeRanks:
     """Estimated rank of each box that has an edge, 0 at the top.
 
-    A box with users is as low as they allow, just above the first user. A box without users is as
-    high as its operands allow.
+    A box with users is as low as the users allow, just above the first user. A box without users is
+    as high as the operands allow.
 
     Attributes:
         of: rank of each box. A box on or below a cycle has no rank.
@@ -106,7 +106,7 @@ class _RankSpan(NamedTuple):
 def separating_edges(
     edges: Iterable[BoxEdge], levels: Iterable[Sequence[Sequence[Sequence[str]]]]
 ) -> list[BoxEdge]:
-    """Return invisible edges that keep sibling clusters apart. Each must span `GAP` ranks.
+    """Return invisible edges that keep sibling clusters apart. Each edge must span `GAP` ranks.
 
     Args:
         edges: drawn edges between boxes.
@@ -176,7 +176,7 @@ def anchor_edges(
                 sizes[component(neighbour)] += sizes[own_component]
                 joined[own_component] = component(neighbour)
             for path in enclosing:
-                # Keep two: the latest box may be in the same component as the next one.
+                # Keep two boxes: the latest box may be in the same component as the next box.
                 latest_boxes[path] = [box, *latest_boxes.get(path, ())[:1]]
     return ties
 
