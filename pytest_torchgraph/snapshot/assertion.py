@@ -5,7 +5,7 @@ This module and its neighbours replace the parts of syrupy that do not work for 
 
 - comparing: syrupy compares texts; graphs are equal if their dataflow is;
 - writing: at once and atomically in every release of syrupy, also for our own flag;
-- failing: syrupy turns every exception into "does not match"; here it is raised;
+- failing: syrupy turns every exception into "does not match"; here the exception is raised;
 - memory: syrupy keeps both texts of every comparison until the session ends;
 - cleaning up: `--snapshot-update` deletes the snapshots of tests that did not reach their
   assertion. `hide_from_cleanup` hides files with our suffix from it.
@@ -103,7 +103,8 @@ class GraphSnapshot(SnapshotAssertion):
 
     The file is stored beside the test, as `__snapshots__/test_net/test_step[cpu].tgraph`. The
     comparison covers the dataflow (see `Graph`). If only names differ, the test passes, and an
-    update rewrites the file. Otherwise an update keeps the bytes of a matching file.
+    update rewrites the file. An update also rewrites a matching file of an older version if facts
+    are missing there. It keeps the bytes of every other matching file.
 
     Attributes:
         failed: the last comparison if it failed, else `None`.
@@ -297,7 +298,7 @@ class GraphSnapshot(SnapshotAssertion):
         self._note(outcome, lookup.key, change)
 
     def _is_next(self, files: ReleaseFiles) -> bool:
-        """Return True if the next release's file has this graph, so no own file is needed."""
+        """Return True if the next release's file has this graph, so this release needs no file."""
         if files.next is None:
             return False
         from .compare import is_stored

@@ -150,7 +150,7 @@ def read_stored(stored: str) -> Program:
     """Parse a stored text.
 
     Raises:
-        GraphFormatError: if it is malformed, with the position.
+        GraphFormatError: if the text is malformed, with the position.
     """
     _check_encoding(stored)
     return parse_text(stored)
@@ -160,7 +160,7 @@ def parse_stored(stored: str, path: str) -> Program:
     """Parse a stored text, raising an error that is meant for the user.
 
     Raises:
-        GraphFormatError: if it is malformed, with the path, the position and the remedy.
+        GraphFormatError: if the text is malformed, with the path, the position and the remedy.
     """
     __tracebackhide__ = True
     try:

@@ -2,7 +2,7 @@
 
 A file has the name of its test, as in `TestNet.test_step[cpu][forward]`. If the name is not safe or
 not unique on some file system, characters are replaced, and a `-` and a digest of the exact
-original name are appended. No name without a digest can end like this. It happens for
+original name are appended. No name without a digest can end like this. A digest is necessary for
 
 - characters that a file system forbids, control characters, and brackets inside a parameter id;
 - upper-case and non-ASCII letters in a parameter id or a given name: on macOS and Windows `[A]` and
@@ -27,7 +27,7 @@ An update writes and removes only the file of its own release. It does not write
 suffice: a release in between could store another graph later, and the file to compare with would
 depend on which release updated first. Therefore, for any order of updates:
 
-- after an update, its own release has a file to compare with that holds the captured graph;
+- after an update, the running release compares with a file that holds the captured graph;
 - after each release has updated since the graphs changed, every existing file holds the graph of
   its own release. A release that compares with a different graph fails, and its next update gives
   it a file;
@@ -167,7 +167,8 @@ def picture_stem(nodeid: str, name: str) -> str:
 def _has_case_twin(name: str, owner: Any) -> bool:
     """Return True if a sibling name differs only in case and takes precedence.
 
-    The lower-case name stays plain, or else the first name in order.
+    The lower-case name keeps its plain file name. Without a lower-case name, the first in order
+    does.
     """
     lower = name.lower()
     if name == lower:

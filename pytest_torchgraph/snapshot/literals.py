@@ -33,7 +33,7 @@ class SourceFile:
     """The source of a Python file, with its line ends and byte order mark unchanged.
 
     Raises:
-        TorchGraphError: if it cannot be parsed.
+        TorchGraphError: if the source cannot be parsed.
     """
 
     def __init__(self, text: str) -> None:
@@ -203,7 +203,7 @@ def _literal(
     """Return the source of a literal with these lines.
 
     Raises:
-        TorchGraphError: if a raw literal cannot hold them.
+        TorchGraphError: if a raw literal cannot hold the lines.
     """
     body = newline.join(indent + line for line in lines)
     if "r" in prefix.lower():

@@ -141,7 +141,7 @@ class RunRecord:
     def end_with_trouble(self) -> None:
         """Set exit status 2: a stored file leads outside the root directory.
 
-        The terminal summary, which removes stale files, is the last hook that can do so.
+        The terminal summary, which removes stale files, is the last hook that can set the status.
         """
         if self._session is not None:
             self._session.exitstatus = TROUBLE
