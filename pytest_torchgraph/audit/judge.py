@@ -226,16 +226,16 @@ def _function_changes(old: Function, now: Function, *, all_ran: bool) -> tuple[s
     Args:
         old: the function in the baseline.
         now: the function in this run.
-        all_ran: True if every test that calls it in the baseline ran.
+        all_ran: True if every test that calls the function in the baseline ran.
     """
     if old.backends and now.backends and not set(old.backends) & set(now.backends):
         return f"backend changed: {_names(old.backends)} -> {_names(now.backends)}", ""
     # Another `nested_graph_breaks` setting changes op counts.
     if old.nested != now.nested or not now.ops:
         return "", ""
-    # Test order may decide which variants of a function are compiled: with 8 rows and then 16, the
-    # second graph is dynamic, and some of its graphs contain arithmetic on sizes. A missing op
-    # count is therefore no evidence by itself; only a new count in its place is.
+    # Test order may decide which variants of a function are compiled. For example, with 8 rows and
+    # then 16, the second graph is dynamic, and a dynamic graph may contain arithmetic on sizes. So
+    # a missing op count proves nothing by itself: there must also be a new count in its place.
     new, missing = set(now.ops) - set(old.ops), set(old.ops) - set(now.ops)
     counts = f"{_numbers(old.ops)} -> {_numbers(now.ops)}"
     if new and missing and min(new) < max(missing):
@@ -250,7 +250,8 @@ def _function_changes(old: Function, now: Function, *, all_ran: bool) -> tuple[s
 def merged_functions(before: ReleaseSection, now: Mapping[str, Function]) -> dict[str, Function]:
     """Return the functions to record: the baseline's, updated from this run.
 
-    A function that differs only because of test order keeps the variants of both.
+    A function that differs only because of test order keeps the variants of the baseline and of
+    this run.
 
     Args:
         before: the baseline.
@@ -319,11 +320,11 @@ def _regressions(
     """Yield the regressions of a test, without their consequences.
 
     Args:
-        test: its id.
-        old: its entry in the baseline.
+        test: the id of the test.
+        old: the entry of the test in the baseline.
         facts: the facts of the test in this run.
         known_causes: the keys of all causes in the baseline.
-        reported: the regressions already reported for the functions that it uses.
+        reported: the regressions already reported for the functions that the test uses.
     """
     regressions = _new_causes(test, facts, known_causes)
     yield from regressions
