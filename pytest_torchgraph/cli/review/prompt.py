@@ -48,7 +48,7 @@ def accept(
     *,
     dry_run: bool = False,
 ) -> Accepted:
-    """Make updates, skipping those already made.
+    """Make the updates that are not made yet.
 
     Args:
         pending: all updates of the directory.
@@ -238,7 +238,7 @@ def _draw(update: Update) -> Path:
     """Draw the difference of an update into a new directory, and return the SVG file.
 
     The picture is drawn from the texts that were read. A picture among the artifacts is untrusted:
-    anyone may have written it, and a browser runs its scripts.
+    anyone may have written it, and a browser would run scripts in the picture.
 
     Raises:
         TorchGraphError: if the update has no difference of graphs, or no renderer is available.
