@@ -24,7 +24,8 @@ WITH_CONSTANTS = frozenset({"all_reduce", "reduce_scatter", "reduce", "broadcast
 NO_TIMEOUT = -1
 """The timeout argument of c10d ops if no timeout was set."""
 UNLIKE = "which hangs or gives wrong results"
-"""Consequence of collectives with different sizes, dtypes or reductions. Backends do not check."""
+"""Consequence of different sizes, dtypes or reductions, which backends do not check.
+"""
 MOST = 12
 """Maximum number of collectives that a message shows of one order."""
 
@@ -55,7 +56,7 @@ def signature_of(collective: Collective) -> CollectiveSignature:
 
 
 def _entry_signature(collective: Collective) -> CollectiveSignature:
-    """Return the properties that are equal on all ranks of a group entering a collective."""
+    """Return the properties in which all ranks of a group must agree to enter a collective."""
     if collective.kind in UNEVEN:
         return CollectiveSignature(format_over(collective), collective.dtype)
     return signature_of(collective)
@@ -290,7 +291,7 @@ ChannelEnds = dict[str, list[tuple["Capture", Collective]]]
 def channels_between(captures: Sequence[Capture]) -> dict[Channel, ChannelEnds]:
     """Return the sends and receives between captured ranks, by channel.
 
-    Receives from any rank are left out, and so are groups with unknown ranks.
+    Receives that accept any sender are left out, and so are groups with unknown ranks.
     """
     captured = {capture.rank for capture in captures}
     channels_found: dict[Channel, ChannelEnds] = {}
@@ -316,7 +317,7 @@ def channels_between(captures: Sequence[Capture]) -> dict[Channel, ChannelEnds]:
 
 
 def describe_unpaired(captures: Sequence[Capture]) -> Iterator[str]:
-    """Yield lines on sends without receive, receives without send, and sizes that differ."""
+    """Yield lines about sends without a receive, receives without a send, and different sizes."""
     for channel, ends in channels_between(captures).items():
         yield from _describe_channel(channel, ends)
 

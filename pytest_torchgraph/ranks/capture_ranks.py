@@ -181,7 +181,7 @@ def _refuse_reducer(error: Exception) -> None:
 
     Raises:
         CaptureError: if the reducer of DistributedDataParallel failed. The fake group returns
-            nothing to it.
+            nothing to the reducer.
     """
     if "expected the hook result is either a Tensor or a TensorList" in str(error):
         raise CaptureError(
