@@ -55,8 +55,8 @@ _OTHERS = frozenset(
 class DType(str):
     """A dtype's name without `torch.`; equal to the `torch.dtype`, and to its abbreviation.
 
-    Otherwise `node.result.dtype != "f32"` would be a check that cannot fail. As a dict key, it
-    matches only the name.
+    Otherwise `node.result.dtype != "f32"` would be a check that cannot fail. As a dict key, a
+    `DType` matches only the name.
     """
 
     __slots__ = ()
