@@ -1,10 +1,10 @@
 """Devices of the fixture `graph_device`: selection, and availability in torch.
 
-    options      parse_devices     the selected devices, from the command line or the ini file
-    collection   parametrize       one case of a test per device that its markers allow
-                 misused           markers without effect
-    setup        expect_during     captures of this test must involve its device
-                 select            the `torch.device`; skips or fails if torch lacks it
+    options      parse_devices         the selected devices, from command line or ini file
+    collection   parametrize           one case of a test per device that its markers allow
+                 find_misused_markers  markers without effect
+    setup        expect_during         captures of this test must involve its device
+                 select                the `torch.device`; skips or fails if torch lacks it
 
 Only `select` imports torch; collection never does.
 """
@@ -164,8 +164,8 @@ def select(request: pytest.FixtureRequest, names: Sequence[str], required: bool)
 
     Raises:
         pytest.skip.Exception: if torch cannot use the device, with the reason.
-        pytest.fail.Exception: if a required device cannot be used; also without a parameter and
-            with several devices.
+        pytest.fail.Exception: if a required device cannot be used, or if there is no parameter but
+            several devices.
     """
     name = getattr(request, "param", None)
     if name is None:

@@ -29,7 +29,7 @@ class CaptureError(TorchGraphError):
 
 
 class UnsupportedTorchError(TorchGraphError, ImportError):
-    """The torch at hand is older than 2.9, or there is none; the message says which.
+    """The installed torch is older than 2.9, or torch is not installed; the message says which.
 
     Raised by `capture`, `watch` and `from_fx`, and by any other public name that needs torch. In a
     test, the fixtures skip instead.
@@ -56,7 +56,8 @@ class OutsideRootError(TorchGraphError):
 
 
 def add_note(error: BaseException, note: str) -> None:
-    """Add a note like `BaseException.add_note`, which Python 3.10 lacks. pytest shows both."""
+    """Add a note like `BaseException.add_note`, which Python 3.10 lacks. pytest shows it there too.
+    """
     notes = [*getattr(error, "__notes__", []), note]
     error.__notes__ = notes  # type: ignore[attr-defined, unused-ignore]
 

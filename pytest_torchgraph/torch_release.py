@@ -11,7 +11,7 @@ from .errors import UnsupportedTorchError
 LOWEST = (2, 9)
 """Oldest supported release.
 
-Not a requirement of the package, which never makes pip change an installed torch.
+The package does not require torch, so that pip never changes an installed torch.
 """
 
 _RELEASE = r"(?a)(\d+)\.(\d+)(?!\d)"

@@ -249,8 +249,7 @@ class _Cluster:
     cost: int = 0
 
     def simplified(self) -> _Cluster:
-        """Return this cluster; if its content is only one module, return that module, recursively.
-        """
+        """Return this cluster, or the single module that is its whole content, recursively."""
         cluster = self
         while not cluster.boxes and len(cluster.children) == 1:
             (child,) = cluster.children.values()

@@ -141,8 +141,7 @@ def node_lines(node: Node) -> list[str]:
 
 
 def folded_label(node: Node, user: Node) -> str:
-    """Return a parameter's line in its user's box. A parameter of the user's module is shortened.
-    """
+    """Return a parameter's line in its user's box; shortened for the module's own parameters."""
     name = node.target or node.name
     if user.module and name.startswith(user.module + "."):
         owner = user.module.rpartition(".")[2]
