@@ -56,8 +56,7 @@ class OutsideRootError(TorchGraphError):
 
 
 def add_note(error: BaseException, note: str) -> None:
-    """Add a note like `BaseException.add_note`, which Python 3.10 lacks. pytest shows it there too.
-    """
+    """Add a note like `BaseException.add_note`, which Python 3.10 lacks. pytest shows the note."""
     notes = [*getattr(error, "__notes__", []), note]
     error.__notes__ = notes  # type: ignore[attr-defined, unused-ignore]
 
