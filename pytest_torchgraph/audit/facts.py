@@ -84,10 +84,11 @@ class FunctionFacts:
     Attributes:
         key: the identity of the function: the file, relative to pytest's rootdir, and the name.
         line: the first line of the function. Not part of the identity.
-        called: True if the test itself called it as a compiled callable. False for a function that
-            Dynamo compiles by itself after a graph break, and for calls by fixtures of wider scope.
-        ops: the op counts of the graphs compiled for it, without duplicates.
-        backends: the backends that compiled it.
+        called: True if the test itself called the function as a compiled callable. False if Dynamo
+            compiled the function by itself after a graph break, or if only fixtures of wider scope
+            called it.
+        ops: the op counts of the graphs compiled for the function, without duplicates.
+        backends: the backends that compiled the function.
         backward: True if a backward of one of its graphs ran.
         nested: see `TestFacts`.
     """

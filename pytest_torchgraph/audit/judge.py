@@ -45,8 +45,8 @@ class Verdict:
         worse, better: the regressions and the improvements.
         new: the tests that call compiled code and are missing from the baseline.
         gone: the tests of the baseline that did not run.
-        renamed: pairs of an old and a new test id. Both tests compile the same code; the old one
-            is gone and the new one is not in the baseline.
+        renamed: pairs of an old and a new test id. Both tests compile the same code. The old test
+            is gone, and the new test is not in the baseline.
         vacuous: True if the run should include tests of the baseline, but compared none.
         compared: the number of tests and functions compared.
     """
@@ -146,10 +146,10 @@ def judge(
 def _lost_calls(
     before: ReleaseSection, facts: Mapping[str, TestFacts], passed: Collection[str]
 ) -> dict[str, list[AuditChange]]:
-    """Return, by test, the callables that a test used to call compiled and no longer does.
+    """Return, by test, the compiled callables of the baseline that the test no longer calls.
 
     A test that calls something else instead has lost nothing. A call that moved to another test is
-    not lost either: a cached result is shared by all tests, and only the first one calls.
+    not lost either: if tests share a cached result, only the first of them makes the call.
     """
     compared = [test for test in sorted(passed) if test in before.tests]
     current_calls = {test: set(facts[test].called) if test in facts else set() for test in compared}
@@ -191,8 +191,8 @@ def _compare_functions(
 ) -> _FunctionDifferences:
     """Compare compiled functions over the run.
 
-    A function is skipped if one of its tests has a new cause, which explains every other
-    difference in the function.
+    A function is skipped if one of its tests has a new cause, because the cause explains every
+    other difference in the function.
     """
     result = _FunctionDifferences()
     current_functions = functions_of(facts.values())

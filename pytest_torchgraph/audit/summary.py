@@ -203,7 +203,7 @@ def _settings(settings: Sequence[LeakedSetting], width: int, verbose: bool) -> I
 
 
 def _lines(shared_cause: CauseOverTests, width: int, verbose: bool) -> list[str]:
-    """Return the line of a cause, or two if code compiles nothing and one line is too short."""
+    """Return the line of a cause; two lines if code compiles nothing and one line is too short."""
     cause, further_places = shared_cause.cause, len(shared_cause.places) - 1
     words = describe(cause, further_places)
     if cause.kind == "nothing":

@@ -504,10 +504,11 @@ class Assertions(OpChecks):
     def assert_matches_eager(self: Subject, rtol: Tolerance = None, atol: Tolerance = None) -> None:
         """Assert that the captured run matches an eager run from the same state.
 
-        Compares all leaves of the output (tensors within the tolerance, others by type and `==`,
-        containers by type), which tensors require grad, the gradients, and the final values of
-        buffers and tensor arguments. NaN equals NaN in the same place, because a masked row of a
-        softmax is NaN. Infinities are equal if their signs are.
+        The check compares the output, the `requires_grad` of its tensors, the gradients, and the
+        final values of buffers and tensor arguments. In the output, tensors are compared within the
+        tolerance, containers by type, and all other values by type and `==`. NaN equals NaN in the
+        same place, because a masked row of a softmax is NaN. Infinities are equal if their signs
+        are.
 
         After a difference, the target runs eagerly a few more times to find a provable cause: a
         custom op with hidden state or undeclared writes, a fake implementation whose dtype, shape
@@ -540,8 +541,9 @@ class Assertions(OpChecks):
 
         The step is captured again at the compiler's stages, at most four times, to find the stage
         that introduces the difference. At that stage the values of all nodes are compared with
-        eager values; each formula is computed from eager's values in float64. The values take at
-        most 2 GiB, and a replay takes as much again as the graphs that it runs.
+        eager values. To recognize rounding, the formulas of both runs are also computed in float64,
+        from the values of the eager run. The values take at most 2 GiB, and a replay takes as much
+        again as the graphs that it runs.
 
         Args:
             rtol, atol: tolerances, as in `assert_matches_eager`.

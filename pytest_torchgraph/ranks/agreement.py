@@ -27,7 +27,7 @@ UNLIKE = "which hangs or gives wrong results"
 """Consequence of different sizes, dtypes or reductions, which backends do not check.
 """
 MOST = 12
-"""Maximum number of collectives that a message shows of one order."""
+"""Maximum number of collectives per rank that a message shows of two orders."""
 
 
 class CollectiveSignature(NamedTuple):
@@ -162,7 +162,7 @@ def _signatures_differ(first: Collective | None, second: Collective | None) -> b
 
 
 def _format_in_row(collective: Collective | None, counterpart: Collective | None) -> str:
-    """Format one collective of a row, with details if both would look alike without them."""
+    """Format one collective of a row, with details if the row would otherwise show equal texts."""
     if collective is None:
         return "nothing"
     properties, other_properties = (
@@ -331,7 +331,7 @@ def _describe_channel(channel: Channel, ends: ChannelEnds) -> Iterator[str]:
             yield f"      {_size(send)}: {format_place(send)} of rank {channel.source}"
             yield f"      {_size(receive)}: {format_place(receive)} of rank {channel.target}"
             return
-    # A channel delivers in order, so the sends or receives at the end are the unmatched ones.
+    # A channel delivers in order, so unmatched sends or receives are at the end.
     unmatched = sends[len(receives) :] or receives[len(sends) :]
     if unmatched:
         verbs = ("sent", "received") if len(sends) > len(receives) else ("received", "sent")

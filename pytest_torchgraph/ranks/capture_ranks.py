@@ -161,8 +161,8 @@ def _refuse_objects(error: Exception) -> None:
     """Replace an error raised by a collective of Python objects; ignore other errors.
 
     Raises:
-        CaptureError: if a collective of objects raised. The fake group leaves its receive buffer
-            uninitialized.
+        CaptureError: if a collective of objects raised. The fake group leaves the receive buffer of
+            such a collective uninitialized.
     """
     for frame, _ in traceback.walk_tb(error.__traceback__):
         name = frame.f_code.co_name

@@ -60,7 +60,7 @@ KEY = ", ".join(f"{SIGNS[kind]} {kind}" for kind in ("added", "removed", "change
 
 
 class _PairNode(NamedTuple):
-    """A node of one of the overlaid pairs of graphs."""
+    """A node in the overlay of one pair of graphs."""
 
     overlay: Overlay
     node: OverlaidNode
@@ -222,7 +222,7 @@ def _layer(pair_node: _PairNode) -> str:
 
 
 def _whole_graph(scene: Scene, graph: Graph | None, overlay: Overlay) -> None:
-    """Draw a graph as one box: only one side has the graph, or its run count changed."""
+    """Draw a graph as one box, because only one side has the graph or its run count changed."""
     if graph is None or len(scene) >= MAX_BOXES:
         return
     kind: ChangeMarkKind = "removed" if overlay.pair.after is None else "added"

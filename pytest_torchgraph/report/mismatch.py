@@ -56,8 +56,8 @@ class DrawnDifference:
 def add_comparisons(item: pytest.Item, report: pytest.TestReport) -> None:
     """Move the comparisons of a phase from the item's stash into its report.
 
-    The report gets the compared and stored files. If the phase failed, it also gets one section per
-    failed comparison.
+    The report gets the compared and stored files. If the phase failed, the report also gets one
+    section per failed comparison.
     """
     record = item.stash[RECORD]
     # Plain data, because pytest-xdist sends it to the controller.
@@ -81,7 +81,7 @@ def add_comparisons(item: pytest.Item, report: pytest.TestReport) -> None:
 def fail_ignored_mismatches(item: pytest.Item) -> None:
     """Fail a test that passed although one of its comparisons failed.
 
-    The test has no `assert`, or its code catches the failure, so it would always pass.
+    Such a test has no `assert`, or catches the failure, so it would always pass.
 
     Raises:
         pytest.fail.Exception: always.
@@ -97,7 +97,7 @@ def fail_ignored_mismatches(item: pytest.Item) -> None:
 
 
 def fail_unused(item: pytest.Item) -> None:
-    """Fail a test that passed, requests `graph_snapshot` directly and compared nothing with it.
+    """Fail a test that passed and requests `graph_snapshot` directly, but compared nothing with it.
 
     Raises:
         pytest.fail.Exception: if the test compared nothing and is not exempt.

@@ -59,7 +59,7 @@ def path_of_process(path: Path, rank: str) -> Path:
 
 
 def own_file(path: Path, rank: str) -> Path:
-    """Return this process's copy of a permanent file; a single process uses `path` itself.
+    """Return the path of this process's own copy of a file; a single process uses `path` itself.
 
     Args:
         path, rank: as in `path_of_process`.
@@ -160,8 +160,8 @@ def configure(config: pytest.Config) -> None:
         digits=_digits(config),
         rank=rank,
     )
-    # Captures cannot ask pytest, so they read the context. It is filled here and not at the start
-    # of the session, so that a run that does not use the plugin does not import the context.
+    # Captures cannot ask pytest, so they read the context. The context is filled here and not at
+    # the start of the session, so a run that does not use the plugin does not import it.
     CONTEXT.root, CONTEXT.divergence = str(config.rootpath), settings.divergence
     if option.torchgraph_update:
         limits.refuse_update(settings.releases)

@@ -1,6 +1,6 @@
 """Limits from the marker and the ini file, and the torch releases with stored graphs of their own.
 
-This module does not import torch: every run of every project reads its settings.
+This module does not import torch, because every run of every project reads these settings.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ def parse_releases(words: Sequence[str]) -> Releases:
 
 
 def refuse_update(releases: Releases) -> None:
-    """Refuse an update on a release that is not listed, since it would own no file.
+    """Refuse an update on a release that is not listed, because this release would own no file.
 
     Raises:
         pytest.UsageError: with the listed releases.

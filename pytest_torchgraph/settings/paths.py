@@ -30,7 +30,7 @@ def below(file: str, directory: str) -> str | None:
 
 
 def is_below(file: str, *places: str) -> bool:
-    """Return True if a file is one of these places, or inside one of them."""
+    """Return True if a file is, or is inside, one of these places."""
     return any(below(file, place) is not None for place in places)
 
 

@@ -81,7 +81,7 @@ TEMPORARY = "tgraph-tmp"
 
 
 def hide_from_cleanup(config: pytest.Config) -> None:
-    """Hide our files from syrupy, so that it never reports or deletes one."""
+    """Hide our files from syrupy, so that syrupy never reports or deletes them."""
     option = config.option
     # Older releases of syrupy lack this option.
     ignored_suffixes = getattr(option, "ignore_file_extensions", None) or []

@@ -127,8 +127,8 @@ class GraphSnapshot(SnapshotAssertion):
 
         Args:
             name: distinguishes several comparisons of one test; part of the file name. Unnamed
-                comparisons are numbered, so inserting one renames the files of the later ones. A
-                name is required in a loop and under hypothesis.
+                comparisons are numbered, so a new comparison renames the files of all later
+                comparisons. A name is required in a loop and under hypothesis.
             detail: the level of detail to store and compare. "ops": the count of each op;
                 "dataflow" (the default): ops, operands, constants, dtypes and shapes; "full": also
                 strides and devices.
@@ -336,7 +336,7 @@ class GraphSnapshot(SnapshotAssertion):
             raise
 
     def _note(self, outcome: str, location: str, change: str = "") -> None:
-        """Record for the report that this test's update settled a file.
+        """Record for the report what the update of this test did with a file.
 
         Args:
             outcome: "created", "updated", "renamed", "extended", "removed", "unchanged" or

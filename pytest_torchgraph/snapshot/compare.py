@@ -1,4 +1,4 @@
-"""Compare a captured program with a stored one, at a level of detail.
+"""Compare a captured program with a stored program, at a level of detail.
 
     same_text     the quick test: equal texts
     compare       the graphs; for ranks, pair by pair of classes
@@ -41,7 +41,7 @@ WITHOUT_EAGER = (
 )
 """Problem of a version 1 file if the capture has eager graphs."""
 MOST_EAGER = 6
-"""Maximum number of eager graphs named if a file has none of them; more are counted."""
+"""Maximum number of eager graphs named if a file has no eager graph; the rest is counted."""
 
 
 _HEADER = re.compile(
@@ -61,7 +61,7 @@ ONLY_FLOATS = (
 
 @dataclass(frozen=True)
 class Comparison:
-    """A failed comparison and its difference, which is computed once.
+    """A failed comparison. Its difference is computed only once.
 
     Attributes:
         now: the captured program.
@@ -316,7 +316,7 @@ def _compare(stored: Program, now: Program, detail: Detail) -> tuple[str, tuple[
 def _compare_without_eager(
     stored: Program, now: Program, detail: Detail
 ) -> tuple[str, tuple[str, ...]] | None:
-    """Compare a program that has eager graphs with a version 1 file, which has none.
+    """Compare a program that has eager graphs with a version 1 file, which has no eager graphs.
 
     If the compiled graphs differ too, report them as the change.
     """

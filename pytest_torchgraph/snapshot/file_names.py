@@ -139,7 +139,7 @@ def may_be_of(stem: str, nodeid: str) -> bool:
 
     Args:
         stem: the name of the file, without torch release, rank and suffix.
-        nodeid: the id of the test; its test file is ignored.
+        nodeid: the id of the test; the test file in the id is ignored.
     """
     identifiers = nodeid.partition("::")[2].partition("[")[0].split("::")
     if not all(map(_PLAIN_IDENTIFIER.match, identifiers)):
@@ -154,7 +154,7 @@ def may_be_of(stem: str, nodeid: str) -> bool:
 
 
 def picture_stem(nodeid: str, name: str) -> str:
-    """Return the name, without suffix, of a comparison's picture; it always has a digest.
+    """Return the name, without suffix, of a comparison's picture, always with a digest.
 
     Args:
         nodeid: the id of the test.
@@ -246,7 +246,7 @@ class ReleaseFiles:
         return f"compared with the graph of torch {release}: {running} {reason}"
 
     def why_not_written(self) -> str:
-        """Return why an update writes no file; "" if it writes one."""
+        """Return why an update writes no file; "" if it writes a file."""
         return "" if self.own is not None else why_no_update(self.releases, self.running)
 
 

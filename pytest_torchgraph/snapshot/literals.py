@@ -127,8 +127,8 @@ def edit_of(
 ) -> Edit:
     """Return the edit that writes lines into the literal of a call.
 
-    Quotes, prefix and indentation are kept. A literal on one line gets triple quotes. If its call
-    is a statement, each argument gets its own line, as ruff and black would format it.
+    Quotes, prefix and indentation are kept. A literal on one line gets triple quotes. If the call
+    is a statement, each argument gets its own line, as ruff and black would format the call.
 
     Raises:
         TorchGraphError: if the literal has several parts, or cannot hold the text.

@@ -29,7 +29,7 @@ Version 1 lacks `stored` and `sources`. Version 1 also contains the run's own de
 difference, which this release does not read.
 """
 UNREAD = ("headline", "details", "accept", "difference")
-"""Keys for human readers only: a review computes its description from the texts."""
+"""Keys for human readers only: a review computes the description from the texts."""
 
 SEVERAL = (
     "several comparisons of this test use this file: give every comparison its own "

@@ -107,7 +107,7 @@ def _stale_lines(config: pytest.Config, stale: StaleFiles) -> Iterator[str]:
 
 
 def _prune(config: pytest.Config, run: RunRecord, stale: StaleFiles) -> Iterator[str]:
-    """Remove the stale files; yield a line for each of them, and for the files kept."""
+    """Remove the stale files. Yield a line for each removed file, and lines about kept files."""
     if stale.reason:
         yield f"nothing removed: {stale.reason}"
         return

@@ -1,7 +1,7 @@
 """Review in a terminal, with one question per cause, like `git add -p` for hunks; and `accept`,
 which stores the graphs.
 
-It only uses `input` and `print`, so it works in every terminal, including on Windows.
+The review uses only `input` and `print`, so it works in every terminal, including on Windows.
 """
 
 from __future__ import annotations

@@ -219,8 +219,8 @@ class NumberedCause:
     """A cause of pending updates, with its number.
 
     Attributes:
-        number: the number for `review --cause`, from 1. It does not change when updates are
-            accepted, only when a run leaves other updates in the directory.
+        number: the number for `review --cause`, from 1. Accepting updates does not change the
+            number. A run that leaves other updates in the directory may change it.
         words: the cause as a finding; its files are the stored files.
         items: the findings merged into the cause, see `merge_findings`.
         updates: the updates that contain the cause.
@@ -402,7 +402,7 @@ def read_pending(*directories: Path, root: Path | None = None) -> PendingUpdates
 
 
 def _updates(saved: Sequence[tuple[Path, SavedUpdate]], root: Path) -> Iterator[Update]:
-    """Yield one update per stored file. Several shards or releases may have left it."""
+    """Yield one update per stored file, although several shards or releases may have left one."""
 
     def read(name: str) -> str | None:
         try:

@@ -45,8 +45,8 @@ class Side:
 
     Attributes:
         without: `id`s of the drawn boxes, edges and clusters that this side does not have.
-        labels: label lines of elements whose label differs from the drawn label, keyed by `id`. The
-            number of lines is the same.
+        labels: label lines of elements whose label differs from the drawn label, keyed by `id`.
+            Both labels have the same number of lines.
         edges: edges of this side that are not drawn, each as the `id`s of two boxes.
         boxes: for the old graph, the `id` of the box that shows each op.
     """
@@ -102,7 +102,7 @@ class Sides:
 
 
 MAX_NESTING = 16
-"""Maximum nesting of module clusters. Of the clusters beyond it, only the innermost is drawn."""
+"""Maximum nesting of module clusters. Of deeper clusters, only the innermost one is drawn."""
 MAX_TITLE = 120
 """Maximum characters in a line of the title."""
 MAX_CLUSTER_LABEL = 80
@@ -285,7 +285,7 @@ class _Cluster:
                 ]
             )
             row = [child for cluster in row for child in cluster.children.values()]
-        # Innermost first: the edges that separate inner clusters move the boxes of the outer ones.
+        # Innermost first: the edges that separate inner clusters move the boxes of outer clusters.
         return levels[::-1]
 
 

@@ -71,7 +71,7 @@ class NodeRanks:
                 self.of[box] = min(below)
 
     def reachable(self, start: str, deepest: int) -> set[str]:
-        """Return the boxes reachable from `start`, including itself, down to rank `deepest`."""
+        """Return `start` and the boxes reachable from it, down to rank `deepest`."""
         reached = {start}
         pending = [start]
         while pending:
@@ -136,7 +136,7 @@ def anchor_edges(
     """Return invisible edges from connected components to their neighbours in graph order.
 
     A chain whose operands are all ports or parameters is a separate component. Without an invisible
-    edge, it would float to the top and stretch its cluster to the height of the drawing.
+    edge, the chain would float to the top and stretch its cluster to the height of the drawing.
 
     Args:
         boxes: boxes in graph order, each with its clusters, outermost first. Components with
@@ -233,7 +233,7 @@ def _edges_between(before: _RankSpan, after: _RankSpan, ranks: NodeRanks) -> Ite
 def _stacked_pairs(
     siblings: Sequence[Sequence[str]], ranks: Mapping[str, int]
 ) -> Iterator[tuple[_RankSpan, _RankSpan]]:
-    """Yield pairs of sibling clusters, the upper and the lower one."""
+    """Yield pairs of sibling clusters, each with the upper cluster first."""
     spans = []
     for cluster in siblings:
         boxes = [box for box in cluster if box in ranks]

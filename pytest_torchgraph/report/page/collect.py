@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 
 def capture_data(capture: Capture, parts: Parts | None = None) -> Data:
-    """Return a capture's data: graphs with op counts, cost, collectives, breaks, recompiles.
+    """Return a capture's data: graphs with op counts, costs, collectives, breaks and recompiles.
 
     Args:
         capture: the capture.
-        parts: store for the nodes of its graphs. If `None`, nodes are left out.
+        parts: store for the nodes of the graphs. If `None`, nodes are left out.
     """
     try:
         graphs = capture.program
@@ -125,7 +125,7 @@ def comparison_data(
         lines: unified diff of the texts, or the lines of the report's section if there is no diff.
         diff: difference of the graphs, if any.
         drawing: drawing of the difference, for the `id`s of its elements.
-        svg: text of its SVG, "" if there is none.
+        svg: text of the SVG, "" if there is none.
         note: reason why the drawing is missing or incomplete.
         ranks: the ranks compared, as text; "" for a comparison without ranks.
     """
@@ -289,7 +289,7 @@ def cost_data(
     graphs: Sequence[Graph],
     by_module: Callable[[int | None], Mapping[str, Cost]],
 ) -> Data | None:
-    """Return the cost of a capture by module, as deeply nested as `MOST_MODULES` rows allow.
+    """Return the cost of a capture by module, with as much nesting as `MOST_MODULES` rows allow.
 
     Args:
         graphs: the capture's `program`.

@@ -172,7 +172,7 @@ def costs_of(graph: Graph) -> dict[str, Mapping[str, int | None]]:
 
 def _flops(graph: Graph) -> Mapping[str, int | None]:
     """Return the FLOPs of each node, `None` for calls if unknown."""
-    try:  # FLOPs are counted by torch's formulas, so without torch they are unknown
+    try:  # torch has the FLOP formulas: without torch, FLOPs are unknown
         return flops_by_node(graph) if "torch" in sys.modules else _unknown(graph)
     except CaptureError:
         return _unknown(graph)
@@ -208,7 +208,8 @@ def graph_data(graph: Graph) -> Data:
 
         - `names`: node names, in graph order;
         - for each name in `TEXTS`, the index in `texts` of each node's text;
-        - `refs` and `after`: indices of the nodes that each node reads, or must run after;
+        - `refs`: for each node, the indices of the nodes that it reads;
+        - `after`: for each node, the indices of the nodes that must run before it;
         - `flops` and `saved`: cost of each node in FLOPs and bytes; null if unknown;
         - `end`: end of the paths to the loss (see `path_ends`); `ends`: the nodes at this end.
     """

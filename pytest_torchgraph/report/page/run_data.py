@@ -64,7 +64,7 @@ class RunData:
         """Return the data of the page.
 
         Args:
-            parts: details of the tests. Other large data are added to it.
+            parts: details of the tests. Other large data are added to these parts.
         """
         causes = self._causes()
         return {
@@ -238,7 +238,7 @@ class Page:
             return category
         return "passed" if report.passed else "failed"
 
-    # Last, because the audit judges the run in the same hook, and its verdict is on the page.
+    # Called last: the audit judges the run in the same hook, and the page shows the verdict.
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self) -> None:
         """Write the page. An error is reported in the summary and changes no outcome."""

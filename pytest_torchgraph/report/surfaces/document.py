@@ -122,7 +122,7 @@ def place_of_change(change: AuditChange) -> CodePlace:
     """Return the location of a change.
 
     For a recompile, this is the line that created the guard. Otherwise it is the location of the
-    cause. If that is unknown, it is the code that the test compiles or calls first.
+    cause or, if unknown, the code that the test compiles or calls first.
     """
     cause = change.cause
     if cause is not None and (guard := CodePlace.parse(cause.guard_place)).file:

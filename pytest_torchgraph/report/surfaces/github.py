@@ -53,7 +53,7 @@ class Workspace:
         self._path_of_file: dict[str, str] = {}
 
     def path(self, file: str) -> str:
-        """Return a file's path relative to the workspace, with `/`, or "" if it is outside.
+        """Return a file's path relative to the workspace, with `/`, or "" if the file is outside.
 
         Args:
             file: path as in facts: relative to pytest's rootdir, the working directory, or an entry
@@ -64,7 +64,7 @@ class Workspace:
         return self._path_of_file[file]
 
     def link(self, place: CodePlace) -> str:
-        """Return the URL of a line on GitHub, or "" if it has none."""
+        """Return the URL of a line on GitHub, or "" if the line has none."""
         path = self.path(place.file)
         return f"{self._blob}/{quote(path)}#L{place.line}" if path and self._blob else ""
 
@@ -102,7 +102,7 @@ class Annotation:
         level: severity on GitHub.
         title: short title.
         text: message, possibly of several lines.
-        place: the line of code. If it has no file or is outside the workspace, GitHub shows only
+        place: the line of code. If the file is unknown or outside the workspace, GitHub shows only
             the text.
     """
 

@@ -1,7 +1,7 @@
 """JUnit properties (`--junitxml`) with the compilation facts of each test that uses torch.compile.
 
 The properties are added to the report of a test's teardown, and only in the process that writes the
-file. Without `--junitxml`, they are not added, so no other plugin prints them.
+file. Without `--junitxml` the properties are not added, so no other plugin prints them.
 """
 
 from __future__ import annotations
