@@ -51,7 +51,7 @@ def parse_devices(text: str, option: str) -> tuple[str, ...]:
         option: name of the option or ini value, for the message.
 
     Raises:
-        pytest.UsageError: if there is no device, or an unknown one.
+        pytest.UsageError: if there is no device, or an unknown device.
     """
     return _check_names([name.strip() for name in text.split(",") if name.strip()], option)
 
@@ -60,7 +60,8 @@ def _check_names(names: Sequence[Any], source: str) -> tuple[str, ...]:
     """Return the names without duplicates.
 
     Raises:
-        pytest.UsageError: if there is no name, or one outside `KNOWN`; starts with `source`.
+        pytest.UsageError: if there is no name, or a name outside `KNOWN`. The message starts with
+            `source`.
     """
     if not names:
         raise pytest.UsageError(f"{source} names no device: use {', '.join(KNOWN)}")
@@ -105,8 +106,8 @@ def parametrize(metafunc: pytest.Metafunc, names: Sequence[str]) -> None:
 def find_misused_markers(items: Iterable[Any]) -> str:
     """Return the mistakes in the tests' device markers, one line each; "" if there are none.
 
-    A marker is a mistake on a test that does not use `graph_device`, since it has no effect. A
-    class or module may be marked for the sake of its tests that use the fixture.
+    A marker is a mistake on a test that does not use `graph_device`, because it has no effect
+    there. A class or module may be marked for the sake of its tests that use the fixture.
 
     Args:
         items: collected items; everything except functions is ignored.

@@ -16,8 +16,8 @@ def front_door(package: str, names: Mapping[str, str]) -> Callable[[str], Any]:
 
     Args:
         package: name of the package.
-        names: names by the module that defines them, separated by spaces. In the package, `if
-            TYPE_CHECKING` repeats them for type checkers.
+        names: maps each module to the names that it defines, separated by spaces. In the package,
+            `if TYPE_CHECKING` repeats them for type checkers.
     """
     modules = {name: module for module, defined in names.items() for name in defined.split()}
 

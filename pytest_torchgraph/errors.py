@@ -42,7 +42,7 @@ class OutsideRootError(TorchGraphError):
     Raised by an update, by `review`, and while a baseline is recorded. Links are resolved.
 
     Attributes:
-        reason: target of the path.
+        reason: why the path is refused, with its target.
         action: the refused action, "" if there is none.
     """
 

@@ -139,9 +139,9 @@ def watched(item: pytest.Item, limits: Limits) -> Iterator[None]:
 
 
 def find_problems(capture: Capture, limits: Limits) -> Iterator[tuple[str, AssertionError]]:
-    """Return an error for each exceeded limit, with the name of the limit.
+    """Yield an error for each exceeded limit, with the name of the limit.
 
-    Also returns an error if code that should be compiled ran eagerly, if no graph is on the device
+    Also yield an error if code that should be compiled ran eagerly, if no graph is on the device
     of `graph_device`, and if nothing in a marker's `within` was compiled.
     """
     from .checks import compilation as checks

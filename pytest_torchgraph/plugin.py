@@ -221,7 +221,8 @@ def pytest_assertrepr_compare(
     op: str, left: Any, right: Any
 ) -> Generator[None, list[list[str] | None], list[list[str] | None]]:
     """Describe the difference in the first line of a failed assertion."""
-    # syrupy answers, too, but its first line, the only one in a summary, is less specific.
+    # syrupy answers as well. A summary shows only the first line, and syrupy's first line is less
+    # specific.
     answers = yield
     for side in (right, left):
         if type(side).__module__ == f"{__package__}.snapshot.assertion":

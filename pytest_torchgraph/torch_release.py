@@ -18,7 +18,7 @@ _RELEASE = r"(?a)(\d+)\.(\d+)(?!\d)"
 
 
 def torch_version() -> str:
-    """Return the version of torch, as in 2.13.0+cpu; "" if it is missing or has no version."""
+    """Return the version of torch, as in 2.13.0+cpu; "" if torch is missing or has no version."""
     version = str(getattr(sys.modules.get("torch"), "__version__", ""))
     if not version:
         try:

@@ -1,6 +1,6 @@
 """Watch what each test of a run compiles.
 
-Watching starts when `torch._dynamo` is imported, since nothing can be compiled before. The
+Watching starts when `torch._dynamo` is imported, because nothing can be compiled before. The
 observers are then installed, and an idle recorder, which keeps nothing, prevents their removal. So
 a test that compiles nothing costs only two short calls. After a test that compiled something, the
 observers are removed, because their counters would keep all compiled code of the run alive. The
