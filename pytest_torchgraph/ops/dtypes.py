@@ -76,7 +76,8 @@ class DType(str):
 
     @classmethod
     def of(cls, name: str) -> DType:
-        """Return the shared object of a name: comparing an object with itself is cheap."""
+        """Return the only object with this name, because comparing an object with itself is cheap.
+        """
         shared_object = _OBJECTS.get(name)
         return _OBJECTS.setdefault(str(name), cls(name)) if shared_object is None else shared_object
 

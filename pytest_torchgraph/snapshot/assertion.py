@@ -101,10 +101,11 @@ def make_snapshot(request: pytest.FixtureRequest) -> GraphSnapshot:
 class GraphSnapshot(SnapshotAssertion):
     """The stored graphs of one test: `assert capture == graph_snapshot`.
 
-    The file is stored beside the test, as `__snapshots__/test_net/test_step[cpu].tgraph`. The
-    comparison covers the dataflow (see `Graph`). If only names differ, the test passes, and an
-    update rewrites the file. An update also rewrites a matching file of an older version if facts
-    are missing there. It keeps the bytes of every other matching file.
+    The file is stored next to the test, for example in
+    `__snapshots__/test_net/test_step[cpu].tgraph`. The comparison covers the dataflow (see
+    `Graph`). If only names differ, the test passes, and an update rewrites the file. An update also
+    rewrites a matching file of an older version if facts are missing there. It keeps the bytes of
+    every other matching file.
 
     Attributes:
         failed: the last comparison if it failed, else `None`.

@@ -1,7 +1,7 @@
 """Names of stored graphs: readable, portable, and unique per test, device and torch release.
 
-A file has the name of its test, as in `TestNet.test_step[cpu][forward]`. If the name is not safe or
-not unique on some file system, characters are replaced, and a `-` and a digest of the exact
+A file has the name of its test, for example `TestNet.test_step[cpu][forward]`. If the name is not
+safe or not unique on some file system, characters are replaced, and a `-` and a digest of the exact
 original name are appended. No name without a digest can end like this. A digest is necessary for
 
 - characters that a file system forbids, control characters, and brackets inside a parameter id;
@@ -167,8 +167,8 @@ def picture_stem(nodeid: str, name: str) -> str:
 def _has_case_twin(name: str, owner: Any) -> bool:
     """Return True if a sibling name differs only in case and takes precedence.
 
-    The lower-case name keeps its plain file name. Without a lower-case name, the first in order
-    does.
+    The lower-case name keeps its plain file name. Without a lower-case name, the first name in
+    order keeps it.
     """
     lower = name.lower()
     if name == lower:

@@ -122,8 +122,8 @@ def judge(run: RunRecord, exitstatus: int) -> StaleFiles:
     )
     absent_devices: set[str] = set()
     for path in uncompared:
-        # A suite may omit a parameter instead of skipping it, as in `["cpu"] + ["cuda"] *
-        # has_cuda`. Without that device, no test compares the file.
+        # A suite may omit a parameter instead of skipping it, for example with `["cpu"] + ["cuda"]
+        # * has_cuda`. Without that device, no test compares the file.
         unused_devices = devices_in(_below(root, path)) - used_devices
         (stale.elsewhere if unused_devices else stale.files).append(path)
         absent_devices |= unused_devices
@@ -336,7 +336,7 @@ def _orphaned_directories(home: Path) -> list[Path]:
 
 
 def _resolves(module: object, dotted: str) -> bool:
-    """Return True if a module has a test of this name, as `TestNet.test_step`."""
+    """Return True if a module has a test of this name, for example `TestNet.test_step`."""
     owner: object = module
     for name in dotted.split("."):
         if not hasattr(owner, name):

@@ -402,7 +402,7 @@ def read_pending(*directories: Path, root: Path | None = None) -> PendingUpdates
 
 
 def _updates(saved: Sequence[tuple[Path, SavedUpdate]], root: Path) -> Iterator[Update]:
-    """Yield one update per stored file, although several shards or releases may have left one."""
+    """Yield one update per stored file: the first, if shards or releases left several."""
 
     def read(name: str) -> str | None:
         try:
