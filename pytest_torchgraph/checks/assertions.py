@@ -475,8 +475,8 @@ class Assertions(OpChecks):
         Args:
             allow: regular expressions or literal parts for tolerated places, searched in
                 `"file:line in function: code"` and, on the next line, `"kind: op"`. If Dynamo
-                cannot resume after a graph break, the place is `"after line N of file in
-                function"`.
+                cannot resume after a graph break, the place is
+                `"after line N of file in function"`.
 
         Raises:
             AssertionError: with each place, its code and the cause of the wait; with the graph

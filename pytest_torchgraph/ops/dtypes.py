@@ -76,8 +76,7 @@ class DType(str):
 
     @classmethod
     def of(cls, name: str) -> DType:
-        """Return the only object with this name, because comparing an object with itself is cheap.
-        """
+        """Return the only object of a name, because comparing an object with itself is cheap."""
         shared_object = _OBJECTS.get(name)
         return _OBJECTS.setdefault(str(name), cls(name)) if shared_object is None else shared_object
 

@@ -122,8 +122,8 @@ def judge(run: RunRecord, exitstatus: int) -> StaleFiles:
     )
     absent_devices: set[str] = set()
     for path in uncompared:
-        # A suite may omit a parameter instead of skipping it, for example with `["cpu"] + ["cuda"]
-        # * has_cuda`. Without that device, no test compares the file.
+        # A suite may omit a parameter instead of skipping it, for example with
+        # `["cpu"] + ["cuda"] * has_cuda`. Without that device, no test compares the file.
         unused_devices = devices_in(_below(root, path)) - used_devices
         (stale.elsewhere if unused_devices else stale.files).append(path)
         absent_devices |= unused_devices
