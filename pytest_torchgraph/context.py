@@ -1,9 +1,10 @@
 """Facts about the running test session that every capture of the process needs.
 
-A capture takes no argument for them, because users call `graph_capture` and `capture` alike, and
-in helpers far from any fixture. They are process-wide rather than in a `ContextVar`: threads and
-event loops that a test starts must see them too. The hub of the watches is not among them, since
-it stands for the hooks of torch itself, of which a process has one set.
+A capture does not take these facts as arguments, because users call `graph_capture` and `capture`
+alike, and in helpers far from any fixture. The facts are process-wide rather than in a
+`ContextVar`: threads and event loops that a test starts must see them too. The hub of the watches
+is not part of the context, because it represents the hooks of torch itself, and a process has only
+one set of these hooks.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ class Context:
         root: directory that source paths are relative to, "" for the working directory.
         device: device type that the running test's captures must involve, `None` for any. Set
             while a test that uses `graph_device` runs, starting with its function-scoped fixtures.
-        divergence: the seconds that a failed comparison with eager may look for its cause; the
-            ini value `torchgraph_divergence`.
+        divergence: the number of seconds that a failed comparison with eager may spend on the
+            search for the cause, from the ini value `torchgraph_divergence`.
     """
 
     def __init__(self) -> None:

@@ -1,10 +1,10 @@
 """Devices of the fixture `graph_device`: selection, and availability in torch.
 
-    options      parse_devices     the selected devices, from the command line or the ini file
-    collection   parametrize       one case of a test per device that its markers allow
-                 misused           markers without effect
-    setup        expect_during     captures of this test must involve its device
-                 select            the `torch.device`; skips or fails if torch lacks it
+    options      parse_devices         the selected devices, from command line or ini file
+    collection   parametrize           one case of a test per device that its markers allow
+                 find_misused_markers  markers without effect
+    setup        expect_during         captures of this test must involve its device
+                 select                the `torch.device`; skips or fails if torch lacks it
 
 Only `select` imports torch; collection never does.
 """
@@ -51,7 +51,7 @@ def parse_devices(text: str, option: str) -> tuple[str, ...]:
         option: name of the option or ini value, for the message.
 
     Raises:
-        pytest.UsageError: if there is no device, or an unknown one.
+        pytest.UsageError: if there is no device, or an unknown device.
     """
     return _check_names([name.strip() for name in text.split(",") if name.strip()], option)
 
@@ -60,7 +60,8 @@ def _check_names(names: Sequence[Any], source: str) -> tuple[str, ...]:
     """Return the names without duplicates.
 
     Raises:
-        pytest.UsageError: if there is no name, or one outside `KNOWN`; starts with `source`.
+        pytest.UsageError: if there is no name, or a name outside `KNOWN`. The message starts with
+            `source`.
     """
     if not names:
         raise pytest.UsageError(f"{source} names no device: use {', '.join(KNOWN)}")
@@ -105,8 +106,8 @@ def parametrize(metafunc: pytest.Metafunc, names: Sequence[str]) -> None:
 def find_misused_markers(items: Iterable[Any]) -> str:
     """Return the mistakes in the tests' device markers, one line each; "" if there are none.
 
-    A marker is a mistake on a test that does not use `graph_device`, since it has no effect. A
-    class or module may be marked for the sake of its tests that use the fixture.
+    A marker is a mistake on a test that does not use `graph_device`, because it has no effect
+    there. A class or module may be marked for the sake of its tests that use the fixture.
 
     Args:
         items: collected items; everything except functions is ignored.
@@ -164,8 +165,8 @@ def select(request: pytest.FixtureRequest, names: Sequence[str], required: bool)
 
     Raises:
         pytest.skip.Exception: if torch cannot use the device, with the reason.
-        pytest.fail.Exception: if a required device cannot be used; also without a parameter and
-            with several devices.
+        pytest.fail.Exception: if a required device cannot be used, or if there is no parameter but
+            several devices.
     """
     name = getattr(request, "param", None)
     if name is None:

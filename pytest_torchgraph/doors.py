@@ -11,13 +11,13 @@ from typing import Any
 def front_door(package: str, names: Mapping[str, str]) -> Callable[[str], Any]:
     """Return the `__getattr__` of a package whose names are imported on first use.
 
-    Without it, an import of one name would load all modules of the package. A name must not be that
-    of a module in the package, because importing the module would replace it.
+    Without this function, an import of one name would load all modules of the package. No name may
+    be the name of a module in the package, because importing the module would replace the name.
 
     Args:
         package: name of the package.
-        names: names by the module that defines them, separated by spaces. In the package, `if
-            TYPE_CHECKING` repeats them for type checkers.
+        names: maps each module to the names that it defines, separated by spaces. In the package,
+            `if TYPE_CHECKING` repeats them for type checkers.
     """
     modules = {name: module for module, defined in names.items() for name in defined.split()}
 

@@ -29,7 +29,7 @@ class CaptureError(TorchGraphError):
 
 
 class UnsupportedTorchError(TorchGraphError, ImportError):
-    """The torch at hand is older than 2.9, or there is none; the message says which.
+    """The installed torch is older than 2.9, or torch is not installed; the message says which.
 
     Raised by `capture`, `watch` and `from_fx`, and by any other public name that needs torch. In a
     test, the fixtures skip instead.
@@ -42,7 +42,7 @@ class OutsideRootError(TorchGraphError):
     Raised by an update, by `review`, and while a baseline is recorded. Links are resolved.
 
     Attributes:
-        reason: target of the path.
+        reason: why the path is refused, with its target.
         action: the refused action, "" if there is none.
     """
 
@@ -56,7 +56,7 @@ class OutsideRootError(TorchGraphError):
 
 
 def add_note(error: BaseException, note: str) -> None:
-    """Add a note like `BaseException.add_note`, which Python 3.10 lacks. pytest shows both."""
+    """Add a note like `BaseException.add_note`, which Python 3.10 lacks. pytest shows the note."""
     notes = [*getattr(error, "__notes__", []), note]
     error.__notes__ = notes  # type: ignore[attr-defined, unused-ignore]
 

@@ -1,4 +1,4 @@
-"""Isolation of one test: it starts with a fresh compiler, and its settings do not outlive it.
+"""Isolation of one test: a fresh compiler at its start, and the former settings after its end.
 
     begin   set the worker's own cache directories, under pytest-xdist
             save the settings and the counters
@@ -27,9 +27,10 @@ Maps each variable to its default directory, relative to inductor's.
 def isolated(worker: str = "", *, fresh: bool = True) -> Iterator[None]:
     """Reset the compiler, and restore its settings afterwards.
 
-    Inside, Dynamo has compiled nothing, and its counters are empty. Afterwards the configs of
-    Dynamo, inductor, functorch, torch.fx and torch.compiler, the stance, torch's logs, the
-    precision of float32 matmuls and the counters are restored, regardless of assignments inside.
+    With `fresh`, Dynamo has compiled nothing at the start, and its counters are empty. Afterwards
+    the configs of Dynamo, inductor, functorch, torch.fx and torch.compiler, the stance, torch's
+    logs, the precision of float32 matmuls and the counters are restored, regardless of assignments
+    inside.
 
     Args:
         worker: name of the pytest-xdist worker, which then gets its own cache directories of

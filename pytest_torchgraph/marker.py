@@ -25,8 +25,8 @@ def limits_of(item: pytest.Item, defaults: Mapping[str, Any]) -> Limits | None:
 
     Args:
         item: the test.
-        defaults: limits from the ini file. They fill in what a marker omits. Without a marker they
-            require no graph, and limit only what they name a number for.
+        defaults: limits from the ini file. They fill in what a marker omits. Without a marker, they
+            require no graph, and limit only what they give a number for.
 
     Returns:
         `None` if there are no limits.
@@ -53,8 +53,8 @@ def limits_of(item: pytest.Item, defaults: Mapping[str, Any]) -> Limits | None:
                     f"{name!r}{_suggest_argument(name)}: write {SIGNATURE}"
                 )
             source = f"{item.nodeid}: @pytest.mark.{MARKER}"
-            # Check it even if a closer marker overrides it: otherwise the mistake shows only once
-            # that marker is removed.
+            # Check a value even if a closer marker overrides it: otherwise a mistake shows only
+            # after the closer marker is removed.
             checked_value = check_argument(name, value, source, item.config.rootpath)
             if name not in marker_values:
                 marker_values[name] = checked_value
@@ -97,7 +97,7 @@ def _suggest_argument(name: str) -> str:
 def _markers_closest_first(item: pytest.Item) -> Iterator[pytest.Mark]:
     """Return the markers of a test, the closest first.
 
-    Not `iter_markers`, which returns markers of a base class before those of the class itself.
+    `iter_markers` would return the markers of a base class before the markers of the class itself.
     """
     for node in reversed(item.listchain()):
         own_markers = [mark for mark in node.own_markers if mark.name == MARKER]
@@ -139,9 +139,9 @@ def watched(item: pytest.Item, limits: Limits) -> Iterator[None]:
 
 
 def find_problems(capture: Capture, limits: Limits) -> Iterator[tuple[str, AssertionError]]:
-    """Return an error for each exceeded limit, with the name of the limit.
+    """Yield an error for each exceeded limit, with the name of the limit.
 
-    Also returns an error if code that should be compiled ran eagerly, if no graph is on the device
+    Also yield an error if code that should be compiled ran eagerly, if no graph is on the device
     of `graph_device`, and if nothing in a marker's `within` was compiled.
     """
     from .checks import compilation as checks
@@ -177,8 +177,8 @@ def find_problems(capture: Capture, limits: Limits) -> Iterator[tuple[str, Asser
     ]
     maximum = limits.max_recompiles
     is_limited = "max_recompiles" in limits.asked_by
-    # At the limit, Dynamo runs the function eagerly from then on. This fails even without a
-    # maximum, but for limits of the ini file only if they include recompiles.
+    # From the limit on, Dynamo runs the function eagerly. Reaching the limit fails even without a
+    # maximum. If only the ini file sets limits, they must include recompiles for this failure.
     limit_hits = [recompile for recompile in recompiles if recompile.limit_hit and is_limited]
     if limit_hits or (maximum is not None and len(recompiles) > maximum):
         yield "max_recompiles", AssertionError(checks.format_recompiles(recompiles, 0, maximum))
@@ -187,7 +187,7 @@ def find_problems(capture: Capture, limits: Limits) -> Iterator[tuple[str, Asser
 def _problem(
     name: str, check: Any, *values: Any, **options: Any
 ) -> Iterator[tuple[str, AssertionError]]:
-    """Return the error that a check raises, or `None`."""
+    """Yield the error that a check raises, if any, with the name of the limit."""
     try:
         check(*values, **options)
     except AssertionError as error:

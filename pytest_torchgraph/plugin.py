@@ -1,7 +1,7 @@
 """The pytest plugin: short hooks and fixtures that call the rest of the package.
 
-Every pytest run in the environment imports this module. If compiled files cannot be written,
-pytest also recompiles it for assertion rewriting. So only imports that every run needs are at the
+Every pytest run in the environment imports this module. If compiled files cannot be written, pytest
+also recompiles this module for assertion rewriting. So only imports that every run needs are at the
 top; hooks and fixtures import the rest on use.
 """
 
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
     from .snapshot.assertion import GraphSnapshot
 
 pytest_plugins = ["syrupy"] if find_spec("syrupy") else []
-"""The plugin that `graph_snapshot` needs, if installed; see `snapshot.requirement`."""
+"""The plugin that `graph_snapshot` needs, if installed; see `snapshot.subject`."""
 
 NEEDING_TORCH = frozenset({"graph_capture", "graph_device", "graph_ranks"})
 RUN = pytest.StashKey[RunRecord]()
 ANY_SET = pytest.StashKey[bool]()
 """True if an option or ini value of this plugin is set."""
 TEST_CASE = f"{__package__}.api.testcase"
-"""Module of `GraphTestCase`. Until it is imported, no test can have that class."""
+"""Module of `GraphTestCase`. Until this module is imported, no test can have that class."""
 OURS = NEEDING_TORCH | {"graph_snapshot"}
 
 
@@ -108,7 +108,8 @@ class _RunRecord(RunRecord):
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Keep torch's structured trace out of failure reports, as pytest before 9.1 did.
 
-    Its records have no message: they add hundreds of blank lines for each test that compiles.
+    The records of the trace have no message: they would add hundreds of blank lines for each test
+    that compiles.
     """
     logs = session.config.pluginmanager.getplugin("logging-plugin")
     handler = getattr(logs, "report_handler", None)
@@ -128,7 +129,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def pytest_make_collect_report(
     collector: pytest.Collector,
 ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-    """Refuse markers of devices that do nothing before any test runs."""
+    """Before any test runs, refuse device markers that have no effect."""
     report = yield
     marker_lists = (getattr(item, "own_markers", ()) for item in report.result or ())
     if not any(mark.name == device_types.MARKER for marks in marker_lists for mark in marks):
@@ -169,7 +170,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Explain failed comparisons in the report, and note there what was stored."""
+    """Explain failed comparisons in the report, and record the stored graphs there."""
     if call.excinfo is not None and not item.config.getoption("fulltrace"):
         from .report.failed_check import hide_own_frames
 
@@ -192,7 +193,7 @@ def pytest_runtest_makereport(
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config
 ) -> None:
-    """List written and stale stored graphs of this run, and remove the stale ones."""
+    """List written and stale stored graphs, and remove stale graphs with `--torchgraph-prune`."""
     run = config.stash[RUN]
     if run.passed and _ini_limits(config) and (reason := _why_unsupported()):
         terminalreporter.section("torchgraph", sep="-")
@@ -220,7 +221,8 @@ def pytest_assertrepr_compare(
     op: str, left: Any, right: Any
 ) -> Generator[None, list[list[str] | None], list[list[str] | None]]:
     """Describe the difference in the first line of a failed assertion."""
-    # syrupy answers, too, but its first line, the only one in a summary, is less specific.
+    # syrupy answers as well. A summary shows only the first line, and syrupy's first line is less
+    # specific.
     answers = yield
     for side in (right, left):
         if type(side).__module__ == f"{__package__}.snapshot.assertion":
@@ -284,13 +286,13 @@ def graph_snapshot(request: pytest.FixtureRequest) -> GraphSnapshot:
     return make_snapshot(request)
 
 
-# Not per session: pytest would then order the whole run by device.
+# The scope is not "session": pytest would then order the whole run by device.
 @pytest.fixture(scope="class")
 def graph_device(request: pytest.FixtureRequest) -> torch.device:
     """The `torch.device` to run on; the test runs once per device, with ids `cpu` and `cuda`.
 
-    A missing device is skipped with the reason, or is an error if `--torchgraph-devices` names it.
-    Every capture of the test must use the device.
+    If a device is missing, its tests are skipped, and the skip says why. A missing device is an
+    error if `--torchgraph-devices` names the device. Every capture of the test must use the device.
     """
     _need_torch()
     from . import devices
@@ -356,7 +358,7 @@ def _why_unsupported() -> str:
 def _needs_isolation(request: pytest.FixtureRequest) -> bool:
     """Return True if a test needs a fresh compiler: it uses one of our fixtures, or has limits.
 
-    A test that uses only `graph_snapshot` does not need one unless torch is imported.
+    A test that uses only `graph_snapshot` needs a fresh compiler only if torch is imported.
     """
     if OURS.isdisjoint(request.fixturenames):
         return _limits(request.node) is not None
@@ -376,7 +378,7 @@ def _limits(item: pytest.Item) -> Limits | None:
     """Return the limits of a test. A mistake in its marker is an error of that test only.
 
     If torch is too old, a test with a marker is skipped. A test that only the ini file limits runs
-    without limits, since those apply to every test of the suite.
+    without limits, because the limits of the ini file apply to every test of the suite.
     """
     if not _has_limits(item):
         return None

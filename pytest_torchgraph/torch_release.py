@@ -11,14 +11,14 @@ from .errors import UnsupportedTorchError
 LOWEST = (2, 9)
 """Oldest supported release.
 
-Not a requirement of the package, which never makes pip change an installed torch.
+The package does not require torch, so that pip never changes an installed torch.
 """
 
 _RELEASE = r"(?a)(\d+)\.(\d+)(?!\d)"
 
 
 def torch_version() -> str:
-    """Return the version of torch, as in 2.13.0+cpu; "" if it is missing or has no version."""
+    """Return the version of torch, as in 2.13.0+cpu; "" if torch is missing or has no version."""
     version = str(getattr(sys.modules.get("torch"), "__version__", ""))
     if not version:
         try:

@@ -12,11 +12,11 @@ Character references are never parsed as markup.
 """
 
 IN_SUBTEST = "\x1f"
-"""Separator between the name and the subTest parameters, in the name of a stored graph."""
+"""Separator between the subTest parameters and the name, in the name of a stored graph."""
 
 
 def counted(count: int, noun: str) -> str:
-    """`1 file`, `1,416 files`."""
+    """Return a count with its noun: `1 file`, `1,416 files`."""
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 

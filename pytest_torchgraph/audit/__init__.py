@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 
 def install(config: pytest.Config) -> None:
-    """Register the plugin that watches and, unless in a worker, the one that reports.
+    """Register the plugin that watches and, except in a worker, the plugin that reports.
 
     Raises:
         pytest.UsageError: if the baseline cannot be read, or if torch is too old for the requested

@@ -44,7 +44,7 @@ class Function:
     nested: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON values, without empty ones."""
+        """Return the JSON values, without empty values."""
         values = {
             "ops": list(self.ops),
             "backends": list(self.backends),
@@ -130,7 +130,7 @@ class Entry:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON values, without zeros and empty ones; `graphs` is always included."""
+        """Return the JSON values, without zeros and empty values; `graphs` is always included."""
         values = {
             "graphs": self.graphs,
             "ops": self.ops,
@@ -267,7 +267,7 @@ def _conflict(text: str) -> int:
 def to_text(baseline: Baseline) -> str:
     """Return the text of a baseline; equal baselines have equal texts."""
     lines = [f'{{"{_MARK}": {VERSION},', '"torch": {']
-    # As numbers: as text, 2.10 would come before 2.9.
+    # Sort releases as numbers: as text, 2.10 would come before 2.9.
     sections = sorted(baseline.items(), key=lambda item: [*map(int, item[0].split("."))])
     for number, (release, section) in enumerate(sections):
         lines.append(f'{json.dumps(release)}: {{"functions": {{')

@@ -27,7 +27,7 @@ class CompileCall(NamedTuple):
 
 
 def compile_call(frame: FrameType | None) -> CompileCall | None:
-    """Return the `torch.compile` call of a test that a frame of torch belongs to.
+    """Return the call of `torch.compile` by a test, given a frame of torch inside this call.
 
     Return `None` for torch's own calls, and for a decorator that runs while a module is imported.
     """
@@ -59,8 +59,8 @@ _LONGEST = 60
 class SettingsTracker:
     """Settings in torch's config modules that the tests of this process leave changed.
 
-    A change by a fixture of wider scope is not attributed to a test: it is meant for all tests that
-    use the fixture.
+    A change by a fixture of wider scope is not attributed to a test: the change is meant for all
+    tests that use the fixture.
     """
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ class SettingsTracker:
         self._leaked: dict[str, tuple[Any, Any, str]] = {}
 
     def look(self, test: str) -> None:
-        """Attribute all changes since the last look to a test; "" if they belong to no test."""
+        """Attribute all changes since the last look to a test, or to no test if `test` is ""."""
         for name, (before, after) in self._changes.take().items():
             first = self._first.setdefault(name, before)
             old, _, changed_by = self._leaked.pop(name, (before, None, test))

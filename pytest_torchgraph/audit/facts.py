@@ -1,8 +1,8 @@
 """Facts about one test as plain data: counts, and causes with a stable identity.
 
 A cause is the same in every test, run and checkout. Its identity contains the text of the code line
-but not the line number, which changes when lines are inserted above. It excludes the reason for a
-recompile, because the wording depends on what ran before.
+but not the line number, which changes when lines are inserted above. The identity also excludes the
+reason for a recompile, because the wording depends on what ran before.
 """
 
 from __future__ import annotations
@@ -35,12 +35,13 @@ class Cause:
         text: Dynamo's class of the graph break, the op that a cache refuses, or the reason; ""
             for a recompile.
         code: the line of code of a graph break or a refused op; "" for other kinds.
-        line: the number of that line, or else of the function. Not part of the identity.
+        line: the line number of `code`, or else of the function. Not part of the identity.
         count: the number of occurrences.
-        shared: True if it happened only because another test had compiled the code before. It
-            disappears in another test order. Not part of the identity.
-        guard: for a recompile, the change that failed the guard, as `self.calls: was 0, is 1`; ""
-            if unknown. Not part of the identity, because it depends on what ran before.
+        shared: True if the cause exists only because another test had compiled the code before. In
+            another test order, the cause disappears. Not part of the identity.
+        guard: for a recompile, the change that failed the guard, for example
+            `self.calls: was 0, is 1`; "" if unknown. Not part of the identity, because it depends
+            on what ran before.
         guard_place: the line that installed the guard, as `file:line function`; "" if there is
             none. Not part of the identity.
     """
@@ -66,9 +67,9 @@ class LeakedSetting(NamedTuple):
     """A setting that a test changed and did not restore.
 
     Attributes:
-        name: its full name, as `torch._dynamo.config.suppress_errors`.
+        name: the full name of the setting, for example `torch._dynamo.config.suppress_errors`.
         before, after: the values, as text.
-        test: the id of the first test that left it changed.
+        test: the id of the first test that left the setting changed.
     """
 
     name: str
@@ -82,12 +83,13 @@ class FunctionFacts:
     """Facts about one compiled function or module in a test.
 
     Attributes:
-        key: its identity: the file, relative to pytest's rootdir, and the name.
-        line: its first line. Not part of the identity.
-        called: True if the test itself called it as a compiled callable. False for a function that
-            Dynamo compiles by itself after a graph break, and for calls by fixtures of wider scope.
-        ops: the op counts of the graphs compiled for it, without duplicates.
-        backends: the backends that compiled it.
+        key: the identity of the function: the file, relative to pytest's rootdir, and the name.
+        line: the first line of the function. Not part of the identity.
+        called: True if the test itself called the function as a compiled callable. False if Dynamo
+            compiled the function by itself after a graph break, or if only fixtures of wider scope
+            called it.
+        ops: the op counts of the graphs compiled for the function, without duplicates.
+        backends: the backends that compiled the function.
         backward: True if a backward of one of its graphs ran.
         nested: see `TestFacts`.
     """
@@ -127,13 +129,13 @@ class TestFacts:
         causes: the problems found.
         frames: the compiled code, each frame as `file:line function`.
         callables: the compiled callables that were called, each as `file:line name`.
-        backends: the names of their backends.
-        shared: True if the test depends on the tests before it: it ran or recompiled code that
-            another test had compiled first, or set up a fixture of wider scope that uses compiled
-            code.
-        nested: True if Dynamo resumed inside called functions (`nested_graph_breaks`). Without
-            it, Dynamo meets a break in a called function once per caller, and compiles code shared
-            by two callers only once, so the counts of breaks and ops differ.
+        backends: the names of the backends of these callables.
+        shared: True if the test depends on earlier tests. The test ran or recompiled code that
+            another test had compiled first, or it set up a fixture of wider scope that uses
+            compiled code.
+        nested: True if Dynamo resumed inside called functions (`nested_graph_breaks`). Without this
+            setting, Dynamo meets a break in a called function once per caller, and compiles code
+            shared by two callers only once, so the counts of breaks and ops differ.
         eager_calls: the number of calls that ran no compiled code, because they ran eagerly or
             raised.
         frame_seconds: the compile time of each frame, in seconds.

@@ -45,8 +45,8 @@ class Verdict:
         worse, better: the regressions and the improvements.
         new: the tests that call compiled code and are missing from the baseline.
         gone: the tests of the baseline that did not run.
-        renamed: pairs of an old and a new test id. Both tests compile the same code; the old one
-            is gone and the new one is not in the baseline.
+        renamed: pairs of an old and a new test id. Both tests compile the same code. The old test
+            is gone, and the new test is not in the baseline.
         vacuous: True if the run should include tests of the baseline, but compared none.
         compared: the number of tests and functions compared.
     """
@@ -146,10 +146,10 @@ def judge(
 def _lost_calls(
     before: ReleaseSection, facts: Mapping[str, TestFacts], passed: Collection[str]
 ) -> dict[str, list[AuditChange]]:
-    """Return, by test, the callables that a test used to call compiled and no longer does.
+    """Return, by test, the compiled callables of the baseline that the test no longer calls.
 
     A test that calls something else instead has lost nothing. A call that moved to another test is
-    not lost either: a cached result is shared by all tests, and only the first one calls.
+    not lost either: if tests share a cached result, only the first of them makes the call.
     """
     compared = [test for test in sorted(passed) if test in before.tests]
     current_calls = {test: set(facts[test].called) if test in facts else set() for test in compared}
@@ -191,8 +191,8 @@ def _compare_functions(
 ) -> _FunctionDifferences:
     """Compare compiled functions over the run.
 
-    A function is skipped if one of its tests has a new cause, which explains every other
-    difference in the function.
+    A function is skipped if one of its tests has a new cause, because the cause explains every
+    other difference in the function.
     """
     result = _FunctionDifferences()
     current_functions = functions_of(facts.values())
@@ -226,16 +226,16 @@ def _function_changes(old: Function, now: Function, *, all_ran: bool) -> tuple[s
     Args:
         old: the function in the baseline.
         now: the function in this run.
-        all_ran: True if every test that calls it in the baseline ran.
+        all_ran: True if every test that calls the function in the baseline ran.
     """
     if old.backends and now.backends and not set(old.backends) & set(now.backends):
         return f"backend changed: {_names(old.backends)} -> {_names(now.backends)}", ""
     # Another `nested_graph_breaks` setting changes op counts.
     if old.nested != now.nested or not now.ops:
         return "", ""
-    # Test order may decide which variants of a function are compiled: with 8 rows and then 16, the
-    # second graph is dynamic, and some of its graphs contain arithmetic on sizes. A missing op
-    # count is therefore no evidence by itself; only a new count in its place is.
+    # Test order may decide which variants of a function are compiled. For example, with 8 rows and
+    # then 16, the second graph is dynamic, and a dynamic graph may contain arithmetic on sizes. So
+    # a missing op count proves nothing by itself: there must also be a new count in its place.
     new, missing = set(now.ops) - set(old.ops), set(old.ops) - set(now.ops)
     counts = f"{_numbers(old.ops)} -> {_numbers(now.ops)}"
     if new and missing and min(new) < max(missing):
@@ -250,7 +250,8 @@ def _function_changes(old: Function, now: Function, *, all_ran: bool) -> tuple[s
 def merged_functions(before: ReleaseSection, now: Mapping[str, Function]) -> dict[str, Function]:
     """Return the functions to record: the baseline's, updated from this run.
 
-    A function that differs only because of test order keeps the variants of both.
+    A function that differs only because of test order keeps the variants of the baseline and of
+    this run.
 
     Args:
         before: the baseline.
@@ -319,11 +320,11 @@ def _regressions(
     """Yield the regressions of a test, without their consequences.
 
     Args:
-        test: its id.
-        old: its entry in the baseline.
+        test: the id of the test.
+        old: the entry of the test in the baseline.
         facts: the facts of the test in this run.
         known_causes: the keys of all causes in the baseline.
-        reported: the regressions already reported for the functions that it uses.
+        reported: the regressions already reported for the functions that the test uses.
     """
     regressions = _new_causes(test, facts, known_causes)
     yield from regressions

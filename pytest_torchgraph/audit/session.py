@@ -188,7 +188,7 @@ class AuditReport:
             terminalreporter.line(line, **colour)
 
     def _missing(self, config: pytest.Config, section: ReleaseSection) -> set[str]:
-        """Return the tests of the baseline that no longer exist, as far as this run can decide."""
+        """Return the tests of the baseline that, as this run shows, no longer exist."""
         if active_filter(config) or any("::" in argument for argument in config.args):
             return set()
         files_run = {test.partition("::")[0] for test in self._tests}

@@ -1,9 +1,10 @@
 """Watch what each test of a run compiles.
 
-Watching starts when `torch._dynamo` is imported, since nothing can be compiled before. The
-observers are then installed once and stay installed for a recorder that keeps nothing, so a test
-that compiles nothing costs only two short calls. They are removed after each test that compiled
-something, because their counters would keep all compiled code of the run alive.
+Watching starts when `torch._dynamo` is imported, because nothing can be compiled before. The
+observers are then installed, and an idle recorder, which keeps nothing, prevents their removal. So
+a test that compiles nothing costs only two short calls. After a test that compiled something, the
+observers are removed, because their counters would keep all compiled code of the run alive. The
+next test installs them again.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class SuiteWatch:
     """A watch over a suite, one test at a time.
 
     Args:
-        isolated: if True, reset Dynamo before each test, so that it forgets what it compiled.
+        isolated: if True, reset Dynamo before each test, so that Dynamo forgets what it compiled.
 
     Attributes:
         broken: the internal error that stopped the watch; `None` if there was none.
@@ -89,7 +90,7 @@ class SuiteWatch:
         from ..watching.observe import HUB
 
         HUB.close(recorder)
-        # The keeper's counters would keep the compiled code of this test alive.
+        # The counters of the idle recorder would keep the compiled code of this test alive.
         if recorder.events and self._idle_recorder is not None:
             HUB.close(self._idle_recorder)
             self._idle_recorder = None
@@ -97,7 +98,8 @@ class SuiteWatch:
             self.broken = self.broken or recorder.broken
             return None
         self._note_settings(test)
-        # Captures are not watched, and a callable from `torch.compile` may have run inside one.
+        # Captures are not watched, and a callable from `torch.compile` may have run inside a
+        # capture.
         calls = () if recorder.was_paused else tuple(self._calls)
         self._calls = []
         in_wider_fixture, self._in_wider_fixture = self._in_wider_fixture, False
@@ -241,7 +243,7 @@ SETTINGS = "torchgraph_audit_settings"
 
 
 class TestWatcher:
-    """Plugin that watches each test, from its first fixture to the teardown of its last.
+    """Plugin that watches each test, from the first fixture to the teardown of the last fixture.
 
     Test outcomes do not change. The facts travel with the teardown report, which pytest-xdist sends
     from a worker to the process that reports.
@@ -302,7 +304,7 @@ class TestWatcher:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Attach the facts to the report before pytest-xdist sends or any plugin reads it."""
+        """Attach the facts to the report before pytest-xdist sends it or a plugin reads it."""
         if self._facts is not None and report.when == "teardown":
             test, facts = self._facts
             if report.nodeid == test:

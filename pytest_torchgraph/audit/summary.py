@@ -103,7 +103,7 @@ def summary_lines(
     settings: Sequence[LeakedSetting] = (),
     isolated: bool = False,
 ) -> Iterator[str]:
-    """Yield the lines of the summary, one per cause, with the most costly causes first.
+    """Yield the lines of the summary: totals, then the causes in the order of `causes_over_tests`.
 
     Args:
         facts: the facts of each test that calls compiled code, by test id.
@@ -205,7 +205,7 @@ def _settings(settings: Sequence[LeakedSetting], width: int, verbose: bool) -> I
 
 
 def _lines(shared_cause: CauseOverTests, width: int, verbose: bool) -> list[str]:
-    """Return the line of a cause, or two if code compiles nothing and one line is too short."""
+    """Return the line of a cause; two lines if code compiles nothing and one line is too short."""
     cause, further_places = shared_cause.cause, len(shared_cause.places) - 1
     words = describe(cause, further_places)
     if cause.kind == "nothing":
@@ -226,7 +226,7 @@ def describe(cause: Cause, further_places: int = 0) -> str:
 
     Args:
         cause: the cause.
-        further_places: the number of further functions that have it.
+        further_places: the number of further functions that have the cause.
     """
     location = _place(cause, further_places)
     text = (f": {cause.text}" if location else cause.text) if cause.text else ""
@@ -245,14 +245,15 @@ def _place(cause: Cause, further_places: int) -> str:
 def lines_over_tests(
     words: str, tests: Sequence[str], width: int, *, whole: bool = False
 ) -> list[str]:
-    """Return the lines of a statement about tests, with their number and the first test.
+    """Return the lines of a statement about tests, with the number of tests and the first test.
 
     Args:
         words: the statement.
         tests: the ids of the tests.
         width: the terminal width.
-        whole: if True, cut nothing. Otherwise return one line, naming the test if there is room,
-            by its file and name or by its name only; or two lines if the statement names no place.
+        whole: if True, cut nothing. Otherwise return one line, which names the test if there is
+            room, by its file and name or only by its name. If there is no room and the statement
+            names no place, return two lines.
     """
     first = f"{_number(tests)}  {words}"
     further_tests = f" and {len(tests) - 1:,} more" if len(tests) > 1 else ""

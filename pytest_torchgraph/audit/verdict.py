@@ -19,7 +19,7 @@ TIGHTEN = "pytest --torchgraph-audit=record makes this the baseline"
 ACCEPT = "this fails the run; if it is intended, pytest --torchgraph-audit=record accepts it"
 
 MOST_PLACES = 3
-"""Maximum number of places listed for a change whose text names none."""
+"""Maximum number of places listed for a change whose text names no place."""
 
 
 def verdict_lines(verdict: Verdict, file: str, *, width: int = 80) -> Iterator[str]:

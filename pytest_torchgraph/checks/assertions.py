@@ -39,15 +39,15 @@ class Assertions(OpChecks):
         outputs, sums of gradients, the backward of an output that AOTAutograd turned into a view.
 
         Args:
-            allow: ops that may run eagerly, as one entry or several: an op, as a pattern of
-                `assert_op_counts`; a file, as `"model.py"` or the end of its path; a line, as
-                `"model.py:31"`. The backward ops of an allowed op are allowed, too.
+            allow: ops that may run eagerly, as one entry or several. An entry is an op (a pattern
+                as in `assert_op_counts`), a file (`"model.py"`, or the end of its path) or a line
+                (`"model.py:31"`). The backward ops of an allowed op are also allowed.
 
         Raises:
             AssertionError: with each line, the ops that ran there, and the graph break or skipped
                 frame that kept them out of compiled graphs.
-            CaptureError: see `eager`; also for a capture from a file without eager ops, because
-                files of earlier releases have none.
+            CaptureError: see `eager`; also for a capture loaded from a file without eager ops,
+                because earlier releases of this package did not store them.
             ValueError: if an op pattern cannot match anything, or matches every op.
         """
         __tracebackhide__ = True
@@ -66,16 +66,17 @@ class Assertions(OpChecks):
         Args:
             forward: number of forward and inference graphs.
             backward: number of backward graphs that ran.
-            total: number of all graphs. Omitted counts are not checked; without any count, one
-                forward and one backward are expected.
+            total: number of all graphs. Omitted counts are not checked. If all counts are omitted,
+                one forward and one backward are expected.
             allow: regular expressions for tolerated `EagerCall`s of a watch, searched in
                 `"kind: reason"`.
 
         Raises:
-            AssertionError: with the graphs; if a watch has no graphs, with the cause, except for
-                `total=0` if compiled code ran; or with the calls that ran eagerly.
-            TypeError: if every given count allows any number. Not for a watch, for which that
-                asserts that something was compiled.
+            AssertionError: if a count differs, with the graphs; if a watch has no graphs, with the
+                cause; if calls in a watch ran eagerly, with these calls. With `total=0`, a watch
+                may have no graphs if compiled code ran.
+            TypeError: if every given count allows any number. In a watch, such counts are valid:
+                they assert that something was compiled.
         """
         __tracebackhide__ = True
         if forward is None and backward is None and total is None:
@@ -89,8 +90,8 @@ class Assertions(OpChecks):
         """Assert the number of inductor's kernels, of their launches, and of library calls.
 
         `assert_kernel_count(1, extern=0, launches=1)` asserts that everything is fused into one
-        kernel that is launched once. Each graph counts once, regardless of its run count. Eager ops
-        beside the graphs are not in the generated code: see `assert_no_eager_ops`.
+        kernel that is launched once. A graph that ran several times counts once. Ops that ran
+        eagerly, outside compiled graphs, are not in the generated code: see `assert_no_eager_ops`.
 
         Args:
             n: number of generated kernels.
@@ -100,8 +101,8 @@ class Assertions(OpChecks):
                 these by device type.
 
         Raises:
-            AssertionError: with each kernel and library call, its ops, and their modules and lines
-                if known; or if no graph was compiled, with the cause.
+            AssertionError: if a count differs, with each kernel and library call: the ops, and if
+                known their modules and lines. If no graph was compiled, with the cause.
             CaptureError: if code was not generated for all graphs, for example via "aot".
             TypeError: if there is nothing to check.
             ValueError: if a mapping lacks the capture's device.
@@ -128,14 +129,14 @@ class Assertions(OpChecks):
             peak_bytes: estimated peak memory in bytes; see `Capture.peak_bytes`. Each limit is a
                 whole number (1e9 is accepted), a `(min, max)` pair with `None` for no limit, or a
                 mapping of these by device type.
-            unknown: "fail", or "ignore" to count nothing for working ops without a formula; at
-                least one op must have a formula.
-            recomputed_flops: FLOPs that the backward recomputes, in the same forms, or as `"10%"`
-                of the forward's FLOPs; see `Capture.recomputed`.
+            unknown: "fail", or "ignore" to count zero FLOPs for ops that compute but have no
+                formula. At least one op must have a formula.
+            recomputed_flops: FLOPs that the backward recomputes: a limit as above, or a share of
+                the forward's FLOPs, for example `"10%"`. See `Capture.recomputed`.
 
         Raises:
-            AssertionError: with the costs, the modules with the most FLOPs, and the ops with the
-                most saved bytes, with their lines; or if no graph was compiled, with the cause.
+            AssertionError: for each exceeded limit, with the cost and its largest parts: modules
+                for FLOPs, otherwise ops with their lines. If no graph was compiled, with the cause.
             CaptureError: if a cost is unknown; also for a watch with graph breaks, because the ops
                 between its graphs are not recorded.
             TypeError: if there is nothing to check.
@@ -206,8 +207,8 @@ class Assertions(OpChecks):
 
         Raises:
             AssertionError: with the recomputed ops, their share of the forward's FLOPs, the causes,
-                modules and lines, and the values saved there; or if the forward runs none of the
-                ops.
+                modules and lines, and the ops whose results are saved in the same modules. Also if
+                the forward runs none of the ops.
             CaptureError, ValueError: see `assert_recomputed`.
             TypeError: if neither an op nor a module is given.
         """
@@ -297,8 +298,8 @@ class Assertions(OpChecks):
         Args:
             glob: a glob of module paths in which `*` matches one component: `"layers.*"`.
             kinds: maximum number of kinds of blocks.
-            backward: also compare the backward, without the sums of gradients that leave a block:
-                autograd adds them up in any of the blocks.
+            backward: True to also compare the backward. The comparison ignores sums of gradients
+                that leave a block, because autograd may compute a sum in any of the blocks.
 
         Raises:
             AssertionError: with the members of each kind, and its difference from the most common
@@ -344,7 +345,7 @@ class Assertions(OpChecks):
             AssertionError: with the blocks that each compilation served, and the guard that
                 separates it from earlier compilations; or with the blocks that ran eagerly or did
                 not run.
-            CaptureError: if the capture was not made by `watch()`.
+            CaptureError: if the capture was not made by `watch()` or `steady()`.
             TypeError, ValueError: see `assert_repeated`.
         """
         __tracebackhide__ = True
@@ -389,8 +390,9 @@ class Assertions(OpChecks):
             within: a path, an importable package, or several: breaks elsewhere are tolerated.
 
         Raises:
-            AssertionError: with each break, its line and its reason; if no graph was compiled, with
-                the cause; or with eager calls that no break reports.
+            AssertionError: if graphs broke, with each break, its line and its reason; if no graph
+                was compiled, with the cause; if calls ran eagerly without a reported break, with
+                these calls.
             CaptureError: if the capture did not go through torch.compile.
         """
         __tracebackhide__ = True
@@ -408,11 +410,11 @@ class Assertions(OpChecks):
         Args:
             count: an int, a `(min, max)` pair, or a mapping of these by device type.
             max: the maximum number.
-            allow, within: breaks that do not count, and tolerated eager calls.
+            allow, within: see `assert_no_graph_breaks`. Tolerated breaks do not count.
 
         Raises:
-            TypeError: if neither `count` nor `max` is given, or they allow any number. Any number
-                is valid for a watch, for which it asserts that something was compiled.
+            TypeError: if neither `count` nor `max` is given, or if they allow any number. In a
+                watch, any number is valid: it asserts that something was compiled.
         """
         __tracebackhide__ = True
         compilation.assert_graph_breaks(self, count, max, allow, within)
@@ -425,8 +427,8 @@ class Assertions(OpChecks):
                 `"kind: reason"`.
 
         Raises:
-            AssertionError: with each recompilation and its reasons; if no recompilation was
-                possible; or with the calls that ran eagerly.
+            AssertionError: if code was recompiled, with each recompilation and its reasons; if
+                calls ran eagerly, with these calls; or if no recompilation was possible.
             CaptureError: if the capture did not go through torch.compile.
         """
         __tracebackhide__ = True
@@ -472,12 +474,13 @@ class Assertions(OpChecks):
 
         Args:
             allow: regular expressions or literal parts for tolerated places, searched in
-                `"file:line in function: code"` and, on the next line, `"kind: op"`. Code after a
-                break from which Dynamo cannot resume is `"behind line N of file in function"`.
+                `"file:line in function: code"` and, on the next line, `"kind: op"`. If Dynamo
+                cannot resume after a graph break, the place is
+                `"after line N of file in function"`.
 
         Raises:
-            AssertionError: with each place, its code and the cause of the wait, and the graph
-                breaks with an incomplete record; or if nothing was captured or compiled.
+            AssertionError: with each place, its code and the cause of the wait; with the graph
+                breaks at which the record is incomplete; or if nothing was captured or compiled.
             CaptureError: if the capture cannot record syncs.
         """
         __tracebackhide__ = True
@@ -491,8 +494,8 @@ class Assertions(OpChecks):
                 `"file:line in function: code"` and, on the next line, `"from cuda to cpu: op"`.
 
         Raises:
-            AssertionError: with each place, its code and the devices, and the graph breaks with an
-                incomplete record; or if nothing was captured or compiled.
+            AssertionError: with each place, its code and the devices; with the graph breaks at
+                which the record is incomplete; or if nothing was captured or compiled.
             CaptureError: if the capture cannot record transfers.
         """
         __tracebackhide__ = True
@@ -501,10 +504,11 @@ class Assertions(OpChecks):
     def assert_matches_eager(self: Subject, rtol: Tolerance = None, atol: Tolerance = None) -> None:
         """Assert that the captured run matches an eager run from the same state.
 
-        Compares all leaves of the output (tensors within the tolerance, others by type and `==`,
-        containers by type), which tensors require grad, the gradients, and the final values of
-        buffers and tensor arguments. NaN equals NaN in the same place, because a masked row of a
-        softmax is NaN. Infinities are equal if their signs are.
+        The check compares the output, the `requires_grad` of its tensors, the gradients, and the
+        final values of buffers and tensor arguments. In the output, tensors are compared within the
+        tolerance, containers by type, and all other values by type and `==`. NaN equals NaN in the
+        same place, because a masked row of a softmax is NaN. Infinities are equal if their signs
+        are.
 
         After a difference, the target runs eagerly a few more times to find a provable cause: a
         custom op with hidden state or undeclared writes, a fake implementation whose dtype, shape
@@ -518,12 +522,13 @@ class Assertions(OpChecks):
                 missing dtypes use the defaults of `torch.testing.assert_close`.
 
         Raises:
-            AssertionError: with the first difference and its causes; "nothing compared" if no
-                floating-point output of either run is above `atol`, or no gradient; if a tensor is
-                entirely NaN, all gradients are zero or no output has an element.
+            AssertionError: if the runs differ, with the first difference and its causes. "nothing
+                compared" if all floating-point outputs or all gradients of both runs are at most
+                `atol`, a tensor is NaN throughout, all gradients are zero, or no output has an
+                element.
             CaptureError: if the capture has no run for comparison, or is on the meta device; if a
                 parameter, buffer or argument changed after the capture.
-            ValueError: if a mapping by device type lacks the capture's.
+            ValueError: if a mapping by device type lacks the device type of a tensor.
         """
         __tracebackhide__ = True
         compilation.need_graphs(self)
@@ -536,8 +541,9 @@ class Assertions(OpChecks):
 
         The step is captured again at the compiler's stages, at most four times, to find the stage
         that introduces the difference. At that stage the values of all nodes are compared with
-        eager values; each formula is computed from eager's values in float64. The values take at
-        most 2 GiB, and a replay takes as much again as the graphs that it runs.
+        eager values. To recognize rounding, the formulas of both runs are also computed in float64,
+        from the values of the eager run. The values take at most 2 GiB, and a replay takes as much
+        again as the graphs that it runs.
 
         Args:
             rtol, atol: tolerances, as in `assert_matches_eager`.

@@ -94,7 +94,7 @@ def _lines_of_kinds(group: Sequence[BlockKind], common: BlockKind) -> Iterator[s
 
 
 def _values(kind: BlockKind, reference_kind: BlockKind) -> Iterator[str]:
-    """Yield the kind's first member with its node that differs."""
+    """Yield the first member of a kind, with the node that differs."""
     diff = kind.diff or reference_kind.diff
     assert diff is not None
     finding = diff.findings[0]
@@ -161,14 +161,14 @@ def assert_shared(capture: Subject, graphs: Sequence[Graph], glob: str, bodies: 
 def _bodies_by_block(
     graphs: Sequence[Graph], blocks: Sequence[str]
 ) -> dict[str, list[tuple[int, str]]]:
-    """Return the subgraphs that each block calls, by graph and name; empty for inlined blocks."""
+    """Return the subgraphs of each block, as (graph number, name). Inlined blocks have no entry."""
     bodies_of_block: dict[str, list[tuple[int, str]]] = {}
     for number, graph in enumerate(graphs):
         for node in graph.nodes:
             if node.op != INVOKE:
                 continue
-            # A region around the block (one function for all blocks) is called in its module;
-            # a region inside the block is called in a submodule.
+            # A region around the block (one function for all blocks) is called in the block's
+            # module. A region inside the block is called in a submodule.
             for block in (block for block in blocks if holds(block, node.module)):
                 bodies_of_block.setdefault(block, []).extend(
                     (number, name) for name in body_names(node)

@@ -123,9 +123,10 @@ def _as_int(value: Any) -> Any:
 
 
 def _most_flops(graphs: Sequence[Graph]) -> Iterator[str]:
-    """Return the modules with the most FLOPs, and a line for the rest, which add up to the total.
+    """Return lines for the modules with the most FLOPs, and one line for the rest.
 
-    Layers that differ only in a number and have equal FLOPs share a line.
+    The lines add up to the total. Layers that differ only in a number and have equal FLOPs share a
+    line.
     """
     modules_by_cost: dict[tuple[str, int], list[str]] = {}
     costs_by_module = by_module(graphs)
@@ -147,7 +148,7 @@ def _most_flops(graphs: Sequence[Graph]) -> Iterator[str]:
 
 
 def _most_flops_by_line(graphs: Sequence[Graph]) -> Iterator[str]:
-    """Return the same by source line of the ops, if modules are unknown, as in a watch."""
+    """Return lines for the ops with the most FLOPs. A watch, for example, has no modules."""
     sums: Counter[tuple[str, Source | None]] = Counter()
     for graph in graphs:
         for name, flops in flops_by_node(graph).items():
@@ -166,7 +167,7 @@ def _most_saved(graphs: Sequence[Graph], received: Received) -> Iterator[str]:
     """Return the ops with the most saved bytes, with modules and lines.
 
     An op on one source line is one entry, regardless of its modules. The last line sums up the
-    rest, so the lines add up to the total. A peak is explained by saved bytes, too.
+    rest, so the lines add up to the total. These lines also explain a peak.
     """
     saved_by_line: dict[tuple[str, Source | None], list[KeptStorage]] = {}
     for saved_value in kept(graphs, received):
@@ -181,7 +182,7 @@ def _most_saved(graphs: Sequence[Graph], received: Received) -> Iterator[str]:
 
 
 def _most_recomputed(entries: Sequence[Recomputed]) -> Iterator[str]:
-    """Return the ops with the most recomputed FLOPs, in the same way."""
+    """Return the ops with the most recomputed FLOPs, in the format of `_most_saved`."""
     entries_by_line: dict[tuple[str, Source | None], list[Recomputed]] = {}
     for entry in entries:
         if entry.counts and entry.cost.flops:
@@ -197,7 +198,7 @@ def _by_line(
     node_of: Callable[[_Entry], Node],
     word: str,
 ) -> Iterator[str]:
-    """Return the largest sums per op and source line, with modules and the line, and the rest."""
+    """Return the largest sums per op and source line, with the modules, and the sum of the rest."""
     sizes = {key: sum(map(size_of, same_line)) for key, same_line in entries_by_line.items()}
     largest = sorted(sizes.items(), key=lambda item: -item[1])
     for (op, source), size in largest[:MOST]:

@@ -48,7 +48,7 @@ class Causes:
         lines: lines for the message.
         may_be_rounding: True if no cause was found and code was compiled.
         kind: kind of the first cause, as in `Divergence`; "" without a cause.
-        op: custom op of the first cause, "" if it is not an op.
+        op: custom op of the first cause, "" if the cause is not an op.
     """
 
     lines: Sequence[str]
@@ -93,7 +93,7 @@ def causes_of(
 def _detect_numpy_random(
     comparison: EagerComparison, expected: StepResult, outcome: StepResult
 ) -> Iterator[str]:
-    """Detect np.random. Dynamo draws from torch's generator, so numpy's state did not change."""
+    """Detect np.random: compiled code draws from torch's generator, so numpy's state stays."""
     if not comparison.compiles or expected.numpy == outcome.numpy:
         return
     if torch_private.get("config").use_numpy_random_stream:
@@ -119,7 +119,7 @@ def _explain_nondeterminism(
     differ: OutcomeComparer,
     explained: bool,
 ) -> Iterator[str]:
-    """Explain two eager runs that differ from the same state, by Python values if they cause it."""
+    """Explain why two eager runs from the same state differ, with the responsible Python values."""
     size_text = ""
     if (
         own_difference.eager is not None
@@ -219,7 +219,7 @@ class LineTracer:
     """A tracer that checks some values after each line of the user's code.
 
     Args:
-        probes: functions whose results change when the traced value does.
+        probes: one function per traced value. Its result changes when the value changes.
     """
 
     def __init__(self, probes: Sequence[Callable[[], Any]]):
@@ -277,19 +277,20 @@ _TORCHS = KNOWN_NAMESPACES | {"prim", "profiler", "quantized", "mkldnn", "torchg
 
 
 class OpProbe(torch_private.TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """A probe of each custom op that runs inside.
+    """A dispatch mode that probes each custom op that runs inside it.
 
-    Detects ops that write to an argument without declaring it in the schema, return a different
-    result when called again with the same arguments, or have a fake implementation whose results
-    differ.
+    Detects three kinds of ops. The first writes to an argument that its schema does not declare as
+    written. The second returns another result when called again with the same arguments. The third
+    has a fake implementation that returns other metadata than the op.
 
     Args:
-        generators: returns the state of the random number generators.
-        stateful: also call each op again.
-        fakes: also compare with the fake implementations.
+        generators: function that returns the state of the random number generators.
+        stateful: True to also call each op again.
+        fakes: True to also compare each op with its fake implementation.
 
     Attributes:
-        found: maps a sentence about each defect, with the user's line, to its kind and op.
+        causes: maps a sentence about each defect, with the user's line, to the defect's kind and
+            op.
     """
 
     supports_higher_order_operators = True
@@ -405,7 +406,7 @@ def _tensors(value: Any) -> list[torch.Tensor]:
 
 
 def _equal_tensors(a: Any, b: Any) -> bool:
-    """Return True if the tensors in two values are equal, NaN to NaN."""
+    """Return True if the tensors in two values are equal. NaN equals NaN."""
     return all(
         x.shape == y.shape
         and x.dtype == y.dtype

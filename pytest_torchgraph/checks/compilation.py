@@ -47,7 +47,8 @@ def need_graphs(
         capture: the checked capture; everything except a watch passes.
         allow: regular expressions for tolerated eager calls, searched in `"kind: reason"`; `None`
             for checks without this argument.
-        unreported: ignore frames that Dynamo abandoned, because they are among the graph breaks.
+        unreported: True to ignore frames that Dynamo abandoned. The graph breaks report these
+            frames.
 
     Raises:
         AssertionError: with the cause.
@@ -209,7 +210,7 @@ def format_breaks(counted: list[GraphBreak], low: int, high: int | None, total: 
 
 
 def is_recompile_within(recompile: Recompile, within: Any) -> bool:
-    """Return True if a recompilation is in `within`. A backward's belongs to all code."""
+    """Return True if a recompilation is in `within`. The recompilation of a backward always is."""
     return not recompile.path or is_within(recompile.path, within)
 
 
@@ -252,7 +253,7 @@ def assert_recompiles(
 
 
 def format_recompiles(recompiles: Sequence[Recompile], low: int, high: int | None) -> str:
-    """Return the message for a wrong number of recompilations, with each of them."""
+    """Return the message for a wrong number of recompilations, with each recompilation."""
     head = f"recompilations: expected {format_bounds(low, high)}, found {len(recompiles)}"
     limit_hits = [recompile for recompile in recompiles if recompile.limit_hit]
     if limit_hits:
@@ -359,7 +360,7 @@ def _limits(capture: Subject, count: Any, maximum: Any, name: str) -> tuple[int,
 
 
 def _device(capture: Subject) -> str:
-    """Return the device type that selects counts: the graphs', else the test's."""
+    """Return the device type that selects counts: of the capture, or without graphs of the test."""
     expected = None if capture.graphs else CONTEXT.device
     return device_of(capture.graphs, capture.device or expected)
 

@@ -1,7 +1,7 @@
 """The assertion that no op ran eagerly, and the reasons why nothing was compiled.
 
-A check on a watch is vacuous if there was nothing to check. The functions here return the causes
-in words; "" or an empty list means that there was something to check.
+A check on a watch is vacuous if there was nothing to check. The functions here explain why. Those
+that return "" or an empty list found no reason.
 """
 
 from __future__ import annotations
@@ -127,13 +127,13 @@ def _cause(cause: GraphBreak | None) -> list[str]:
 
 
 def _nodes(eager_ops: Sequence[EagerOp], graphs: Sequence[Graph]) -> list[Node]:
-    """Return the nodes of these op calls."""
+    """Return the nodes of eager op calls."""
     op_keys = {(op.graph, op.op) for op in eager_ops}
     return [node for graph in graphs for node in graph.nodes if (graph.name, node.op) in op_keys]
 
 
 def format_disabled(setting: str) -> str:
-    """Return the cause if a setting disables all compilation."""
+    """Return the text about a setting that disables all compilation."""
     return f"torch.compile is disabled by {setting}"
 
 
@@ -200,7 +200,7 @@ def find_uncompiled_calls(
     Args:
         record: the record of the watch.
         allow: regular expressions for calls to omit, searched in `"kind: reason"`.
-        unreported: omit frames that are among the graph breaks.
+        unreported: True to omit frames that the graph breaks report.
     """
     reported = {
         (compilation.function, compilation.file, compilation.line)

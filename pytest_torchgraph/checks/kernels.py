@@ -59,7 +59,7 @@ def assert_kernel_count(capture: Subject, n: Any, extern: Any, launches: Any) ->
 
 
 def _lines_of_kernels(kernels: Sequence[Kernel]) -> Iterator[str]:
-    """Return the launched kernels, equal library calls of a graph once, up to the maximum."""
+    """Return lines for the launched kernels, with one entry for equal library calls of a graph."""
     groups: dict[tuple[str, ...], list[Kernel]] = {}
     for kernel in kernels:
         groups.setdefault((kernel.graph, kernel.name, kernel.device), []).append(kernel)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _SEARCHED = ("aot", "inductor", "dynamo")
 """Mechanisms whose stages can be captured separately."""
 _SINGLE = (type, enum.Enum, torch.dtype, torch.layout, torch.memory_format)
-"""Types with one object per value. Objects of other types are never equal by identity."""
+"""Types with one object per value, so objects of the two runs can be compared by identity."""
 _ABSENT: Any = type("Absent", (), {"__repr__": lambda _: "nothing"})()
 
 
@@ -87,7 +87,7 @@ def first_difference(
 
 
 class _EagerRunComparison:
-    """A captured run and an eager one.
+    """A captured run and an eager run, with their first unequal value.
 
     Raises:
         CaptureError: if there is no run to compare with.
@@ -125,7 +125,7 @@ class _EagerRunComparison:
         return causes_of(self.comparison, self.expected, self.outcome, self._changed, self._differ)
 
     def divergence(self, causes: Causes, seconds: float | None) -> Divergence:
-        """Return the first difference: a cause that is proven exactly ends the search."""
+        """Return the first difference. If a cause is already proven, no search is made."""
         if causes.kind:
             for graph in self._capture.program:
                 nodes = tuple(node for node in graph.nodes if node.op == causes.op)
@@ -186,7 +186,7 @@ def _refuse_small(
     """Refuse values so small that zeros would match them.
 
     Raises:
-        AssertionError: if no floating-point value of both runs exceeds its tolerance.
+        AssertionError: if no floating-point value of either run exceeds its tolerance.
     """
     floats = [
         (name, tensor)
@@ -232,7 +232,7 @@ def _dense(tensor: torch.Tensor) -> torch.Tensor:
 def difference(
     eager: StepResult, captured: StepResult, rtol: Tolerance, atol: Tolerance
 ) -> Unequal | None:
-    """Return the first difference: tensors outside the tolerance, or anything else not equal.
+    """Return the first difference: a tensor outside the tolerance, or another unequal value.
 
     Returns `None` if there is no difference.
 
@@ -249,7 +249,7 @@ def difference(
 
 
 def _structure_difference(eager: StepResult, captured: StepResult) -> Unequal | None:
-    """Return a container or leaf of another type, else a missing one."""
+    """Return a container or leaf whose type differs, else one that only one run returned."""
     left, right = _types(captured), _types(eager)
     for path, kind in left.items():
         expected_kind = right.get(path, kind)
@@ -326,7 +326,11 @@ def _format_value(value: Any) -> str:
 
 
 def _is_same(a: Any, b: Any) -> bool:
-    """Return True for equal values of one type; NaN equals NaN, objects without `==` their type."""
+    """Return True for equal values of one type.
+
+    NaN equals NaN. Callables are equal if they have the same qualified name. Objects without `==`
+    are always equal, because their types were compared before.
+    """
     if callable(a) and not isinstance(a, type):
         return getattr(a, "__qualname__", "") == getattr(b, "__qualname__", "")
     by_identity: Any = object.__eq__

@@ -198,7 +198,7 @@ def assert_not_saved(
 
 
 def flops_of(entries: Iterable[Recomputed]) -> int:
-    """Return the FLOPs of all recomputed ops, without autograd's formulas.
+    """Return the FLOPs of all recomputed ops, without ops that autograd's formulas run again.
 
     Raises:
         CaptureError: if the FLOPs of an op are unknown.
@@ -311,7 +311,7 @@ def _need_op_calls(
 def _produced_storages(
     graphs: Sequence[Graph], received: Received, ops: Sequence[Any], module: str | None
 ) -> dict[tuple[int, str], Node]:
-    """Return the storages that forward calls produce, as (graph and op, one result).
+    """Map each storage that forward calls produce, as (graph id, op), to one result.
 
     For an op with several results, only used results count. Views of inputs and parameters have no
     storage of their own.
@@ -352,7 +352,7 @@ def _total_times(entries: Iterable[Recomputed]) -> int:
 
 
 def _at_least(entries: Iterable[Recomputed], graphs: Sequence[Graph]) -> str:
-    """Return "at least " if runs with an unused result are not counted: a file lacks them."""
+    """Return "at least " for eager graphs of a file: it lacks runs with an unused result."""
     is_eager = any(graph.level == "dispatch" for graph in graphs)
     return "at least " if is_eager and any(entry.by == "" for entry in entries) else ""
 

@@ -32,14 +32,15 @@ class _CompilationGroup:
     """The compilations of one class's code.
 
     Attributes:
-        frames: for each frame, the compile ids of the graphs that ran, with their blocks.
+        frames: maps each frame to the compile ids of the graphs that ran, and each compile id to
+            the blocks that the graph served.
     """
 
     frames: dict[str, dict[str, list[str]]] = field(default_factory=dict)
 
     @property
     def most(self) -> Mapping[str, Sequence[str]]:
-        """The most compiled frame. A graph break splits a block into several frames."""
+        """The frame with most compilations. A graph break splits a block into several frames."""
         return max(self.frames.values(), key=len)
 
 
@@ -155,7 +156,7 @@ def _why_uncalled(
 def _graphs_of(record: WatchRecord, callee: CompiledCallable) -> list[str]:
     """Return the compile ids of the graphs that a callable ran in this watch.
 
-    For a callable that calls other compiled callables, only graphs of its own code.
+    If the callable calls other compiled callables, only the graphs of its own code are returned.
     """
     graphs_run = {
         graph.id: graph for graph, count in record.runs.items() if count and not graph.part
@@ -177,7 +178,8 @@ def _group_compilations(
                 ids.setdefault(compile_id, []).append(path)
     for group in by_code.values():
         for graph, count in record.runs.items():
-            # Calls that were not examined ran these, for example with an already compiled shape.
+            # Calls that were not examined ran these graphs, for example with an already compiled
+            # shape.
             if count and not graph.part and graph.id.rpartition("/")[0] in group.frames:
                 group.frames[graph.id.rpartition("/")[0]].setdefault(graph.id, [])
     return [*by_code.values()]
@@ -209,7 +211,7 @@ def _compilations(record: WatchRecord, compilations: Sequence[_CompilationGroup]
 def _explain_first_block(
     recompile: Recompile, paths_by_id: Mapping[str, Sequence[str]]
 ) -> Iterator[str]:
-    """Explain the first block of a training step: its input, the data, needs no gradient."""
+    """Explain a separate compilation of the first block: its input is data without a gradient."""
     for guard in recompile.failed_guards:
         if not _NEEDS_GRADIENT.search(guard.words):
             continue

@@ -21,10 +21,10 @@ Eager's distance is only one sample of the possible rounding errors.
 _ROUNDING = 10_000
 """Maximum distance from float64 that can be rounding, in resolutions of the largest value.
 
-A step that computes something else in float64 is equally far from it in both runs.
+If the step computes something else in float64, both runs are equally far from the float64 run.
 """
 _BEYOND = 100
-"""Multiple of the distance that a mere reordering of the same operations cannot reach."""
+"""Multiple of eager's distance that a reordering of the same operations cannot reach."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,8 +65,9 @@ def explain_rounding(
 ) -> Iterator[str]:
     """Return the lines about rounding, with a tolerance if rounding explains the difference.
 
-    The step runs once more in float64, if possible: rounding leaves eager as far from that run as
-    the captured run. Requires a step whose eager runs are all equal.
+    If possible, the step runs once more in float64. If the difference is rounding, the eager run
+    and the captured run are about equally far from the float64 run. All eager runs of the step must
+    be equal.
     """
     eager, captured, sizes = unequal.eager, unequal.captured, _sizes(unequal)
     if eager is None or captured is None or sizes is None:
@@ -170,8 +171,8 @@ def tolerances(
 
     Raises:
         TypeError: if a tolerance is neither a number nor a mapping.
-        ValueError: if a mapping by device type lacks the tensor's, or a number is negative or
-            infinite.
+        ValueError: if a mapping by device type lacks the tensor's device type, or if a number is
+            negative or infinite.
     """
     given_tolerances = _tolerance_for(rtol, tensor, "rtol"), _tolerance_for(atol, tensor, "atol")
     if given_tolerances.count(None) != 1:

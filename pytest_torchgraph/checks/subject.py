@@ -30,7 +30,7 @@ class StepResult(Protocol):
 
     @property
     def others(self) -> Mapping[str, Any]:
-        """Other leaves of the output, by path."""
+        """Leaves of the output that are not tensors, by path."""
         ...
 
     @property
@@ -84,7 +84,7 @@ class PythonValues(Protocol):
     """A snapshot of the target's Python values."""
 
     def changes(self) -> Sequence[PythonChange]:
-        """List the values that have changed since."""
+        """List the values that have changed since the snapshot."""
         ...
 
 
@@ -92,7 +92,7 @@ class Generators(Protocol):
     """A snapshot of all random number generators."""
 
     def restore(self) -> None:
-        """Set the generators to this state."""
+        """Set the generators to the state of the snapshot."""
         ...
 
 
@@ -100,10 +100,10 @@ class EagerComparison(NamedTuple):
     """Two runs from the same state, executed on demand.
 
     Attributes:
-        eager: the target by itself.
-        captured: the captured run, or an equivalent run that draws the same random numbers.
-        in_float64: the target by itself in float64, the reference for rounding.
-        inside: the target by itself, inside a context that a function makes.
+        eager: runs the target eagerly.
+        captured: returns the captured run, or an equivalent run that draws the same random numbers.
+        in_float64: runs the target eagerly in float64, as the reference for rounding.
+        inside: runs the target eagerly inside the context that a given function makes.
         python: returns the target's Python values.
         before: the target's Python values before the capture.
         generators: returns the state of the random number generators.
@@ -140,7 +140,7 @@ class Subject(Protocol):
 
     @property
     def eager(self) -> tuple[Graph, ...]:
-        """Graphs of eager ops. Raises `CaptureError` if not recorded."""
+        """Graphs of eager ops. Raises `CaptureError` if they were not recorded."""
         ...
 
     @property

@@ -13,7 +13,8 @@ The exit codes follow the `diff` utility: 0 if nothing differs, 1 if something d
 trouble.
 
 Each command is a module of this package. Its `add_command` declares the arguments, and its `run`
-returns the exit code. `run` imports what it needs itself, so that `--help` is fast.
+returns the exit code. `run` imports other modules only when they are used, so that `--help` is
+fast.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command.
 
     Args:
-        arguments: the words of the command line; `None` (the default) for this process's own.
+        arguments: the words of the command line; `None` (the default) for the arguments of this
+            process.
 
     Returns:
         the exit code, see `formats`.

@@ -1,4 +1,4 @@
-"""`export FILE [NEW]`: write graphs, or two files with their correspondence, for a viewer."""
+"""`export FILE [NEW]`: write the graphs of one file, or of two matched files, for a viewer."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("text", "markdown", "json")
 JSON_VERSION = 1
-"""Version of the JSON, incremented if a change requires programs that read it to change."""
+"""Version of the JSON, incremented if programs that read the JSON have to change."""
 MAX_FILES = 5
 """Maximum number of files named in a table cell."""
 

@@ -41,7 +41,8 @@ def run(options: argparse.Namespace) -> int:
 
     Raises:
         TorchGraphError: for a file that is neither a page nor a baseline of this version, for a
-            mixture of both, and if the result cannot be written; nothing is written then.
+            mixture of both, and if the result cannot be written. In all three cases, nothing is
+            written.
         OSError: for a file that cannot be read.
     """
     pages = [_is_page(path) for path in options.files]

@@ -174,7 +174,7 @@ def _collectives(graphs: Sequence[Graph]) -> str:
 
 
 def _collectives_of_ranks(document: Program, file: Path) -> str:
-    """Return the collectives of each class of equal ranks, below its ranks.
+    """Return the collectives of each class of equal ranks, below a line with the ranks.
 
     Raises:
         TorchGraphError: for a file with only op counts.

@@ -120,7 +120,7 @@ _PEERS = {
 
 
 def peers_of(op: str, args: tuple[Any, ...], parts: int) -> Sequence[int | None]:
-    """Return the peer rank of each collective that an op runs, `None` without a single peer.
+    """Return the peer rank of each collective of an op; `None` if there is no single peer.
 
     Ranks are numbered in the group.
 

@@ -55,8 +55,8 @@ _OTHERS = frozenset(
 class DType(str):
     """A dtype's name without `torch.`; equal to the `torch.dtype`, and to its abbreviation.
 
-    Otherwise `node.result.dtype != "f32"` would be a check that cannot fail. As a dict key, it
-    matches only the name.
+    Otherwise `node.result.dtype != "f32"` would be a check that cannot fail. As a dict key, a
+    `DType` matches only the name.
     """
 
     __slots__ = ()
@@ -76,7 +76,7 @@ class DType(str):
 
     @classmethod
     def of(cls, name: str) -> DType:
-        """Return the shared object of a name: comparing an object with itself is cheap."""
+        """Return the only object of a name, because comparing an object with itself is cheap."""
         shared_object = _OBJECTS.get(name)
         return _OBJECTS.setdefault(str(name), cls(name)) if shared_object is None else shared_object
 

@@ -19,7 +19,7 @@ _CPU_ATTENTION = {
         "_scaled_dot_product_flash_attention_backward"
     ),
 }
-"""CPU attention ops, which have no formula in torch, and the GPU ops whose formula is used."""
+"""Maps CPU attention ops, which have no formula in torch, to GPU ops whose formula is used."""
 
 _FREE = frozenset(
     {"aten", "prims", "operator", "torch", "Tensor", "_c10d_functional", "c10d", "inductor"}
@@ -38,7 +38,7 @@ _COMPUTING = re.compile(
 """Names of ATen ops that count FLOPs. torch has formulas for a few of them."""
 
 _PREPARING = re.compile(r"(?:\w*_)?(?:pack|prepack|reorder|slice)(?:_\w*)?\Z")
-"""Names of ops that count no FLOPs: they lay out memory for such an op, or are views."""
+"""Names of ops that count no FLOPs: they lay out memory for a computing op, or are views."""
 
 _SPARSE = re.compile(r"smm|sspaddmm|\w*sparse")
 

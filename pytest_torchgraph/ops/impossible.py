@@ -127,7 +127,7 @@ def _problem(op: Any, pattern: str, level: Level, traced: bool) -> str:
 _TORCH_FUNCTIONS = ("dynamo", "fx")
 """Levels whose nodes are torch functions."""
 _BELOW_AUTOGRAD = ("aten.", "prims.", "prim.")
-"""Prefixes of the ops that torch functions run. Dynamo and torch.fx do not trace into them."""
+"""Prefixes of the ops that torch functions run. Dynamo and torch.fx record only the functions."""
 
 
 def _python_problem(op: Any, pattern: str, level: Level, traced: bool) -> str:
@@ -368,7 +368,7 @@ def _candidates(pattern: str) -> Iterator[tuple[str, Any]]:
 
 
 def _members(module: ModuleType) -> Iterator[tuple[str, Any]]:
-    """Yield the callables that a module defines: nodes name them by this module."""
+    """Yield the callables that a module defines. Nodes name such a callable by this module."""
     # Read vars() instead of getattr: getattr on a module can import another module.
     for attribute, value in list(vars(module).items()):
         name = f"{module.__name__}.{attribute}"

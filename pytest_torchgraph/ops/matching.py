@@ -23,7 +23,8 @@ def matches(op: str, pattern: str) -> bool:
     """
     if _matches(op, pattern):
         return True
-    # _twins imports torch. Skip it for all other patterns: some commands run without torch.
+    # `_alias_names` needs torch, and some commands run without torch: call it only for these
+    # patterns.
     may_be_twin = op.startswith(("torch.", "Tensor.")) and pattern.startswith(_BEFORE_TWINS)
     return may_be_twin and any(_matches(name, pattern) for name in _alias_names(op))
 

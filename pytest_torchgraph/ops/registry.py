@@ -59,7 +59,8 @@ def is_triton_op(op: str) -> bool:
 def only_aliased_argument(op: str) -> int | None:
     """Return the position of the only argument that an op writes or returns a view of.
 
-    The op's schema decides. `None` without exactly one argument, or if `op` is not registered.
+    The op's schema decides. Return `None` unless exactly one argument is written or viewed, and for
+    an op that is not registered.
     """
     import torch
 

@@ -24,9 +24,10 @@ WITH_CONSTANTS = frozenset({"all_reduce", "reduce_scatter", "reduce", "broadcast
 NO_TIMEOUT = -1
 """The timeout argument of c10d ops if no timeout was set."""
 UNLIKE = "which hangs or gives wrong results"
-"""Consequence of collectives with different sizes, dtypes or reductions. Backends do not check."""
+"""Consequence of different sizes, dtypes or reductions, which backends do not check.
+"""
 MOST = 12
-"""Maximum number of collectives that a message shows of one order."""
+"""Maximum number of collectives per rank that a message shows of two orders."""
 
 
 class CollectiveSignature(NamedTuple):
@@ -55,7 +56,7 @@ def signature_of(collective: Collective) -> CollectiveSignature:
 
 
 def _entry_signature(collective: Collective) -> CollectiveSignature:
-    """Return the properties that are equal on all ranks of a group entering a collective."""
+    """Return the properties in which all ranks of a group must agree to enter a collective."""
     if collective.kind in UNEVEN:
         return CollectiveSignature(format_over(collective), collective.dtype)
     return signature_of(collective)
@@ -162,7 +163,7 @@ def _signatures_differ(first: Collective | None, second: Collective | None) -> b
 
 
 def _format_in_row(collective: Collective | None, counterpart: Collective | None) -> str:
-    """Format one collective of a row, with details if both would look alike without them."""
+    """Format one collective of a row, with details if the row would otherwise show equal texts."""
     if collective is None:
         return "nothing"
     properties, other_properties = (
@@ -291,7 +292,7 @@ ChannelEnds = dict[str, list[tuple["Capture", Collective]]]
 def channels_between(captures: Sequence[Capture]) -> dict[Channel, ChannelEnds]:
     """Return the sends and receives between captured ranks, by channel.
 
-    Receives from any rank are left out, and so are groups with unknown ranks.
+    Receives that accept any sender are left out, and so are groups with unknown ranks.
     """
     captured = {capture.rank for capture in captures}
     channels_found: dict[Channel, ChannelEnds] = {}
@@ -317,7 +318,7 @@ def channels_between(captures: Sequence[Capture]) -> dict[Channel, ChannelEnds]:
 
 
 def describe_unpaired(captures: Sequence[Capture]) -> Iterator[str]:
-    """Yield lines on sends without receive, receives without send, and sizes that differ."""
+    """Yield lines about sends without a receive, receives without a send, and different sizes."""
     for channel, ends in channels_between(captures).items():
         yield from _describe_channel(channel, ends)
 
@@ -331,7 +332,7 @@ def _describe_channel(channel: Channel, ends: ChannelEnds) -> Iterator[str]:
             yield f"      {_size(send)}: {format_place(send)} of rank {channel.source}"
             yield f"      {_size(receive)}: {format_place(receive)} of rank {channel.target}"
             return
-    # A channel delivers in order, so the sends or receives at the end are the unmatched ones.
+    # A channel delivers in order, so unmatched sends or receives are at the end.
     unmatched = sends[len(receives) :] or receives[len(sends) :]
     if unmatched:
         verbs = ("sent", "received") if len(sends) > len(receives) else ("received", "sent")

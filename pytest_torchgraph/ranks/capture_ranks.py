@@ -161,8 +161,8 @@ def _refuse_objects(error: Exception) -> None:
     """Replace an error raised by a collective of Python objects; ignore other errors.
 
     Raises:
-        CaptureError: if a collective of objects raised. The fake group leaves its receive buffer
-            uninitialized.
+        CaptureError: if a collective of objects raised. The fake group leaves the receive buffer of
+            such a collective uninitialized.
     """
     for frame, _ in traceback.walk_tb(error.__traceback__):
         name = frame.f_code.co_name
@@ -181,7 +181,7 @@ def _refuse_reducer(error: Exception) -> None:
 
     Raises:
         CaptureError: if the reducer of DistributedDataParallel failed. The fake group returns
-            nothing to it.
+            nothing to the reducer.
     """
     if "expected the hook result is either a Tensor or a TensorList" in str(error):
         raise CaptureError(

@@ -32,8 +32,8 @@ _ADDRESS = ("MASTER_ADDR", "MASTER_PORT")
 def launched(rank: int, world: int, device: str) -> Iterator[None]:
     """Set the environment variables of `torchrun`, and restore them afterwards.
 
-    Without them, a model that reads `RANK` would be the same on each rank. All ranks are on one
-    machine.
+    Without these variables, a model that reads `RANK` would be the same on each rank. All ranks are
+    on one machine.
     """
     # On an accelerator, each rank sees one device only, as with torchrun --virtual-local-rank.
     local = rank if device == "cpu" else 0
@@ -65,7 +65,7 @@ def refuse_other_group() -> None:
 
 @contextlib.contextmanager
 def fake_rank(rank: int, dimensions: Mapping[str, int], device: str) -> Iterator[DeviceMesh]:
-    """Yield a mesh as seen by one rank. Its collectives do nothing.
+    """Yield a mesh as seen by one rank. Collectives over the mesh do nothing.
 
     On exit, also after an exception, the process group is destroyed, torch's cached meshes are
     cleared, and environment variables are restored.

@@ -109,8 +109,8 @@ class Ranks(Sequence["Capture"]):
                 bytes moved by one rank.
 
         Raises:
-            AssertionError: if any rank fails. Names the failing ranks; ranks with the same message
-                share it.
+            AssertionError: if any rank fails, with the failing ranks. Ranks with the same failure
+                share one text.
             TypeError, ValueError: see `Capture.assert_collectives`. Also a ValueError if there are
                 no ranks, e.g. in an empty slice.
         """
@@ -145,8 +145,9 @@ class Ranks(Sequence["Capture"]):
                 `None` compares all ranks.
 
         Raises:
-            AssertionError: if graphs differ. Names the ranks and the differences. If the order of
-                collectives differs, shows both orders and reports whether the ranks deadlock.
+            AssertionError: if graphs differ, with the ranks and the differences. If the order of
+                collectives differs, the message shows both orders and says whether the ranks
+                deadlock.
             ValueError: if the mesh has no dimension `across`, or if there are no two ranks to
                 compare.
         """
@@ -161,9 +162,10 @@ class Ranks(Sequence["Capture"]):
     def assert_same_collectives(self, across: str | None = None) -> None:
         """Assert that ranks run the same collectives in order: kinds, groups, bytes and dtypes.
 
-        Reductions and the roots of broadcasts must agree too. Weaker than `assert_same_graphs`:
-        ranks may compute on different numbers, e.g. each on its shard of a vocabulary. Pipeline
-        ranks send and receive and thus differ: see `assert_matching_collectives`.
+        Reductions and the roots of broadcasts must also agree. This check is weaker than
+        `assert_same_graphs`: ranks may compute on different numbers, for example each on its shard
+        of a vocabulary. Pipeline ranks differ, because one sends where the next receives: use
+        `assert_matching_collectives` for them.
 
         Args:
             across: see `assert_same_graphs`.
@@ -210,8 +212,8 @@ class Ranks(Sequence["Capture"]):
 
         All ranks of a group must enter the same collectives in the same order, otherwise they
         deadlock. Each pipeline send must have a receive of the same size. Only communication
-        between captured ranks is checked. The order of sends and receives is not checked, neither
-        among each other nor relative to collectives: it depends on how they are waited for.
+        between captured ranks is checked. The order of sends and receives is not checked, because
+        it depends on how the program waits for them.
 
         Raises:
             AssertionError: if ranks deadlock, with the collective each one waits in; or if a send

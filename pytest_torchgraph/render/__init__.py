@@ -35,7 +35,8 @@ its `digraph` to `draw` and embed the SVG unchanged.
   group), the module path of a cluster, the kind of change. `Drawing.id_of(graph, node)` is the
   reverse lookup, from a finding to its box. For source line, shape and users, look up the node by
   name in the graph.
-- Classes: `node`, `edge`, `cluster`, `graph` are Graphviz's. Ours begin with `tg-`. Boxes: `tg-op`
+- Classes: `node`, `edge`, `cluster`, `graph` are Graphviz's. The classes of this package begin with
+`tg-`. Boxes: `tg-op`
   with a category (`tg-matmul`, `tg-pointwise`, `tg-reduction`, `tg-view`, `tg-copy-cast`,
   `tg-collective`, `tg-random`, `tg-custom`, `tg-other`), `tg-input`, `tg-return`, `tg-group`,
   `tg-port`, `tg-break`, `tg-context` (unchanged), `tg-added`, `tg-removed`, `tg-changed`,

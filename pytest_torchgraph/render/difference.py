@@ -60,7 +60,7 @@ KEY = ", ".join(f"{SIGNS[kind]} {kind}" for kind in ("added", "removed", "change
 
 
 class _PairNode(NamedTuple):
-    """A node of one of the overlaid pairs of graphs."""
+    """A node in the overlay of one pair of graphs."""
 
     overlay: Overlay
     node: OverlaidNode
@@ -131,7 +131,7 @@ class _Focus:
 
     The order: edits, nodes at most `hops` edges away from an edit, the rest of the edited modules,
     consequences, the neighbours of consequences. For an edit in several places, only the nodes of
-    the first place.
+    the first place are included.
 
     Attributes:
         nodes: the nodes, in this order.
@@ -179,7 +179,8 @@ class _Focus:
         for finding in diff.findings:
             times = len(finding.places)
             edits.update(dict.fromkeys(nodes_of(finding.changes, times)))
-            # The count at the first place is right only if all places have as many consequences.
+            # The count at the first place is right only if all places have equally many
+            # consequences.
             have_equal_counts = len({len(place.consequences) for place in finding.places}) == 1
             derived.update(
                 dict.fromkeys(nodes_of(finding.consequences, times if have_equal_counts else 1))
@@ -221,7 +222,7 @@ def _layer(pair_node: _PairNode) -> str:
 
 
 def _whole_graph(scene: Scene, graph: Graph | None, overlay: Overlay) -> None:
-    """Draw a graph as one box: only one side has the graph, or its run count changed."""
+    """Draw a graph as one box, because only one side has the graph or its run count changed."""
     if graph is None or len(scene) >= MAX_BOXES:
         return
     kind: ChangeMarkKind = "removed" if overlay.pair.after is None else "added"
@@ -298,7 +299,7 @@ def _add_edges(canvas: Canvas, overlay: Overlay, numbers: dict[_PairNode, int]) 
 
 
 def _note_old(canvas: Canvas, overlay: Overlay, numbers: dict[_PairNode, int]) -> None:
-    """Record the boxes of the old graph's ops and its edges between unchanged boxes."""
+    """Record the boxes of the old graph's ops, and the old edges between unchanged boxes."""
     side = canvas.scene.sides.before
 
     def box(node: OverlaidNode) -> str | None:

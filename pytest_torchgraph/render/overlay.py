@@ -1,8 +1,8 @@
 """Overlay of two graphs: nodes in both graphs become one node, all others get a change mark.
 
-A difference names only the nodes that differ. Drawing their surroundings also requires matching the
-unchanged nodes: without the differing nodes, equal ops in the same module are matched in graph
-order, regardless of their names.
+A difference names only the nodes that differ. Drawing the surroundings of these nodes also requires
+matching the unchanged nodes. Among the unchanged nodes, equal ops in the same module are matched in
+graph order, regardless of their names.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class Overlay:
         return "" if node.name in self._partnered else "after"
 
     def folded(self, node: OverlaidNode) -> FoldedNode:
-        """Return the node in its graph, with the nodes folded into it."""
+        """Return the drawn node of the new or old graph, with the nodes folded into it."""
         return (self.new if node.is_new else self.old).nodes[node.name]
 
     def overlaid(self, name: str, *, is_new: bool) -> OverlaidNode:

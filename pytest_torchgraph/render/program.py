@@ -1,7 +1,8 @@
-"""Drawings of a step and of graph breaks: the graphs in program order, with the breaks between.
+"""Drawings of a step and of graph breaks: graphs in program order, with breaks between them.
 
-Eager graphs have their own kind of frame. The graph break before an eager graph shows why its ops
-are in no compiled graph. A value from another graph is drawn as an edge from its producer.
+Eager graphs have their own kind of frame. The graph break before an eager graph shows why the ops
+of the eager graph are in no compiled graph. A value from another graph is drawn as an edge from its
+producer.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ def drawing_of_breaks(
     program: Sequence[Graph] = (),
     prefix: str = "",
 ) -> Drawing:
-    """Draw the forward graphs of a capture in program order, with the breaks between.
+    """Draw the forward graphs of a capture in program order, with the breaks between them.
 
     Each break shows the user's source line and the reason. Values that compiled code returns to the
     interpreter, and the inputs of the graph after the break, are always shown. Only the first
@@ -242,14 +243,15 @@ def _link(canvas: Canvas, graphs: Iterable[PlacedGraph]) -> list[int]:
                 canvas.edges.append(Edge(tail, number))
                 drawable = canvas.drawables[number]
                 drawable.no_box = False
-                drawable.cluster = drawable.cluster[:1]  # the module is the producer's
+                # Keep the graph's cluster only: the input's module is that of the producer.
+                drawable.cluster = drawable.cluster[:1]
                 linked.append(number)
         placed_by_name[placed.folded.graph.name] = placed
     return linked
 
 
 def _start_drawables(placed: PlacedGraph) -> list[int]:
-    """Return the drawables of a graph's inputs, or of its first node if it has no inputs."""
+    """Return the drawables of a graph's first inputs, or of its first node if it has no inputs."""
     inputs = [
         number
         for name, number in placed.numbers.items()

@@ -1,4 +1,4 @@
-"""Drawing of a whole graph, with the meaning of each element for pages that link to them.
+"""Drawing of a whole graph, with the meaning of each element for pages that link to elements.
 
 `dot` is slow because of edges that span many ranks, not because of the number of nodes: it turns
 each long edge into a chain of invisible nodes, one per rank. Residual connections, values saved for

@@ -1,4 +1,4 @@
-"""Directory for pictures and texts of failures, and their links in JUnit and pytest-html."""
+"""Directory for pictures and texts of failures, and links to pictures in JUnit and pytest-html."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def directory(config: pytest.Config) -> Path:
 
 
 def known_directory(config: pytest.Config) -> Path | None:
-    """Return the directory without creating it, or `None` for a temporary one.
+    """Return the directory without creating it, or `None` for a temporary directory.
 
     A later command cannot find a temporary directory.
     """
@@ -62,7 +62,7 @@ def known_directory(config: pytest.Config) -> Path | None:
 
 
 def attach(item: pytest.Item, report: pytest.TestReport, picture: Path, name: str) -> None:
-    """Add a picture to the JUnit properties of a test and, if pytest-html is active, to its report.
+    """Add a picture to the JUnit properties of a test and, if active, to the report of pytest-html.
 
     Args:
         item: the test.

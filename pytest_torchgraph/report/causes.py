@@ -71,7 +71,7 @@ class FailedComparisons(Comparisons):
             terminalreporter.line(line)
 
     def _lines(self) -> Iterator[str]:
-        """Yield the lines of the section, none unless at least two comparisons failed."""
+        """Yield the lines of the section if at least two comparisons failed."""
         if not self.causes:
             return
         from ..graph.diff import finding_lines
@@ -132,10 +132,10 @@ _ATTRIBUTE = "torchgraph_compiled"
 
 
 class LimitedTests:
-    """Counts the tests with limits and checks if any of them ran compiled code.
+    """Counts the tests with limits and checks whether any of these tests ran compiled code.
 
     Ini-file limits also apply to tests that compile nothing. If no test of a run compiles anything,
-    the limits checked nothing, and a green run would hide that.
+    the limits check nothing, and a green run would hide this.
     """
 
     def __init__(self, config: pytest.Config) -> None:
@@ -149,7 +149,7 @@ class LimitedTests:
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Record in the report if the test ran compiled code."""
+        """Record in the report whether the test ran compiled code."""
         report = yield
         if call.when == "call" and COMPILED in item.stash:
             vars(report)[_ATTRIBUTE] = item.stash[COMPILED]

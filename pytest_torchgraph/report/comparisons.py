@@ -73,7 +73,7 @@ def findings_of(data: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def count_left_out(data: Mapping[str, Any]) -> int:
-    """Return the number of findings beyond `MAX_FINDINGS`, which `data_of` left out."""
+    """Return the number of findings that `data_of` left out, beyond `MAX_FINDINGS`."""
     return data["difference"]["left"] if data["difference"] else 0
 
 
@@ -90,12 +90,12 @@ class Comparisons:
 
     @property
     def causes(self) -> Sequence[Finding]:
-        """Causes that affect most tests first. Empty unless at least two comparisons failed."""
+        """Causes, the most widespread first. Empty unless at least two comparisons failed."""
         return self.every_cause if sum(map(len, self.tests.values())) > 1 else []
 
     @property
     def every_cause(self) -> Sequence[Finding]:
-        """Causes that affect most tests first, also for a single failed comparison."""
+        """Causes, the most widespread first, also for a single failed comparison."""
         if self._every_cause is None:
             from ..graph.diff import merge_edits
 
@@ -160,7 +160,7 @@ def save_pending(
 ) -> str:
     """Write a pending update for each failed comparison of a phase.
 
-    Pending updates of passed comparisons are deleted.
+    Pending updates of passed comparisons and of passed phases are deleted.
 
     Args:
         item: the test.
@@ -216,7 +216,7 @@ def _saved_update(
 
 
 def _below_root(config: pytest.Config, path: Path) -> str:
-    """Return a path relative to the root directory, with `/`, or "" if an update refuses it."""
+    """Return a path relative to the root directory, with `/`, or "" if the path is outside."""
     root = config.rootpath
     try:
         real_path = inside(path, root)

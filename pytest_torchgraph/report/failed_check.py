@@ -31,9 +31,10 @@ if TYPE_CHECKING:
 
 
 FAILURES = f"{__package__.rpartition('.')[0]}.graph.failures"
-"""Module of `Failure`. If it is not imported yet, no error can have a `Failure`."""
+"""Module of `Failure`. Without an import of this module, no error can have a `Failure`."""
 DIFFERENCES = f"{__package__.rpartition('.')[0]}.graph.diff.findings"
-"""Module of `GraphDiff`. If it is not imported yet, no assertion can show a difference."""
+"""Module of `GraphDiff`. Without an import of this module, no assertion can show a difference.
+"""
 MAX_LINES = 60
 """Maximum lines of a difference in the section."""
 
@@ -132,10 +133,11 @@ _ARGUMENT_ERRORS = (TypeError, ValueError)
 def hide_own_frames(excinfo: pytest.ExceptionInfo[BaseException]) -> None:
     """Hide this package's frames from a traceback, unless the error may be a bug in the package.
 
-    If this package raised the error with its own `raise`, its frames are hidden, and all frames
-    after the last user frame. For any other error, its frames are hidden only up to the last user
-    frame or the call of the capture target. Later frames stay visible, because the error may be in
-    this package. If there is neither user code nor a target, all frames stay visible.
+    If a `raise` statement of this package raised the error, the frames of this package and all
+    frames after the last user frame are hidden. For any other error, the frames of this package are
+    hidden only up to the last user frame or the call of the capture target. Later frames stay
+    visible, because the error may be in this package. If there is neither user code nor a target,
+    all frames stay visible.
     """
     if not isinstance(excinfo.value, Exception):  # an outcome of pytest's, such as pytest.fail
         return
@@ -155,7 +157,7 @@ def hide_own_frames(excinfo: pytest.ExceptionInfo[BaseException]) -> None:
             hidden = refusal or number <= last_target_call
         else:
             hidden = refusal and bool(users) and number > last_user_frame
-        # Only functions: the locals of a module frame are its globals, not a copy.
+        # Only in frames of functions: the locals of a module's frame are its globals, not a copy.
         if hidden and code.co_flags & inspect.CO_OPTIMIZED:
             step.tb_frame.f_locals["__tracebackhide__"] = True
 
@@ -185,7 +187,7 @@ def _is_refusal(error: BaseException, raised: TracebackType) -> bool:
 
 
 def _is_user_file(file: str) -> bool:
-    # Without torch imported, no file is torch's.
+    # If torch is not imported, no file belongs to torch.
     if not hasattr(sys.modules.get("torch"), "__file__"):
         return not is_below(file, _OURS)
     from ..convert.source_lines import is_user_file

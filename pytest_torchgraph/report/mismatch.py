@@ -56,8 +56,8 @@ class DrawnDifference:
 def add_comparisons(item: pytest.Item, report: pytest.TestReport) -> None:
     """Move the comparisons of a phase from the item's stash into its report.
 
-    The report gets the compared and stored files. If the phase failed, it also gets one section per
-    failed comparison.
+    The report gets the compared and stored files. If the phase failed, the report also gets one
+    section per failed comparison.
     """
     record = item.stash[RECORD]
     # Plain data, because pytest-xdist sends it to the controller.
@@ -81,7 +81,7 @@ def add_comparisons(item: pytest.Item, report: pytest.TestReport) -> None:
 def fail_ignored_mismatches(item: pytest.Item) -> None:
     """Fail a test that passed although one of its comparisons failed.
 
-    The test has no `assert`, or its code catches the failure, so it would always pass.
+    Such a test has no `assert`, or catches the failure, so it would always pass.
 
     Raises:
         pytest.fail.Exception: always.
@@ -97,7 +97,7 @@ def fail_ignored_mismatches(item: pytest.Item) -> None:
 
 
 def fail_unused(item: pytest.Item) -> None:
-    """Fail a test that passed, requests `graph_snapshot` directly and compared nothing with it.
+    """Fail a test that passed and requests `graph_snapshot` directly, but compared nothing with it.
 
     Raises:
         pytest.fail.Exception: if the test compared nothing and is not exempt.
@@ -158,7 +158,7 @@ def _section(
 ) -> Iterator[str]:
     head = headline(failed)
     yield from _release_lines(failed)
-    if not (failed.is_new and head in report.longreprtext):  # else the assertion has said it
+    if not (failed.is_new and head in report.longreprtext):  # the assertion's message has it
         yield head
     item.user_properties.append(("torchgraph", f"{failed.path}: {head}"))
     lines: list[str] = list(failed.details)
@@ -215,7 +215,7 @@ def _add_to_page(
     shown: Comparison,
     drawn: DrawnDifference | None,
 ) -> None:
-    """Add a difference to the page: of the graphs, or of one class of ranks."""
+    """Add the difference of the graphs, or of one class of ranks, to the page."""
     from .page import comparison_data
 
     data = comparison_data(
@@ -265,7 +265,7 @@ def _draw(
     headline: str,
     shown: Comparison,
 ) -> Generator[str, None, DrawnDifference | None]:
-    """Write all findings to a text file, draw the picture next to it, yield the section's lines."""
+    """Write all findings to a text file, draw a picture next to it, and yield section lines."""
     diff = shown.diff
     if not diff:
         return None

@@ -25,8 +25,8 @@ from .releases import Releases, parse_releases, refuse_update
 def rank_of_process(environ: Mapping[str, str]) -> str:
     """Return the rank of this process as `rank-1-of-2`; "" for a single process.
 
-    The rank is read once, when pytest starts: a test may set these variables for its own process
-    group.
+    The rank is read once, when pytest starts, because a test may set these variables for its own
+    process group.
 
     Args:
         environ: the environment, with `RANK` and `WORLD_SIZE` as set by torchrun.
@@ -59,7 +59,7 @@ def path_of_process(path: Path, rank: str) -> Path:
 
 
 def own_file(path: Path, rank: str) -> Path:
-    """Return this process's copy of a permanent file; a single process uses `path` itself.
+    """Return the path of this process's own copy of a file; a single process uses `path` itself.
 
     Args:
         path, rank: as in `path_of_process`.
@@ -89,9 +89,10 @@ class Config:
         audit: the mode of `--torchgraph-audit`; "" for no audit.
         audit_file: the baseline of the audit.
         audit_isolation: True to reset Dynamo before each test of an audit.
-        divergence: the time limit, in seconds, for a failed `assert_matches_eager` to search the
-            first op that differs.
-        isolation: True to start tests that use graphs with a fresh compiler.
+        divergence: the time limit, in seconds, for a failed `assert_matches_eager` to search for
+            the first op that differs.
+        isolation: True to start each test that uses graphs with a fresh compiler, and to restore
+            the compiler's settings after the test.
         limits: the ini file's limits for every test, as arguments of the marker; empty if none.
         releases: the torch releases with stored graphs of their own.
         digits: the number of significant digits of float constants in stored graphs; `None` for
@@ -159,8 +160,8 @@ def configure(config: pytest.Config) -> None:
         digits=_digits(config),
         rank=rank,
     )
-    # Captures cannot ask pytest. Set here and not at the start of the session, so that a run that
-    # does not use the plugin does not import the context.
+    # Captures cannot ask pytest, so they read the context. The context is filled here and not at
+    # the start of the session, so a run that does not use the plugin does not import it.
     CONTEXT.root, CONTEXT.divergence = str(config.rootpath), settings.divergence
     if option.torchgraph_update:
         refuse_update(settings.releases)
@@ -168,7 +169,7 @@ def configure(config: pytest.Config) -> None:
 
 def get(config: pytest.Config) -> Config:
     """Return the settings of this session."""
-    if _CONFIG not in config.stash:  # `plugin` only configures it if an option is set
+    if _CONFIG not in config.stash:  # `plugin` calls `configure` only if an option is set
         configure(config)
     return config.stash[_CONFIG]
 
@@ -251,7 +252,7 @@ def _json(config: pytest.Config) -> Path | None:
     """Return the JSON file of the run.
 
     Raises:
-        pytest.UsageError: if it cannot be written.
+        pytest.UsageError: if the file cannot be written.
     """
     path = _file(config, "json")
     # Check now that the file can be written, because a program waits for it.
@@ -278,7 +279,7 @@ def _resolve_path(config: pytest.Config, name: str, kind: str) -> tuple[str, Pat
 
 
 def display_path(config: pytest.Config, path: Path) -> str:
-    """Return a path for messages, relative to the directory where pytest was started if inside."""
+    """Return a path for messages, relative to pytest's start directory if the path is inside."""
     try:
         return str(path.relative_to(config.invocation_params.dir))
     except ValueError:

@@ -1,6 +1,6 @@
 """Limits from the marker and the ini file.
 
-This module does not import torch: every run of every project reads its settings.
+This module does not import torch, because every run of every project reads these settings.
 """
 
 from __future__ import annotations
@@ -28,9 +28,11 @@ class Limits:
             `None` includes all code.
         allow: regular expressions or literal parts of the `"kind: reason"` of graph breaks and
             eager calls to ignore.
-        asked_by: the marker or ini option that set each limit, in words, by argument; for
-            `min_graphs`, everything that needs evidence.
-        own_within: True if a marker sets `within`, so that code in it must have been compiled.
+        asked_by: maps each argument to the marker or ini option that set the limit, in words.
+            `min_graphs` without a marker maps to all limits, because they need compiled code as
+            evidence.
+        own_within: True if a marker sets `within`, so that code in these places must have been
+            compiled.
     """
 
     min_graphs: int = 1
@@ -48,8 +50,8 @@ def check_argument(name: str, value: Any, source: str, base: Path) -> Any:
 
     Args:
         name: one of `NAMES`.
-        value: its value.
-        source: the marker or ini option that it belongs to, for messages.
+        value: the value of the argument.
+        source: the marker or ini option that the argument belongs to, for messages.
         base: the directory that paths are relative to.
 
     Raises:
@@ -80,7 +82,7 @@ def check_argument(name: str, value: Any, source: str, base: Path) -> Any:
 
 
 def _places(value: Any, base: Path) -> tuple[str, ...]:
-    """Return the places of a `within`; paths become absolute, as tests may change directory.
+    """Return the places of a `within`; paths become absolute, because tests may change directory.
 
     Raises:
         ValueError: for a place that is neither an existing path nor a package.
@@ -102,8 +104,9 @@ def from_ini(name: str, lines: list[str], base: Path) -> Any:
 
     Args:
         name: one of `INI`.
-        lines: its lines in the file. Commas or lines separate the places of `within`; lines
-            separate the patterns of `allow`. Other options are a number, or "none" for no limit.
+        lines: the lines of the option in the file. Commas or lines separate the places of `within`;
+            lines separate the patterns of `allow`. Other options are a number, or "none" for no
+            limit.
         base: the directory of the file.
 
     Raises:

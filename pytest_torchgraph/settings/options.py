@@ -1,7 +1,7 @@
 """Declarations of the command-line options, the ini values, and the marker `torchgraph`.
 
-Every pytest run in the environment imports this module, so it holds nothing else: `config` resolves
-the options, `limits` checks the arguments of the marker.
+Every pytest run in the environment imports this module, so it only declares: `config` resolves the
+options, and `limits` checks the arguments of the marker.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ def below(file: str, directory: str) -> str | None:
 
 
 def is_below(file: str, *places: str) -> bool:
-    """Return True if a file is one of these places, or inside one of them."""
+    """Return True if a file is, or is inside, one of these places."""
     return any(below(file, place) is not None for place in places)
 
 
@@ -50,8 +50,8 @@ def unwritable(path: Path) -> str:
 def inside(path: Path, root: Path) -> Path:
     """Return the real path of a file that may be written, with all links resolved.
 
-    git stores symbolic links, so a branch may contain a link to any location: as the file, or as a
-    directory on its path.
+    git stores symbolic links, so a branch may contain a link to any location: as the file itself,
+    or as a directory on the path of the file.
 
     Args:
         path: the file, which need not exist.
@@ -99,7 +99,7 @@ def places(within: Any) -> list[Any]:
     """Convert a `within` to a list of places.
 
     Raises:
-        ValueError: if there is no place, or an empty one.
+        ValueError: if there is no place, or an empty place.
     """
     place_list = list(within) if _several(within) else [within]
     if not place_list or any(place in ("", None) for place in place_list):
@@ -131,7 +131,7 @@ def patterns(allow: Any) -> list[re.Pattern[str]]:
 
 
 def allows(allowed: Iterable[re.Pattern[str]], text: str) -> bool:
-    """Return True if a pattern matches in a text, or occurs in it literally.
+    """Return True if a pattern matches in a text, or occurs literally in the text.
 
     Users copy the kind of a graph break, which contains parentheses and dots, into an `allow`.
     """
@@ -144,16 +144,17 @@ def _several(value: Any) -> bool:
 
 
 def roots(place: Any) -> list[str]:
-    """Return the directories, or the single file, of a path or package.
+    """Return the directories, or the single file, of a path, package or module.
 
     Args:
-        place: a path, or the name of a package or module. An existing path takes precedence.
+        place: a path, or the name of an importable package or module. An existing path takes
+            precedence.
 
     Returns:
         absolute paths; for a path, also the path with links resolved.
 
     Raises:
-        ValueError: if it is neither an existing path nor a package.
+        ValueError: if `place` is neither an existing path nor an importable package or module.
     """
     path = Path(str(place))
     if str(place) and path.exists():

@@ -41,17 +41,19 @@ class Record:
     Attributes:
         used: True once the test compared anything with its `graph_snapshot`, in any phase.
         compared: the paths of the stored files that were compared.
-        stored: the files that an update settled. Each entry is "created", "updated", "renamed",
-            "extended", "removed", "unchanged" or "refused"; the path of the file; and the new
-            contents or the reason for the refusal, or "".
+        stored: the files that an update settled. Each entry has three parts: the outcome
+            ("created", "updated", "renamed", "extended", "removed", "unchanged" or "refused"), the
+            path of the file, and the new contents or the reason for a refusal, "" if there is
+            neither.
         failed: the last failed comparison of each stored file.
         replaced: the stored graphs that an update replaced, by file.
-        pending: for each `==` comparison, by the path of the file that an update writes: the name
-            of the file without suffix, and the pending update; `None` if the comparison passed.
+        pending: maps the file that an update would write for an `==` comparison to the name of the
+            file without suffix and the pending update. The update is `None` if the comparison
+            passed.
         shown: the data of the failed comparisons on the report page.
     """
 
-    # Not a dataclass: creating one costs more time than the rest of this module in each run.
+    # Not a dataclass: defining one would take longer than the rest of this module's import.
 
     def __init__(self, *, used: bool = False) -> None:
         self.used = used
@@ -67,17 +69,19 @@ RECORD: pytest.StashKey[Record] = pytest.StashKey()
 """Stash key of the record of a test that uses `graph_snapshot`."""
 
 REPORTED = "torchgraph_comparisons"
-"""Attribute of a report with its comparisons as plain data: `compared` and `stored` as in `Record`,
-and in `failed` and `replaced` (with the path of the file) the result of
-`report.comparisons.data_of` for each comparison."""
+"""Attribute of a report with its comparisons as plain data.
+
+`compared` and `stored` are as in `Record`. `failed` has the result of `report.comparisons.data_of`
+for each comparison. `replaced` also has the path of the file.
+"""
 
 SUFFIX = "tgraph"
 TEMPORARY = "tgraph-tmp"
-"""Suffix of a file being written. Its name begins with a dot."""
+"""Suffix of a file being written. The name of that file begins with a dot."""
 
 
 def hide_from_cleanup(config: pytest.Config) -> None:
-    """Hide our files from syrupy, so that it never reports or deletes one."""
+    """Hide our files from syrupy, so that syrupy never reports or deletes them."""
     option = config.option
     # Older releases of syrupy lack this option.
     ignored_suffixes = getattr(option, "ignore_file_extensions", None) or []

@@ -5,7 +5,7 @@ This module and its neighbours replace the parts of syrupy that do not work for 
 
 - comparing: syrupy compares texts; graphs are equal if their dataflow is;
 - writing: at once and atomically in every release of syrupy, also for our own flag;
-- failing: syrupy turns every exception into "does not match"; here it is raised;
+- failing: syrupy turns every exception into "does not match"; here the exception is raised;
 - memory: syrupy keeps both texts of every comparison until the session ends;
 - cleaning up: `--snapshot-update` deletes the snapshots of tests that did not reach their
   assertion. `hide_from_cleanup` hides files with our suffix from it.
@@ -101,9 +101,11 @@ def make_snapshot(request: pytest.FixtureRequest) -> GraphSnapshot:
 class GraphSnapshot(SnapshotAssertion):
     """The stored graphs of one test: `assert capture == graph_snapshot`.
 
-    The file is stored beside the test, as `__snapshots__/test_net/test_step[cpu].tgraph`. The
-    comparison covers the dataflow (see `Graph`). If only names differ, the test passes, and an
-    update rewrites the file. Otherwise an update keeps the bytes of a matching file.
+    The file is stored next to the test, for example in
+    `__snapshots__/test_net/test_step[cpu].tgraph`. The comparison covers the dataflow (see
+    `Graph`). If only names differ, the test passes, and an update rewrites the file. An update also
+    rewrites a matching file of an older version if facts are missing there. It keeps the bytes of
+    every other matching file.
 
     Attributes:
         failed: the last comparison if it failed, else `None`.
@@ -126,8 +128,8 @@ class GraphSnapshot(SnapshotAssertion):
 
         Args:
             name: distinguishes several comparisons of one test; part of the file name. Unnamed
-                comparisons are numbered, so inserting one renames the files of the later ones. A
-                name is required in a loop and under hypothesis.
+                comparisons are numbered, so a new comparison renames the files of all later
+                comparisons. A name is required in a loop and under hypothesis.
             detail: the level of detail to store and compare. "ops": the count of each op;
                 "dataflow" (the default): ops, operands, constants, dtypes and shapes; "full": also
                 strides and devices.
@@ -297,7 +299,7 @@ class GraphSnapshot(SnapshotAssertion):
         self._note(outcome, lookup.key, change)
 
     def _is_next(self, files: ReleaseFiles) -> bool:
-        """Return True if the next release's file has this graph, so no own file is needed."""
+        """Return True if the next release's file has this graph, so this release needs no file."""
         if files.next is None:
             return False
         from .compare import is_stored
@@ -335,7 +337,7 @@ class GraphSnapshot(SnapshotAssertion):
             raise
 
     def _note(self, outcome: str, location: str, change: str = "") -> None:
-        """Record for the report that this test's update settled a file.
+        """Record for the report what the update of this test did with a file.
 
         Args:
             outcome: "created", "updated", "renamed", "extended", "removed", "unchanged" or

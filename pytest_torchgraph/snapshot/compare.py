@@ -1,4 +1,4 @@
-"""Compare a captured program with a stored one, at a level of detail.
+"""Compare a captured program with a stored program, at a level of detail.
 
     same_text     the quick test: equal texts
     compare       the graphs; for ranks, pair by pair of classes
@@ -41,7 +41,7 @@ WITHOUT_EAGER = (
 )
 """Problem of a version 1 file if the capture has eager graphs."""
 MOST_EAGER = 6
-"""Maximum number of eager graphs named if a file has none of them; more are counted."""
+"""Maximum number of eager graphs named if a file has no eager graph; the rest is counted."""
 
 
 _HEADER = re.compile(
@@ -61,7 +61,7 @@ ONLY_FLOATS = (
 
 @dataclass(frozen=True)
 class Comparison:
-    """A failed comparison and its difference, which is computed once.
+    """A failed comparison. Its difference is computed only once.
 
     Attributes:
         now: the captured program.
@@ -150,7 +150,7 @@ def read_stored(stored: str) -> Program:
     """Parse a stored text.
 
     Raises:
-        GraphFormatError: if it is malformed, with the position.
+        GraphFormatError: if the text is malformed, with the position.
     """
     _check_encoding(stored)
     return parse_text(stored)
@@ -160,7 +160,7 @@ def parse_stored(stored: str, path: str) -> Program:
     """Parse a stored text, raising an error that is meant for the user.
 
     Raises:
-        GraphFormatError: if it is malformed, with the path, the position and the remedy.
+        GraphFormatError: if the text is malformed, with the path, the position and the remedy.
     """
     __tracebackhide__ = True
     try:
@@ -317,7 +317,7 @@ def _compare(stored: Program, now: Program, detail: Detail) -> tuple[str, tuple[
 def _compare_without_eager(
     stored: Program, now: Program, detail: Detail
 ) -> tuple[str, tuple[str, ...]] | None:
-    """Compare a program that has eager graphs with a version 1 file, which has none.
+    """Compare a program that has eager graphs with a version 1 file, which has no eager graphs.
 
     If the compiled graphs differ too, report them as the change.
     """

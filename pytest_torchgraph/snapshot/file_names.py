@@ -1,8 +1,8 @@
 """Names of stored graphs: readable, portable, and unique per test, device and torch release.
 
-A file has the name of its test, as in `TestNet.test_step[cpu][forward]`. If the name is not safe or
-not unique on some file system, characters are replaced, and a `-` and a digest of the exact
-original name are appended. No name without a digest can end like this. It happens for
+A file has the name of its test, for example `TestNet.test_step[cpu][forward]`. If the name is not
+safe or not unique on some file system, characters are replaced, and a `-` and a digest of the exact
+original name are appended. No name without a digest can end like this. A digest is necessary for
 
 - characters that a file system forbids, control characters, and brackets inside a parameter id;
 - upper-case and non-ASCII letters in a parameter id or a given name: on macOS and Windows `[A]` and
@@ -27,7 +27,7 @@ An update writes and removes only the file of its own release. It does not write
 suffice: a release in between could store another graph later, and the file to compare with would
 depend on which release updated first. Therefore, for any order of updates:
 
-- after an update, its own release has a file to compare with that holds the captured graph;
+- after an update, the running release compares with a file that holds the captured graph;
 - after each release has updated since the graphs changed, every existing file holds the graph of
   its own release. A release that compares with a different graph fails, and its next update gives
   it a file;
@@ -139,7 +139,7 @@ def may_be_of(stem: str, nodeid: str) -> bool:
 
     Args:
         stem: the name of the file, without torch release, rank and suffix.
-        nodeid: the id of the test; its test file is ignored.
+        nodeid: the id of the test; the test file in the id is ignored.
     """
     identifiers = nodeid.partition("::")[2].partition("[")[0].split("::")
     if not all(map(_PLAIN_IDENTIFIER.match, identifiers)):
@@ -154,7 +154,7 @@ def may_be_of(stem: str, nodeid: str) -> bool:
 
 
 def picture_stem(nodeid: str, name: str) -> str:
-    """Return the name, without suffix, of a comparison's picture; it always has a digest.
+    """Return the name, without suffix, of a comparison's picture, always with a digest.
 
     Args:
         nodeid: the id of the test.
@@ -167,7 +167,8 @@ def picture_stem(nodeid: str, name: str) -> str:
 def _has_case_twin(name: str, owner: Any) -> bool:
     """Return True if a sibling name differs only in case and takes precedence.
 
-    The lower-case name stays plain, or else the first name in order.
+    The lower-case name keeps its plain file name. Without a lower-case name, the first name in
+    order keeps it.
     """
     lower = name.lower()
     if name == lower:
@@ -245,7 +246,7 @@ class ReleaseFiles:
         return f"compared with the graph of torch {release}: {running} {reason}"
 
     def why_not_written(self) -> str:
-        """Return why an update writes no file; "" if it writes one."""
+        """Return why an update writes no file; "" if it writes a file."""
         return "" if self.own is not None else why_no_update(self.releases, self.running)
 
 

@@ -4,9 +4,9 @@ A file is written completely under a temporary name and then moved into place. I
 before the move, the old file is unchanged.
 
 Unnamed comparisons are numbered in the order in which they run, and the number is part of the file
-name. In straight-line code that order is the order of the source. In a loop the number would be the
-iteration, and under hypothesis the example, so earlier runs would decide which file a graph
-belongs to.
+name. In straight-line code that order is the order of the source. In a loop the number would count
+iterations, and under hypothesis examples. The file of a graph would then depend on how often the
+comparison ran before.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ def read_bytes(path: Path) -> bytes:
     """Return the content of a regular file.
 
     Raises:
-        OSError: if it cannot be read, has more than `MOST_BYTES`, or is a FIFO, socket or device.
+        OSError: if the file cannot be read, has more than `MOST_BYTES`, or is a FIFO, socket or
+            device.
     """
     # Check the file type first: opening a FIFO waits for a writer, and /dev/zero never ends.
     status = path.stat()
@@ -142,7 +143,7 @@ def _temporary_file(target: Path, text: str) -> Iterator[Path]:
     """Write a text to a temporary file, and remove the file if the caller fails to move it."""
     temporary = target.parent / f".{os.urandom(8).hex()}.{TEMPORARY}"
     try:
-        # Open with "x" instead of mkstemp, whose files only their owner can read.
+        # Open with "x" instead of mkstemp, because only the owner can read a file from mkstemp.
         with open(temporary, "x", encoding="utf-8", newline="\n") as file:
             file.write(text)
             file.flush()

@@ -120,7 +120,7 @@ def nested(text: str) -> Iterator[str]:
 
 
 def _with_via(now: Program) -> Program:
-    """Return the program with a mechanism in its header, so a graph has its capture's text."""
+    """Return the program with a mechanism in its header, so graph and capture have equal texts."""
     from ..graph.text import VIA_LEVELS
 
     level = now.graphs[0].level
@@ -193,7 +193,7 @@ def _record_edit(
         updates: the list of the running test's edits.
         frame: the calling frame.
         text: the text passed to the call.
-        lines: the new text; `None` to keep the old one.
+        lines: the new text; `None` to keep the old text.
 
     Raises:
         TorchGraphError: if the text is not a literal in the call, or if the file changed after it
@@ -238,7 +238,8 @@ def merge_edits(edits: list[dict[str, Any]]) -> Iterator[tuple[Path, list[dict[s
     """
     files: dict[str, dict[tuple[int, int], list[dict[str, Any]]]] = {}
     for edit in edits:
-        # A call that matched has the same start, but its edit may have another end.
+        # Keyed by the start: for one call, the edits of a matching run and of a differing run may
+        # have different ends.
         calls = files.setdefault(edit["path"], {})
         calls.setdefault((edit["line"], edit["edit"][0]), []).append(edit)
     for path, calls in sorted(files.items()):
@@ -294,7 +295,7 @@ class TextUpdates:
         self._edits += getattr(report, _REPORTED, ())
 
     def write(self, run: RunRecord) -> None:
-        """Write the files, and add the outcome of each to the record of the run."""
+        """Write the files, and add the outcome of each file to the record of the run."""
         run.comparing.update(note["path"] for note in self._edits)
         for path, notes, refused in merge_edits(self._edits):
             outcome, detail = "updated", refused or self._write_file(path, notes)

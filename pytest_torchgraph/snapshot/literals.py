@@ -33,7 +33,7 @@ class SourceFile:
     """The source of a Python file, with its line ends and byte order mark unchanged.
 
     Raises:
-        TorchGraphError: if it cannot be parsed.
+        TorchGraphError: if the source cannot be parsed.
     """
 
     def __init__(self, text: str) -> None:
@@ -127,8 +127,8 @@ def edit_of(
 ) -> Edit:
     """Return the edit that writes lines into the literal of a call.
 
-    Quotes, prefix and indentation are kept. A literal on one line gets triple quotes. If its call
-    is a statement, each argument gets its own line, as ruff and black would format it.
+    Quotes, prefix and indentation are kept. A literal on one line gets triple quotes. If the call
+    is a statement, each argument gets its own line, as ruff and black would format the call.
 
     Raises:
         TorchGraphError: if the literal has several parts, or cannot hold the text.
@@ -203,7 +203,7 @@ def _literal(
     """Return the source of a literal with these lines.
 
     Raises:
-        TorchGraphError: if a raw literal cannot hold them.
+        TorchGraphError: if a raw literal cannot hold the lines.
     """
     body = newline.join(indent + line for line in lines)
     if "r" in prefix.lower():

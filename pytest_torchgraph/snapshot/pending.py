@@ -2,7 +2,7 @@
 
 A failed comparison leaves a JSON file with its update, so that `review` can apply the update later,
 on another machine, and without rerunning the test. An update is valid only while the stored files
-are the compared ones, which it checks by digest.
+are unchanged since the comparison. It therefore contains their digests.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ PENDING_SUFFIX = ".update.json"
 VERSION = 2
 """Version of the JSON, incremented if an older release can no longer read it.
 
-Version 1 lacks `stored` and `sources`. It contains the run's own description of the difference,
-which is not read.
+Version 1 lacks `stored` and `sources`. Version 1 also contains the run's own description of the
+difference, which this release does not read.
 """
 UNREAD = ("headline", "details", "accept", "difference")
-"""Keys for human readers only: a review computes its description from the texts."""
+"""Keys for human readers only: a review computes the description from the texts."""
 
 SEVERAL = (
     "several comparisons of this test use this file: give every comparison its own "
@@ -68,9 +68,9 @@ class SavedUpdate:
         target, text, stored, refused: as in `PendingUpdate`. If `refused` is set and `text` is
             `None`, the new text is unknown.
         digests: as in `PendingUpdate`.
-        sources: the line of user code of each finding's place, by `place_key`, if it has one.
-            Stored texts have no source lines, so a review quotes these as the run's claim and
-            computes everything else.
+        sources: maps the `place_key` of each place of a finding to the line of user code, if the
+            place has one. Stored texts have no source lines. So a review quotes these lines as the
+            run's claim, and computes everything else.
     """
 
     test: str
@@ -96,15 +96,15 @@ class SavedUpdate:
     def read(cls, path: Path) -> SavedUpdate:
         """Read a file written from `to_json`.
 
-        The file is untrusted: it may come from another machine or from a stranger's branch. No
-        content can make an update write anything but a complete text of graphs, into a file that
-        `graph_snapshot` may have written.
+        The file is untrusted: it may come from another machine or from a stranger's branch.
+        Whatever the content, an update writes only complete texts of graphs, and only into files
+        that `graph_snapshot` may have written.
 
         Args:
             path: the file.
 
         Raises:
-            TorchGraphError: in one line, for any other content.
+            TorchGraphError: for any other content, with a message of one line.
         """
         try:
             data = json.loads(read_bytes(path).decode("utf-8"))

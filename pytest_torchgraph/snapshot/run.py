@@ -32,12 +32,12 @@ class RunRecord:
         compared: the stored files that were compared.
         comparing: the ids of the tests that compared graphs.
         stored: the files that an update settled, as in `Record`.
-        replaced: for each file that an update replaced, the tests that did so, each with its
-            differences as plain data.
+        replaced: maps each file that an update replaced to the tests that replaced it, each with
+            the differences as plain data.
         expected: the ids of the tests that should run.
         passed: the ids of the tests whose call phase passed. No other report counts as a run:
             `--setup-only` also produces reports, but no call.
-        kept: by test file, the reason why none of its stored files may be removed.
+        kept: maps a test file to the reason why none of its stored files may be removed.
         unjudged: the reason for each test that was skipped or did not pass as expected, by id.
         problem: the first reason why no stored file may be removed; "" if there is none.
     """
@@ -141,7 +141,7 @@ class RunRecord:
     def end_with_trouble(self) -> None:
         """Set exit status 2: a stored file leads outside the root directory.
 
-        The terminal summary, which removes stale files, is the last hook that can do so.
+        The terminal summary, which removes stale files, is the last hook that can set the status.
         """
         if self._session is not None:
             self._session.exitstatus = TROUBLE

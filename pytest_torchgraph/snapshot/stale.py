@@ -4,14 +4,15 @@
 |---|---|
 | the run was filtered, interrupted or not green | no file is judged |
 | a test file was skipped whole, or no test of it passed | none of its files is judged |
-| a test did not run and pass | none of its own files, whatever its parameters |
-| no test compared it, and it names a device that no test ran on | kept for other machines |
-| it belongs to another torch release listed in `torchgraph_releases` | kept for that release |
-| it belongs to another rank, or to a run with another number of processes | not judged |
-| no test compared it, and its test file ran completely or no longer exists | stale |
+| a test did not run and pass | none of its files is judged, whatever its parameters |
+| no test compared the file, and its path names a device that no test ran on | kept |
+| the file belongs to another torch release in `torchgraph_releases` | kept for that release |
+| the file belongs to another rank, or to another number of processes | not judged |
+| no test compared the file, and its test file ran completely or no longer exists | stale |
 
 After a test is renamed, its new stored graph is missing and its old one is stale, although both are
-equal. Neither message says so by itself, so `find_under_old_name` finds the old file.
+equal. Neither of the two messages says that they are equal, so `find_under_old_name` looks for the
+old file.
 """
 
 from __future__ import annotations
@@ -47,7 +48,9 @@ ACCELERATORS = ({*KNOWN} - {"cpu"}) | {"hip", "metal", "tpu", "vulkan"}
 """Words in a path or parameter id that name a device that not every machine has."""
 
 INSIDE_WORDS = re.compile("cuda|gpu|rocm")
-"""Device names that count inside a word too, as in `multigpu`. `npu` does not: it is in `input`."""
+"""Device names that also count inside a word, for example in `multigpu`.
+`npu` is not one of them, because `input` contains it.
+"""
 
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
@@ -119,8 +122,8 @@ def judge(run: RunRecord, exitstatus: int) -> StaleFiles:
     )
     absent_devices: set[str] = set()
     for path in uncompared:
-        # A suite may omit a parameter instead of skipping it, as in `["cpu"] + ["cuda"] *
-        # has_cuda`. Without that device, no test compares the file.
+        # A suite may omit a parameter instead of skipping it, for example with
+        # `["cpu"] + ["cuda"] * has_cuda`. Without that device, no test compares the file.
         unused_devices = devices_in(_below(root, path)) - used_devices
         (stale.elsewhere if unused_devices else stale.files).append(path)
         absent_devices |= unused_devices
@@ -154,8 +157,8 @@ def _split_by_skipped(
 def _split_by_release(run: RunRecord, paths: list[Path]) -> tuple[list[Path], dict[Path, str]]:
     """Separate the files that this run judges from files of other torch releases.
 
-    A file of another release is in neither result if this run made its comparison with a file of
-    the running release.
+    A file of another release is in neither result if this run made the comparison that the file
+    belongs to.
     """
     releases = settings.get(run.config).releases
     if not releases.listed or not paths:
@@ -213,7 +216,7 @@ def _has_stored_graphs(file: Path) -> bool:
 
 
 def _below(root: Path, path: Path) -> str:
-    """Return a path relative to the root directory, whose own name may contain a device name."""
+    """Return a path relative to the root directory, whose own path may name a device."""
     return str(path.relative_to(root)) if path.is_relative_to(root) else str(path)
 
 
@@ -242,7 +245,7 @@ def remove(stale: StaleFiles, root: Path) -> Iterator[tuple[Path, TorchGraphErro
             yield path, error
             continue
         yield path, None
-        with suppress(OSError):  # another process may have removed it, or added a file
+        with suppress(OSError):  # another process may have removed or filled it
             path.parent.rmdir()
 
 
@@ -259,7 +262,7 @@ def find_under_old_name(
 
     Args:
         item: the test.
-        files: the files that would store its graph; none of them exists.
+        files: the files that would store the graph of the test; none of these files exists.
         now: the program that the test captured.
         detail: the level of detail of the comparison.
 
@@ -333,7 +336,7 @@ def _orphaned_directories(home: Path) -> list[Path]:
 
 
 def _resolves(module: object, dotted: str) -> bool:
-    """Return True if a module has a test of this name, as `TestNet.test_step`."""
+    """Return True if a module has a test of this name, for example `TestNet.test_step`."""
     owner: object = module
     for name in dotted.split("."):
         if not hasattr(owner, name):

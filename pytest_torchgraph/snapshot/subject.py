@@ -2,7 +2,7 @@
 
 The package does not require syrupy. syrupy adds `--snapshot-update` to every run, as
 pytest-snapshot and snapshottest do, and two plugins with the same option end the run before it
-starts. It also fails a run if a file of another tool in a `__snapshots__` directory is unused.
+starts. syrupy also fails a run if a file of another tool in a `__snapshots__` directory is unused.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _of_capture(value: object) -> Program:
         from ..api.existing import from_fx
 
         return Program(Header(torch=_running_torch()), canonical((from_fx(value),)))
-    # The class `Capture` itself has the attributes, as properties.
+    # Refuse a class: the class `Capture` itself has the attributes too, as properties.
     graphs = None if isinstance(value, type) else _graphs(value)
     if not isinstance(graphs, tuple) or not all(isinstance(graph, Graph) for graph in graphs):
         raise TypeError(

@@ -1,7 +1,7 @@
 """The section "stored graphs" at the end of a run, with a line for each update.
 
-This module does not import graphs, because every failure imports it, even in projects without
-graphs.
+This module does not import graphs, because every failure imports this module, even in projects
+without graphs.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 PRUNE = "--torchgraph-prune"
 
 BY_CAUSE = ("renamed", "extended")
-"""Outcomes of an update for files whose graphs are equal. Many of them are counted by cause."""
+"""Outcomes of an update for files with equal graphs. More than `MOST` are counted by cause."""
 
 MOST = 10
 """Maximum number of replaced, renamed or unchanged files to list.
@@ -61,7 +61,7 @@ def summarize(reporter: pytest.TerminalReporter, run: RunRecord, stale: StaleFil
 
 
 def _update_lines(config: pytest.Config, run: RunRecord) -> Iterator[str]:
-    """Yield a line for each file that an update wrote or kept, or that nothing was stored."""
+    """Yield a line for each file that an update wrote or kept; one line if nothing was stored."""
     if settings.get(config).update and not run.comparing and not config.option.collectonly:
         yield "nothing stored: no test compared graphs"
     # A file without a description did not change. It is listed as unchanged below.
@@ -107,7 +107,7 @@ def _stale_lines(config: pytest.Config, stale: StaleFiles) -> Iterator[str]:
 
 
 def _prune(config: pytest.Config, run: RunRecord, stale: StaleFiles) -> Iterator[str]:
-    """Remove the stale files; yield a line for each of them, and for the files kept."""
+    """Remove the stale files. Yield a line for each removed file, and lines about kept files."""
     if stale.reason:
         yield f"nothing removed: {stale.reason}"
         return
@@ -152,7 +152,7 @@ MOST_OF_MESSAGE = 200
 
 
 def describe(failed: Comparison, detail: Detail = "dataflow") -> str:
-    """Describe the graphs of a new file, or the findings of a replaced one.
+    """Describe the graphs of a new file, or the findings of a replaced file.
 
     Without findings, return the problem of the comparison and its first lines.
 
@@ -218,7 +218,7 @@ def describe_renames(stored: str, now: Program, detail: Detail) -> str:
 def describe_added_facts(stored: str, text: str) -> str:
     """Return the facts missing from a stored text of an older version; "" if there are none.
 
-    A file without these facts matches any value of them, so an update must add them.
+    A file without these facts matches graphs with any facts, so an update must add the facts.
     """
     from ..graph.text import ALIAS_OPS, FACTS_VERSION, GIVEN, TIMES
 

@@ -44,7 +44,7 @@ _REPLACED: list[tuple[type, str, str]] = [
 
 @contextlib.contextmanager
 def on_method_call(report: Callable[[str, Any], None]) -> Iterator[None]:
-    """Call `report(name, tensor)` for each call of `METHODS`, except for calls inside another.
+    """Call `report(name, tensor)` for each call of `METHODS` that is not inside another such call.
 
     Calls in all threads are reported. The start of a thread is reported as `report(STARTS,
     thread)`, because a dispatch mode does not see the thread's ops.
@@ -54,7 +54,7 @@ def on_method_call(report: Callable[[str, Any], None]) -> Iterator[None]:
     are kept.
     """
     thread_state = threading.local()
-    if "torch._dynamo" in sys.modules:  # Dynamo would trace the wrappers below compiled code
+    if "torch._dynamo" in sys.modules:  # else Dynamo would trace into the wrappers
         _skip_in_dynamo()
     replaced: list[tuple[type, str, Any, Any]] = []
 
@@ -114,9 +114,10 @@ _KNOWN = (
 The op is "" if the reason of the break names it.
 """
 _BREAKING_AS = {READS: (READS, SIZES), SIZES: (SIZES,), MASKS: (SIZES,)}
-"""Kinds of syncs at a graph break that can be the same op as a sync that ran, by its kind.
+"""Kinds of syncs at a graph break that can be the op of a sync that ran, by the latter's kind.
 
-Indexing by a mask breaks a graph because of its size, and `one_hot` reads its size back.
+Indexing by a mask breaks a graph because of the size of the result. `one_hot` reads the size of its
+result back.
 """
 _EMPTY = ("Call to `torch._dynamo.graph_break()`",)
 """Prefixes of the kinds of breaks at which nothing runs."""
@@ -212,10 +213,10 @@ def compiled_syncs(
     Args:
         graphs: graphs at the capture's level.
         breaks: the graph breaks.
-        printed: graphs of the same capture at all levels; `None` if there are no others.
+        printed: graphs of the same capture at all levels; `None` if there are no other levels.
         hooks: Dynamo's graphs of a captured backward, traced up to its first break: the backward
             itself calls hooks, and Dynamo traces into them. `None` for other captures.
-        eager: calls that ran eagerly beside the graphs; `None` if not recorded.
+        eager: calls that ran eagerly, outside the graphs; `None` if they were not recorded.
     """
     syncs = list(_graph_syncs(graphs))
     if hooks is not None:
@@ -309,7 +310,7 @@ def _resolved(value: Any, results: dict[str, Any]) -> Any:
 
 
 def _break_syncs(graph_break: GraphBreak, only_traced: bool) -> Iterator[Sync]:
-    """Return the syncs at a graph break: one of a known op, none, or an uncertain one.
+    """Return the syncs at a graph break: the sync of a known op, an uncertain sync, both, or none.
 
     Args:
         graph_break: the break.
@@ -370,7 +371,7 @@ def _on_new_lines(candidates: Iterable[Sync], recorded: Iterable[Sync]) -> list[
 
 
 def _without_recorded(at_breaks: Iterable[Sync], ran_syncs: Iterable[Sync]) -> list[Sync]:
-    """Return the syncs at graph breaks, without those of ops recorded as run there."""
+    """Return the syncs at graph breaks, without syncs of ops that were recorded there."""
     ran_keys = {
         (sync.file, sync.line, kind)
         for sync in ran_syncs

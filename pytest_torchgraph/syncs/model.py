@@ -12,9 +12,9 @@ SIZES = "has a size that depends on data"
 MASKS = "indexes by a bool mask"
 COPIES = "copies between host and device"
 BREAKS = "ran eagerly at a graph break"
-"""Kind of the code that ran outside every graph: it may wait for the device."""
+"""Kind of code that ran outside every graph: such code may wait for the device."""
 THREADS = "ran in another thread"
-"""Kind of the code that a dispatch mode does not see: it may wait for the device."""
+"""Kind of code that a dispatch mode does not see: such code may wait for the device."""
 STARTS = "threading.Thread.start"
 """Value of `op` for the start of a thread."""
 
@@ -96,8 +96,8 @@ class Transfer(SourceLocation):
 def _rest_of_frame_text(event: Sync | Transfer) -> str:
     """Return the text for all code after a break, "" for anything else.
 
-    `op` starts with `SKIPPED` there. The text contains neither the source line nor the op at the
-    break: an `allow` for these must not allow the code after the break.
+    For this code, `op` starts with `SKIPPED`. The text contains neither the source line nor the op
+    at the break: an `allow` for the line or the op must not allow the code after the break.
     """
     if event.certain or not event.op.startswith(SKIPPED):
         return ""

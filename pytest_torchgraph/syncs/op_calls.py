@@ -50,7 +50,7 @@ _NON_BLOCKING_THIRD = {
 }
 """Ops whose third positional argument is `non_blocking`."""
 _LIFT_FRESH = "aten.lift_fresh.default"
-"""The last op of torch.tensor, and the only dispatched op of its copy of Python numbers."""
+"""The last op of torch.tensor, and the only op that it dispatches to copy Python numbers."""
 _TO_HOST = {"Tensor.cpu"}
 """Methods that copy to the host. They count in a CPU run as well, where they copy nothing."""
 _READING = {"aten.is_nonzero.default", "aten._linalg_check_errors.default", "Tensor.item"}
@@ -74,7 +74,7 @@ _COUNTING = {
 _BRANCHING = {"higher_order.cond", "higher_order.while_loop"}
 """Higher-order ops that read a condition back."""
 _UNTAGGED = {"aten._ctc_loss.default"}
-"""Ops with a wrong tag: it is meant for an overload whose lengths are tensors, not Python's."""
+"""Ops with a wrong tag: the tag is meant for an overload that takes the lengths as tensors."""
 _TORCH_NAMESPACES = ("aten", "prims")
 _WITH_EFFECTS = "higher_order.with_effects"
 """The op that wraps another op to keep the order of effects: token, op, arguments."""
@@ -89,7 +89,7 @@ class SyncCall:
     Attributes:
         op: qualified name of the op.
         args, kwargs: arguments, with a `TensorMeta` or `Symbol` for each value.
-        result: the result, likewise.
+        result: the result, in the same form.
     """
 
     op: str
@@ -98,7 +98,7 @@ class SyncCall:
     result: Result = None
 
     def unwrapped(self) -> SyncCall:
-        """The call inside `with_effects`, otherwise the call itself."""
+        """Return the call inside `with_effects`, otherwise the call itself."""
         if self.op == _WITH_EFFECTS and len(self.args) > 1 and isinstance(self.args[1], Atom):
             return replace(self, op=self.args[1].name, args=self.args[2:])
         return self

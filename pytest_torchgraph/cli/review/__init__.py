@@ -1,4 +1,4 @@
-"""`review [DIR]`: review captured graphs that differ from the stored ones.
+"""`review [DIR]`: review captured graphs that differ from the stored graphs.
 
 `waiting` reads the updates that runs left in a directory, with numbered causes; `listing` prints
 the causes; `prompt` asks about them in a terminal, and stores accepted graphs.

@@ -1,7 +1,7 @@
 """Review in a terminal, with one question per cause, like `git add -p` for hunks; and `accept`,
 which stores the graphs.
 
-It only uses `input` and `print`, so it works in every terminal, including on Windows.
+The review uses only `input` and `print`, so it works in every terminal, including on Windows.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def accept(
     *,
     dry_run: bool = False,
 ) -> Accepted:
-    """Make updates, skipping those already made.
+    """Make the updates that are not made yet.
 
     Args:
         pending: all updates of the directory.
@@ -239,7 +239,7 @@ def _draw(update: Update) -> Path:
     """Draw the difference of an update into a new directory, and return the SVG file.
 
     The picture is drawn from the texts that were read. A picture among the artifacts is untrusted:
-    anyone may have written it, and a browser runs its scripts.
+    anyone may have written it, and a browser would run scripts in the picture.
 
     Raises:
         TorchGraphError: if the update has no difference of graphs, or no renderer is available.

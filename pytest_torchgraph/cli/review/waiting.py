@@ -1,4 +1,4 @@
-"""Pending updates in an artifact directory, and the change that each would make."""
+"""Pending updates in an artifact directory, and the change that each update would make."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Difference:
 
     Attributes:
         headline: the difference in one line.
-        details: further lines about it.
+        details: further lines about the difference.
         findings: the differences as findings; at least one.
         comparison: the comparison; `None` if a text is unknown or unreadable.
         texts: the stored text and the new text; `None` for an unknown text.
@@ -68,7 +68,7 @@ def difference_of(saved: SavedUpdate, read: Callable[[str], str | None]) -> Diff
     stored, new = _stored_text(saved, read), saved.text
     if new is not None:
         return _compare_texts(saved, stored, new)
-    # The update removes its target and has no text: compare with the file that takes its place.
+    # The update removes its target and has no text: compare with the file that replaces the target.
     name = saved.successor or ""
     new = _verify(saved, name, read(name))
     removed = f"removes the stored graph {saved.target}, which {name} replaces"
@@ -210,7 +210,7 @@ class Update:
         return "waits", ""
 
     def said(self, reason: str) -> str:
-        """Return the reason for a refusal, preceded by the stored file unless it begins with it."""
+        """Return the reason for a refusal. The stored file is put first, unless already there."""
         return reason if reason.startswith(f"{self.target} ") else f"{self.target}: {reason}"
 
 
@@ -219,11 +219,11 @@ class NumberedCause:
     """A cause of pending updates, with its number.
 
     Attributes:
-        number: the number for `review --cause`, from 1. It does not change when updates are
-            accepted, only when a run leaves other updates in the directory.
+        number: the number for `review --cause`, from 1. Accepting updates does not change the
+            number. A run that leaves other updates in the directory may change it.
         words: the cause as a finding; its files are the stored files.
-        items: the findings merged into it, see `merge_findings`.
-        updates: the updates that contain it.
+        items: the findings merged into the cause, see `merge_findings`.
+        updates: the updates that contain the cause.
     """
 
     number: int
@@ -239,7 +239,7 @@ class PendingUpdates:
     Attributes:
         directories: the directories.
         updates: the updates, sorted by stored file.
-        unreadable: one line for each file left by a run that cannot be used, with the reason.
+        unreadable: one line, with the reason, for each unusable file that a run left.
         numbers: the chosen causes; `None` for all.
         files: the stored files of the chosen causes and tests; `None` for all.
     """
@@ -402,7 +402,7 @@ def read_pending(*directories: Path, root: Path | None = None) -> PendingUpdates
 
 
 def _updates(saved: Sequence[tuple[Path, SavedUpdate]], root: Path) -> Iterator[Update]:
-    """Yield one update per stored file; several shards or releases may have left the same one."""
+    """Yield one update per stored file: the first, if shards or releases left several."""
 
     def read(name: str) -> str | None:
         try:
@@ -420,7 +420,8 @@ def _updates(saved: Sequence[tuple[Path, SavedUpdate]], root: Path) -> Iterator[
         for other_file, other_update in same_target[1:]:
             if (other_update.text, other_update.digests) != (update.text, update.digests):
                 conflict = f"{file} and {other_file} have different graphs"
-        # Reuse differences: many tests may store the same graphs, and a large one takes seconds.
+        # Reuse differences: many tests may store the same graphs, and comparing large graphs takes
+        # seconds.
         compared_digest = update.digests.get(update.compared or "")
         key = (
             update.text,
@@ -440,7 +441,7 @@ def _root(updates: Sequence[SavedUpdate], directory: str) -> Path:
         for name in (update.test.partition("::")[0], update.target)
         if not os.path.isabs(name) and ".." not in name.split("/")
     )
-    # Count the names, so that a single file that names "." does not choose the root.
+    # Count the existing names, so that a single update that names "." does not choose the root.
     roots = (current, *current.parents)
     counts = [sum(os.path.exists(root / name) for name in names) for root in roots]
     if any(counts):

@@ -141,7 +141,7 @@ class Canvas:
         uncut, cut = self._split_bundles(bundles)
         for head, edges in unboxed.items():
             # A group counts these values in its label (`_add_group_box`); a single node gets a port
-            # for each.
+            # for each value.
             if not self.units[head].is_group:
                 cut += [_Bundle(-1, head, "value", [edge]) for edge in edges.values()]
         port_tails = {edge.tail for bundle in cut for edge in bundle.edges}
@@ -175,8 +175,8 @@ class Canvas:
         flow = [
             (number_of[e.tail], number_of[e.head])
             for e in self.edges
-            # Without removed edges: the data flow of both graphs together may have cycles that
-            # neither has.
+            # Removed edges are left out: the data flow of both graphs together may have cycles that
+            # neither graph has.
             if e.kind in ("value", "added", "changed") and e.tail in number_of
         ]
         if limit is not None:
@@ -186,7 +186,7 @@ class Canvas:
     # -- edges -------------------------------------------------------------------------------------
 
     def _bundle_edges(self) -> tuple[list[_Bundle], Mapping[int, dict[int, Edge]]]:
-        """Return the bundles, and for each unit, keyed by tail, edges from tails without a box."""
+        """Return the bundles, and each unit's edges from tails without a box, keyed by tail."""
         bundles: dict[tuple[int, int, str], dict[Hashable, Edge]] = {}
         unboxed: defaultdict[int, dict[int, Edge]] = defaultdict(dict)
         for edge in self.edges:

@@ -113,7 +113,8 @@ class Clustering:
     def _cut_into_blocks(self, node: _TreeNode) -> None:
         if len(node.children) <= FANOUT:
             return
-        # Rounded up: at most `FANOUT` blocks, each divided further if it is too large itself.
+        # Rounded up, so that there are at most `FANOUT` blocks. A block that is too large is
+        # divided further.
         size = -(-len(node.children) // FANOUT)
         blocks = []
         for start in range(0, len(node.children), size):
@@ -177,7 +178,7 @@ class Clustering:
         return open_nodes
 
     def _open_what_fits(self, open_nodes: dict[_TreeNode, None], limit: int) -> None:
-        """Open all clusters of one depth after another while they fit, then tiny clusters."""
+        """Open all clusters depth by depth while they fit, then the tiny clusters."""
         count = self._count(open_nodes, set(), compact=False)
         closed = [node for node in _child_nodes(open_nodes) if node not in open_nodes]
         while closed:
@@ -189,8 +190,8 @@ class Clustering:
             open_nodes.update(dict.fromkeys(closed))
             closed = _child_nodes(closed)
         for node in closed:
-            # The root has at least one box, so `limit` never fits: clusters that are not tiny stay
-            # closed.
+            # Adding `limit` boxes never fits, because the root has at least one box. So clusters
+            # that are not tiny stay closed.
             added = len(list(node.leaves())) - 1 if node.is_tiny() else limit
             if count + added <= limit:
                 count += added

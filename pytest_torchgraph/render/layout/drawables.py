@@ -2,7 +2,7 @@
 
 Half of the nodes of a captured graph are not steps of the computation. Parameters, buffers and
 constants become lines in the boxes of their users; `getitem` projections become part of the edge
-from their producer. The remaining nodes are the ones that readers look for, and their layout is a
+from their producer. The remaining nodes are what readers look for. Laying out only these nodes is a
 third faster.
 """
 
@@ -50,7 +50,8 @@ class FoldedNode:
         position: index of the node in the graph.
         operands: values of other drawn nodes that the node reads.
         folded_inputs: parameters, buffers and constants that the node reads.
-        after: drawn nodes that must run before the node although it does not read their results.
+        after: drawn nodes that must run before the node although the node does not read their
+            results.
         projections: `getitem` nodes that select one of the node's results.
     """
 
@@ -127,7 +128,7 @@ class FoldedGraph:
         return True
 
     def _connect(self, folded: FoldedNode) -> None:
-        # A dict, not a list: the output node can read tens of thousands of values.
+        # A dict for fast lookup: the output node can read tens of thousands of values.
         operands: dict[tuple[str, tuple[int, ...]], DrawnValue] = {}
         for name in dict.fromkeys(folded.node.refs):
             value = self.value(name)
@@ -135,8 +136,8 @@ class FoldedGraph:
                 operands.setdefault((value.producer.name, value.path), value)
             elif name in self._inputs:
                 folded.folded_inputs.append(self._inputs[name])
-                # A parameter is a line in the box of every user. A change of it is marked at the
-                # first user.
+                # A parameter is a line in the box of every user. A changed parameter is marked only
+                # at the first user.
                 self._first_users.setdefault(name, folded)
         folded.operands += operands.values()
         producers = {producer for producer, _ in operands}
@@ -183,7 +184,7 @@ class Look(NamedTuple):
 class Drawable:
     """A node on a canvas, with the nodes folded into it.
 
-    `Canvas.draw` gives it its own box, styled by its `Look`, or folds it into a group.
+    `Canvas.draw` gives a drawable its own box, styled by its `Look`, or folds it into a group.
 
     Attributes:
         graph: name of the graph.

@@ -49,8 +49,8 @@ def _top_level_collectives(graph: Graph) -> Iterator[Collective]:
     yield from (
         collective
         for collective in collectives
-        # By identity: `collectives_of` looks into bodies too, and a node there can have the same
-        # name.
+        # By identity: `collectives_of` also looks into bodies, and a node of a body can have the
+        # same name.
         if graph.by_name.get(collective.node.name) is collective.node
     )
 
@@ -71,7 +71,9 @@ def _overlap(collective: Collective) -> str:
 
 
 MAX_RETURNED = 6
-"""Maximum number of results with edges to the return box. More are marked at their producers."""
+"""Maximum number of results with edges to the return box.
+If a graph returns more results, they are marked at their producers instead.
+"""
 SAVED = "saved for backward"
 RETURNED = "returned"
 

@@ -45,8 +45,8 @@ class Side:
 
     Attributes:
         without: `id`s of the drawn boxes, edges and clusters that this side does not have.
-        labels: label lines of elements whose label differs from the drawn label, keyed by `id`. The
-            number of lines is the same.
+        labels: label lines of elements whose label differs from the drawn label, keyed by `id`.
+            Both labels have the same number of lines.
         edges: edges of this side that are not drawn, each as the `id`s of two boxes.
         boxes: for the old graph, the `id` of the box that shows each op.
     """
@@ -102,11 +102,11 @@ class Sides:
 
 
 MAX_NESTING = 16
-"""Maximum nesting of module clusters. Of deeper clusters, only the innermost is drawn."""
+"""Maximum nesting of module clusters. Of deeper clusters, only the innermost one is drawn."""
 MAX_TITLE = 120
 """Maximum characters in a line of the title."""
 MAX_CLUSTER_LABEL = 80
-"""Maximum characters in the label of a cluster. Its tooltip has up to `MAX_TOOLTIP_LINE`."""
+"""Maximum characters in the label of a cluster. The tooltip has up to `MAX_TOOLTIP_LINE`."""
 LARGE = 2500
 """Number of boxes above which edges have a `taillabel` in place of a `label`.
 
@@ -222,7 +222,8 @@ def css_classes(names: Iterable[str]) -> str:
 
 def common_cluster(clusters: Sequence[ClusterPath]) -> ClusterPath:
     """Return the innermost cluster that contains all `clusters`, which must not be empty."""
-    # Paths sort like words: whatever the smallest and the largest share, all share.
+    # Paths sort like words: a beginning that the smallest and the largest path share is common to
+    # all paths.
     first = min(clusters)
     last = max(clusters)
     shared = 0
@@ -248,7 +249,7 @@ class _Cluster:
     cost: int = 0
 
     def simplified(self) -> _Cluster:
-        """Return this cluster, or its only module, recursively, if it contains nothing else."""
+        """Return this cluster, or the single module that is its whole content, recursively."""
         cluster = self
         while not cluster.boxes and len(cluster.children) == 1:
             (child,) = cluster.children.values()
@@ -284,28 +285,28 @@ class _Cluster:
                 ]
             )
             row = [child for cluster in row for child in cluster.children.values()]
-        # Innermost first: the edges that separate inner clusters move the boxes of the outer ones.
+        # Innermost first: the edges that separate inner clusters move the boxes of outer clusters.
         return levels[::-1]
 
 
 class Scene:
     """The boxes, clusters and edges of one drawing; `digraph` writes them as DOT.
 
-    A `Canvas` fills it with the nodes of graphs. Legends, boxes of graph breaks and of whole graphs
-    are added directly. A `whole.Drawing` holds the finished DOT and `elements`.
+    A `Canvas` fills a scene with the nodes of graphs. Legends, boxes of graph breaks and of whole
+    graphs are added directly. A `whole.Drawing` holds the finished DOT and `elements`.
 
     Args:
         name: name of the DOT graph.
         title: lines above the drawing.
         prefix: prefix of every `id`, for a page with several drawings.
-        heat: cost of the nodes, if the colours show it.
+        heat: cost of the nodes, if the colours show costs.
 
     Attributes:
         name, title, prefix, heat: as above; lines can be added to the title.
         elements: meaning of each box and cluster, keyed by `id`; complete after `digraph`.
         sides: for a difference, the elements of each side; complete after `digraph`.
         classes: known class names of modules, keyed by module path; part of cluster labels.
-        old_classes: the same for the old graph of a difference; empty for a stored graph.
+        old_classes: `classes` for the old graph of a difference; empty for a stored graph.
         edges: each edge as the keys of its tail and head and its DOT attributes.
     """
 
@@ -406,7 +407,7 @@ class Scene:
             rankdir="TB",
             fontname=FONT,
             fontsize="11",
-            # Ranks across clusters: without it `dot` ranks each cluster alone and edges run
+            # Ranks across clusters: without `newrank`, `dot` ranks each cluster alone and edges run
             # upwards.
             newrank="true",
             nodesep="0.2",

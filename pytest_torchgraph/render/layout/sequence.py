@@ -20,8 +20,8 @@ BoxEdge = tuple[str, str]
 class NodeRanks:
     """Estimated rank of each box that has an edge, 0 at the top.
 
-    A box with users is as low as they allow, just above the first user. A box without users is as
-    high as its operands allow.
+    A box with users is as low as the users allow, just above the first user. A box without users is
+    as high as the operands allow.
 
     Attributes:
         of: rank of each box. A box on or below a cycle has no rank.
@@ -71,7 +71,7 @@ class NodeRanks:
                 self.of[box] = min(below)
 
     def reachable(self, start: str, deepest: int) -> set[str]:
-        """Return the boxes reachable from `start`, including itself, down to rank `deepest`."""
+        """Return `start` and the boxes reachable from it, down to rank `deepest`."""
         reached = {start}
         pending = [start]
         while pending:
@@ -106,7 +106,7 @@ class _RankSpan(NamedTuple):
 def separating_edges(
     edges: Iterable[BoxEdge], levels: Iterable[Sequence[Sequence[Sequence[str]]]]
 ) -> list[BoxEdge]:
-    """Return invisible edges that keep sibling clusters apart. Each must span `GAP` ranks.
+    """Return invisible edges that keep sibling clusters apart. Each edge must span `GAP` ranks.
 
     Args:
         edges: drawn edges between boxes.
@@ -136,7 +136,7 @@ def anchor_edges(
     """Return invisible edges from connected components to their neighbours in graph order.
 
     A chain whose operands are all ports or parameters is a separate component. Without an invisible
-    edge, it would float to the top and stretch its cluster to the height of the drawing.
+    edge, the chain would float to the top and stretch its cluster to the height of the drawing.
 
     Args:
         boxes: boxes in graph order, each with its clusters, outermost first. Components with
@@ -176,7 +176,7 @@ def anchor_edges(
                 sizes[component(neighbour)] += sizes[own_component]
                 joined[own_component] = component(neighbour)
             for path in enclosing:
-                # Keep two: the latest box may be in the same component as the next one.
+                # Keep two boxes: the latest box may be in the same component as the next box.
                 latest_boxes[path] = [box, *latest_boxes.get(path, ())[:1]]
     return ties
 
@@ -233,7 +233,7 @@ def _edges_between(before: _RankSpan, after: _RankSpan, ranks: NodeRanks) -> Ite
 def _stacked_pairs(
     siblings: Sequence[Sequence[str]], ranks: Mapping[str, int]
 ) -> Iterator[tuple[_RankSpan, _RankSpan]]:
-    """Yield pairs of sibling clusters, the upper and the lower one."""
+    """Yield pairs of sibling clusters, each with the upper cluster first."""
     spans = []
     for cluster in siblings:
         boxes = [box for box in cluster if box in ranks]

@@ -32,7 +32,7 @@ class ComparedLine(NamedTuple):
 
     Attributes:
         text: the drawn line.
-        before, after: the line for only the old and only the new graph, "" for no line.
+        before, after: the line if only the old, or only the new, graph is shown; "" for no line.
     """
 
     text: str
@@ -86,8 +86,8 @@ def change_lines(mark: ChangeMark, node: Node) -> list[ComparedLine]:
     """Return the label lines of a box with a change mark.
 
     Args:
-        mark: the change. It has one node for an added or removed node, and none if only folded
-            nodes differ.
+        mark: the change. The mark of an added or removed node has one node. If only folded nodes
+            differ, the mark has no node.
         node: node of the box, described if the mark does not have both nodes.
     """
     before, after = mark.before, mark.after
@@ -108,7 +108,7 @@ def source_line(node: Node) -> list[str]:
 
 
 def _compared(before: Node, after: Node) -> Iterator[ComparedLine]:
-    """Yield the op and the differences in target, constants and result, else in the node's text."""
+    """Yield the op, and the differences in target, constants and result, or else in the text."""
     old_op, new_op = labels.node_lines(before)[0], labels.node_lines(after)[0]
     is_shown = old_op != new_op
     yield ComparedLine.changed(old_op, new_op) if is_shown else ComparedLine.same(new_op)

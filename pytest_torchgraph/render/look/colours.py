@@ -2,9 +2,9 @@
 
 Colours of changes are distinguishable with any of the usual colour vision deficiencies.
 
-Category colours are those of Okabe and Ito, some of them lightened or darkened. Any two differ in
-border or fill, even with one of the usual colour vision deficiencies. Fills are tints, so black
-text stays readable.
+Category colours are those of Okabe and Ito, some of them lightened or darkened. Any two categories
+differ in border or fill, even with one of the usual colour vision deficiencies. Fills are tints, so
+black text stays readable.
 
 Cost colours are shades of purple, darker for a higher cost. They are distinguishable in greyscale
 and with any colour vision deficiency, and no other element of a drawing is purple. A step of the

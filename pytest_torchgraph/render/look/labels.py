@@ -76,7 +76,7 @@ def need_graphviz() -> Any:
     """Return the package `graphviz`, which writes DOT.
 
     Raises:
-        TorchGraphError: if it is not installed.
+        TorchGraphError: if the package is not installed.
     """
     try:
         import graphviz
@@ -141,7 +141,7 @@ def node_lines(node: Node) -> list[str]:
 
 
 def folded_label(node: Node, user: Node) -> str:
-    """Return a parameter's line in its user's box, shortened if the user's module owns it."""
+    """Return a parameter's line in its user's box; shortened for the module's own parameters."""
     name = node.target or node.name
     if user.module and name.startswith(user.module + "."):
         owner = user.module.rpartition(".")[2]

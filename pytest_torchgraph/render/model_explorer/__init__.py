@@ -1,7 +1,8 @@
 """Export to Google's model-explorer: graphs as JSON, and matching nodes as its mapping.
 
 Field names follow model-explorer's `graph_builder` and `sync_navigation`. The package itself is not
-imported. `collection` exports the graphs of one file, `comparison` those of two files.
+imported. `collection` exports the graphs of one file, and `comparison` exports the graphs of two
+files.
 """
 
 from __future__ import annotations

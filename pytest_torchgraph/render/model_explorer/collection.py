@@ -141,7 +141,7 @@ def _attributes(
         node: the node.
         mark: difference of the node.
         side: export options of the node's file.
-        name: True to show the node's name, because the id differs.
+        name: True to show the node's name, because the node has another id.
         saved: True if the node is saved for backward.
     """
     effects = node_lines(node)[1:] if node.effects else []
@@ -252,7 +252,7 @@ def _facts(graph: Graph) -> dict[str, str]:
 
 
 def _changed_groups(graph: Graph, side: ExplorerSide) -> list[Json]:
-    """Return colours for the modules that contain a changed node, visible while closed."""
+    """Return colours for modules that contain a changed node. Closed modules show the colours."""
     kinds: dict[str, Counter[str]] = {}
     for node in graph.nodes:
         mark = side.marked.get(id(node))
@@ -284,7 +284,7 @@ def node_data(graphs: Sequence[Graph], figure: HeatFigure) -> Json:
     """Return the cost per run of the nodes of each graph and body, without unknown costs.
 
     Args:
-        graphs: the graphs of one file, as passed to `collection`.
+        graphs: the graphs of one file, as passed to `graph_collection`.
         figure: the cost figure.
 
     Raises:

@@ -1,7 +1,7 @@
 """Draw one DOT file with pygraphviz, with the arguments of `dot`: `-TFORMAT -o OUT IN`.
 
-Graphviz is a C library with global state. It has been seen to crash and to run for hours. In a
-separate process it can be killed, and a crash does not end the test run.
+Graphviz is a C library with global state. Graphviz has been seen to crash and to run for hours. A
+separate process can be killed, and its crash does not end the test run.
 """
 
 from __future__ import annotations

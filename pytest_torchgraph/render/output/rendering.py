@@ -50,12 +50,12 @@ def run(
 
     Args:
         command: the program and its arguments.
-        directory: working directory. Standard error goes to the file `log` in it.
+        directory: working directory. Standard error goes to the file `log` in this directory.
         timeout: seconds until the program and its child processes are killed.
         environment: environment variables; `None` for the environment of this process.
 
     Returns:
-        "" for exit status 0, else the problem with the last line of standard error.
+        "" for exit status 0, else the problem, followed by the last line of standard error.
     """
     log = directory / "log"
     try:
@@ -159,7 +159,7 @@ class RenderResult:
 
 
 def draw(digraph: graphviz.Digraph, path: Path, timeout: float = DRAW_PATIENCE) -> RenderResult:
-    """Draw into a file, or write the DOT text. Never raises an `Exception`, never hangs.
+    """Draw into a file, or write the DOT text. Never raise an `Exception`, and never hang.
 
     Args:
         digraph: DOT to draw.
@@ -292,7 +292,7 @@ def _flaw(picture: Path, kind: str) -> str:
 
 
 def _is_xml(data: bytes) -> bool:
-    """Return True for well-formed XML, without expanding or loading any entity it declares."""
+    """Return True for well-formed XML, without expanding or loading any declared entity."""
     from xml.parsers import expat
 
     parser = expat.ParserCreate()

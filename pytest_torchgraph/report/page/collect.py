@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 
 def capture_data(capture: Capture, parts: Parts | None = None) -> Data:
-    """Return a capture's data: graphs with op counts, cost, collectives, breaks, recompiles.
+    """Return a capture's data: graphs with op counts, costs, collectives, breaks and recompiles.
 
     Args:
         capture: the capture.
-        parts: store for the nodes of its graphs. If `None`, nodes are left out.
+        parts: store for the nodes of the graphs. If `None`, nodes are left out.
     """
     try:
         graphs = capture.program
@@ -122,10 +122,10 @@ def comparison_data(
         file: the stored file, as the user would type it.
         headline: one-line summary of the failure.
         accept: command that stores the captured graphs.
-        lines: unified diff of the texts.
+        lines: unified diff of the texts, or the lines of the report's section if there is no diff.
         diff: difference of the graphs, if any.
         drawing: drawing of the difference, for the `id`s of its elements.
-        svg: text of its SVG, "" if there is none.
+        svg: text of the SVG, "" if there is none.
         note: reason why the drawing is missing or incomplete.
         ranks: the ranks compared, as text; "" for a comparison without ranks.
     """
@@ -289,18 +289,18 @@ def cost_data(
     graphs: Sequence[Graph],
     by_module: Callable[[int | None], Mapping[str, Cost]],
 ) -> Data | None:
-    """Return the cost of a capture by module, as deeply nested as `MOST_MODULES` rows allow.
+    """Return the cost of a capture by module, with as much nesting as `MOST_MODULES` rows allow.
 
     Args:
         graphs: the capture's `program`.
         by_module: the capture's method of this name.
 
     Returns:
-        The table, or `None` if the cost is unknown: graphs of torch functions, symbolic sizes, or a
-        test that did not import torch, whose formulas count the FLOPs.
+        The table, or `None` if the cost is unknown: the ops are torch functions, a size is
+        symbolic, or torch, which has the FLOP formulas, is not imported.
     """
-    # FLOP formulas are torch's. A run that only compares loaded graphs has not imported torch,
-    # which takes seconds (2.8 s measured).
+    # torch has the FLOP formulas. A run that only compares loaded graphs has not imported torch,
+    # and the import takes seconds (2.8 s measured).
     if not graphs or "torch" not in sys.modules:
         return None
     from ...graph.cost import cost_table
@@ -331,7 +331,7 @@ def cost_data(
 
 
 def changed_cost_data(before: Sequence[Graph], after: Sequence[Graph]) -> Data | None:
-    """Return the old and new cost of modules whose cost changed, `None` as in `cost_data`."""
+    """Return the old and new cost of modules with a changed cost; for `None`, see `cost_data`."""
     if "torch" not in sys.modules:
         return None
     from ...graph.cost import changed_costs

@@ -1,4 +1,4 @@
-"""Page data of a test, attached to its reports; merging of the pages of several shards."""
+"""The page data of a test, attached to its reports, and the merging of several pages."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Gatherer:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self) -> Generator[None, object, object]:
-        """Collect captures while a test runs, including its class and module fixtures."""
+        """Collect captures while a test runs, including captures of class and module fixtures."""
         with CONTEXT.subscribed(self._collect):
             try:
                 return (yield)
@@ -60,7 +60,8 @@ class Gatherer:
 
     def _collect(self, announced: Capture | Sequence[Capture]) -> None:
         if isinstance(announced, Sequence):
-            # Every rank was announced as a capture before; the page shows it only below its ranks.
+            # Every rank was announced as a capture before. The page shows this capture only below
+            # its ranks.
             in_ranks = {id(capture) for capture in announced}
             self.captures = [capture for capture in self.captures if id(capture) not in in_ranks]
             self.ranks.append(cast("Ranks", announced))

@@ -76,7 +76,8 @@ def page(data: dict[str, Any], parts: Mapping[str, str]) -> str:
         parts: parts that the data refer to, see `Parts`.
     """
     script = _constants() + "".join(_resource(f"script/{file}") for file in SCRIPTS)
-    # The policy allows this one script by its hash, so that no text in the data can run as one.
+    # The policy allows this one script by its hash, so that no text in the data can run as a
+    # script.
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return _TEMPLATE.format(
         digest=f"sha256-{digest}",

@@ -52,8 +52,8 @@ def changed_nodes_data(diff: GraphDiff, drawing: Drawing | None) -> list[Data]:
             is_removed_graph = pair.after is None
             shown_graph = pair.before if pair.after is None else pair.after
             old_nodes = _nodes(pair.before, removed_signs, box_ids, True, shown_graph.name)
-            # List an unchanged node only once, in the new graph. A removed graph has no new one, so
-            # list all of its nodes.
+            # List an unchanged node only once, in the new graph. A removed graph has no new graph,
+            # so list all of its nodes.
             nodes += [node for node in old_nodes if is_removed_graph or node["sign"]]
     return nodes
 
@@ -128,7 +128,7 @@ def _nodes(
         signs: signs of changes, keyed by `id(node)`.
         box_ids: the boxes of its nodes.
         is_old: True for the old graph of a difference.
-        drawn_in: name of the graph in the drawing, if it differs.
+        drawn_in: name of the graph in the drawing, if it is not the name of `graph`.
     """
     users: dict[str, list[str]] = {}
     later: dict[str, list[str]] = {}
@@ -172,7 +172,7 @@ def costs_of(graph: Graph) -> dict[str, Mapping[str, int | None]]:
 
 def _flops(graph: Graph) -> Mapping[str, int | None]:
     """Return the FLOPs of each node, `None` for calls if unknown."""
-    try:  # FLOPs are counted by torch's formulas, so without torch they are unknown
+    try:  # torch has the FLOP formulas: without torch, FLOPs are unknown
         return flops_by_node(graph) if "torch" in sys.modules else _unknown(graph)
     except CaptureError:
         return _unknown(graph)
@@ -208,7 +208,8 @@ def graph_data(graph: Graph) -> Data:
 
         - `names`: node names, in graph order;
         - for each name in `TEXTS`, the index in `texts` of each node's text;
-        - `refs` and `after`: indices of the nodes that each node reads, or must run after;
+        - `refs`: for each node, the indices of the nodes that it reads;
+        - `after`: for each node, the indices of the nodes that must run before it;
         - `flops` and `saved`: cost of each node in FLOPs and bytes; null if unknown;
         - `end`: end of the paths to the loss (see `path_ends`); `ends`: the nodes at this end.
     """

@@ -39,8 +39,8 @@ class RunData:
         others: number of tests that did not use graphs.
         crashed: number of workers that crashed.
         tests: summaries of the tests that used graphs, in the order of the page.
-        words: search text of each of these tests, keyed by id.
-        failures: headlines of these tests' failures, keyed by id, except failed comparisons.
+        words: search text of each test in `tests`, keyed by id.
+        failures: headlines of the failures of these tests, keyed by id, except failed comparisons.
         comparisons: failed comparisons.
         accept: command that stores the captured graphs of failed comparisons, "" if there is none.
         audit: result of the audit, see `surfaces.document`; `None` if there was no audit.
@@ -64,7 +64,7 @@ class RunData:
         """Return the data of the page.
 
         Args:
-            parts: details of the tests. Other large data are added to it.
+            parts: details of the tests. Other large data are added to these parts.
         """
         causes = self._causes()
         return {
@@ -158,7 +158,8 @@ class Page:
     Attributes:
         config: pytest config of the run.
         path: file to write.
-        tests: data of each test that used graphs, keyed by id. Only the summary once a test ends.
+        tests: data of each test that used graphs, keyed by id. After the end of a test, only the
+            summary is kept.
         parts: details of finished tests, and the parts that the details refer to.
         words: search text of each finished test, keyed by id.
         failures: headlines of test failures, keyed by id, except failed comparisons.
@@ -211,7 +212,7 @@ class Page:
             self._close(report.nodeid)
 
     def _open(self, report: pytest.TestReport) -> Data:
-        """Return the data of a test for a phase to extend."""
+        """Return the data of a test, for adding the data of a phase."""
         test = self.tests.get(report.nodeid) or _new_test(report)
         if "part" in test:  # already packed: restore the details
             test = {key: value for key, value in test.items() if key not in ("part", "facts")}
@@ -237,7 +238,7 @@ class Page:
             return category
         return "passed" if report.passed else "failed"
 
-    # Last, because the audit judges the run in the same hook, and its verdict is on the page.
+    # Called last: the audit judges the run in the same hook, and the page shows the verdict.
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self) -> None:
         """Write the page. An error is reported in the summary and changes no outcome."""

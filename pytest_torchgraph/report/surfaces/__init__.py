@@ -1,4 +1,4 @@
-"""Output of an audit other than the terminal: JSON, HTML, GitHub annotations and JUnit properties.
+"""Outputs of an audit besides the terminal: JSON, HTML, GitHub annotations and JUnit properties.
 
     AuditOutcome           of the audit
       plain data           source of the three outputs below (document)
@@ -9,7 +9,7 @@
     TestFacts              of each test
       properties           `--junitxml` (junit)
 
-All of it runs in the reporting process; under pytest-xdist that is the controller.
+All outputs are written in the reporting process. Under pytest-xdist, this is the controller.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ else:
 
 
 def install(config: pytest.Config) -> None:
-    """Register the plugins that the settings request, none in a pytest-xdist worker.
+    """Register the plugins that the settings request. In a pytest-xdist worker, register none.
 
     Call this before installing the audit: pytest calls the last registered plugin first, and these
     plugins need the audit's outcome when the session finishes.

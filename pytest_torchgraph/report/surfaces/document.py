@@ -112,7 +112,7 @@ NOWHERE = CodePlace()
 
 
 def place_of_cause(cause: Cause, facts: TestFacts) -> CodePlace:
-    """Return the location of a cause, or, if it has none, of the code that its test calls first."""
+    """Return the location of a cause, else of the code that its test calls first."""
     if cause.file:
         return CodePlace(cause.file, cause.line, cause.function)
     return CodePlace.parse((facts.callables or facts.frames or ("",))[0])
@@ -121,8 +121,8 @@ def place_of_cause(cause: Cause, facts: TestFacts) -> CodePlace:
 def place_of_change(change: AuditChange) -> CodePlace:
     """Return the location of a change.
 
-    That is the line that created the guard for a recompile, else the location of the cause, else
-    the code that the test compiles or calls first.
+    For a recompile, this is the line that created the guard. Otherwise it is the location of the
+    cause or, if unknown, the code that the test compiles or calls first.
     """
     cause = change.cause
     if cause is not None and (guard := CodePlace.parse(cause.guard_place)).file:
@@ -239,7 +239,7 @@ def places_of(shared_cause: CauseOverTests, facts: Mapping[str, TestFacts]) -> l
 def _records_of_cause(
     shared_cause: CauseOverTests, facts: Mapping[str, TestFacts]
 ) -> Iterator[tuple[str, Cause]]:
-    """Yield each test of a cause with the test's own record of the cause."""
+    """Yield each test that met a cause, with that test's own record of the cause."""
     for test in shared_cause.tests:
         for cause in facts[test].causes:
             # "nothing" causes with the same reason have one key per location.

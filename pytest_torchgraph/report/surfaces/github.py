@@ -29,7 +29,7 @@ from .document import (
 )
 
 _INSTALLED = frozenset({"site-packages", "dist-packages"})
-"""Directories of installed packages, because a virtual environment may be in the workspace."""
+"""Directories of installed packages, for example of a virtual environment in the workspace."""
 
 
 class Workspace:
@@ -53,7 +53,7 @@ class Workspace:
         self._path_of_file: dict[str, str] = {}
 
     def path(self, file: str) -> str:
-        """Return a file's path relative to the workspace, with `/`, or "" if it is outside.
+        """Return a file's path relative to the workspace, with `/`, or "" if the file is outside.
 
         Args:
             file: path as in facts: relative to pytest's rootdir, the working directory, or an entry
@@ -64,7 +64,7 @@ class Workspace:
         return self._path_of_file[file]
 
     def link(self, place: CodePlace) -> str:
-        """Return the URL of a line on GitHub, or "" if it has none."""
+        """Return the URL of a line on GitHub, or "" if the line has none."""
         path = self.path(place.file)
         return f"{self._blob}/{quote(path)}#L{place.line}" if path and self._blob else ""
 
@@ -102,7 +102,7 @@ class Annotation:
         level: severity on GitHub.
         title: short title.
         text: message, possibly of several lines.
-        place: the line of code. If it has no file or is outside the workspace, GitHub shows only
+        place: the line of code. If the file is unknown or outside the workspace, GitHub shows only
             the text.
     """
 
@@ -123,8 +123,9 @@ class Annotation:
 def annotations_of(outcome: AuditOutcome) -> list[Annotation]:
     """Return at most `MOST` annotations of an audit, the most important first.
 
-    A check yields the changes for the worse, or an annotation if nothing was compared; causes that
-    the baseline tolerates are left out. The other modes yield every cause.
+    In the mode "check", these are the changes for the worse, or one annotation if nothing was
+    compared. Causes that the baseline tolerates are left out. In the other modes, every cause has
+    an annotation.
     """
     annotations = [*_problems(outcome)]
     if outcome.mode == "check":
@@ -208,7 +209,8 @@ class Table:
         """Yield the lines of the table, ending with the number of omitted rows if any.
 
         Args:
-            budget: maximum size in bytes. A table whose head does not fit yields nothing.
+            budget: maximum size in bytes. If the head of the table does not fit, nothing is
+                yielded.
         """
         head = [
             f"<details><summary>{self.heading}</summary>" if self.folded else f"#### {self.heading}"

@@ -1,7 +1,7 @@
 """JUnit properties (`--junitxml`) with the compilation facts of each test that uses torch.compile.
 
 The properties are added to the report of a test's teardown, and only in the process that writes the
-file. Without `--junitxml`, no plugin that prints report properties shows them.
+file. Without `--junitxml` the properties are not added, so no other plugin prints them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PREFIX = "torchgraph_"
 
 
 class _JUnitFile(Protocol):
-    """pytest's JUnit plugin, as far as `record_testsuite_property` uses it."""
+    """The part of pytest's JUnit plugin that `record_testsuite_property` uses."""
 
     def add_global_property(self, name: str, value: object) -> None: ...
 
@@ -40,7 +40,7 @@ class JUnitProperties:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:
-        """Add the totals to the suite, unless no test uses torch.compile."""
+        """Add the totals to the suite if a test uses torch.compile or the audit is incomplete."""
         outcome = outcome_of(self._config)
         file = self._file()
         if outcome is None or file is None or not (outcome.facts or outcome.broken):
