@@ -119,8 +119,8 @@ class BlockKind:
 
     Attributes:
         members: module paths, in natural order.
-        graph: the ops of the first member. A graph break in the member divides its ops among
-            several graphs; then these are the ops in the first graph.
+        graph: the ops of the first member. If a graph break divides these ops among several graphs,
+            only the ops in the first graph.
         diff: the difference from the most common kind; `None` for that kind.
         parts: the ops of the first member in each graph, in program order.
     """

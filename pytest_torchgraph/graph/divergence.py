@@ -1,4 +1,4 @@
-"""`Divergence`: the first node at which a captured run differs from the eager one, as data."""
+"""`Divergence`: the first node at which a captured run differs from the eager run, as data."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ class Divergence:
 def headline(
     eager_nodes: Sequence[Node], nodes: Sequence[Node]
 ) -> tuple[Sequence[Node], Sequence[Node]]:
-    """Return the nodes that the message names: eager's, and those of the stage.
+    """Return the nodes that the message names: first the eager nodes, then those of the stage.
 
     Views and projections compute nothing. They are left out unless there are no other nodes. Ops
     that both sides have are left out too, so that a removed op is named alone. If both sides have

@@ -55,7 +55,7 @@ class OpChecks:
         device: Any = None,
         allow: str | Sequence[str] = (),
     ) -> tuple[Node, ...]:
-        """Return the nodes whose op matches `op`; patterns as in `assert_op_counts`.
+        """Return the nodes whose op matches `op`. For patterns, see `assert_op_counts`.
 
         Raises:
             ValueError: if `op` is a pattern that cannot match at the graphs' level. `OpChecks` has
@@ -76,7 +76,7 @@ class OpChecks:
         device: Any = None,
         allow: str | Sequence[str] = (),
     ) -> int:
-        """Return the number of runs of matching ops; patterns as in `find`.
+        """Return the number of runs of matching ops. For patterns, see `find`.
 
         A graph that ran several times counts once. An op in a body counts once per call of the
         body. In `map` and `scan` it counts once per row.
@@ -134,7 +134,7 @@ class OpChecks:
         device: Any = None,
         allow: str | Sequence[str] = (),
     ) -> None:
-        """Assert that none of these ops occurs; patterns as in `assert_op_counts`.
+        """Assert that none of these ops occurs. For patterns, see `assert_op_counts`.
 
         Args:
             ops: the ops.
@@ -273,7 +273,7 @@ class OpChecks:
                 mesh is known. A capture of `graph_ranks` knows its mesh, a file does not.
             bytes: total bytes of the checked collectives: an int, a pair `(min, max)`, or a mapping
                 by device type.
-            exact: allow no kinds other than those in `expected`.
+            exact: allow only the kinds in `expected`.
 
         Raises:
             AssertionError: with the actual collectives, their groups, bytes and lines.

@@ -118,8 +118,8 @@ class _ForwardReach:
     def best_edit(self, change: Change) -> tuple[float, int]:
         """Return the score and the number of the edit that a change most likely follows from."""
         nodes = _nodes_of((change,))
-        # The strongest criterion comes first. The order of the numbers matters, and which of them
-        # reach `SURE`.
+        # The strongest criterion comes first. Only the order of the scores matters, and the scores
+        # that reach `SURE`.
         names = [name for node in nodes for name in (node.name, *node.refs)]
         for name in names:
             if name in self.own_values:

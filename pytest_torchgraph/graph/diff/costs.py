@@ -323,7 +323,8 @@ class _SavedBytes:
         if len(causes) == 1:
             return causes
         later = set().union(*(self._find_backward_users(matching, *node) for node in sharing))
-        # If several edits take a value, it is saved because of the edit whose backward uses it.
+        # If several edits take a value, the value is saved because of the edit whose backward uses
+        # it.
         return (causes & later if causes else later) or causes or self.index.within(matching)
 
     def _find_makers(self, matching: Correspondence, owner: Side) -> set[int]:

@@ -223,7 +223,7 @@ class Finding:
         - `sources`: the lines of the user's code, if known.
         - `before`, `after`: the primary node in the old and the new graph; "" if there is none.
         - `files`, `ranks`: see the attributes.
-        - `identity`: the tokens that `joining.merge_edits` matches edits by.
+        - `identity`: the tokens by which `joining.merge_edits` matches edits.
         """
         from .joining import finding_data
 

@@ -300,7 +300,7 @@ def place_form(path: str, instances: Sequence[str]) -> Hashable:
 
 
 def result_form(flat: NumberedGraph, i: int, changed: Change | None) -> Hashable:
-    """Return dtype and shape as far as they characterize an edit.
+    """Return the part of dtype and shape that characterizes an edit.
 
     Args:
         flat, i: the graph and the node.

@@ -33,10 +33,10 @@ class MovedUnit:
     """A possibly moved unit: a module without submodules, or an op, that takes one value.
 
     Attributes:
-        number: the first of its rewired nodes, in the old graph.
+        number: number of the unit's first rewired node in the old graph.
         path: the path of the module, or the module of the op.
-        before, after: its nodes in the old and in the new graph.
-        old_operand, new_operand: the number of its operand in the old and in the new graph.
+        before, after: the nodes of the unit in the old and in the new graph.
+        old_operand, new_operand: number of the unit's operand in the old and in the new graph.
     """
 
     number: int

@@ -250,7 +250,7 @@ def _graphs_with_changes(
 def _find_similar_modules(
     paths: Sequence[str], flats: Sequence[NumberedGraph]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return modules of the same lists that are equal to `paths`, and nearly equal modules."""
+    """Return modules of the same lists that equal a module of `paths`, and nearly equal modules."""
     lists = {path.rpartition(".")[0] for path in paths}
     lines: dict[str, Counter[Hashable]] = {}
     for flat in flats:

@@ -450,13 +450,13 @@ def _make_finder(lines: list[str]) -> Callable[[str, int], int | None]:
 
     The function returns the index of the line, or `None` if there is no such line.
     """
-    numbers_by_key: dict[str, list[int]] = {}
-    for number, line in enumerate(lines):
-        numbers_by_key.setdefault(key_of(line), []).append(number)
+    indices_by_key: dict[str, list[int]] = {}
+    for index, line in enumerate(lines):
+        indices_by_key.setdefault(key_of(line), []).append(index)
 
     def find(key: str, start: int) -> int | None:
-        numbers = numbers_by_key.get(key, [])
-        index = bisect_right(numbers, start - 1)
-        return numbers[index] if index < len(numbers) else None
+        indices = indices_by_key.get(key, [])
+        position = bisect_right(indices, start - 1)
+        return indices[position] if position < len(indices) else None
 
     return find

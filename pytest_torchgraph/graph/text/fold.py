@@ -416,7 +416,7 @@ def _sort_clusters(clusters: list[Cluster]) -> list[Cluster]:
             for other, count in bases
         )
 
-    distances = [distance(bag) if number < MAX_BASES else 0 for number, (bag, _) in enumerate(bags)]
+    distances = [distance(bag) if index < MAX_BASES else 0 for index, (bag, _) in enumerate(bags)]
     return [
         cluster
         for _, cluster in sorted(

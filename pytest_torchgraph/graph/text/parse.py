@@ -113,7 +113,7 @@ def refuse_conflict(lines: list[str]) -> None:
 
 
 class _Title(NamedTuple):
-    """The first line of a graph; the fields are named like those of `Graph`."""
+    """The first line of a graph. The fields have the names of the attributes of `Graph`."""
 
     name: str
     kind: GraphKind

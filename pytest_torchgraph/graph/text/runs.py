@@ -309,8 +309,8 @@ def _join_runs(runs: list[LineRun | Lines]) -> list[LineRun | Lines]:
     """
     gaps: dict[int, tuple[str, ...]] = {}
     instances: defaultdict[tuple[str, ...], set[int]] = defaultdict(set)
-    for number in range(2, len(runs)):
-        before, between, run = runs[number - 2 : number + 1]
+    for index in range(2, len(runs)):
+        before, between, run = runs[index - 2 : index + 1]
         if (
             not isinstance(before, LineRun)
             or isinstance(between, LineRun)
@@ -320,11 +320,11 @@ def _join_runs(runs: list[LineRun | Lines]) -> list[LineRun | Lines]:
         if len(between) > MAX_ADOPTED:
             continue
         if (before.container, before.number) == (run.container, run.number):
-            shape = gaps[number] = (run.container, *map(_shape_of, between.texts))
+            shape = gaps[index] = (run.container, *map(_shape_of, between.texts))
             instances[shape].add(run.number)
     joined: list[LineRun | Lines] = []
-    for number, run in enumerate(runs):
-        if len(instances[gaps[number]] if number in gaps else ()) < MIN_INSTANCES:
+    for index, run in enumerate(runs):
+        if len(instances[gaps[index]] if index in gaps else ()) < MIN_INSTANCES:
             joined.append(run)
             continue
         between = joined.pop()
@@ -341,22 +341,22 @@ def _adopt_following(runs: list[LineRun | Lines]) -> list[LineRun | Lines]:
     """
     ends: dict[int, list[str]] = {}
     usual: defaultdict[str, Counter[tuple[str, ...]]] = defaultdict(Counter)
-    for number, run in enumerate(runs):
+    for index, run in enumerate(runs):
         if isinstance(run, LineRun):
             # The last run stands for the missing successor: nothing is adopted from a run.
-            following = runs[number + 1] if number + 1 < len(runs) else run
-            ends[number] = (
+            following = runs[index + 1] if index + 1 < len(runs) else run
+            ends[index] = (
                 [] if isinstance(following, LineRun) else _following_shapes(run, following)
             )
-            usual[run.container][tuple(ends[number])] += 1
+            usual[run.container][tuple(ends[index])] += 1
     usual_ends = {container: counts.most_common(1)[0] for container, counts in usual.items()}
     out: list[LineRun | Lines] = []
     adopted = 0
-    for number, run in enumerate(runs):
+    for index, run in enumerate(runs):
         if isinstance(run, LineRun):
             shape, count = usual_ends[run.container]
             out.append(run)
-            if count >= MIN_INSTANCES and tuple(ends[number][: len(shape)]) == shape:
+            if count >= MIN_INSTANCES and tuple(ends[index][: len(shape)]) == shape:
                 adopted = len(shape)
             continue
         if adopted:
