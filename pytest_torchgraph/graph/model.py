@@ -191,8 +191,8 @@ class Node:
         source: the user's line, `None` if unknown.
         target: attribute path of a get_attr or call_module.
         effects: side effects, empty for a pure op.
-        after: nodes that must run first although no argument requires it: the last write to a
-            storage that this node reads or writes.
+        after: nodes that must run first although no argument requires it. Each is the last write to
+            a storage that this node reads or writes.
         options: non-default arguments of a call_module's class, such as `"p=0.1"`; `None` if
             unknown.
         by: in a backward, the reason why the op runs, such as "formula" for an op of autograd's

@@ -31,7 +31,7 @@ class OwnModule(NamedTuple):
 def module_of(name: str) -> str:
     """Return the module path at the start of a node's name: the part before the last slash.
 
-    For a value made by another graph, `forward_0:fc/addmm`, the module path is `fc`.
+    For a value made by another graph, such as `forward_0:fc/addmm`, the module path is `fc`.
     """
     graph = _GRAPH.match(name) if ":" in name else None
     return name[graph.end() if graph else 0 :].rpartition("/")[0]

@@ -72,8 +72,8 @@ def flops_of(graph: Graph) -> Flops:
     """Return the floating-point operations of one run of a graph.
 
     Raises:
-        CaptureError: for a graph of torch functions, which are not dispatched ops, or if a size
-            required by a formula is unknown or a symbol.
+        CaptureError: for a graph of torch functions, because these are not dispatched ops. Also if
+            a size that a formula requires is unknown or a symbol.
     """
     if graph.level not in FLOP_LEVELS:
         raise CaptureError(

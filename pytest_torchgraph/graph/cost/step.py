@@ -5,8 +5,8 @@ storage of parameters, buffers, constants and inputs exists anyway and is left o
 transposed weight is a view of a parameter. Adding up the sizes of the saved values themselves could
 overestimate the bytes many times. The storage of a body's result is looked up in the body.
 
-At a graph break, a value made by one graph can be an input of the next graph, which saves it for
-its backward. Ops that run eagerly between graphs save their operands.
+At a graph break, a value made by one graph can be an input of the next graph. That graph then saves
+the value for its own backward. Ops that run eagerly between graphs save their operands.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Set apart the nodes of modules that only one of two graphs has, and find exchanged ops.
 
 If a list of layers grows by one, the nodes of the new layer look like the nodes of every other
-layer, and would take the partners of the nodes after the list. So they get no partner at all.
-Modules are set apart only if there is no sign of a mere rename: a shifted list, or a removed module
-that may be the same module.
+layer. They would take the partners of the nodes after the list, so they get no partner at all.
+Modules are set apart only if there is no sign of a mere rename. Such signs are a shifted list, and
+a removed module that may be the same module.
 """
 
 from __future__ import annotations

@@ -64,8 +64,8 @@ class Place:
             called twice has two places with the same path.
         graph: name of the graph that was edited.
         changes: the nodes of the edit itself, the primary one first.
-        consequences: the nodes that differ because of the edit: in the backward of an edited
-            forward, and among the users of an op that was moved.
+        consequences: the nodes that differ because of the edit. They are in the backward of an
+            edited forward, or they use an op that was moved.
     """
 
     module: str
@@ -151,7 +151,7 @@ class Finding:
 
         FLOPs count the forward and the backward; saved bytes count the activations that the forward
         saves (see `Capture.flops` and `.saved_bytes`). Both are multiplied by the run count of
-        their graph. Summed over all findings of a difference, they give the cost of the second side
+        their graph. The costs of all findings of a difference sum up to the cost of the second side
         minus the cost of the first.
 
         A figure is `None` if unknown: the level of the graph does not record it, a size is

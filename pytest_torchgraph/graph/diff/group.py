@@ -255,7 +255,7 @@ class _Grouper:
         if self.m.forward[i] != j:
             return
         returned_a, returned_b = self.a.returned, self.b.returned
-        # With as many outputs as before, each keeps its slot, even if its op and module changed.
+        # If the number of outputs is unchanged, each keeps its slot, even if op and module changed.
         if len(returned_a) == len(returned_b):
             pairs = list(zip(returned_a, returned_b, strict=True))
             only_a: list[int] = []

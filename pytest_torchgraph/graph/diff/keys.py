@@ -6,10 +6,10 @@ equal in every layer of one class. It contains for each changed node, before and
 - kind, op, constants, effects, and the module relative to the instance;
 - dtype and shape if they differ from the partner's. A node without a partner has only the dtype, so
   that an edit is the same at a different size;
-- each operand and each user: a node of the edit, a node of the instance by its relative name, or a
-  value from outside by its *role*, the other users of the value in the instance. The inputs of the
-  first and of the second layer have the same role, although an embedding produces the first and a
-  layer the second.
+- each operand and each user. It is a node of the edit, a node of the instance by its relative name,
+  or a value from outside by its *role*. The role consists of the other users of the value in the
+  instance. For example, the inputs of the first and of the second layer have the same role,
+  although an embedding produces the first input and a layer produces the second.
 
 If the instance is unknown, full names are used, so that the same edit in two graphs is one edit.
 

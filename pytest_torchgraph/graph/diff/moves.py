@@ -1,12 +1,12 @@
 """Consequences of a moved op or module, and constants that follow from the sizes of tensors.
 
-A norm that moves from before a layer to after it is rewired, and so are all its old and new users.
-Their rewiring follows from this one edit: looking through the moved norm in both graphs, its users
-read the same values as before. An op that is dead code in one of the graphs has no users there. It
-was not moved, and its new users are an edit of their own.
+If a norm moves from before a layer to after the layer, the norm is rewired, and so are its old and
+new users. The rewiring of the users follows from this one edit: if the comparison looks through the
+moved norm in both graphs, the users read the same values as before. An op that is dead code in one
+of the graphs has no users there. It was not moved, and its new users are an edit of their own.
 
-A group norm takes the number of pixels as a constant, and a `view` the whole shape. Both follow if
-an earlier op changes the shape. A stride or an epsilon does not.
+A group norm takes the number of pixels as a constant, and a `view` takes the whole shape. Both
+constants follow if an earlier op changes the shape. A stride or an epsilon does not follow.
 """
 
 from __future__ import annotations

@@ -249,7 +249,7 @@ def _first_of(item: tuple[str, Arg]) -> str:
 
 
 def _format_skeleton(value: Arg, refs: list[str], subgraph_label: Callable[[str], str]) -> str:
-    """Print an argument with placeholders for its references, which are appended to `refs`."""
+    """Print an argument with placeholders for its references. Append the references to `refs`."""
     if isinstance(value, Ref):
         refs.append(value.name)
         return "%"

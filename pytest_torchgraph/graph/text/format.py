@@ -164,7 +164,7 @@ def format_document(
     default = VIA_LEVELS.get(header.via)
     for graph in graphs:
         lines.append("")
-        # A reader takes such a name for an eager graph, unless the title states a level.
+        # `parse` takes such a graph for an eager graph, unless the title states a level.
         looks_eager = EAGER_NAME.match(graph.name) and not graph.eager
         implied = None if looks_eager else default
         if detail == "ops":
