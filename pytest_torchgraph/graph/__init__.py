@@ -1,13 +1,16 @@
 """Graphs as pure data: model, text form, equality, difference, assertions. Never imports torch.
 
-- `model`: `Graph`, `Node` and their parts. `module_paths`: their names. `digits`: their constants.
+- `model`: `Graph`, `Node` and their parts. `module_paths`: module paths in node names. `digits`:
+  rounding of float constants.
 - `program`: the graphs of a run or a file, as one value. `events`: eager ops and graph breaks.
 - `text/`: writer and parser of the `.tgraph` form.
 - `equality/`: canonical form, numbered graph, isomorphism: the implementation of `==`.
-- `diff/`: differences between two captures, as findings. `blocks`: between blocks of one capture.
+- `diff/`: differences between two captures, as findings.
+- `blocks`: differences between the blocks of one capture.
 - `cost/`: FLOPs, saved bytes, peak memory, and recomputation in the backward.
-- `census`: each op with its number of runs. `select`, `op_checks`, `pattern`, `checks`: queries and
-  assertions about ops; `collectives`, `collective_checks`: about communication.
+- `census`: each op with its number of runs.
+- `select`, `op_checks`, `pattern`, `checks`: queries and assertions about ops.
+- `collectives`, `collective_checks`: queries and assertions about communication.
 - `divergence`: the first difference between a run and eager, as a value.
 """
 

@@ -1,11 +1,11 @@
 """The blocks of a graph: kinds of equal blocks, differences of odd blocks, and inlined bodies.
 
-A block is a module whose path matches a glob, in which `*` is one component. Its graph has the ops
-of the module and its submodules. Values from outside are its inputs; results that it does not use
-itself are its outputs.
+A block is a module whose path matches a glob, in which `*` is one component. The graph of a block
+has the ops of the module and its submodules. Values from outside are inputs of this graph. Results
+that the block does not use itself are outputs.
 
-Dynamo inlines a body that is called once, so a block with a shared body and an inlined block
-compute the same.
+Dynamo shares the body of a region between several calls, but inlines a body that is called once.
+`inline_regions` inlines shared bodies too, so that blocks that compute the same are equal.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ def inline_regions(graph: Graph) -> Graph:
             for inner_node in body.nodes:
                 if inner_node.kind not in ("placeholder", "output"):
                     name = _move_path(inner_node.name, home, caller)
-                    # Two calls of one body in the same module would give their nodes the same
-                    # names.
+                    # Two calls of one body in the same module would give equal names to their
+                    # nodes.
                     while name in names:
                         name += "'"
                     names.add(name)
@@ -105,8 +105,9 @@ def substitute_refs(value: Arg, values: Mapping[str, Arg]) -> Arg:
 
 
 _SEED = "prims.inductor_lookup_seed.default"
-"""Op that selects a dropout's seed from the seeds of the whole graph, by a number that increases
-from block to block: an input of the block.
+"""Op that selects a dropout's seed from the seeds of the whole graph.
+
+It is an input of the block, because the number that it selects increases from block to block.
 """
 _OWNED = ("parameter", "buffer")
 _SUMS = ("aten.add.Tensor", "aten.add_.Tensor")
@@ -114,12 +115,12 @@ _SUMS = ("aten.add.Tensor", "aten.add_.Tensor")
 
 @dataclass(frozen=True, slots=True)
 class BlockKind:
-    """Blocks of a model that are alike.
+    """Blocks of a model with equal graphs.
 
     Attributes:
         members: module paths, in natural order.
-        graph: the ops of the first member. Of a block in several graphs, as where a graph broke in
-            it, those of the first graph.
+        graph: the ops of the first member. If a graph break divides these ops among several graphs,
+            only the ops in the first graph.
         diff: the difference from the most common kind; `None` for that kind.
         parts: the ops of the first member in each graph, in program order.
     """
@@ -188,7 +189,7 @@ def kinds_of(
     Args:
         graphs: graphs to compare, with or without their backward.
         glob: see `match_modules`.
-        explained: False omits the differences, which take longest.
+        explained: False omits the differences, which take the most time to compute.
 
     Raises:
         TypeError, ValueError: see `match_modules`.
@@ -247,7 +248,7 @@ class _BlockSide:
 
     Attributes:
         graph: the graph.
-        inside: ops of each block, by the block's path and by name.
+        ops_by_block: ops of each block, by the block's path and by their name.
         users: names of the nodes that use each node.
         shared: outer values that all blocks take, such as a mask, in a fixed order.
     """
@@ -258,23 +259,18 @@ class _BlockSide:
         for node in graph.nodes:
             for name in node.refs:
                 self.users.setdefault(name, []).append(node.name)
-        homes = _assign_ops_to_blocks(graph, glob)
-        _refuse_bodies_of_several(graph, glob, homes)
+        all_ops_by_block = _assign_ops_to_blocks(graph, glob)
+        _refuse_bodies_of_several(graph, glob, all_ops_by_block)
         saved = {ref.name for ref in graph.saved}
         filter_ops = _drop_escaping_sums if graph.kind == "backward" else _drop_saved_only
-        self.inside = {
-            block: ops
-            for block, inside in homes.items()
-            if (ops := filter_ops(graph, inside, self.users, saved))
+        self.ops_by_block = {
+            block: remaining
+            for block, ops in all_ops_by_block.items()
+            if (remaining := filter_ops(graph, ops, self.users, saved))
         }
         outer_names = [
-            {
-                name
-                for node in inside.values()
-                for name in _names_taken_by(node)
-                if name not in inside
-            }
-            for inside in self.inside.values()
+            {name for node in ops.values() for name in _names_taken_by(node) if name not in ops}
+            for ops in self.ops_by_block.values()
         ]
         self.shared = sorted(set.intersection(*outer_names)) if outer_names else []
 
@@ -287,47 +283,50 @@ def _names_taken_by(node: Node) -> list[str]:
 def _assign_ops_to_blocks(graph: Graph, glob: str) -> dict[str, dict[str, Node]]:
     bodies = {body.name: body for body in graph.subgraphs}
     depth = glob.count(".") + 1
-    homes: dict[str, dict[str, Node]] = {}
-    home_of: dict[str, str] = {}
+    ops_by_block: dict[str, dict[str, Node]] = {}
+    block_of: dict[str, str] = {}
     for node in graph.nodes:
         if not node.is_call or node.op == _SEED:
             continue
-        if node.refs and node.refs[0] in home_of and projects(graph, node):
+        if node.refs and node.refs[0] in block_of and projects(graph, node):
             # A projection stays with its op: a block cannot take one result of a call outside it.
-            home = home_of[node.refs[0]]
+            block = block_of[node.refs[0]]
         else:
-            home = _path_prefix(node.module, depth)
+            block = _path_prefix(node.module, depth)
             inner = [bodies[name] for name in body_names(node) if name in bodies]
-            if inner and not _matches(home, glob):
-                # Dynamo puts a checkpoint's call in the enclosing module, its body in the block.
+            if inner and not _matches(block, glob):
+                # Dynamo records a checkpoint's call in the enclosing module, and the body's ops in
+                # the block.
                 calls = [call for call in nodes_of(inner) if call.is_call]
-                home = _path_prefix(common_path(call.module for call in calls), depth)
-        if home and _matches(home, glob):
-            homes.setdefault(home, {})[node.name] = node
-            home_of[node.name] = home
-    return homes
+                block = _path_prefix(common_path(call.module for call in calls), depth)
+        if block and _matches(block, glob):
+            ops_by_block.setdefault(block, {})[node.name] = node
+            block_of[node.name] = block
+    return ops_by_block
 
 
 def _refuse_bodies_of_several(
-    graph: Graph, glob: str, homes: Mapping[str, Mapping[str, Node]]
+    graph: Graph, glob: str, ops_by_block: Mapping[str, Mapping[str, Node]]
 ) -> None:
-    """Refuse a body that runs ops of blocks other than the one that calls it.
+    """Refuse a body that runs ops of blocks other than the block that calls the body.
 
-    Those ops are in no block's graph, so blocks that differ in them would be alike.
+    The graph of a block does not have such ops, so blocks that differ in them would compare as
+    equal.
 
     Raises:
         CaptureError: for such a body, for example if `torch.cond` runs all blocks in a branch.
     """
     bodies = {body.name: body for body in graph.subgraphs}
-    home_of = {name: block for block, inside in homes.items() for name in inside}
+    block_of = {name: block for block, ops in ops_by_block.items() for name in ops}
     depth = glob.count(".") + 1
     for node in graph.nodes if bodies else ():
         inner = [*nodes_of(bodies[name] for name in body_names(node) if name in bodies)]
-        # torch.export notes no modules in bodies: there the parameters show whose ops they are.
+        # torch.export records no module paths in bodies. There, the parameters tell which block the
+        # ops belong to.
         paths = [inner_node.module for inner_node in inner if inner_node.is_call]
         paths += [name for name in node.refs if inner and graph.by_name[name].op in _OWNED]
         for block in (_path_prefix(path, depth) for path in paths):
-            if _matches(block, glob) and block != home_of.get(node.name) and node.is_call:
+            if _matches(block, glob) and block != block_of.get(node.name) and node.is_call:
                 raise CaptureError(
                     f"{node.op} (%{node.name} of {graph.name}) runs ops of {block} in a body that "
                     f"other blocks share, so blocks {glob} cannot be compared: capture the blocks "
@@ -340,7 +339,7 @@ def _path_prefix(path: str, depth: int) -> str:
 
 
 def _block_graphs(sides: Sequence[_BlockSide], block: str, called: str) -> tuple[Graph, ...]:
-    return tuple(_block_graph(side, block, called) for side in sides if block in side.inside)
+    return tuple(_block_graph(side, block, called) for side in sides if block in side.ops_by_block)
 
 
 def _block_graph(side: _BlockSide, block: str, called: str) -> Graph:
@@ -351,7 +350,7 @@ def _block_graph(side: _BlockSide, block: str, called: str) -> Graph:
         block: path of the block.
         called: path that replaces the block's path in names.
     """
-    graph, inside, users = side.graph, side.inside[block], side.users
+    graph, ops, users = side.graph, side.ops_by_block[block], side.users
     names: dict[str, str] = {}
 
     def moved(path: str) -> str:
@@ -359,9 +358,9 @@ def _block_graph(side: _BlockSide, block: str, called: str) -> Graph:
 
     own_inputs: dict[str, Node] = {}
     outer_inputs = {name: graph.by_name[name] for name in side.shared}
-    for node in inside.values():
+    for node in ops.values():
         for name in _names_taken_by(node):
-            if name not in inside:
+            if name not in ops:
                 outer = graph.by_name[name]
                 is_own = not outer.is_call and holds(block, outer.name)
                 (own_inputs if is_own else outer_inputs)[name] = outer
@@ -377,7 +376,7 @@ def _block_graph(side: _BlockSide, block: str, called: str) -> Graph:
             inputs.append(Node(names[name], "placeholder", "input", result=outer.result))
         else:
             inputs.append(replace(outer, name=names[name]))
-    names |= {name: moved(name) for name in inside}
+    names |= {name: moved(name) for name in ops}
     refs = {old: Ref(new) for old, new in names.items()}
     nodes = [
         replace(
@@ -386,20 +385,19 @@ def _block_graph(side: _BlockSide, block: str, called: str) -> Graph:
             args=substitute_refs(node.args, refs),
             kwargs=substitute_refs(node.kwargs, refs),
             module=moved(node.module),
-            target=moved(node.target),  # via fx the path of a module that is called
+            target=moved(node.target),  # via fx, the path of the called module
             effects=tuple(
                 Effect(effect.kind, refs[effect.target.name] if effect.target else None)
                 for effect in node.effects
             ),
-            after=tuple(refs[before.name] for before in node.after if before.name in inside),
+            after=tuple(refs[before.name] for before in node.after if before.name in ops),
         )
-        for node in inside.values()
+        for node in ops.values()
     ]
-    # A value that the block itself uses may leave one block only, as the last one's attention.
-    outputs = [
-        refs[name] for name in inside if not any(user in inside for user in users.get(name, ()))
-    ]
-    used = {name for node in inside.values() for name in body_names(node)}
+    # Only results that the block does not use itself are outputs. Another result may leave one of
+    # the blocks only, for example the attention weights of the last block.
+    outputs = [refs[name] for name in ops if not any(user in ops for user in users.get(name, ()))]
+    used = {name for node in ops.values() for name in body_names(node)}
     return Graph(
         (*inputs, *nodes, Node("output", "output", "output", (tuple(outputs),))),
         name=graph.name,
@@ -418,19 +416,20 @@ def _block_graph(side: _BlockSide, block: str, called: str) -> Graph:
 
 def _drop_saved_only(
     graph: Graph,
-    inside: dict[str, Node],
+    ops: dict[str, Node],
     users: Mapping[str, Sequence[str]],
     saved: Container[str],
 ) -> dict[str, Node]:
-    """Return a block's ops without those whose results only its backward needs.
+    """Return a block's ops without the ops whose results only the backward needs.
 
-    These ops depend on what requires a gradient: a frozen block saves no statistics of a norm.
+    The block has such ops only for values that require a gradient. For example, a frozen block
+    saves no statistics of a norm.
     """
-    remaining = dict(inside)
-    for name in reversed(inside):
-        node, own_users = inside[name], users.get(name, ())
+    remaining = dict(ops)
+    for name in reversed(ops):
+        node, own_users = ops[name], users.get(name, ())
         is_for_backward = bool(own_users) or name in saved or projects(graph, node)
-        unused = not any(user in remaining or user not in inside for user in own_users)
+        unused = not any(user in remaining or user not in ops for user in own_users)
         if unused and is_for_backward and not node.effects:
             del remaining[name]
     return remaining
@@ -438,19 +437,19 @@ def _drop_saved_only(
 
 def _drop_escaping_sums(
     graph: Graph,
-    inside: dict[str, Node],
+    ops: dict[str, Node],
     users: Mapping[str, Sequence[str]],
     saved: Container[str],
 ) -> dict[str, Node]:
     """Return the ops of a block's backward without the sums of gradients of the block's inputs.
 
-    Autograd adds the gradients of a value that several ops take, such as the mask of all layers, in
-    whichever block it happens to be. The gradients themselves stay.
+    If several ops take one value, such as the mask of all layers, autograd adds its gradients. The
+    sums can be in any of the blocks. The gradients themselves stay.
     """
-    remaining = dict(inside)
-    for name in reversed(inside):
-        operands = inside[name].refs
-        is_sum = inside[name].op in _SUMS and len(operands) == 2
+    remaining = dict(ops)
+    for name in reversed(ops):
+        operands = ops[name].refs
+        is_sum = ops[name].op in _SUMS and len(operands) == 2
         if is_sum and not any(user in remaining for user in users.get(name, ())):
             del remaining[name]
     return remaining

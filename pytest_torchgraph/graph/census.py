@@ -1,7 +1,8 @@
 """The census: every op that graphs run, including bodies and wrapped ops, with its number of runs.
 
-torch has indirect ways to run an op: in the body of a higher-order op, and inside an op that wraps
-it. Counts, patterns, order, costs and filters all read ops from here, so that none is overlooked.
+torch can run an op indirectly: in the body of a higher-order op, or inside an op that wraps it.
+Counts, patterns, order, costs and filters all read the ops from this module, so that they overlook
+no op.
 
 A body counts once per call, and nested calls multiply. `higher_order` defines how often a call runs
 a body.
@@ -80,7 +81,11 @@ class OpCall:
 
     @property
     def result(self) -> Result:
-        """Result of the op; for a wrapper without a known result, the results selected from it."""
+        """Result of the op.
+
+        For a wrapper without a known result, these are the results of the `getitem` nodes that
+        select from it.
+        """
         result = executed(self.node).result
         if result is not None or self.op == self.node.op:
             return result
@@ -95,7 +100,7 @@ class OpCall:
 
     @property
     def written(self) -> Result:
-        """Tensors that the call writes, as described where their memory was first seen."""
+        """Tensors that the call writes, as described by the nodes that own their storage."""
         targets = [effect.target for effect in self.node.effects if effect.target is not None]
         return tuple(self.graph.by_name[target.name].result for target in targets)
 
@@ -104,12 +109,11 @@ class OpCall:
 class OwnCalls:
     """Counted calls of one graph, without its bodies; see `Graph.own_calls`.
 
-    A graph has few distinct ops and thousands of calls. Grouped by op, a query about ops does
-    not walk
-    all calls.
+    A graph has few distinct ops and thousands of calls. A query about ops searches the groups
+    instead of all calls.
 
     Attributes:
-        numbers: positions of the nodes that call each op, by op.
+        numbers: for each op, the positions of the nodes that call it.
         hiding: first call of each op that runs code outside every graph.
     """
 
@@ -127,7 +131,8 @@ def own_calls(graph: Graph) -> OwnCalls:
             numbers[op] = [number]
         else:
             numbers[op].append(number)
-        # It depends on the arguments for a higher-order op, and only on the op otherwise.
+        # The arguments of a higher-order op decide if it hides ops. For any other op, the op alone
+        # decides.
         if (is_new or node.op.startswith(PREFIX)) and hides(node):
             hiding.setdefault(op, node)
     return OwnCalls(numbers, hiding)
@@ -136,9 +141,8 @@ def own_calls(graph: Graph) -> OwnCalls:
 def calls(graphs: Iterable[Graph], *, uncounted: bool = False) -> Iterator[OpCall]:
     """Yield the calls of graphs and of the bodies they run.
 
-    A node that several calls run is yielded once. The nodes of a body follow those of the
-    graph around
-    it.
+    A node that several calls run is yielded once. The nodes of a body follow the nodes of the graph
+    that contains it.
 
     Args:
         graphs: the graphs.
@@ -172,7 +176,7 @@ def hiding_calls(graphs: Iterable[Graph]) -> Iterator[tuple[Graph, Node, str]]:
 
 
 def count_ops(graphs: Iterable[Graph]) -> OpCounts:
-    """Count the runs of each op in graphs; each graph counts once."""
+    """Count the runs of each op in graphs. A graph that ran several times counts once."""
     counts: Counter[str] = Counter()
     for top in graphs:
         for graph, contexts in _iter_graphs(top, {(): 1}):
@@ -183,7 +187,7 @@ def count_ops(graphs: Iterable[Graph]) -> OpCounts:
 
 
 def _iter_ops(graph: Graph, uncounted: bool = False) -> Iterator[tuple[int, Node, str]]:
-    """Yield the calls of a graph, each with its position and the op it counts as."""
+    """Yield the calls of a graph, each with its position and the op that it counts as."""
     for number, node in enumerate(graph.nodes):
         op = node.op
         if not node.is_call:
@@ -215,7 +219,7 @@ def _iter_graphs(
 def _iter_bodies(
     graph: Graph, contexts: Mapping[_Moves, int]
 ) -> Iterator[tuple[Graph, Mapping[_Moves, int]]]:
-    """Return the bodies that a graph runs, with their number of runs by module move."""
+    """Return the bodies that a graph runs, with their number of runs for each chain of moves."""
     counts: dict[str, Counter[_Moves]] = {}
     homes = Homes(graph)
     for node in graph.nodes:
@@ -228,7 +232,7 @@ def _iter_bodies(
 
 
 def projects(graph: Graph, node: Node) -> bool:
-    """Like `model.is_projection`, but look up the producer."""
+    """Return True if a node is a projection of its producer; see `model.is_projection`."""
     if node.op != "operator.getitem" or not node.args:
         return False
     first = node.args[0]
@@ -299,8 +303,8 @@ def returned_by(body: Graph) -> Result:
 class Homes:
     """Modules in which the bodies of a graph were traced.
 
-    Several layers can share a body. Its nodes carry the path of the traced layer; a call in another
-    layer runs the ops of that other layer.
+    Several layers can share a body. The nodes of the body have the path of the layer that was
+    traced, which is the body's home. A call in another layer runs the ops for that other layer.
     """
 
     def __init__(self, graph: Graph):
@@ -311,7 +315,7 @@ class Homes:
                 self._callers.setdefault(name, {})[node.module] = None
 
     def move(self, node: Node, body: Graph) -> Move | None:
-        """Return the home of a body and the module of a call, or `None` if the call is at home."""
+        """Return the home of a body and the module of a call; `None` if the call needs no move."""
         home = self._find_home(body) if len(self._callers.get(body.name, ())) > 1 else ""
         return (home, node.module) if home and node.module not in ("", home) else None
 
@@ -334,7 +338,7 @@ def _apply_moves(module: str, moves: Iterable[Move]) -> str:
 
 
 def move_path(module: str, home: str, caller: str) -> str:
-    """Return a body's module path, moved to a call in another module than the body's home."""
+    """Return a module path of a body with the body's home replaced by the module of a call."""
     if module == home or module.startswith(home + "."):
         return caller + module[len(home) :]
     return module

@@ -1,6 +1,7 @@
 """Assertions about the ops of graphs.
 
-A failing assertion lists the ops that *were* there. An assertion without a graph or an op raises.
+The message of a failing assertion lists the captured ops. An assertion raises an error if it has no
+graph or no op to check.
 """
 
 from __future__ import annotations
@@ -101,12 +102,11 @@ def assert_no_ops(
 
 
 def bounds(count: Any, device: str) -> tuple[int, int | None]:
-    """Return the minimum and maximum that a count allows; `None` is no limit.
+    """Return the minimum and the maximum that a count allows. `None` means no limit.
 
     Args:
-        count: an int, a (min, max) pair in which `None` is no limit, or a mapping from a
-            device type
-            to an int or a pair.
+        count: an int, a (min, max) pair in which `None` means no limit, or a mapping from a device
+            type to an int or a pair.
         device: device type on which the graphs run.
 
     Raises:
@@ -143,7 +143,7 @@ def bounds(count: Any, device: str) -> tuple[int, int | None]:
 
 
 def need_a_limit(name: str, limits: Iterable[tuple[int, int | None]]) -> None:
-    """Reject counts if each of them allows any number.
+    """Reject counts that all allow any number.
 
     Args:
         name: name of the assertion.
@@ -160,7 +160,7 @@ def need_a_limit(name: str, limits: Iterable[tuple[int, int | None]]) -> None:
 
 
 def device_of(graphs: Iterable[Graph], device: str | None = None) -> str:
-    """Return the device type on which graphs run: an accelerator's, if any result is on one.
+    """Return the device type on which graphs run. An accelerator with any result takes precedence.
 
     Args:
         device: the device type, if the capture records it.
@@ -195,7 +195,8 @@ def format_locations(nodes: Sequence[Node], limit: int = 5) -> list[str]:
     """Format the module path and source line of nodes, one line per place.
 
     Args:
-        limit: maximum number of places listed; the rest is counted, to keep a message readable.
+        limit: maximum number of listed places. Further places are only counted, so that a message
+            stays readable.
     """
     lines = Counter(_format_place(node, node.module) for node in nodes)
     return _list_lines(lines, limit)
@@ -204,7 +205,7 @@ def format_locations(nodes: Sequence[Node], limit: int = 5) -> list[str]:
 def format_places(
     op_calls: Sequence[OpCall], selected: Selection | None, limit: int = 5
 ) -> list[str]:
-    """`format_locations` of calls, one line for each place and module."""
+    """Format the places of calls like `format_locations`, one line for each place and module."""
     lines: Counter[str] = Counter()
     for call in op_calls:
         for module, count in call.modules.items():
@@ -230,7 +231,8 @@ def format_op_counts(
     """Format the ops that occur, with their counts, most frequent first.
 
     Args:
-        limit: maximum number of ops listed; the rest is counted, to keep a message readable.
+        limit: maximum number of listed ops. Further ops are only counted, so that a message stays
+            readable.
         selected: filter of the ops; `None` for all.
     """
     totals: Counter[str] = Counter()
@@ -243,9 +245,9 @@ def format_op_counts(
 
 
 def need_any_graph(graphs: Sequence[Graph]) -> None:
-    """Fail if there is no graph, or none with a node: an assertion about ops checks nothing."""
+    """Fail if there is no graph or no node, because an assertion about ops would check nothing."""
     __tracebackhide__ = True
     if not graphs:
         raise AssertionError("no graph was captured, so no op can be checked")
-    if not any(graph.nodes for graph in graphs):  # of an fx.Graph that nothing was traced into
+    if not any(graph.nodes for graph in graphs):  # an empty fx.Graph
         raise AssertionError("the graph has no nodes, so no op can be checked")

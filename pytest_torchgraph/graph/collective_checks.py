@@ -31,7 +31,7 @@ KINDS = (
 """Kinds of collectives."""
 
 MAX_LISTED = 8
-"""Maximum number of collectives listed in a message; the rest is counted."""
+"""Maximum number of collectives that a message lists. Further collectives are only counted."""
 
 
 def assert_collectives(
@@ -47,7 +47,7 @@ def assert_collectives(
 
     Args:
         graphs: the graphs to check.
-        everything: all collectives in them.
+        everything: all collectives in these graphs.
         device: device type requested for the capture.
     """
     __tracebackhide__ = True
@@ -123,7 +123,7 @@ def check_kind(kind: str) -> None:
 def select_group(
     graphs: Sequence[Graph], everything: Sequence[Collective], group: str | None
 ) -> list[Collective]:
-    """Return the collectives over a group, `None` for all.
+    """Return the collectives over a group, or all collectives if the group is `None`.
 
     Raises:
         ValueError: for an unknown group.
@@ -143,7 +143,10 @@ def select_group(
 def _check_bytes(
     collectives: Sequence[Collective], limit: Any, device: str
 ) -> tuple[str, list[Collective]]:
-    """Return the problem with the bytes, "" if there is none, and the collectives to look at."""
+    """Return the problem with the bytes, and the collectives to list with it.
+
+    The problem is "" if the bytes are within the limit.
+    """
     low, high = bounds(limit, device)
     unknown = [collective for collective in collectives if collective.bytes is None]
     if unknown:
@@ -156,7 +159,7 @@ def _check_bytes(
 
 
 def list_collectives(collectives: Sequence[Collective]) -> Iterator[str]:
-    """Yield lines that describe collectives and their places; equal lines are counted."""
+    """Yield lines that describe collectives and their places. Equal lines are counted."""
     equal: Counter[tuple[str, ...]] = Counter(map(_describe_collective, collectives))
     for (description, *locations), count in list(equal.items())[:MAX_LISTED]:
         yield f"      {description}" + (f"  ({count} times)" if count > 1 else "")
@@ -184,7 +187,7 @@ def assert_overlapped(
 
     Args:
         graphs: the graphs to check.
-        everything: all collectives in them.
+        everything: all collectives in these graphs.
         device: device type requested for the capture.
     """
     __tracebackhide__ = True

@@ -1,6 +1,6 @@
-"""Collectives of graphs: what ranks send to each other, where, and when it is waited for.
+"""Collectives of graphs: the tensors that ranks exchange, the group, the place and the wait.
 
-Also formats them as a table.
+The module also formats collectives as a table.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def format_over(collective: Collective, of: str = "") -> str:
 
     Args:
         collective: the collective.
-        of: name of its graph, "" to leave it out.
+        of: name of the collective's graph; "" to leave it out.
     """
     group = collective.group or "an unknown group"
     return f"{collective.kind}{f' of {of}' if of else ''} over {group}"
@@ -85,9 +85,7 @@ def format_tensor(collective: Collective) -> str:
 
 
 def format_wait(collective: Collective) -> str:
-    """Format the distance to a collective's wait: `at once`, `after 3 ops`; "" if there is no
-    wait.
-    """
+    """Format the distance to a collective's wait: `at once`, `after 3 ops`. "" without a wait."""
     if collective.distance is None:
         return ""
     if not collective.distance:
@@ -102,29 +100,26 @@ class Collective:
 
     Attributes:
         kind: "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send",
-            "recv", and rarely "reduce", "gather", "scatter" or "barrier". "other" is a
-            custom op that
-            takes a group name, and whose own name says no more.
-        group: mesh dimension of its process group, otherwise `g0`, `g1`, ... by first use;
-            "" if the
-            graph does not record it.
-        bytes: larger of its input and output size on one rank; `None` if a size is a symbol. For a
-            coalesced collective, the total of its tensors.
-        dtype: dtype of its tensors, the first if they differ; "" if unknown.
+            "recv", and rarely "reduce", "gather", "scatter" or "barrier". "other" is a custom op
+            that takes a group name, and whose own name does not state a kind.
+        group: mesh dimension of the process group. Groups that are no mesh dimension are named
+            `g0`, `g1`, ... by first use. "" if the graph does not record the group.
+        bytes: input size or output size on one rank, whichever is larger; `None` if a size is a
+            symbol. For a coalesced collective, the total of its tensors.
+        dtype: dtype of the first tensor; "" if unknown.
         shape: shape of the tensor measured by `bytes`; the first if there are several.
         module: path of its module.
         source: the user's line, `None` if unknown.
         graph: name of the graph.
-        distance: number of ops between its start and its wait; `None` if the graph has no
-            wait, as for
-            a collective that is waited for at once. For a graph with inductor code, the number of
-            kernels and library calls that the code launches in between, because
-            inductor decides the
-            final order.
+        distance: number of ops between the start and the wait; `None` if the graph has no wait, for
+            example because the collective is synchronous. For a graph with inductor code, the
+            number of kernels and library calls that the code launches in between, because inductor
+            decides the final order.
         node: the op.
-        peer: for a send or receive, the other rank within the group; `None` for any rank.
-        overlap: computing ops between start and wait, in order: no views, allocations, waits or
-            collectives. For generated code, the names of kernels and called functions.
+        peer: for a send or receive, the other rank within the group; `None` if it can be any rank.
+        overlap: ops that compute between start and wait, in order. Views, allocations, waits and
+            collectives do not compute. For generated code, the names of kernels and called
+            functions.
     """
 
     kind: str
@@ -157,7 +152,7 @@ class Collective:
 
 
 class Collectives(tuple[Collective, ...]):
-    """The collectives of graphs, in order; `print` shows a table with one line per collective."""
+    """The collectives of graphs, in order. `print` shows a table with one line per collective."""
 
     __slots__ = ()
 
@@ -169,9 +164,8 @@ def collectives_of(graphs: Iterable[Graph]) -> tuple[Collective, ...]:
     """Return the collectives of graphs and of the bodies they run, in execution order.
 
     Raises:
-        CaptureError: for a graph of torch functions in which a `DTensor` is redistributed,
-            and for a
-            graph that calls a hook, a module that communicates, or the backward of an
+        CaptureError: for a graph of torch functions in which a `DTensor` is redistributed. Also for
+            a graph that calls a hook, a module that communicates, or the backward of an
             `autograd.Function`.
     """
     return tuple(
@@ -210,7 +204,7 @@ def _iter_collectives(graph: Graph, name: str) -> Iterator[Collective]:
 
 
 def communicates(node: Node) -> bool:
-    """Return True if an op is a collective; a wait is not a collective."""
+    """Return True if an op is a collective. A wait is not a collective."""
     return bool(_kinds_of(executed(node)))
 
 
@@ -251,7 +245,7 @@ def awaited(graph: Graph, node: Node) -> list[str]:
 
 
 def _find_start(graph: Graph, node: Node) -> Node:
-    """Return the collective of an awaited value, which may be a view of one of its results."""
+    """Return the collective of an awaited value. The value may be a view of one of its results."""
     while not collective_kinds(node.op, node.args):
         base = producer_of(graph, node) or viewed_by(graph, node)
         if base is None or base.op in WAITS:
@@ -289,9 +283,8 @@ def _make_collective(
 def _find_group(node: Node, known_groups: Container[str]) -> str:
     """Return the group argument of a collective.
 
-    It is the last string argument that names a known group. If the groups are unknown, it is
-    the last
-    string argument that is not a reduction.
+    If no keyword states the group, it is the last string argument that names a known group. If the
+    groups are unknown, it is the last string argument that is not a reduction.
     """
     for key in ("group_name", "process_group"):
         if isinstance(node.kwargs.get(key), str):
@@ -301,9 +294,9 @@ def _find_group(node: Node, known_groups: Container[str]) -> str:
 
 
 def _moved_tensors(graph: Graph, node: Node, kinds: Sequence[str]) -> list[Sequence[TensorMeta]]:
-    """Return the tensors that count for each part: the larger of input and output."""
+    """Return for each part the tensors that count: its input or its output, whichever is larger."""
     parts = len(kinds)
-    if kinds == ("barrier",):  # c10d gives it a tensor that says the device
+    if kinds == ("barrier",):  # c10d passes a tensor only to state the device
         return [()]
     operand_tensors = [list(_tensors_of(graph, arg)) for arg in (*node.args, *node.kwargs.values())]
     if parts > 1:  # several sends and receives at once, each of one tensor
@@ -328,7 +321,7 @@ def _tensors_of(graph: Graph, arg: Any) -> Iterator[TensorMeta]:
 
 
 def total_bytes(metas: Iterable[TensorMeta]) -> int | None:
-    """Return the total bytes of tensors, `None` if a size is a symbol."""
+    """Return the total bytes of tensors; `None` if a size is a symbol."""
     total = 0
     for tensor in metas:
         sizes = [size for size in tensor.shape if isinstance(size, int)]

@@ -20,23 +20,24 @@ _Named: TypeAlias = dict[str, list[_Values]]
 """Producers of each result of each node."""
 
 _BUFFERS = {"higher_order.flex_attention": 7, "higher_order.flex_attention_backward": 12}
-"""Position of the argument that an attention's first body takes besides the score; the next
-argument is for its last body.
+"""Position of the argument that an attention's first body takes besides the score.
+
+The last body takes the next argument.
 """
 
 
 @dataclass(slots=True, eq=False)
 class Use:
-    """An op in one call of its graph, and the ops it uses.
+    """A node in one call of its graph, and the ops that it uses.
 
     Attributes:
         node: the node; `None` for a value that no node makes, such as the scores of an attention.
-        graph: the graph or body that contains it.
-        ops: names that it counts as: one, or none for a wrapper.
+        graph: the graph or body that contains the node.
+        ops: names of the ops that the node counts as; empty for an input and for a wrapper.
         times: number of runs.
-        uses: numbers of the ops whose results it uses directly.
-        leads: numbers of the ops through which its result has further dependencies. A higher-order
-            op passes on what its bodies use, not all of its operands.
+        uses: numbers of the ops whose results the node uses directly.
+        leads: numbers of the ops through which the node's result depends on further ops. The result
+            of a higher-order op depends on the values that its bodies use, not on all operands.
     """
 
     node: Node | None
@@ -48,7 +49,7 @@ class Use:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of its ops; for an input, its role."""
+        """Names of the node's ops; for an input, its role."""
         return self.ops or (() if self.node is None else (self.node.op,))
 
 
@@ -57,9 +58,9 @@ class Dataflow:
 
     Attributes:
         uses: the ops.
-        carried: actual values of the numbers that represent loop-carried values.
-        numbers: numbers of the ops, by name.
-        has_bodies: True if a call runs a body, whose ops come after the call that leads to them.
+        carried: for each number that represents a loop-carried value, the values that it carries.
+        numbers: for each op, its numbers.
+        has_bodies: True if a call runs a body. The ops of the body come after the call.
 
     Raises:
         CaptureError: for a higher-order op whose bodies cannot be followed.
@@ -172,7 +173,7 @@ class _Bodies:
         self.times = use.times * self.runs[0].counted
 
     def results(self) -> list[_Values]:
-        """Return the producers of each result of the call; empty if only the call makes them.
+        """Return the producers of each result of the call; empty if the call alone makes them.
 
         Raises:
             CaptureError: if the inputs of the bodies are unknown.
@@ -214,7 +215,7 @@ class _Bodies:
                 return []
             case "function":
                 return self._add_function(*bodies)
-            case "hook":  # a body of the gradient, which is the result of no node
+            case "hook":  # its body takes a gradient, which no node makes
                 self._add_body(bodies[0], [[], *self._producers_of(operands_of(self.node))])
                 return self._argument_producers(0)
         raise self._unknown_error("the operands of this op are unknown")
@@ -250,7 +251,7 @@ class _Bodies:
         ]
 
     def _new_carried(self, starts: Sequence[_Values]) -> list[_Values]:
-        """Return loop-carried values: initially `starts`, then the results of the body."""
+        """Return loop-carried values: first the values `starts`, then the results of the body."""
         numbers = [self.flow.new_value(None, self.graph, (), self.times) for _ in starts]
         self.flow.carried.update(zip(numbers, map(list, starts), strict=True))
         return [[number] for number in numbers]
@@ -260,8 +261,9 @@ class _Bodies:
             self.flow.carried[number] += result
 
     def _add_attention(self, bodies: Sequence[Graph]) -> None:
-        """Add an attention: scores depend on query and key, the result on all operands and
-        bodies.
+        """Add the bodies of an attention.
+
+        The scores depend on query and key. The result depends on all operands and bodies.
         """
         first = next(k for k, arg in enumerate(self.run.args) if any(body_names(arg)))
         score = self.flow.new_value(None, self.graph, (), self.times)
@@ -275,7 +277,11 @@ class _Bodies:
             self.use.leads += _merge_values(self._add_body(body, scores + buffers))
 
     def _add_function(self, forward: Graph, backward: Graph) -> list[_Values]:
-        """The forward returns its results and what it saves; the backward takes that at last."""
+        """Add the forward and the backward of an `autograd.Function`.
+
+        The forward returns its results, then the saved values. The backward takes the saved values
+        as its last inputs.
+        """
         results = self._add_body(forward, self._producers_of(leaves(self.run.args[2:])))
         (returned,) = next(node.args for node in forward.nodes if node.kind == "output")
         saved_count = (

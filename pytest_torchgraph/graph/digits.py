@@ -1,7 +1,7 @@
 """Float constants rounded to a number of significant digits, set by `digits`.
 
 The last digits of a calibrated scale differ in each process. Two graphs are compared with the
-digits that both have, and without floats (`ANY_FLOAT`) if either has 0 digits.
+smaller number of digits. If this number is 0, every float is replaced by `ANY_FLOAT`.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ def fewest(digits: Iterable[int | None]) -> int | None:
 
 
 def with_digits(graph: Graph, digits: int | None) -> Graph:
-    """Return the graph with its float constants rounded; the same object if no constant changes.
+    """Return the graph with its float constants rounded.
 
-    A graph that was already rounded to fewer digits keeps them.
+    A graph that already has as few digits is returned unchanged.
     """
     if digits is None or (graph.digits is not None and graph.digits <= digits):
         return graph
@@ -29,10 +29,10 @@ def with_digits(graph: Graph, digits: int | None) -> Graph:
 
 
 def in_same_digits(a: Graph, b: Graph) -> tuple[Graph, Graph]:
-    """Return two graphs with the digits that both have.
+    """Return two graphs with the same number of digits.
 
-    The exact graph is rounded to the digits of each in turn, as the other graph was: 0.12497
-    rounds to 0.125 and then to 0.13 (or 0.12), but directly to 0.12.
+    Both graphs are rounded to the digits of each graph in turn, most digits first. The steps can
+    matter: 0.12497 rounds to 0.125 and then to 0.13 (or 0.12), but directly to 0.12.
     """
     if a.digits == b.digits:
         return a, b
@@ -81,5 +81,5 @@ def rounded(value: float, digits: int) -> float:
 
 
 def only_floats_differ(a: Iterable[Graph], b: Iterable[Graph]) -> bool:
-    """Return True if graphs that differ are equal without their float constants."""
+    """Return True if graphs that differ are equal apart from their float constants."""
     return all(with_digits(old, 0) == with_digits(new, 0) for old, new in zip(a, b, strict=True))

@@ -1,4 +1,4 @@
-"""`Divergence`: the first node at which a captured run differs from the eager one, as data."""
+"""`Divergence`: the first node at which a captured run differs from the eager run, as data."""
 
 from __future__ import annotations
 
@@ -48,14 +48,15 @@ class Divergence:
     """The first difference between a captured run and an eager one.
 
     Attributes:
-        stage: the compiler stage that made the difference: the stage before it agrees. "eager" if
-            an op or Python code does not do the same each time. Without `nodes`, the last stage
-            that was checked.
-        kind: "formula" (another computation), "precision" (the same, rounded more), "random" (other
-            random numbers), "operand" (the same ops on other values), "state", "write" (an argument
-            that the schema does not declare) or "fake" (a fake implementation with another result);
-            "" if unknown.
-        nodes: the nodes that differ, in the graph of the stage; the last is the value compared.
+        stage: the compiler stage that made the difference. The stage before it agrees with eager.
+            "eager" if an op or Python code gives different results in equal runs. Without `nodes`,
+            the last stage that was checked.
+        kind: "formula" (another computation), "precision" (the same computation, rounded more),
+            "random" (other random numbers), "operand" (the same ops on other values), "state"
+            (hidden state), "write" (a write that the schema does not declare) or "fake" (a fake
+            implementation with another result); "" if unknown.
+        nodes: the nodes that differ, in the graph of the stage. The last node has the compared
+            value.
         eager_nodes: the eager nodes that compute the same value. Both sides start from values that
             agree.
         module: path of the module, "" if unknown.
@@ -64,14 +65,15 @@ class Divergence:
         source: the line of the user's code.
         size: the distance of the two formulas, computed in float64 from eager's values, relative to
             the largest value.
-        rounding: the distance of eager's own value from float64, likewise.
-        sure: True if the difference is proven: with eager's value there, the rest of the step
-            gives eager's results. Otherwise the difference is here or before.
-        more: further differences, each of which remains with eager's value at those before.
+        rounding: the distance of eager's own value from its value in float64, relative to the
+            largest value.
+        sure: True if the difference is proven: with eager's value at `nodes`, the rest of the step
+            gives eager's results. False if the difference is at `nodes` or before.
+        more: further differences. Each remains if eager's values replace the earlier ones.
         reason: why the search ended without `nodes`.
-        inputs: names of the values that the nodes start from; they agree with eager's.
+        inputs: names of the values that the nodes start from. These values agree with eager.
         statistics: range and mean of eager's value, and of the value at the stage.
-        drawn: the graph of `nodes`.
+        drawn: the graph that contains `nodes`.
     """
 
     stage: Stage
@@ -145,10 +147,11 @@ class Divergence:
 def headline(
     eager_nodes: Sequence[Node], nodes: Sequence[Node]
 ) -> tuple[Sequence[Node], Sequence[Node]]:
-    """Return the nodes that the message names: eager's, and those of the stage.
+    """Return the nodes that the message names: first the eager nodes, then those of the stage.
 
-    Views and projections compute nothing, and are left out unless they are all there is. So are the
-    ops that both have, unless nothing else is left: a removed op is named by itself.
+    Views and projections compute nothing. They are left out unless there are no other nodes. Ops
+    that both sides have are left out too, so that a removed op is named alone. If both sides have
+    the same ops, the last op of each side is named.
     """
 
     def computing(nodes: Sequence[Node]) -> list[Node]:

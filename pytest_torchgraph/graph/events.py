@@ -20,19 +20,17 @@ class EagerOp(NamedTuple):
     """One run of one op outside every compiled graph.
 
     Attributes:
-        op: its qualified name, as in a `Node`.
-        graph: name of its eager graph.
+        op: qualified name of the op, as in a `Node`.
+        graph: name of the eager graph.
         module: path of the running module, "" at the top level.
         source: the user's line; in a backward, the line of the corresponding forward op. `None` if
             unknown.
-        by_engine: True if the autograd engine ran it to pass gradients between compiled
-            graphs: a zero
-            for an unused output, the sum of several gradients, the backward of an output that
-            AOTAutograd made a view.
-        follows: in a backward, the corresponding forward op; `None` if unknown, and for an
-            op with a
-            source line of its own, as in a hook.
-        cause: graph break or skipped frame that kept it out of every compiled graph; `None` if
+        by_engine: True if the autograd engine ran the op to pass gradients between compiled graphs.
+            Such ops are a zero for an unused output, the sum of several gradients, and the backward
+            of an output that AOTAutograd made a view.
+        follows: in a backward, the corresponding forward op; `None` if unknown, or if the op has
+            its own source line, for example in a hook.
+        cause: graph break or skipped frame that kept the op out of every compiled graph; `None` if
             unknown.
     """
 
@@ -46,7 +44,7 @@ class EagerOp(NamedTuple):
 
 
 class StackFrame(NamedTuple):
-    """One frame of the stack at a graph break, outermost first.
+    """One frame of the stack at a graph break.
 
     Attributes:
         file: relative to pytest's rootdir, or to the directory on the import path that contains it.
@@ -69,24 +67,23 @@ class GraphBreak:
     """A place where a graph ended early, or a frame that Dynamo did not compile.
 
     Attributes:
-        kind: Dynamo's class of graph breaks, as in its registry; `frame skipped: ...` if
-            the rest of
-            the function, or all of it, was not compiled, because Dynamo cannot resume there.
+        kind: Dynamo's class of graph breaks, as in Dynamo's registry. `frame skipped: ...` if
+            Dynamo cannot resume after the break, so that the rest of the function, or all of it,
+            was not compiled.
         reason: Dynamo's explanation.
         hint: Dynamo's advice, "" if it has none.
-        file, line: innermost frame outside torch and the standard library; the file is relative to
-            pytest's rootdir, or to the directory on the import path that contains it.
+        file, line: place in the innermost frame outside torch and the standard library. The file is
+            relative to pytest's rootdir, or to the directory on the import path that contains it.
         code: source text of the line.
         function: name of the function that contains the line.
         stack: frames outside torch, the standard library and pytest, outermost first.
         module: path of the module that contains the code, as called from the compiled function:
-            `layers.0` in the `forward` of a model, `model.layers.0` in a function that
-            calls `model`.
-            "" for the compiled module itself, for code outside every module, and for a
-            module called
-            after another graph break, whose name Dynamo does not know.
-        compile_id: id of the compilation that met it first.
-        occurrences: number of times it was met: again inside a caller, and at each recompilation.
+            `layers.0` in the `forward` of a model, `model.layers.0` in a function that calls
+            `model`. "" for the compiled module itself, and for code outside every module. Also ""
+            for a module called after another graph break, because Dynamo does not know its name.
+        compile_id: id of the first compilation with the break.
+        occurrences: number of times that Dynamo met the break. Compiling a caller and each
+            recompilation meet it again.
         path: the file as named by Dynamo.
     """
 
@@ -111,15 +108,14 @@ class GraphBreak:
 
 @dataclass(frozen=True, slots=True)
 class ScheduledCall:
-    """A collective as generated code runs it.
+    """A collective in generated code.
 
     Attributes:
-        op: its qualified name.
-        group: as `Collective.group`, "" if the code does not record it.
-        node: name of the node that it runs, "" if unknown.
-        distance: number of kernels and library calls launched between its start and its
-            wait; `None`
-            if there is no wait.
+        op: qualified name of the op.
+        group: see `Collective.group`; "" if the code does not record it.
+        node: name of the node that the code runs; "" if unknown.
+        distance: number of kernels and library calls launched between start and wait; `None` if
+            there is no wait.
         overlap: names of the launches that compute.
     """
 
@@ -135,21 +131,22 @@ def in_schedule(
 ) -> tuple[Collective, ...]:
     """Return the collectives of a graph in the order of its code, with the distances in the code.
 
-    Collectives that are not recognised in the code come last, without a distance; none is dropped.
+    Collectives that are not recognised in the code come last, without a distance.
 
     Args:
         collectives: collectives in the order of the graph.
         calls: calls of the generated code.
     """
-    parts: dict[int, list[Collective]] = {}  # one op may be several sends and receives
+    # One op may be several sends and receives. They stay together.
+    parts: dict[int, list[Collective]] = {}
     for collective in collectives:
         parts.setdefault(id(collective.node), []).append(collective)
     remaining = list(parts.values())
-    known_groups = {call.node for call in calls if call.node}
+    named_nodes = {call.node for call in calls if call.node}
     placed: list[Collective] = []
     for call in calls:
         fitting = [
-            collective for collective in remaining if _fits(collective[0], call, known_groups)
+            collective for collective in remaining if _fits(collective[0], call, named_nodes)
         ]
         if fitting:
             remaining = [collective for collective in remaining if collective is not fitting[0]]
@@ -165,11 +162,11 @@ def in_schedule(
     return (*placed, *lost)
 
 
-def _fits(collective: Collective, call: ScheduledCall, known_groups: set[str]) -> bool:
+def _fits(collective: Collective, call: ScheduledCall, named_nodes: set[str]) -> bool:
     if call.node:
         return collective.node.name == call.node
     return (
-        collective.node.name not in known_groups
+        collective.node.name not in named_nodes
         and packet_of(collective.node.op) == packet_of(call.op)
         and call.group in ("", collective.group)
     )

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from .model import Graph, Node
 
 ATTRIBUTE = "torchgraph"
-"""Name of the exception attribute that holds its `Failure`."""
+"""Name of the exception's attribute that holds the `Failure`."""
 
 E = TypeVar("E", bound=BaseException)
 
@@ -23,7 +23,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class UnexpectedOps(Failure):
-    """Ops that occur although forbidden, or more often than allowed.
+    """Ops that occur although they are forbidden, or that occur more often than allowed.
 
     Attributes:
         graphs: the checked graphs.
@@ -49,7 +49,7 @@ def with_picture(error: E, shows: Failure | None) -> E:
 
 
 def shown_by(error: BaseException | None) -> Failure | None:
-    """Return the data attached to an exception, or to the nearest exception it was raised from."""
+    """Return the data attached to an exception, or to the nearest of its causes with such data."""
     visited: set[int] = set()
     while error is not None and id(error) not in visited:
         visited.add(id(error))

@@ -30,16 +30,16 @@ def find(graphs: Sequence[Graph], op: Any, selected: Selection | None = None) ->
 
     Raises:
         CaptureError: if an op runs code outside every graph.
-        ValueError: if no node matches and none could at the level of these graphs (of the compiled
-            graphs, if there are compiled and eager graphs), or if `selected` filters by dtype or
-            device and no match has a tensor.
+        ValueError: if no node matches, and no op at the level of the graphs can match. Compiled
+            graphs decide the level if there are any. Also if `selected` filters by dtype or device,
+            but no match has a tensor.
     """
     matching = find_calls(graphs, op, selected)
     return tuple({id(call.node): call.node for call in matching}.values())
 
 
 def count(graphs: Sequence[Graph], op: Any, selected: Selection | None = None) -> int:
-    """Return the number of runs of matching ops; for matches and errors see `find`."""
+    """Return the number of runs of matching ops. `find` defines matches and errors."""
     return times(find_calls(graphs, op, selected), selected)
 
 
@@ -87,7 +87,7 @@ def refuse_hidden(graphs: Sequence[Graph], but: str) -> None:
 
     Args:
         graphs: the graphs.
-        but: a pattern; a matching Python call may itself be searched for.
+        but: a pattern. Python calls that match it are allowed, because the user searches for them.
 
     Raises:
         CaptureError: with the op and its place.

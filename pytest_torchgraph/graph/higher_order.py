@@ -1,7 +1,8 @@
 """torch's higher-order ops: the op that a wrapper runs, and the number of runs of each body.
 
-This table serves every analysis of higher-order ops. An op missing from it is still counted with
-its bodies; an analysis that needs its meaning (FLOPs, patterns) raises a `CaptureError` naming it.
+Every analysis of higher-order ops uses this table. An op that is missing in it is still counted
+with its bodies. An analysis that needs the meaning of the op (FLOPs, patterns) raises a
+`CaptureError` that names the op.
 """
 
 from __future__ import annotations
@@ -20,14 +21,15 @@ Kind: TypeAlias = Literal[
 ]
 """Way in which a higher-order op runs its bodies.
 
-- `call`: the one body once, on the arguments after it.
-- `branch`: one of the bodies. Each counts once.
-- `map`, `scan`: the body for each row of the operands; a scan hands its first results on.
-- `tree`: the body for pairs of rows. How often is up to the backend.
-- `loop`: the bodies as long as a condition holds.
-- `attention`: the bodies for each score, inside of a kernel.
-- `function`: the forward of an `autograd.Function` once, and its backward once in the backward.
-- `hook`: the body on a gradient, in the backward.
+- `call` runs its only body once, on the arguments after the body.
+- `branch` runs one of its bodies. Each body counts once.
+- `map` and `scan` run the body for each row of the operands. A scan passes the first results of a
+  row on to the next row.
+- `tree` runs the body for pairs of rows. The backend decides how often.
+- `loop` runs its bodies as long as a condition holds.
+- `attention` runs its bodies for each score, inside a kernel.
+- `function` runs the forward of an `autograd.Function` once, and the backward once in the backward.
+- `hook` runs the body on a gradient, in the backward.
 """
 
 _NAMES: Mapping[Kind, str] = {
@@ -66,10 +68,10 @@ WRAPPED_AT = {
     PREFIX + "triton_kernel_wrapper_mutation": 0,
     PREFIX + "with_effects": 1,
 }
-"""Ops that run another op, with that op's position among their arguments."""
+"""Ops that run another op, each with the position of that op among the arguments."""
 
 CONTROL_DEPS = PREFIX + "control_deps"
-"""An op that orders another op, its body: both are only wrappers."""
+"""An op that runs its body after other nodes. Only the ops in the body are counted."""
 
 WRAPPERS = frozenset(WRAPPED_AT) | {CONTROL_DEPS}
 """Ops that are not counted; the wrapped op is counted instead."""
@@ -103,9 +105,10 @@ _WITH_EFFECTS = PREFIX + "with_effects"
 
 
 def executed(node: Node) -> Node:
-    """Return the wrapped call of a wrapper; any other call is returned unchanged.
+    """Return the call that a wrapper runs. Any other call is returned unchanged.
 
-    The result is the wrapped op's, without a generator's state or an effect's token.
+    The returned call has the result of the wrapped op, without a generator's state or an effect's
+    token.
     """
     place = WRAPPED_AT.get(node.op)
     if place is None:
@@ -116,7 +119,7 @@ def executed(node: Node) -> Node:
     kwargs = {name: arg for name, arg in node.kwargs.items() if name != "rng_state"}
     args, result = node.args[place + 1 :], node.result
     if node.op == PREFIX + "out_dtype":
-        args = args[1:]  # of the dtype, which the op does not take
+        args = args[1:]  # The first is a dtype, which the wrapped op does not take.
     if node.op in (_WITH_EFFECTS, SAVING_STATE) and isinstance(result, tuple):
         result = result[1] if len(result) == 2 else result[1:]
     return executed(
@@ -139,23 +142,22 @@ def executed(node: Node) -> Node:
 def declared_arguments(kwargs: Mapping[str, Arg]) -> dict[str, Arg]:
     """Return the arguments declared by an op, from the arguments of `auto_functionalized_v2`.
 
-    `auto_functionalized_v2` passes the tensors written by the op as positions in a list. A
-    tensor that
-    is part of another tensor is left out, because no node has its value.
+    `auto_functionalized_v2` passes the tensors that the op writes as positions in a list. A tensor
+    that is part of another tensor is left out, because no node has its value.
     """
     bases = kwargs.get("_all_bases")
     if not isinstance(bases, tuple):
         return dict(kwargs)
     declared = {name: arg for name, arg in kwargs.items() if not name.startswith("_")}
     hidden = {name[1:]: arg for name, arg in kwargs.items() if name.startswith("_")}
-    for key, index in hidden.items():
+    for key, value in hidden.items():
         name = key.removesuffix("_base_index")
         is_part = f"{name}_size" in hidden or f"{name}_slice_dim" in hidden
         if name != key and not is_part:
-            declared[name] = None if index is None else bases[index]
-    for key, length in hidden.items():
+            declared[name] = None if value is None else bases[value]
+    for key, value in hidden.items():
         name = key.removesuffix("_length")
-        count = length if name != key and isinstance(length, int) else 0
+        count = value if name != key and isinstance(value, int) else 0
         items = [f"{name}_{number}" for number in range(count)]
         if items and all(item in declared for item in items):
             declared[name] = tuple(declared.pop(item) for item in items)
@@ -175,7 +177,7 @@ def hides(node: Node) -> bool:
 
 
 def ops_named(node: Node) -> Iterator[str]:
-    """Yield the ops among the arguments of a higher-order op without an entry here."""
+    """Yield the ops among the arguments of a higher-order op that is missing in this module."""
     if node.op.startswith(PREFIX) and not (node.op in KINDS or node.op in WRAPPERS):
         yield from (atom.name for atom in _atoms((node.args, node.kwargs)) if _OP.match(atom.name))
 

@@ -1,9 +1,9 @@
 """`Graph`, `Node` and argument values: immutable data, without torch.
 
 The vocabulary is that of torch.fx (six node kinds, one list of nodes in a valid order), so readers
-of fx graphs need not learn anything new. Differences: an op is a qualified *name*, not an object;
-side effects and the order they impose are explicit; and no value depends on the capturing process
-(no address, no absolute path, no raw symbol name).
+of fx graphs need not learn anything new. There are three differences. An op is a qualified *name*,
+not an object. Side effects and the order that they impose are explicit. No value depends on the
+capturing process (no address, no absolute path, no raw symbol name).
 """
 
 from __future__ import annotations
@@ -102,7 +102,8 @@ ANY_FLOAT = AnyFloat()
 class InputRef:
     """An input of the target that is not an input of the graph, by its position among all inputs.
 
-    Only `Graph.output` has these references: a target can return an input that it does not use.
+    Only `Graph.output` has these references, because a target can return an input that it does not
+    use.
     """
 
     position: int
@@ -114,8 +115,7 @@ class TensorMeta:
     """dtype (torch's name without `torch.`), shape, strides, device and layout of a tensor result.
 
     `dtype` equals the `torch.dtype`, its name and its abbreviation: `torch.float32`, `"float32"`,
-    `"f32"`.
-    `stride` and `device` are `None` if unknown; neither is compared.
+    `"f32"`. `stride` and `device` are `None` if unknown. Neither is compared.
     """
 
     dtype: str
@@ -129,8 +129,9 @@ class TensorMeta:
 
 
 Result: TypeAlias = TensorMeta | Symbol | Atom | tuple["Result", ...] | None
-"""Description of a node's value: tensor, symbolic number, type (`Atom`), several values, or
-unknown.
+"""Description of a node's value: a tensor, a symbolic number, a type (`Atom`) or several values.
+
+`None` if unknown.
 """
 Arg: TypeAlias = Any
 """A value in a node's arguments: Ref, SubgraphRef, Symbol, Atom, Device, AnyFloat, None, bool, int,
@@ -141,13 +142,11 @@ float, complex, str, bytes, Ellipsis, slice, tuple (any sequence) or dict of the
 class Source:
     """The line of the user's code that a node came from. Shown in failures, never stored.
 
-    `file` is relative to the pytest rootdir, or to the import path for installed packages.
-    `call` is
-    the torch function called on that line, by its name in Dynamo's graph, "" if unknown.
-    `direct` is
-    True if the line is known to have called the op itself, not a module that called it.
+    `file` is relative to the pytest rootdir, or to the import path for installed packages. `call`
+    is the torch function called on that line, by its name in Dynamo's graph; "" if unknown.
+    `direct` is True if the line is known to call the op itself, not a module that calls the op.
     `columns` are the start and the end, in `code`, of the expression that called the op; `()` if
-    unknown, and if it is the whole line.
+    unknown, or if the expression is the whole line.
     """
 
     file: str
@@ -167,7 +166,8 @@ class Effect:
     """A side effect: on the storage of node `target` (`mutates`), or on something global.
 
     `random` draws random numbers, `communicates` is a collective, `syncs` reads a value back to
-    Python. Effects on one resource keep their order; `opaque` (unknown) is ordered against all.
+    Python. Effects on one resource keep their order. `opaque` is an unknown effect; it keeps its
+    order against all effects.
     """
 
     kind: EffectKind
@@ -179,24 +179,24 @@ class Node:
     """A node of a graph. Nodes are compared by identity; only whole graphs compare by structure.
 
     Attributes:
-        name: unique in its graph, derived from the module path and the op.
+        name: name that is unique in its graph, derived from the module path and the op.
         kind: one of torch.fx's six kinds.
         op: qualified name (`aten.mm.default`, `torch.nn.functional.relu`, `operator.add`,
             `Tensor.view` for a call_method, the class for a call_module); for a placeholder its
             role (`INPUT_OPS`); `get_attr` and `output` for those kinds.
-        args, kwargs: see `Arg`. A constant that the target's code makes from Python values has its
-            value as the only argument, if the value is known and small.
+        args, kwargs: see `Arg`. A constant that the target's code makes from Python values has one
+            argument, its value, if the value is known and small.
         result: description of the node's value, a `TensorMeta` for a tensor; `None` if unknown.
         module: path of the innermost running module, "" at the top level.
         source: the user's line, `None` if unknown.
         target: attribute path of a get_attr or call_module.
         effects: side effects, empty for a pure op.
-        after: nodes that must run first although no argument requires it: the last write to a
-            storage that this node reads or writes.
-        options: non-default arguments of a call_module's class, such as `"p=0.1"`; `None`
-            if unknown.
-        by: in a backward, the reason why the op runs: "formula" for autograd's own; "" in other
-            graphs and if unknown. Neither compared nor stored.
+        after: nodes that must run first although no argument requires it. Each is the last write to
+            a storage that this node reads or writes.
+        options: non-default arguments of a call_module's class, such as `"p=0.1"`; `None` if
+            unknown.
+        by: in a backward, the reason why the op runs, such as "formula" for an op of autograd's
+            formulas. "" in other graphs, and if unknown. Neither compared nor stored.
     """
 
     name: str
@@ -234,16 +234,13 @@ class Graph(OpChecks):
     """A captured graph: its nodes in a valid order of execution. The last node is the output.
 
     Equality (`==`) is equality of the dataflow: the same ops on the same operands, from the ordered
-    inputs to the outputs and side effects. It compares op, constants, dtype, shape and layout
-    and, if
-    both graphs record them, run counts and the target's return value. Names, the order of
-    independent
-    nodes, strides, devices, module paths and sources are ignored. A node used twice differs
-    from two
-    equal nodes. Ops that compute the same are equal, such as `view` and `_unsafe_view`, and a
-    `detach`
-    added by autograd is ignored (see `pytest_torchgraph.graph.equality.canonical`). A parameter or
-    buffer with the same name in both graphs is the same input, at any position.
+    inputs to the outputs and side effects. It compares ops, constants, dtypes, shapes and layouts.
+    If both graphs record run counts and the target's return value, it compares these too. Names,
+    the order of independent nodes, strides, devices, module paths and sources are ignored. A node
+    used twice differs from two equal nodes. Ops that compute the same are equal, such as `view` and
+    `_unsafe_view`. A `detach` added by autograd is ignored (see
+    `pytest_torchgraph.graph.equality.canonical`). A parameter or buffer with the same name in both
+    graphs is the same input, at any position.
 
     Attributes:
         nodes: nodes in a valid execution order; the last is the output.
@@ -257,15 +254,14 @@ class Graph(OpChecks):
         eager: True for a graph of ops that ran eagerly, outside every compiled graph
             (`Capture.eager`).
         runs: run count in the capture; stored and compared if `counted`, and for an eager graph.
-        counted: True if `runs` is known, so that it is stored and compared.
-        output: return value of the target, as a pair of path and value for each leaf: a `Ref` to a
-            value of this graph, an `InputRef`, or a constant. `()` if the target
-            returns the graph's
-            outputs, in order and without names; `None` if unknown. Only the last forward graph has
-            it.
-        given: True for a graph handed over by the user: autograd added none of its aliases.
-        digits: significant digits of its float constants; `None` if exact. Two graphs are compared
-            with the smaller number of digits; with 0, floats are not compared.
+        counted: True if the run count of a compiled graph is known.
+        output: return value of the target, as a pair of path and value for each leaf. A value is a
+            `Ref` to a node of this graph, an `InputRef`, or a constant. `()` if the target returns
+            the graph's outputs, in order and without names; `None` if unknown. Only the last
+            forward graph has it.
+        given: True for a graph that the user handed over. Autograd added none of its aliases.
+        digits: significant digits of the float constants; `None` if exact. Two graphs are compared
+            with the smaller number of digits. With 0 digits, floats are not compared.
         saver: for a backward in canonical form, the forward that saved its inputs.
         cause: for an eager graph, the graph break or skipped frame that kept its ops out of every
             compiled graph; `None` if unknown, for example in a loaded file.
@@ -304,7 +300,7 @@ class Graph(OpChecks):
         """Nodes by name."""
         return {node.name: node for node in self.nodes}
 
-    if not TYPE_CHECKING:  # a type checker shall see that there is no such attribute
+    if not TYPE_CHECKING:  # so that type checkers still report missing attributes
 
         def __getattr__(self, name: str) -> Any:
             if name.startswith("assert_"):
@@ -349,12 +345,12 @@ class Graph(OpChecks):
     def op_counts(self) -> OpCounts:
         """Number of runs of each op, including bodies of higher-order ops.
 
-        In a body an op counts once per call of the body, in `map` and `scan` once per row, and in a
-        `while_loop` once. For an op that wraps another op, only the inner op is counted.
+        An op in a body counts once per call of the body. In `map` and `scan` it counts once per
+        row, and in a `while_loop` once. For an op that wraps another op, only the inner op is
+        counted.
 
-        `getitem` nodes with which fx selects an output of a multi-output op are left out: they
-        belong to
-        their producer and compute nothing. Indexing a tensor is counted.
+        A `getitem` node with which fx selects an output of a multi-output op is left out, because
+        it computes nothing. Indexing a tensor is counted.
         """
         from .census import count_ops
 
@@ -364,14 +360,12 @@ class Graph(OpChecks):
     def flops(self) -> int:
         """Floating-point operations of one run, by torch's formulas.
 
-        `pytest_torchgraph.graph.cost.flops` defines the count: products, convolutions and
-        attention, two
-        for each multiply-add.
+        Products, convolutions and attention count, with two operations for each multiply-add. See
+        `pytest_torchgraph.graph.cost.flops`.
 
         Raises:
-            CaptureError: for a graph of torch functions, for a size that is a symbol, and
-                for ops that do
-                work and have no formula; names the ops.
+            CaptureError: for a graph of torch functions, for a size that is a symbol, and for ops
+                that do work but have no formula. The message names these ops.
         """
         from .cost import total_flops
 
@@ -381,8 +375,8 @@ class Graph(OpChecks):
         """Return the cost of one run by module path.
 
         Args:
-            depth: number of path components that distinguish modules; `None` for the
-                innermost modules.
+            depth: number of path components that distinguish modules; `None` for the innermost
+                modules.
 
         Raises:
             CaptureError, ValueError: see `Capture.by_module`.
@@ -430,15 +424,12 @@ class Graph(OpChecks):
         """Return the `.tgraph` text of this graph.
 
         Args:
-            detail: "ops" (number of runs of each op), "dataflow" (ops, edges, constants,
-                dtypes, shapes;
-                the default) or "full" (also strides and devices).
-            fold: write repeated modules once, as in stored files; False gives one line per
-                node, for
-                comparisons line by line.
-            digits: significant digits of the float constants, 0 to 17; 0 writes `~` for
-                each constant,
-                `None` all digits of the graph.
+            detail: "ops" (number of runs of each op), "dataflow" (ops, edges, constants, dtypes and
+                shapes; the default) or "full" (also strides and devices).
+            fold: write repeated modules once, as in stored files. False gives one line per node,
+                for comparisons line by line.
+            digits: significant digits of the float constants, 0 to 17. 0 writes `~` for each
+                constant. `None` writes all digits of the graph.
 
         Raises:
             ValueError: for any other number of digits.
@@ -449,7 +440,7 @@ class Graph(OpChecks):
 
     @classmethod
     def from_text(cls, text: str) -> Graph:
-        """Parse the text of exactly one graph. Nothing in it is evaluated.
+        """Parse the text of exactly one graph. Nothing in the text is evaluated.
 
         Raises:
             GraphFormatError: with line and column, for any text that `to_text` does not write.
@@ -468,13 +459,11 @@ class Graph(OpChecks):
         """Return fx's tabular view: opcode, name, target, args and kwargs of each node in columns.
 
         Args:
-            cost: add columns for the cost of each node: its FLOPs, including the bodies of a
-                higher-order op, and the bytes saved for the backward, at the op that allocated the
-                storage. A question mark marks an unknown figure: an op without a
-                formula, or a size that
-                is a symbol. The second column is omitted if a graph does not record
-                its saved values, as
-                via "export".
+            cost: add two columns for the cost of each node. The first has the FLOPs, including the
+                bodies of a higher-order op. The second has the bytes saved for the backward, at the
+                op that allocated the storage. A question mark marks an unknown figure: an op
+                without a formula, or a size that is a symbol. The second column is omitted if the
+                graph does not record its saved values, for example via "export".
 
         Raises:
             CaptureError: for costs of a graph of torch functions; see `flops`.
@@ -487,12 +476,10 @@ class Graph(OpChecks):
         """Return the drawing of this graph, as a `graphviz.Digraph`.
 
         Args:
-            heat: quantity shown by the colours instead of op categories: "flops", or
-                "saved_bytes", the
-                bytes saved for the backward. Boxes and modules show the amount and its share of the
-                total. A folded block has the amount of all its ops, and a body counts
-                once for each op
-                that calls it.
+            heat: quantity that the colours show instead of op categories: "flops" or "saved_bytes",
+                the bytes saved for the backward. Boxes and modules show the amount and its share of
+                the total. A folded block has the amount of all its ops. A body counts once for each
+                op that calls it.
 
         Raises:
             CaptureError: for a heat that is unavailable at the level of the graph.
@@ -513,7 +500,7 @@ class Graph(OpChecks):
 
         Raises:
             TorchGraphError: if neither `dot` nor pygraphviz is installed, or if drawing failed.
-            CaptureError, ValueError: for a heat, see `to_dot`.
+            CaptureError, ValueError: for `heat`; see `to_dot`.
         """
         from ..render.to_file import render
 
@@ -540,7 +527,7 @@ def _add_refs(values: Iterable[Arg], refs: list[Ref]) -> None:
         kind = type(value)
         if kind is Ref:
             refs.append(value)
-        elif kind in _WITHOUT_REFS:  # most: asking whether it is a Mapping takes ten times as long
+        elif kind in _WITHOUT_REFS:  # most values; the check for a Mapping takes ten times as long
             continue
         elif isinstance(value, tuple):
             _add_refs(value, refs)
@@ -557,13 +544,13 @@ _WITHOUT_REFS = frozenset({Atom, Device, Symbol, bool, float, int, str, type(Non
 def map_arg(value: Arg, change: Callable[[Arg], Arg]) -> Arg:
     """Apply a function to each value inside an argument, as `torch.fx.node.map_arg` does to nodes.
 
-    Returns `value` itself if nothing changed, so that equal graphs share their arguments.
+    Return `value` itself if nothing changed, so that equal graphs share their arguments.
 
     Args:
-        value: an argument; values of sequences, mappings and slices are visited one by one.
-        change: receives each value that contains no other, and returns its replacement.
+        value: an argument. The values in sequences, mappings and slices are visited one by one.
+        change: takes a value that contains no other values, and returns its replacement.
     """
-    if type(value) in _LEAVES:  # most: asking whether it is a Mapping takes ten times as long
+    if type(value) in _LEAVES:  # most values; the check for a Mapping takes ten times as long
         return change(value)
     changed: Arg
     if isinstance(value, tuple):
@@ -581,13 +568,11 @@ _LEAVES = _WITHOUT_REFS | {Ref}
 
 
 def is_projection(node: Node, producer: Node | None) -> bool:
-    """Return True if `node` is the `getitem` that selects an output of the multi-output op
-    `producer`.
-    """
+    """Return True if `node` is a `getitem` that selects one of several outputs of `producer`."""
     return (
         node.op == "operator.getitem"
         and producer is not None
         and (isinstance(producer.result, tuple) or producer.op.startswith("higher_order."))
         and len(node.args) == 2
-        and isinstance(node.args[1], int | str)  # a string of the results of a Triton kernel
+        and isinstance(node.args[1], int | str)  # a string for the results of a Triton kernel
     )

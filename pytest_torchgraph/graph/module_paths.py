@@ -20,8 +20,8 @@ class OwnModule(NamedTuple):
 
     Attributes:
         name: qualified name of its class.
-        has_forward: True if its `forward` is not torch's either; a subclass of `Sequential`
-            inherits torch's.
+        has_forward: True if the class does not inherit torch's `forward`. A subclass of
+            `Sequential`, for example, inherits it.
     """
 
     name: str
@@ -31,16 +31,14 @@ class OwnModule(NamedTuple):
 def module_of(name: str) -> str:
     """Return the module path at the start of a node's name: the part before the last slash.
 
-    For a value made by another graph, `forward_0:fc/addmm`, the module path is `fc`.
+    For a value made by another graph, such as `forward_0:fc/addmm`, the module path is `fc`.
     """
     graph = _GRAPH.match(name) if ":" in name else None
     return name[graph.end() if graph else 0 :].rpartition("/")[0]
 
 
 def common_path(paths: Iterable[str]) -> str:
-    """Return the innermost module that contains all paths; a sum of their gradients belongs to
-    it.
-    """
+    """Return the innermost module that contains all paths; "" if there is none."""
     common: list[str] | None = None
     for path in paths:
         parts = path.split(".") if path else []
@@ -57,9 +55,9 @@ def numbered(
     classes: Mapping[str, str] | None = None,
     own_modules: Mapping[str, OwnModule] | None = None,
 ) -> tuple[Graph, ...]:
-    """The graphs named after their kinds: `forward`, or `forward_0`, `forward_1` of several.
+    """Name graphs after their kinds: `forward`, or `forward_0` and `forward_1` if there are two.
 
-    Each backward knows the forward that saved its inputs.
+    Each backward gets the forward that saved its inputs (`Graph.saver`).
 
     Args:
         classes, own_modules: see `Graph`.

@@ -14,22 +14,22 @@ if TYPE_CHECKING:
 class OpChecks:
     """Queries and assertions about the ops of some graphs, including bodies of higher-order ops.
 
-    `dtype`, `module` and `device` filter the ops in every method that takes them: ops with a tensor
-    result of this dtype (a `torch.dtype`, `"float32"` or `"f32"`), ops in a module or its
-    submodules
-    (its path, or a glob: `"encoder.layer.*.attention"`), and ops with a result on a device
-    (`"cuda"`,
-    `"cuda:1"`). An op without a tensor result, such as `_foreach_add_`, is matched by the
-    tensors it
-    writes. A module without captured ops, an unknown dtype or device, and a dtype or device
-    filter on
-    ops without any tensor raise `ValueError`, because the check would always pass. A dtype or
-    device
-    that merely does not occur counts 0.
+    Methods that take `dtype`, `module` or `device` filter the ops by them:
 
-    `allow` applies to watches, in which calls of compiled callables ran eagerly. It takes regular
-    expressions, searched in `"kind: reason"` of each `EagerCall`. Any other eager call fails the
-    method, because its ops are in no graph.
+    - `dtype` selects ops with a tensor result of this dtype: a `torch.dtype`, `"float32"` or
+      `"f32"`.
+    - `module` selects ops in a module or its submodules: a path, or a glob such as
+      `"encoder.layer.*.attention"`.
+    - `device` selects ops with a tensor result on this device: `"cuda"` or `"cuda:1"`.
+
+    An op without a tensor result, such as `_foreach_add_`, is matched by the tensors that it
+    writes. A filter that would make a check always pass raises `ValueError`: a module without
+    captured ops, an unknown dtype or device, or a dtype or device filter on ops without any tensor.
+    A known dtype or device that does not occur counts 0.
+
+    `allow` applies to watches in which calls of compiled callables ran eagerly. It takes regular
+    expressions that are searched in `"kind: reason"` of each `EagerCall`. An eager call that no
+    expression matches fails the method, because its ops are in no graph.
     """
 
     __slots__ = ()
@@ -38,12 +38,12 @@ class OpChecks:
         """Return the graphs to check; raise if graphs are missing.
 
         Args:
-            allow: see `OpChecks`; `None` for a method without that argument.
+            allow: see `OpChecks`; `None` for a method without the argument `allow`.
         """
         raise NotImplementedError
 
     def _checked_device(self) -> str | None:
-        """Device type requested for the capture, `None` if none was requested."""
+        """Return the device type requested for the capture; `None` if none was requested."""
         return None
 
     def find(
@@ -55,11 +55,11 @@ class OpChecks:
         device: Any = None,
         allow: str | Sequence[str] = (),
     ) -> tuple[Node, ...]:
-        """Return the nodes whose op matches `op`; patterns as in `assert_op_counts`.
+        """Return the nodes whose op matches `op`. For patterns, see `assert_op_counts`.
 
         Raises:
-            ValueError: if `op` is a pattern that cannot match at the graphs' level; for `dtype`,
-                `module`, `device` and `allow` see `OpChecks`.
+            ValueError: if `op` is a pattern that cannot match at the graphs' level. `OpChecks` has
+                the errors of the filters.
         """
         from .find import find
         from .select import selection
@@ -76,11 +76,10 @@ class OpChecks:
         device: Any = None,
         allow: str | Sequence[str] = (),
     ) -> int:
-        """Return the number of runs of matching ops; patterns as in `find`.
+        """Return the number of runs of matching ops. For patterns, see `find`.
 
-        Each graph counts once. In a body an op counts once per call of the body, and in `map`
-        and `scan`
-        once per row.
+        A graph that ran several times counts once. An op in a body counts once per call of the
+        body. In `map` and `scan` it counts once per row.
         """
         from .find import count
         from .select import selection
@@ -103,16 +102,15 @@ class OpChecks:
         Args:
             expected: maps an op to its count. The op is a packet (`"aten.mm"`), an overload
                 (`"aten.mm.default"`), a glob over both (`"aten.add*"`) or an object
-                (`torch.ops.aten.mm`, `torch.relu`). The count is an int, a `(min,
-                max)` whose max may be
-                `None`, or a mapping by device type.
+                (`torch.ops.aten.mm`, `torch.relu`). The count is an int, a pair `(min, max)` in
+                which max may be `None`, or a mapping by device type.
             exact: require every op that occurs to match one of the patterns.
             dtype, module, device, allow: see `OpChecks`.
 
         Raises:
             AssertionError: with the actual counts.
-            TypeError: if `expected` is empty, or if it allows any number of each op and
-                `exact` is False.
+            TypeError: if `expected` is empty, or if it allows any number of each op and `exact` is
+                False.
             ValueError: for a pattern that can match nothing at the graphs' level.
         """
         __tracebackhide__ = True
@@ -136,7 +134,7 @@ class OpChecks:
         device: Any = None,
         allow: str | Sequence[str] = (),
     ) -> None:
-        """Assert that none of these ops occurs; patterns as in `assert_op_counts`.
+        """Assert that none of these ops occurs. For patterns, see `assert_op_counts`.
 
         Args:
             ops: the ops.
@@ -158,19 +156,19 @@ class OpChecks:
         """Find ops that use the result of another op: `"aten.mm -> aten.gelu"`.
 
         Args:
-            pattern: ops separated by `->` (the right op uses the left op's result, also through the
-                `getitem` of a multi-output op) or `~>` (uses it at any distance), with `|` between
-                alternatives: `"aten.mm | aten.addmm -> aten.gelu ~> aten.sum"`. Ops as in
-                `assert_op_counts`.
+            pattern: ops separated by `->` or `~>`, with `|` between alternatives:
+                `"aten.mm | aten.addmm -> aten.gelu ~> aten.sum"`. With `->`, the right op uses the
+                result of the left op directly, or through the `getitem` of a multi-output op. With
+                `~>`, it uses the result at any distance. Ops are given as in `assert_op_counts`.
             allow: see `OpChecks`.
 
         Returns:
-            One match per node of the right-hand side; for `~>`, with its nearest left node.
+            One match per node of the right-hand side. For `~>`, the match has the nearest node of
+            the left-hand side.
 
         Raises:
-            TypeError, ValueError: for an invalid pattern, or an op that can match nothing
-                at the graphs'
-                level.
+            TypeError, ValueError: for an invalid pattern, or an op that can match nothing at the
+                graphs' level.
         """
         from .pattern import find_pattern, parse_pattern
 
@@ -183,9 +181,8 @@ class OpChecks:
 
         Args:
             pattern: the pattern.
-            count: number of matches: an int, a `(min, max)`, or a mapping by device type;
-                `None` is at
-                least one.
+            count: number of matches: an int, a pair `(min, max)`, or a mapping by device type.
+                `None` requires at least one match.
             allow: see `OpChecks`.
 
         Raises:
@@ -205,7 +202,7 @@ class OpChecks:
             allow: see `OpChecks`.
 
         Raises:
-            AssertionError: with each match, its modules and lines.
+            AssertionError: with the modules and lines of each match.
             ValueError: for an op that can match nothing at the graphs' level.
         """
         __tracebackhide__ = True
@@ -221,9 +218,8 @@ class OpChecks:
             allow: see `OpChecks`.
 
         Raises:
-            AssertionError: with a node of each in the wrong order, or if one of them does
-                not occur, or
-                if no graph contains both.
+            AssertionError: with two nodes in the wrong order. Also if one of the ops does not
+                occur, or if no graph contains both.
         """
         __tracebackhide__ = True
         from .pattern import assert_order
@@ -234,22 +230,19 @@ class OpChecks:
     def collectives(self) -> tuple[Collective, ...]:
         """Collectives in the order of the graphs, without waits.
 
-        For a graph with inductor code, the order is that of the code. A watch sees the
-        collectives of
-        compiled graphs, but not of the code around them.
+        For a graph with inductor code, the collectives have the order of the code. A watch sees the
+        collectives of compiled graphs, but not of the code around them.
 
         `print(capture.collectives)` shows a table with one line per collective.
 
-        In a capture, each collective appears as often as its graph ran; in a capture loaded
-        from a file,
-        compiled graphs count once.
+        In a capture, each collective appears as often as its graph ran. In a capture loaded from a
+        file, compiled graphs count once.
 
         Raises:
-            CaptureError: via "dynamo" and "fx", if a `DTensor` is redistributed or a
-                module that is one
-                node communicates; via "compiled_autograd", if the backward calls hooks; via both
-                "dynamo" and "compiled_autograd", and for a watch, if graphs broke, because no graph
-                has the ops between them.
+            CaptureError: via "dynamo" and "fx", if a `DTensor` is redistributed, or if a module
+                that is one node communicates. Via "compiled_autograd", if the backward calls hooks.
+                Via "dynamo" and "compiled_autograd", and for a watch, after a graph break, because
+                no graph has the ops between two graphs.
         """
         from .collectives import Collectives
 
@@ -272,28 +265,22 @@ class OpChecks:
         """Assert the collectives between ranks.
 
         Args:
-            expected: maps a kind, such as `"all_reduce"` (see `Collective`), to its count:
-                an int, a
-                `(min, max)` whose max may be `None`, or a mapping by device type. `{}`
-                is no collective.
-            group: check only collectives over one group: the name of a mesh dimension, or
-                `"g0"`; `None`
-                counts all groups together. A dimension without collectives counts 0 if
-                the mesh is known,
-                as in a capture of `graph_ranks`, but not in a file.
-            bytes: total bytes of the checked collectives: an int, a `(min, max)`, or a
-                mapping by device
-                type.
-            exact: allow no kinds other than those in `expected`.
+            expected: maps a kind, such as `"all_reduce"` (see `Collective`), to its count: an int,
+                a pair `(min, max)` in which max may be `None`, or a mapping by device type. `{}`
+                expects no collective.
+            group: check only collectives over one group: the name of a mesh dimension, or `"g0"`.
+                `None` counts all groups together. A dimension without collectives counts 0 if the
+                mesh is known. A capture of `graph_ranks` knows its mesh, a file does not.
+            bytes: total bytes of the checked collectives: an int, a pair `(min, max)`, or a mapping
+                by device type.
+            exact: allow only the kinds in `expected`.
 
         Raises:
             AssertionError: with the actual collectives, their groups, bytes and lines.
-            TypeError: if `exact` is False and nothing is checked, because `expected` is
-                empty, or because
-                `expected` and `bytes` allow any number.
-            ValueError: for an unknown kind, and for a group without collectives, unless it
-                is a dimension
-                of a known mesh.
+            TypeError: if `exact` is False and nothing is checked, because `expected` is empty, or
+                because `expected` and `bytes` allow any number.
+            ValueError: for an unknown kind, and for a group without collectives, unless it is a
+                dimension of a known mesh.
         """
         __tracebackhide__ = True
         from .collective_checks import assert_collectives
@@ -305,27 +292,26 @@ class OpChecks:
     ) -> None:
         """Assert that collectives overlap with computation, between start and wait.
 
-        Ops that compute are counted, or the kernels and library calls of inductor's code. Views,
-        allocations, waits and other collectives do not count. See `Collective.overlap`.
+        The ops that compute are counted; for a graph with inductor code, the kernels and library
+        calls are counted. Views, allocations, waits and other collectives do not count. See
+        `Collective.overlap`.
 
         Args:
             group: check only collectives over one group: the name of a mesh dimension, or `"g0"`.
             kind: check only collectives of one kind, such as `"all_gather"`.
             at_least: minimum number of ops, or kernels, that overlap with each collective.
-            exposed: number of collectives that may lack overlap: an int, a `(min, max)`,
-                or a mapping by
-                device type. The first collective of a step, for example, can have
-                nothing before it.
+            exposed: number of collectives that may lack overlap: an int, a pair `(min, max)`, or a
+                mapping by device type. For example, the first collective of a step can be waited
+                for before anything computes.
 
         Raises:
-            AssertionError: with each exposed collective, its module and line, or if there is no
+            AssertionError: with the module and line of each exposed collective. Also if there is no
                 collective to check.
-            CaptureError: for a graph of torch functions, as via "dynamo", whose views are
-                not known.
+            CaptureError: for a graph of torch functions, for example via "dynamo", because its
+                views are unknown.
             TypeError: if `exposed` allows any number.
-            ValueError: for an unknown kind, `at_least` below 1, and a group without
-                collectives, unless
-                it is a dimension of a known mesh.
+            ValueError: for an unknown kind, for `at_least` below 1, and for a group without
+                collectives, unless it is a dimension of a known mesh.
         """
         __tracebackhide__ = True
         from .collective_checks import assert_overlapped

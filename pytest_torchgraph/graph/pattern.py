@@ -4,10 +4,11 @@
     alternatives = op {"|" op}
     op           = an op, as in `Capture.assert_op_counts`
 
-`a -> b`: b uses the result of a directly, also through projections (`getitem` of a multi-output
-op). `a ~> b`: b uses it at any distance. An op that reads a value written in place uses the result
-of the writing op. Patterns match across bodies of higher-order ops: a body's inputs are the
-operands of its call, and the result of the call is the return value of the body.
+`a -> b` means that b uses the result of a directly, or through a projection (the `getitem` of a
+multi-output op). `a ~> b` means that b uses the result of a at any distance. An op that reads a
+value written in place uses the result of the writing op. Patterns match across bodies of
+higher-order ops: the inputs of a body are the operands of its call, and the result of the call is
+the return value of the body.
 """
 
 from __future__ import annotations
@@ -36,9 +37,9 @@ class Match:
     """A match of a pattern: one node for each part of the pattern, in order.
 
     Attributes:
-        nodes: the nodes; the last one is of the right-hand side.
-        graph: the graph, or body of a higher-order op, that the last node is in.
-        times: how often the last node runs like this in one run of the outermost graph.
+        nodes: the nodes; the last node matches the right-hand side.
+        graph: the graph, or body of a higher-order op, that contains the last node.
+        times: number of runs of the last node in this match, in one run of the outermost graph.
     """
 
     nodes: tuple[Node, ...]
@@ -51,7 +52,7 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """A pattern.
+    """A parsed pattern.
 
     Attributes:
         text: the pattern as written.
@@ -73,8 +74,8 @@ def parse_pattern(text: str) -> Pattern:
     """
     if not isinstance(text, str):
         raise TypeError(f"{text!r} is not a pattern: pass a string such as 'aten.mm -> aten.gelu'")
-    words = _ARROW.split(text)
-    parts = tuple(tuple(op.strip() for op in part.split("|")) for part in words[::2])
+    parts_and_arrows = _ARROW.split(text)
+    parts = tuple(tuple(op.strip() for op in part.split("|")) for part in parts_and_arrows[::2])
     if not all(op and not re.search(r"[\s<>~-]", op) for part in parts for op in part):
         raise ValueError(
             f"{text!r} is not a pattern: write '->' (uses the result) or '~>' (at any distance) "
@@ -83,19 +84,18 @@ def parse_pattern(text: str) -> Pattern:
         )
     if len(parts) == 1:
         raise ValueError(f"{text!r} is a pattern of a single op: use find, count or assert_no_ops")
-    return Pattern(text, parts, tuple(words[1::2]))
+    return Pattern(text, parts, tuple(parts_and_arrows[1::2]))
 
 
 def find_pattern(graphs: Sequence[Graph], pattern: Pattern) -> tuple[Match, ...]:
     """Return the matches in graphs and their bodies: one per node of the right-hand side.
 
-    If several nodes match the left side of `->`, the first among the arguments is taken. For
-    `~>` it
-    is the nearest, and among equally near nodes the last in graph order.
+    If several nodes match the left side of `->`, the match has the first among the arguments. For
+    `~>`, it has the nearest node; of equally near nodes, it has the last in graph order.
 
     Raises:
         CaptureError: for a higher-order op whose bodies cannot be followed.
-        ValueError: for an op that no graph has, and that cannot occur in them.
+        ValueError: for an op that no graph has, and that cannot occur in these graphs.
     """
     for part in pattern.parts:
         for op in part:
@@ -109,10 +109,10 @@ def find_pattern(graphs: Sequence[Graph], pattern: Pattern) -> tuple[Match, ...]
 
 
 def _may_match(graph: Graph, pattern: Pattern) -> bool:
-    """Return False for a graph that lacks an op of the pattern, so that no dataflow is computed.
+    """Return False for a graph that lacks an op of the pattern. Its dataflow is not needed.
 
-    A graph with bodies always returns True, because the dataflow reports bodies that cannot be
-    followed.
+    For a graph with bodies the result is True, because only the dataflow reports bodies that cannot
+    be followed.
     """
     ops = graph.own_calls.numbers
     return bool(graph.subgraphs) or all(
@@ -178,9 +178,8 @@ def _extend_at_any_distance(
         return None if route is None else (route[0] + 1, route[1], route[2])
 
     has_changed = True
-    while (
-        has_changed
-    ):  # a second time only where a body comes after its call, or a loop hands a value back
+    # A second pass is needed only if a body comes after its call, or if a loop carries a value.
+    while has_changed:
         has_changed = False
         for number, use in enumerate(flow.uses):
             if number in paths:
@@ -194,7 +193,7 @@ def _extend_at_any_distance(
 
 
 MAX_LISTED = 5
-"""Maximum number of places listed in a message; the rest is counted."""
+"""Maximum number of places that a message lists. Further places are only counted."""
 
 
 def assert_pattern(
@@ -278,7 +277,7 @@ def _describe_parts(
 def _describe_partial_matches(
     graphs: Sequence[Graph], pattern: Pattern, found_count: int
 ) -> Iterator[str]:
-    """Describe how many matches the start of a pattern has, and the whole pattern at any distance.
+    """Describe the number of matches of a pattern's start, and of the pattern at any distance.
 
     Args:
         found_count: number of matches of the pattern as written.
@@ -339,10 +338,11 @@ def assert_order(graphs: Sequence[Graph], first: Any, second: Any) -> None:
 def _find_order(
     graph: Graph, firsts: Collection[int], seconds: Collection[int]
 ) -> tuple[bool, tuple[Node, Node] | None]:
-    """Return True if nodes of both kinds have an order, and a second node before a first, if any.
+    """Return True if nodes of both kinds have an order, and a pair of nodes in the wrong order.
 
-    Nodes in two bodies of one op, such as the branches of a `cond`, have no order. A body that runs
-    again, such as a loop's, follows itself.
+    The pair is a second node and a first node after it; `None` if there is no such pair. Nodes in
+    two bodies of one op, such as the branches of a `cond`, have no order. If a body runs several
+    times, such as the body of a loop, each of its nodes also follows all of its nodes.
 
     Args:
         firsts, seconds: the nodes by their `id`.

@@ -34,8 +34,8 @@ class Program:
 
     Attributes:
         header: origin of the graphs, and level of detail of a file.
-        graphs: the graphs; for several ranks, those of each section; empty with `detail ops`.
-        counts: op counts that a file has instead of graphs with `detail ops`; see `op_counts`.
+        graphs: the graphs; for several ranks, the graphs of all sections. Empty with `detail ops`.
+        counts: op counts that a file with `detail ops` has instead of graphs; see `op_counts`.
         ran: run count of each graph, if a file records it; see `runs`.
         version: format version of a file.
         folded: True if a file writes repeated modules once, or declares inputs where they are used.
@@ -56,7 +56,7 @@ class Program:
     def of_ranks(
         cls, mesh: Mapping[str, int], sections: Sequence[tuple[Sequence[int], Program]]
     ) -> Program:
-        """Return the program of several ranks, at least one."""
+        """Return the program of several ranks. There is at least one section."""
         return cls(
             sections[0][1].header,
             tuple(graph for _, program in sections for graph in program.graphs),
@@ -109,7 +109,7 @@ class Program:
         return replace(self, header=header, graphs=graphs)
 
     def to_text(self, detail: Detail, fold: bool = True, digits: int | None = None) -> str:
-        """Return the document that is stored; with `fold=False`, with one line a node."""
+        """Return the document that is stored. `fold=False` gives one line per node instead."""
         if not self.sections:
             return format_document(self.graphs, self.header, detail, fold=fold, digits=digits)
         if digits is not None:
@@ -130,7 +130,7 @@ class Program:
         return {}
 
     def classes(self, detail: Detail) -> Sequence[tuple[Sequence[int], Program]]:
-        """Return the ranks whose graphs are equal at a level of detail, and their program."""
+        """Return groups of ranks with equal graphs at a level of detail, each with its program."""
         if detail not in self._classes:
             classes_by_key: dict[object, tuple[list[int], Program]] = {}
             for rank, program in self.of_rank.items():

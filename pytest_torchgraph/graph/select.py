@@ -1,6 +1,6 @@
 """Selection of nodes by the dtype and device of their results, and by their module.
 
-A selection that could not match anything is rejected: a check of it would always pass.
+A selection that could not match anything is rejected, because a check of it would always pass.
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ class Selection:
     """A filter of nodes; "" matches anything.
 
     Attributes:
-        dtype: name of a dtype of any tensor result; for an op without tensor results, such as
-            `_foreach_add_`, of any tensor that it writes.
-        module: glob for the path of the node's module or of an enclosing module.
-        device: device, with or without index, of any tensor as for `dtype`.
+        dtype: name of the dtype of a tensor result. For an op without tensor results, such as
+            `_foreach_add_`, the tensors that it writes count instead.
+        module: glob for the path of the node's module, or of an enclosing module.
+        device: device of a tensor result, with or without index. For an op without tensor results,
+            the tensors that it writes count instead.
     """
 
     dtype: str = ""
@@ -48,7 +49,7 @@ class Selection:
         return any(self._has(tensor) for tensor in tensors_of(call))
 
     def times(self, call: OpCall) -> int:
-        """Return the number of runs of a selected call in the module."""
+        """Return the number of runs of a selected call, only in matching modules."""
         if not self.module:
             return call.times
         return sum(times for module, times in call.modules.items() if inside(module, self.module))
@@ -130,7 +131,7 @@ def _check_module(module: Any, graphs: Sequence[Graph]) -> str:
     if not isinstance(module, str):
         raise TypeError(f"{module!r} is not a module path: pass a string such as 'encoder.layer.*'")
     known_paths = {path for node in nodes_of(graphs) for path in ancestors(node.module)}
-    if any(graph.subgraphs for graph in graphs):  # a body may stand for several modules
+    if any(graph.subgraphs for graph in graphs):  # several modules may share a body
         called = (path for call in calls(graphs) for path in call.modules)
         known_paths.update(path for module in called for path in ancestors(module))
     if not any(fnmatchcase(path, module) for path in known_paths):
@@ -154,10 +155,10 @@ def _check_device(device: Any) -> str:
 
 
 def _refuse_unknown_results(graphs: Sequence[Graph], chosen: Selection) -> None:
-    """Do nothing if any result is described.
+    """Reject a filter by dtype or device if no result is described.
 
     Raises:
-        ValueError: if no result is described, so that nothing could be found.
+        ValueError: if no result is described, so that nothing could match.
     """
     described = [tensor for node in nodes_of(graphs) for tensor in tensors(node.result)]
     if chosen.device and not any(tensor.device for tensor in described):

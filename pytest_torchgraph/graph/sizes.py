@@ -25,11 +25,11 @@ class UnknownExpression(Exception):
 
 
 def value_of(expr: str, values: Mapping[str, int]) -> Number:
-    """Return the value of an expression; an int if it is a whole number.
+    """Return the value of an expression. A fraction that is a whole number becomes an int.
 
     Args:
         expr: the expression.
-        values: values of its symbols, by name.
+        values: values of the symbols, by name.
 
     Raises:
         UnknownExpression: for a symbol that is not in `values`, an unknown form or function, or an
@@ -191,7 +191,7 @@ def advice(size: Symbol) -> str:
 
 
 def _place_by_symbol(graphs: Sequence[Graph]) -> dict[str, str]:
-    """Return the symbols, in order, with the place where each first occurs."""
+    """Return the symbols in order, each with the place of its first occurrence."""
     place_by_expr: dict[str, str] = {}
     for graph in graphs:
         for part in graph.walk():
@@ -227,7 +227,7 @@ def _iter_symbols(node: Node) -> Iterator[tuple[str, Symbol]]:
 
 
 class _SymbolReplacer:
-    """Replaces symbols by values; an expression with a symbol without a value stays."""
+    """Replaces symbols by values. An expression stays if one of its symbols has no value."""
 
     def __init__(self, values: Mapping[str, int]):
         self.values = values
@@ -281,7 +281,7 @@ class _SymbolReplacer:
         return number
 
     def value(self, symbol: Symbol) -> int | float | bool | None:
-        """Return the value of an expression, `None` if unknown."""
+        """Return the value of an expression; `None` if unknown."""
         if symbol.expr not in self._value_by_expr:
             try:
                 number = value_of(symbol.expr, self.values)

@@ -15,7 +15,7 @@ def flops_by_node(graph: Graph) -> dict[str, int | None]:
     A higher-order op has the FLOPs of its bodies.
 
     Raises:
-        CaptureError: for a graph of torch functions, see `Graph.flops`.
+        CaptureError: for a graph of torch functions; see `Graph.flops`.
     """
     from .flops import flops_of, flops_of_call  # with torch, which nothing else here needs
 
@@ -27,7 +27,7 @@ def flops_by_node(graph: Graph) -> dict[str, int | None]:
         return None if flops_of_node.unknown else flops_of_node.total
 
     if graph.level not in FLOP_LEVELS:
-        flops_of(graph)  # which says why not
+        flops_of(graph)  # raises with the reason
     return {node.name: flops(node) for node in graph.nodes if node.is_call}
 
 

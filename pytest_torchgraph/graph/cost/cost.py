@@ -14,7 +14,7 @@ class Cost:
         flops: floating-point operations (see `Graph.flops`); `None` if unknown.
         saved_bytes: bytes saved for the backward (see `Capture.saved_bytes`); `None` if unknown.
         recomputed_flops: FLOPs of forward ops that the backward runs again (see
-            `Capture.recomputed`); `None` if it runs none again, and for an edit.
+            `Capture.recomputed`); `None` if the backward runs no op again, and for an edit.
     """
 
     flops: int | None

@@ -1,8 +1,8 @@
 """Floating-point operations of graphs, by torch's own formulas (`torch.utils.flop_counter`).
 
 torch counts two FLOPs for each multiply-add of a matrix product, a convolution or an attention, and
-zero for all other ops. Its formulas take shapes, so a stored graph is enough. torch omits attention
-on the CPU; here it is counted by the formula of flash attention.
+zero for all other ops. The formulas take shapes, so a stored graph is enough. torch does not count
+attention on the CPU. Here the formula of flash attention counts it.
 """
 
 from __future__ import annotations
@@ -29,8 +29,10 @@ _TRANSFORMS = {
     )
     for name in ("vmap", "jvp")
 }
-"""Start and end of a transform in an exported program. The ops between them have the shapes of one
-row, or compute no tangent yet: their amount of work is decided later.
+"""Start and end of a transform in an exported program.
+
+The ops between start and end have the shapes of one row, or do not compute the tangent yet. So the
+FLOPs of these ops are unknown.
 """
 
 
@@ -57,7 +59,7 @@ class Flops:
         Args:
             other: the FLOPs to add.
             times: number of runs of the other ops.
-            move: for a body, the modules in which it was traced and for which it is called.
+            move: for a body, the module in which it was traced and the module that calls it.
         """
         for module, flops in other.by_module.items():
             module = module if move is None else move_path(module, *move)
@@ -70,8 +72,8 @@ def flops_of(graph: Graph) -> Flops:
     """Return the floating-point operations of one run of a graph.
 
     Raises:
-        CaptureError: for a graph of torch functions, which are not dispatched ops, or if a size
-            required by a formula is unknown or a symbol.
+        CaptureError: for a graph of torch functions, because these are not dispatched ops. Also if
+            a size that a formula requires is unknown or a symbol.
     """
     if graph.level not in FLOP_LEVELS:
         raise CaptureError(
@@ -122,13 +124,15 @@ def flops_of_call(graph: Graph, node: Node, homes: Homes | None = None) -> Flops
     if own_flops:
         totals.by_module[node.module] = own_flops
     inside = [flops_of(run.body) for run in bodies]
-    if KINDS.get(call.op) == "branch" and inside:  # the branch with most, as torch has it
+    # torch, too, counts only the branch with the most FLOPs.
+    if KINDS.get(call.op) == "branch" and inside:
         most = max(inside, key=lambda flops: flops.total)
         unknown = {op: count for flops in inside for op, count in flops.unknown.items()}
         inside, bodies = [Flops(most.by_module, unknown)], [bodies[inside.index(most)]]
     homes = homes or (Homes(graph) if bodies else None)
     for run, flops in zip(bodies, inside, strict=True):
-        if own_flops is not None or run.times is None:  # has a formula, or unknown run count
+        # The op has a formula, or the run count is unknown.
+        if own_flops is not None or run.times is None:
             if flops.total or flops.unknown:
                 totals.unknown[call.op] = 1
         else:
@@ -152,9 +156,9 @@ def _node_flops(graph: Graph, node: Node) -> int | None:
     out = _formula_tensors(node, node.result)
     try:
         return int(formula(*args, **kwargs, out_val=out))
-    except KeyError:  # a part has no formula
+    except KeyError:  # A part of the op has no formula.
         return None
-    except Exception as error:  # shapes that do not fit, in a graph that was not captured
+    except Exception as error:  # In a graph that was not captured, the shapes may not fit.
         raise CaptureError(
             f"the FLOPs of %{node.name} ({node.op}) are unknown, because torch's formula rejects "
             f"its arguments: {error}"
@@ -162,7 +166,7 @@ def _node_flops(graph: Graph, node: Node) -> int | None:
 
 
 def _formula_argument(graph: Graph, node: Node, arg: Any) -> Any:
-    """Return an argument as a formula takes it: tensors become meta data without memory."""
+    """Return an argument for a formula. Tensors become metadata without memory."""
     if isinstance(arg, Ref):
         return _formula_tensors(node, graph.by_name[arg.name].result)
     if isinstance(arg, tuple):
@@ -201,7 +205,7 @@ def total_flops(graphs: Sequence[Graph], *, times_run: bool, unknown: str = "fai
         unknown: "ignore" counts zero for ops without a formula.
 
     Raises:
-        CaptureError: if FLOPs are unknown; names the ops without a formula.
+        CaptureError: if FLOPs are unknown. The message names the ops without a formula.
     """
     totals = Flops()
     for graph in graphs:
@@ -212,7 +216,7 @@ def total_flops(graphs: Sequence[Graph], *, times_run: bool, unknown: str = "fai
 
 
 def why_none_counted(graphs: Sequence[Graph]) -> str:
-    """Return why the FLOPs of graphs are 0 although an op does work; "" if no op does."""
+    """Return the reason why FLOPs are 0 although an op does work; "" if there is no such op."""
     totals = Flops()
     for graph in graphs:
         totals.add(flops_of(graph))

@@ -1,10 +1,10 @@
 """Estimate of the peak memory of a step's own tensors, by live ranges.
 
 A storage is live from the op that allocates it to the last op of any graph that reads the storage
-or a view of it. Values saved for a backward that did not run, and the step's outputs, are live to
-the end. Parameters, buffers and inputs exist independently of the step and do not count. Kernel
-workspaces do not count either, nor does memory that a local variable of the program keeps alive
-after its last use.
+or a view of it. The step's outputs are live to the end. So are values saved for a backward that did
+not run. Parameters, buffers and inputs exist independently of the step and do not count. Kernel
+workspaces do not count either, and neither does memory that a local variable keeps alive after its
+last use.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ class _LiveRanges:
         self._position = 0
         self._allocations: dict[_Key, tuple[int, int]] = {}  # position and bytes
         self._last_reads: dict[_Key, int] = {}
-        self._at_once: Counter[int] = Counter()  # of results that nothing takes
-        self._returned: dict[_Key, int] = {}  # the `id` of the graph that returned it
-        self._bodies: dict[int, int] = {}  # the peak of each, by its `id`
+        self._at_once: Counter[int] = Counter()  # bytes needed only while an op runs
+        self._returned: dict[_Key, int] = {}  # `id` of the graph that returned the storage
+        self._bodies: dict[int, int] = {}  # peak bytes of each body, by `id`
 
     def add_graph(self, graph: Graph) -> None:
         positions: dict[str, int] = {}
@@ -83,16 +83,14 @@ class _LiveRanges:
         self._allocations[id(graph), node.name] = position, size
 
     def _bytes_while_running(self, graph: Graph, node: Node) -> int:
-        """Return the bytes that a call needs while it runs, including its results if it has
-        several.
-        """
+        """Return the bytes that a call needs while it runs, with several results included."""
         results = sum(results_bytes(node))
         if not graph.subgraphs:
             return results
         called = runs(graph, node)
         inside = max((self._body_peak(run.body) for run in called), default=0)
         if KINDS.get(executed(node).op) in ("call", "branch") and called:
-            return inside  # whose results are those of the body
+            return inside  # The call returns the results of the body.
         return results + inside
 
     def _body_peak(self, body: Graph) -> int:
@@ -108,7 +106,7 @@ class _LiveRanges:
             key = id(maker), node.name
             self._last_reads[key] = self._position
             if graph.kind != "backward" and self._returned.get(key, id(graph)) != id(graph):
-                del self._returned[key]  # between two graphs, and no result of the step
+                del self._returned[key]  # Another graph takes it, so it is no result of the step.
 
     def _record_return(self, graph: Graph, ref: Ref) -> None:
         maker, node = self._storages.find_base(graph, ref)

@@ -1,13 +1,13 @@
 """Ops of a forward that its backward recomputes.
 
-Found by value numbering (Alpern, Wegman, Zadeck, "Detecting equality of variables in programs",
+Value numbering finds them (Alpern, Wegman, Zadeck, "Detecting equality of variables in programs",
 POPL 1988): two calls have the same number if they run the same op on operands with the same
 numbers. A value that a backward receives from its forward keeps its number. Names, tags and the
 kind of checkpointing therefore do not matter, and stored and live graphs give the same answer.
 
-A write gives a storage a new version, which is part of the number of every later read. Buffers are
-the exception: recomputed batch norm reads running statistics that the forward has already updated,
-and is still the same work.
+A write gives a storage a new version. The version is part of the number of every later read.
+Buffers are the exception: a recomputed batch norm reads running statistics that the forward has
+already updated, but it is still the same work.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ class Recomputed:
         node: the call in the backward; the first if there are several.
         original: the call in the forward.
         graph: name of the backward graph.
-        times: number of runs in the backward, including runs with an unused result; of a stored
-            capture via "dispatch", which lacks these runs, the minimum.
+        times: number of runs in the backward, including runs with an unused result. A stored
+            capture via "dispatch" lacks such runs, so its number is a minimum.
         by: reason for the recomputation: "checkpoint"; "partitioner", if torch.compile recomputes a
             value to save memory; "function", the backward of a user's `torch.autograd.Function`;
             "formula", autograd's own derivative formula, which cannot be switched off; "" if a file
             does not record it.
-        cost: FLOPs of all these runs, `None` if unknown. Their saved bytes are zero.
+        cost: FLOPs of all these runs; `None` if unknown. The saved bytes are zero.
         bytes: result size of one run; `None` if it depends on a symbol.
     """
 
@@ -126,7 +126,7 @@ def _iter_recomputations(
                 if number in originals:
                     repeated[number].append((values, node))
     for number, reruns in repeated.items():
-        # A formula may compute what the partitioner copies too.
+        # A derivative formula may compute a value that the partitioner recomputes too.
         reasons: defaultdict[str, list[tuple[_Values, Node]]] = defaultdict(list)
         for values, node in reruns:
             reasons[node.by].append((values, node))
@@ -138,7 +138,7 @@ def _iter_recomputations(
 
 
 def recomputed_if_known(graphs: Sequence[Graph], received: Received) -> tuple[Recomputed, ...]:
-    """Return the result of `recomputed`, or nothing if it raises."""
+    """Return the result of `recomputed_ops`, or `()` if it raises a `CaptureError`."""
     try:
         return recomputed_ops(graphs, received)
     except CaptureError:
@@ -150,7 +150,7 @@ def changed_recomputation(
 ) -> dict[str, tuple[int, int]]:
     """Return the ops that the backward recomputes more or less often, with both counts.
 
-    Empty if a side has no backward.
+    The result is empty if a side has no backward.
     """
     sides = before, after
     if not all(any(graph.kind == "backward" for graph in graphs) for graphs in sides):
@@ -177,7 +177,7 @@ def changed_recomputation(
 
 
 def _count_runs(graphs: Sequence[Graph]) -> Counter[tuple[str, RecomputedBy]]:
-    """Return how often the backward recomputes each op, by its reason, without FLOPs and torch."""
+    """Count the recomputations of each op, by op and reason. This needs no FLOPs and no torch."""
     counts_by_op: Counter[tuple[str, RecomputedBy]] = Counter()
     with suppress(CaptureError):
         for _, reruns in _iter_recomputations(graphs, {}):
@@ -191,9 +191,8 @@ def need_backward(graphs: Sequence[Graph]) -> None:
 
     Raises:
         CaptureError: for a step without a backward, for graphs of a level other than "dispatch" and
-            "aot", and for a backward that runs bodies of higher-order ops.
-            `torch.cond`, for example,
-            recomputes its forward inside its body.
+            "aot", and for a backward that runs bodies of higher-order ops. For example,
+            `torch.cond` recomputes its forward inside a body.
     """
     unknown = {graph.level for graph in graphs} - _LEVELS
     if unknown:
@@ -280,7 +279,7 @@ class _Values:
     Args:
         graph: the graph.
         numbers: numbers shared by all graphs.
-        others: the graphs before this graph, by name.
+        others: values of the graphs before this graph, by name of the graph.
         received: see `step.Received`.
 
     Attributes:
@@ -306,7 +305,7 @@ class _Values:
         self._version: dict[str, int] = {}
         """Number of the last write to each storage."""
         self._defined: dict[str, int | None] = {}
-        """Number of the last write to the storage when each value was made."""
+        """For each value, the number of the last write to its storage when the value was made."""
         self._constant: set[str] = set()
         """Values that depend only on constants."""
         self._buffers: set[str] = set()
@@ -323,8 +322,8 @@ class _Values:
         number = self._number.get(name)
         if number is None:
             return None
-        # A view made after a write is identified by its base: another run of the view may take the
-        # written value from a forward, and has not seen the write.
+        # A view made after a write has the version in the number of its base, and needs no other.
+        # The backward may rerun the view on the written value of the forward, without the write.
         version = self._version.get(self._base[name])
         same = version == self._defined[name]
         return number if same else self._numbers.number_of("written", number, version)
@@ -341,7 +340,7 @@ class _Values:
     def _number_input(self, node: Node) -> None:
         number = self._number_received(node)
         if number is None and node.op == "get_attr" and node.args:
-            # The partitioner copies a constant into the backward, where it has another name.
+            # The partitioner copies a constant into the backward under another name.
             number = self._numbers.number_of(
                 "constant", self._key_of(node.args), format_result(node.result)
             )
@@ -398,7 +397,7 @@ class _Values:
     def _number_projection(self, node: Node, producer: Node) -> None:
         """Number one result of a multi-output op."""
         of, index = self._number[producer.name], node.args[1]
-        if producer.op == SAVING_STATE:  # of the random state and the result of the op inside
+        if producer.op == SAVING_STATE:  # It returns the random state and the wrapped op's result.
             number = of if index == 1 else self._numbers.number_of("state", of)
         else:
             number = self._numbers.number_of("part", of, index)
@@ -414,8 +413,8 @@ class _Values:
         draws = node.op == SAVING_STATE or any(effect.kind == "random" for effect in node.effects)
         if not draws:
             return numbers.number_of("call", body)
-        # A recomputed checkpoint repeats the random draws of the forward in the same order, and
-        # starts over each time it is recomputed.
+        # A recomputed checkpoint repeats the random draws of the forward in the same order. Each
+        # recomputation starts with the first draw.
         self._drawn[body] += 1
         time = self._drawn[body]
         if self.graph.kind == "backward":
@@ -429,7 +428,7 @@ class _Values:
         return number
 
     def _key_of(self, value: Arg) -> object:
-        """Return a key that identifies an argument: for a value, its number."""
+        """Return a key that identifies an argument. The key of a value has its number."""
         match value:
             case Ref():
                 return ("value", self.number_of(value.name))

@@ -1,13 +1,12 @@
 """Storages of a step: the graphs that made them, and the storages saved for the backward.
 
-A saved view keeps its base's storage, and two views of one storage keep it once. The storage of
-parameters, buffers, constants and inputs exists anyway and is left out: a transposed weight, for
-example, is a view of a parameter. Adding up the sizes of the saved values themselves can
-overestimate many times. The same holds for the results of a body, whose storage is looked up in the
-body.
+A saved view keeps the storage of its base alive, and two views of one storage count once. The
+storage of parameters, buffers, constants and inputs exists anyway and is left out. For example, a
+transposed weight is a view of a parameter. Adding up the sizes of the saved values themselves could
+overestimate the bytes many times. The storage of a body's result is looked up in the body.
 
-At a graph break, a value made by one graph can be an input of the next graph, which saves it for
-its backward. Ops that run eagerly between graphs save their operands.
+At a graph break, a value made by one graph can be an input of the next graph. That graph then saves
+the value for its own backward. Ops that run eagerly between graphs save their operands.
 """
 
 from __future__ import annotations
@@ -32,9 +31,9 @@ class SavedStorage:
     """A storage that a graph saves for the backward.
 
     Attributes:
-        node: op that allocated it; for a multi-output op, the projection.
+        node: op that allocated the storage; for a multi-output op, the projection.
         bytes: size of the storage.
-        graph: graph that saves it.
+        graph: graph that saves the storage.
     """
 
     node: Node
@@ -89,7 +88,7 @@ def _body_called_by(graph: Graph, node: Node) -> Graph | None:
 
 
 def _find_maker(body: Graph, index: object) -> Node | None:
-    """Return the body's node that allocated the storage of a result, or the input that owns it."""
+    """Return the node or input of a body that owns the storage of a result."""
     outputs = outputs_of(body)
     if not isinstance(index, int) or not 0 <= index < len(outputs):
         return None
@@ -98,7 +97,10 @@ def _find_maker(body: Graph, index: object) -> Node | None:
 
 
 def _viewed_through(graph: Graph, node: Node, producer: Node, body: Graph) -> Node | None:
-    """Return the operand, or the first result, whose storage a result of a body shares."""
+    """Return the node whose storage a result of a body shares; `None` if it shares none.
+
+    The node is an operand of the call, or the first result of the call with the same storage.
+    """
     maker = _find_maker(body, node.args[1])
     if maker is None:
         return None
@@ -132,7 +134,8 @@ def need_saved(graphs: Sequence[Graph]) -> None:
     """Reject graphs that do not record the values saved for the backward.
 
     Raises:
-        CaptureError: for graphs of other levels, or if a backward has inputs that no forward saves.
+        CaptureError: for graphs of a level that does not record saved values, or if a backward has
+            inputs that no forward saves.
     """
     unknown = {graph.level for graph in graphs} - SAVING_LEVELS
     if unknown:
@@ -148,7 +151,8 @@ def need_saved(graphs: Sequence[Graph]) -> None:
             for graph in graphs
             if graph.kind == "backward" and not graph.eager
             for node in graph.inputs
-            # That of compiled autograd also takes what eager ops keep, by no name of theirs.
+            # A backward of compiled autograd also takes values that eager ops saved. No forward has
+            # their names.
             if node.op == "saved"
             and (not saved or (graph.level == "compiled_autograd" and node.name not in saved))
         ),
@@ -162,7 +166,7 @@ def need_saved(graphs: Sequence[Graph]) -> None:
 
 
 def _viewed_argument(node: Node) -> Ref | None:
-    """Return the argument whose storage a node's result shares, or `None` if it has its own."""
+    """Return the argument whose storage a node's result shares; `None` if it shares none."""
     position = shared_argument(node.op)
     if position is None or position >= len(node.args):
         return None
@@ -205,8 +209,10 @@ def _bytes_of(node: Node, result: Result) -> int:
 
 
 Received: TypeAlias = Mapping[str, Mapping[str, str]]
-"""Inputs of compiled graphs made by another graph of the step, by graph name and input name:
-`{"forward_1": {"h": "forward_0:relu"}}`. The graphs do not distinguish them from the step's inputs.
+"""Inputs of compiled graphs that another graph of the step made, by graph name and input name.
+
+An example is `{"forward_1": {"h": "forward_0:relu"}}`. The graphs themselves do not distinguish
+these inputs from the inputs of the step.
 """
 
 
@@ -215,9 +221,9 @@ class KeptStorage:
     """A storage that a step saves for its backward.
 
     Attributes:
-        node: op that allocated it; for a multi-output op, the projection.
-        graph: graph that allocated it.
-        bytes: size of the storage, times the number of runs that allocated it.
+        node: op that allocated the storage; for a multi-output op, the projection.
+        graph: graph that allocated the storage.
+        bytes: size of the storage, times the number of runs that save it.
     """
 
     node: Node
@@ -256,7 +262,7 @@ def saved_bytes(graphs: Sequence[Graph], received: Received) -> int:
 
 
 def _iter_kept_refs(graph: Graph, storages: StepStorages) -> Iterator[Ref]:
-    """Yield the values that a graph saves; eager autograd saves those of an eager backward."""
+    """Yield the values that a graph saves, or that eager autograd saved for an eager backward."""
     yield from graph.saved
     if graph.eager and graph.kind == "backward":
         for node in graph.inputs:
@@ -270,11 +276,11 @@ class StepStorages:
 
     Args:
         graphs: graphs of a step, in execution order.
-        received: maps compiled-graph inputs to the graph that produced them; eager graphs name
-            theirs by it.
+        received: maps compiled-graph inputs to the graph that produced them. The names of an eager
+            graph's inputs already state that graph.
 
     Attributes:
-        forward_of: forward whose saved values a compiled backward takes, by the backward's `id`.
+        forward_of: for each compiled backward, by `id`, the forward that saved its inputs.
     """
 
     def __init__(self, graphs: Sequence[Graph], received: Received):
@@ -284,11 +290,11 @@ class StepStorages:
         self.forward_of = _match_forwards(graphs)
 
     def find_base(self, graph: Graph, ref: Ref) -> tuple[Graph, Node]:
-        """Return the node that allocated a value's storage, or the owning input; and its graph."""
+        """Return the node that allocated a value's storage, or the owning input, with its graph."""
         return self.bases(graph)[ref.name]
 
     def bases(self, graph: Graph) -> Mapping[str, tuple[Graph, Node]]:
-        """Return `find_base` of all nodes of a graph, in one pass: views can be long chains."""
+        """Return the result of `find_base` for all nodes. One pass, as views can be long chains."""
         if id(graph) in self._bases:
             return self._bases[id(graph)]
         bases_of_graph = self._bases[id(graph)] = {}
@@ -299,7 +305,7 @@ class StepStorages:
                 continue
             source = None if node.is_call else self._find_source(graph, node)
             maker = {} if source is None else self.bases(source[0])
-            # Of graphs that name one another, which only a file can hold, each has its own.
+            # In a file, two graphs can state each other as the source. Each then owns its value.
             own_base = graph, node
             bases_of_graph[node.name] = (
                 own_base if source is None else maker.get(source[1].name, own_base)
@@ -307,7 +313,7 @@ class StepStorages:
         return bases_of_graph
 
     def _find_source(self, graph: Graph, node: Node) -> tuple[Graph, Ref] | None:
-        """Return the value of another graph that an input is; `None` for an input of the step."""
+        """Return the graph and the value that an input is; `None` for an input of the step."""
         forward = self.forward_of.get(id(graph))
         if forward is not None:
             return (forward, Ref(node.name)) if _is_saved(node, forward) else None
@@ -341,11 +347,12 @@ def _is_saved(node: Node, forward: Graph) -> bool:
 
 
 def with_savers(graphs: Sequence[Graph]) -> tuple[Graph, ...]:
-    """The graphs of a capture, each backward with the forward that saved its inputs.
+    """Return the graphs of a capture, each backward with the forward that saved its inputs.
 
-    It is the forward of the same number, else the last one before it that has all values that the
-    backward takes; `None` if no forward has them. For a backward that takes only inputs of its
-    forward, it is the last forward that saves exactly these.
+    The forward with the backward's number is tried first, then the other earlier forwards, latest
+    first. The saver is the first of these with all values that the backward takes; `None` if no
+    forward has them all. A backward may take only inputs of its forward. Its saver is the latest
+    forward that saves exactly these.
     """
     linked: list[Graph] = []
     forwards: dict[str, Graph] = {}
@@ -356,8 +363,8 @@ def with_savers(graphs: Sequence[Graph]) -> tuple[Graph, ...]:
             candidates = [same_number, *reversed(forwards.values())] if saved else []
             saver = next((f for f in candidates if f and saved <= f.by_name.keys()), None)
             if not saved:
-                # At a low memory budget a forward saves its inputs only, and several forwards may
-                # have an input of one name: the one that saves all of them is meant.
+                # At a low memory budget, a forward saves only its inputs. Several forwards may have
+                # an input of one name, so the saver must save exactly the backward's inputs.
                 roles = ("tangent", "constant")
                 inputs = {node.name for node in graph.inputs if node.op not in roles}
                 latest = reversed(forwards.values()) if inputs else ()

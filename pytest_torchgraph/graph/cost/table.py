@@ -79,7 +79,7 @@ class CostRow:
         flops: floating-point operations, by direction.
         recomputed: FLOPs of the backward that recompute forward ops.
         nesting: number of enclosing rows.
-        has_ops: True if it is the innermost module of an op with a cost.
+        has_ops: True if the module is the innermost module of an op with a cost.
     """
 
     module: str
@@ -100,8 +100,8 @@ class CostTable:
     """Costs of the modules of graphs.
 
     Attributes:
-        rows: the whole step first, each module before its submodules. A module that only contains
-            one other module has no row.
+        rows: the row of the whole step, then a row for each module before its submodules. A module
+            has no row if it has only one submodule and no ops of its own.
         note: ops that are not counted because torch has no formula for them; "" if all are counted.
     """
 
@@ -110,7 +110,7 @@ class CostTable:
 
     @property
     def figures(self) -> list[tuple[str, list[int]]]:
-        """Return the columns, each with a title and a figure for each row."""
+        """Columns, each with a title and a figure for each row."""
         total_row = self.rows[0]
         directions = list(total_row.flops) if len(total_row.flops) > 1 else []
         columns = [
@@ -133,7 +133,7 @@ def cost_table(
     """Return the costs of the modules of graphs.
 
     Args:
-        graphs: the graphs; each counts as often as it ran.
+        graphs: the graphs; each graph counts as often as it ran.
         costs: result of `by_module` for the graphs at this depth.
         depth: maximum number of parts of a module path; `None` for no limit.
 
@@ -147,7 +147,7 @@ def cost_table(
 def _make_rows(
     graphs: Sequence[Graph], costs: Mapping[str, Cost], depth: int | None = None
 ) -> tuple[dict[str, CostRow], set[str]]:
-    """Return the rows of all modules by path, and the ops outside every module."""
+    """Return the rows of all modules by path, and the ops without a formula."""
     saving_is_known = all(graph.level in SAVING_LEVELS for graph in graphs)
     rows: dict[str, CostRow] = {}
     unknown: set[str] = set()
@@ -218,10 +218,10 @@ def _path_sort_key(path: str) -> tuple[int, str]:
 def changed_costs(
     before: Sequence[Graph], after: Sequence[Graph]
 ) -> tuple[list[tuple[CostRow, CostRow]], str]:
-    """Format the costs, before and after, of each module whose cost changed; the whole step first.
+    """Return the costs before and after for each module with a changed cost, and a note.
 
-    A module is left out if its whole change happens in a single submodule. The text names the ops
-    that are not counted, as in `CostTable.note`.
+    The whole step comes first. A module is left out if its whole change happens in a single
+    submodule. The note names the ops that are not counted, like `CostTable.note`.
 
     Raises:
         CaptureError: see `Graph.flops`.
@@ -246,7 +246,7 @@ def _row_of(rows: Mapping[str, CostRow], path: str) -> CostRow:
 
 
 def _cost_change(before: CostRow, after: CostRow) -> tuple[int, int]:
-    """Return the changes of the FLOPs and of the saved bytes, as far as they are known."""
+    """Return the changes of FLOPs and saved bytes. Unknown bytes count as 0."""
     saved = (after.saved_bytes or 0) - (before.saved_bytes or 0)
     return after.total - before.total, saved
 

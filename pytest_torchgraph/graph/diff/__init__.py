@@ -4,7 +4,7 @@
 - `align`: aligns equal items of two sequences.
 - `match`: matches the nodes of two graphs; `correspondence` holds and improves the matching.
   `apart`: sets modules of only one graph apart and finds exchanged ops.
-- `origins`: pairs corresponding graphs; a difference keeps it with all matchings.
+- `origins`: pairs corresponding graphs, and keeps all matchings of a difference.
 - `group`: groups the differing nodes by edit. `moves`: finds consequences of moves, and constants
   that follow from changed sizes. `consequences`: finds consequences in the backward.
 - `findings`: `GraphDiff`, `Finding` and `Change` as values; `words`: their text.

@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections.abc import Hashable, Iterator, Sequence
 
 MAX_EDITS = 1000
-"""Beyond this many edits in one gap its elements are paired by token instead, in order."""
+"""Maximum number of edits in one gap. With more edits, its items are paired by token, in order."""
 
 
 def align_items(a: Sequence[Hashable], b: Sequence[Hashable]) -> Iterator[tuple[int, int]]:
@@ -108,7 +108,7 @@ def _align_myers(a: Sequence[Hashable], b: Sequence[Hashable]) -> Iterator[tuple
                 return
         trace.append(row)
         furthest = row
-    # More than `MAX_EDITS` edits: any pairing is arbitrary, and this one takes one pass.
+    # With more than `MAX_EDITS` edits any pairing is arbitrary, and this one takes a single pass.
     yield from _pair_by_token(a, b)
 
 

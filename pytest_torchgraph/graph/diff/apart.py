@@ -1,9 +1,9 @@
 """Set apart the nodes of modules that only one of two graphs has, and find exchanged ops.
 
 If a list of layers grows by one, the nodes of the new layer look like the nodes of every other
-layer, and would take the partners of the nodes after the list. So they get no partner at all.
-Modules are set apart only if there is no sign of a mere rename: a shifted list, or a removed module
-that may be the same module.
+layer. They would take the partners of the nodes after the list, so they get no partner at all.
+Modules are set apart only if there is no sign of a mere rename. Such signs are a shifted list, and
+a removed module that may be the same module.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ def _find_renamed(
     Args:
         modules: instances that only the first graph has.
         shared: the instances that both have.
-        flats: the graphs, the one with the modules first.
-        paths: the paths of their nodes.
+        flats: the graphs; the graph with the modules comes first.
+        paths: for each graph, the paths of its nodes.
     """
     lists = {_list_of(module) for module in modules}
     siblings = [instance for instance in shared if _list_of(instance) in lists]
@@ -101,8 +101,8 @@ def _find_renamed(
             for sibling in siblings
             if _list_of(sibling) == name and sibling in contents and sibling in other_contents
         }
-        # If a list lost its first layer, only the old graph has the last number. But that layer
-        # equals the new version of its neighbour better than the neighbour's old version does.
+        # If a list lost its first layer, only the old graph has the last number. But the last layer
+        # is more like the new version of its neighbour than the neighbour's old version is.
         shifted = len(new_contents) * len(shared_contents) > MAX_CONTENTS**2 or any(
             _distance(content, was) < _distance(now, was)
             for now, was in shared_contents
@@ -148,9 +148,9 @@ def find_exchanged(matching: Correspondence) -> Iterator[tuple[int, int]]:
     """Yield pairs of unmatched nodes, old and new, where one op was exchanged for the other.
 
     Both nodes take the same values, have equal results and are in the same module. Next to one of
-    them is a module that only its graph has. The nodes of this module take other values and none of
-    the node's operands. So an op written out as several ops is not an exchange: these ops take the
-    operands of the op.
+    the two nodes is a module that only the graph of this node has. The nodes of this module take
+    other values, but none of the node's operands. So an op that is written out as several ops is
+    not an exchange, because these ops take the operands of the op.
     """
     paths = [{node.module for node in flat.nodes} for flat in (matching.a, matching.b)]
     paired: set[int] = set()
@@ -190,7 +190,9 @@ def _find_candidates(m: Correspondence, i: int) -> Iterator[int]:
 def _one_sided_neighbours(
     m: Correspondence, side: int, start: int, paths: Set[str]
 ) -> set[str] | None:
-    """Return the modules next to a node that only its graph has, through unmatched nodes.
+    """Return the modules near a node that only the node's graph has.
+
+    Near means connected to the node through unmatched nodes.
 
     Args:
         m: the correspondence of the nodes.
@@ -198,8 +200,9 @@ def _one_sided_neighbours(
         paths: the modules of the other graph.
 
     Returns:
-        `None` if a node there takes a value that `start` takes: then all is one edit. Empty if the
-        nodes take only the result of `start`: then one op was written out as a chain of ops.
+        `None` if a near node takes an operand of `start`, because all is one edit then. Empty if
+        the near nodes take only the result of `start`, because one op was written out as a chain of
+        ops then.
     """
     flat = m.b if side else m.a
     partner = m.backward if side else m.forward

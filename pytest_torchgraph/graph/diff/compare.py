@@ -1,4 +1,4 @@
-"""Compare graphs and programs: one finding for each change, as a person would count changes."""
+"""Compare graphs and programs, with one finding for each edit, as a person would count edits."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ from .scales import attach_scales
 MANY_SAVERS = 100
 """Maximum number of forwards to consider as the producer of a saved value, by its name.
 
-With thousands of graphs with equal names, considering all would take quadratic time."""
+If thousands of forwards save values with equal names, considering all would take quadratic time."""
 
 MAX_NAMES = 6
 """Maximum number of added or removed saved values to name."""
 
 
 def diff_graphs(before: Sequence[Graph], after: Sequence[Graph]) -> GraphDiff:
-    """The difference of two lists of graphs, one capture each, one finding for each edit.
+    """Return the difference of two captures, with one finding for each edit.
 
     Graphs are compared with graphs of the same kind, and eager graphs with eager graphs. If a
-    forward differs, the differences in backward graphs are its consequences and are listed there.
-    The same holds for ops that autograd ran eagerly between the compiled graphs, such as the sum of
-    two gradients. An added or removed compiled backward graph, and an eager graph with a changed
-    run count, are findings of their own.
+    forward differs, the differences in backward graphs are consequences of its edits and are listed
+    with them. So are ops that autograd ran eagerly between the compiled graphs, such as the sum of
+    two gradients. An added or removed compiled backward graph is a finding of its own, and so is an
+    eager graph with a changed run count.
     """
     findings, graphs, origins = find_changes(before, after)
     findings = attach_scales(findings, origins)
@@ -127,7 +127,7 @@ def _compare_graphs(
     classes: EquivalenceClasses,
     origins: Origins,
 ) -> Mapping[str, str]:
-    """Compare two graphs and their bodies; return the old-to-new names of matched nodes."""
+    """Compare two graphs and their bodies. Return the old-to-new names of matched nodes."""
     if classes.equal(old, new):
         return _names_of_equal_graphs(old, new)
     comparison = group_changes(classes.flat(old), classes.flat(new), names)
@@ -176,7 +176,8 @@ def _merge_body(
 ) -> list[Finding]:
     """Merge a body's findings into its caller's, attaching consequences to their edit.
 
-    A body that saves one more value for its backward has one more result, and so have its calls.
+    For example, a body that saves one more value for its backward has one more result. So do the
+    calls of this body.
 
     Args:
         own_findings: the findings of the caller.
@@ -232,7 +233,7 @@ def _merge_reordered_inputs(findings: list[Finding], old: Graph, new: Graph) -> 
 def _explain_saved(finding: Finding, old: Graph, new: Graph, names: Mapping[str, str]) -> Finding:
     """Add a summary if the finding changes only the target's outputs or the saved values."""
     returns = [change for change in finding.changes if change.node.kind == "output"]
-    # An input that the target only returns is added and removed together with that output.
+    # An input that the target only returns is added or removed together with the output.
     rest = [c for c in finding.changes if c.node.kind not in ("output", "placeholder")]
     outputs = _describe_outputs(old, new, names) if returns and not rest else ""
     if outputs:
@@ -240,7 +241,7 @@ def _explain_saved(finding: Finding, old: Graph, new: Graph, names: Mapping[str,
     before, after = finding.before, finding.after
     if len(finding.changes) != 1 or before is None or after is None or after.kind != "output":
         return finding
-    if finding.kind == "rewired":  # a different value with the same name is returned
+    if finding.kind == "rewired":  # The graph returns a different value with the same name.
         return finding
     if format_node(before) != format_node(after):
         return finding
@@ -278,7 +279,7 @@ def _describe_outputs(old: Graph, new: Graph, names: Mapping[str, str]) -> str:
 
 
 def _output_leaves(graph: Graph) -> Sequence[tuple[str, Arg]]:
-    """Return the outputs of the target by path; items of a sequence by position."""
+    """Return the outputs of the target by path. A sequence has its positions as paths."""
     if graph.output:
         return graph.output
     returned = graph.nodes[-1].args[0]
@@ -313,7 +314,7 @@ def _make_change(
 
 
 def _renamed_operands(comparison: GroupedChanges, part: NodeChange) -> tuple[tuple[str, str], ...]:
-    """Return pairs of old and new operand names of a rewired node, if it prints as before."""
+    """Return pairs of old and new operand names of a rewired node, if the node prints as before."""
     m = comparison.matching
     if m.a.nodes[part.before].refs != m.b.nodes[part.after].refs:
         return ()
@@ -356,7 +357,7 @@ def _graph_finding(old: Graph | None, new: Graph | None) -> Finding:
 
 
 def _ops_finding(old: Graph | None, new: Graph | None) -> Finding:
-    """Return all ops of an added or removed graph as consequences of an edit, the output last."""
+    """Return all ops of an added or removed graph as one finding, with the output last."""
     graph = new or old
     assert graph is not None
     kind: ChangeKind = "added" if old is None else "removed"
@@ -389,8 +390,8 @@ def diff_programs(old: Program, new: Program) -> tuple[GraphDiff | None, list[st
     Ranks are compared once for each pair of classes of equal ranks.
 
     Returns:
-        The difference, or `None` if one side holds only op counts, and the op count lines that
-        differ.
+        The difference, and a line for each op count that differs. The difference is `None` if one
+        side has only op counts.
 
     Raises:
         TorchGraphError: if the two sides differ in their meshes or ranks.
@@ -425,7 +426,7 @@ def differing_counts(old: Program, new: Program) -> list[str]:
     """Return a line for each changed run count of a graph, and for each changed op count.
 
     Args:
-        old, new: the programs; if a program has graphs, their ops are counted.
+        old, new: the programs. If a program has graphs, their ops are counted.
     """
     lines = [
         f"{graph} {runs_in_words(new.runs[graph])}, before: {old.runs[graph]}"

@@ -14,7 +14,9 @@ from .origins import Origins
 from .paths import path_of
 
 SURE = 2.0
-"""Minimum score for a change to follow from a different edit than its connected changes."""
+"""Minimum score to attribute a change by itself.
+
+A change with a lower score goes with the strongest change of its finding."""
 TAKEN_BY_SEVERAL = 1.5
 """Score of a change of a value that several edits take as operand."""
 
@@ -24,9 +26,15 @@ def with_consequences(
 ) -> list[Finding]:
     """Return the forward findings, each with the backward changes that follow from it.
 
-    A backward change is attributed by these criteria, in order: it is on the edit's own values, in
-    its modules, on values that the edit takes as operands, or in a module nearby. A change without
-    any of these follows the changes that it is connected to.
+    A backward change is attributed to an edit by the first criterion that holds:
+
+    - The change is on the edit's own values.
+    - It is in a module of the edit.
+    - It is on a value that only this edit takes as operand.
+
+    If no criterion holds, the change goes with the strongest change of its finding. If that change
+    meets no criterion either, it is attributed by values that several edits take, or to an edit in
+    a module nearby.
 
     Args:
         findings: the findings of the forward, one place each, at least one.
@@ -58,6 +66,14 @@ class _ForwardReach:
     Args:
         findings: the findings of the forward, one place each.
         origins: the origins of their changes.
+
+    Attributes:
+        own_values: first edit that changes each node, by name of the node. Edits are numbers of
+            findings.
+        modules: first edit in each module, by path of the innermost module.
+        operands: score and first edit for each value that edits take, by name.
+        edits_inside: position and number of the edits inside each module, sorted.
+        matchings: pairs of graphs with an edit, numbered in order, by `id` of the matching.
     """
 
     def __init__(self, findings: Sequence[Finding], origins: Origins):
@@ -74,7 +90,7 @@ class _ForwardReach:
                 for name in node.refs:
                     is_only_edit = self.operands.setdefault(name, (SURE, k))[1] == k
                     if not is_only_edit:
-                        # The value says little if several edits take it: the change then goes with
+                        # A value that several edits take says little, so a change of it goes with
                         # the changes that it is connected to. It used to go to the first of these
                         # edits.
                         self.operands[name] = TAKEN_BY_SEVERAL, self.operands[name][1]
@@ -90,12 +106,11 @@ class _ForwardReach:
             starts.sort()
 
     def _position_of(self, change: Change, origins: Origins) -> float:
-        """Return the position of a change: its pair of graphs, and the share of nodes before it."""
+        """Return the number of a change's pair of graphs, plus the share of nodes before it."""
         node = next(origins.nodes(change), None)
         if node is None:
             return 0.0
-        # The pair of graphs counts first, the position in it second: shares of nodes would mix the
-        # edits of several graphs.
+        # Without the number of the pair, shares of nodes would mix the edits of several graphs.
         numbered = len(self.matchings), node.matching
         number, _ = self.matchings.setdefault(id(node.matching), numbered)
         return number + origins.position(change)
@@ -103,6 +118,8 @@ class _ForwardReach:
     def best_edit(self, change: Change) -> tuple[float, int]:
         """Return the score and the number of the edit that a change most likely follows from."""
         nodes = _nodes_of((change,))
+        # The strongest criterion comes first. Only the order of the scores matters, and the scores
+        # that reach `SURE`.
         names = [name for node in nodes for name in (node.name, *node.refs)]
         for name in names:
             if name in self.own_values:
@@ -116,20 +133,21 @@ class _ForwardReach:
         path = nodes[-1].module
         while path not in self.edits_inside:
             path = path.rpartition(".")[0]
+        # Part of the module's path that it has in common with an edit: 0 at the top level, below 1.
         share = (path.count(".") + 1) / (nodes[-1].module.count(".") + 2) if path else 0.0
         return share, self._nearest_edit(nodes[-1].module, self.edits_inside[path])
 
     def _nearest_edit(self, module: str, edits: Sequence[tuple[float, int]]) -> int:
         """Return the edit nearest to a module of the forward."""
-        # Not the first edit: with a new tanh at the end of each of twelve layers, the backward of
-        # the pooler was listed under layer 0 instead of 11.
+        # The first edit would be wrong: with a new tanh at the end of each of twelve layers, the
+        # backward of the pooler was listed under layer 0 instead of layer 11.
         position = self.positions.get(module, 0.0)
         k = bisect_left(edits, (position, 0))
         return min(edits[max(0, k - 1) : k + 1], key=lambda edit: abs(edit[0] - position))[1]
 
     @cached_property
     def positions(self) -> dict[str, float]:
-        """Start positions of the modules of the forward, as in `_place`."""
+        """Start positions of the modules of the forward, as in `_position_of`."""
         positions: dict[str, float] = {}
         for number, matching in self.matchings.values():
             for flat in (matching.a, matching.b):

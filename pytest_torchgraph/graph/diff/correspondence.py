@@ -1,10 +1,9 @@
-"""A partial one-to-one relation between the nodes of two graphs, and its improvement by local
-search.
+"""A partial one-to-one relation between the nodes of two graphs. A local search improves it.
 
-In a run of equal ops, the choice of the inserted op is arbitrary at first; only the edges into the
-run decide it. One step gives a node a different partner, or removes its partner. Every node that
-lost its partner moves on to the place with the best agreement, along the whole run if needed. The
-step is kept if fewer edges disagree than before.
+In a run of equal ops, it is arbitrary at first which op counts as inserted. Only the edges into the
+run decide this. One step of the search gives a node a different partner, or removes its partner.
+Every node that lost its partner moves on to the place with the best agreement, along the whole run
+if needed. The step is kept if fewer edges disagree than before.
 
 If the edges do not decide, modules and names do: among matchings of a run that explain equally many
 edges, the search prefers the matching with the most partners of the same module and name.
@@ -22,7 +21,7 @@ REACH = 200
 MANY_USERS = 64
 """Maximum number of users of one value to consider as candidates.
 
-A value with hundreds of users does not single out any of them, and comparing them would take
+A value with hundreds of users does not single out any user, and comparing all users would take
 quadratic time. Limits of 32 and 128 give the same findings in the same time."""
 
 
@@ -31,7 +30,7 @@ class Correspondence:
 
     Attributes:
         forward: for each node of `a` the number of its partner in `b`, or -1.
-        backward: the same from `b` to `a`.
+        backward: for each node of `b` the number of its partner in `a`, or -1.
         apart: the nodes of `a` and the nodes of `b` that must not get a partner.
         exchanged: the nodes of `a` whose partner is a different op, next to an added or removed
             module.
@@ -46,7 +45,7 @@ class Correspondence:
         self.exchanged: set[int] = set()
 
     def pair(self, i: int, j: int) -> None:
-        """Make `i` and `j` partners; both must be free."""
+        """Make `i` and `j` partners. Both must be free."""
         self.forward[i] = j
         self.backward[j] = i
 
@@ -83,11 +82,11 @@ class Correspondence:
         return matched == 0 or not self.sources_a(p).isdisjoint(self.sources_b(q))
 
     def sources_a(self, i: int) -> set[int]:
-        """Return the nodes of `b` that correspond to node `i` of `a` through removed nodes."""
+        """Return the partners of the matched nodes that `i` depends on through removed nodes."""
         return {self.forward[p] for p in _matched_sources(i, self.forward, self.a.operands)}
 
     def sources_b(self, j: int) -> set[int]:
-        """Return the matched nodes of `b` that a node of `b` depends on through added nodes."""
+        """Return the matched nodes of `b` that `j` depends on through added nodes."""
         return _matched_sources(j, self.backward, self.b.operands)
 
     def bad_edges(self, i: int) -> int:
@@ -100,8 +99,8 @@ class Correspondence:
     def edges(self, i: int, j: int) -> Iterable[tuple[int, int]]:
         """Return the pairs of operands that `i` and `j` have in the same slots."""
         a, b = self.a.operands[i], self.b.operands[j]
-        # The values that a forward saves are a set without order, so for the two output nodes only
-        # the returned values are compared.
+        # The values that a forward saves have no order, so only the returned values of the two
+        # output nodes are compared.
         if i == len(self.forward) - 1 and j == len(self.backward) - 1:
             a, b = self.a.returned, self.b.returned
         return zip(a, b, strict=False)
@@ -141,20 +140,20 @@ finishes."""
 STEPS, LEAST_STEPS = 20, 200
 """Steps to try for each node whose edges disagree at first, and the minimum for a whole graph.
 
-More than one step for each node, because a successful step retries its neighbours."""
+A node has several steps, because a successful step retries the neighbours."""
 
 SAME_MODULE, SAME_NAME = 2, 1
 """Weights of an equal module and an equal name of two nodes.
 
-A name is made from the module and a number, and the number is weaker evidence."""
+A name consists of the module and a number. The number is weaker evidence than the module."""
 
 
 def improve_matching(
     matching: Correspondence, token: Callable[[NumberedGraph, int], Hashable]
 ) -> None:
-    """Improve `matching` in place; only nodes with equal tokens become partners.
+    """Improve `matching` in place. Only nodes with equal tokens become partners.
 
-    In a run of ops that are equal but for their modules, nodes may exchange partners too.
+    There is one exception: nodes of a run may exchange partners if only their modules differ.
     """
     improver = _LocalSearch(matching, token)
     improver.run()
@@ -180,8 +179,7 @@ class _LocalSearch:
                 continue
             for p, q in self.m.edges(i, j):
                 if not self.m.edge_agrees(p, q) and self.mend_edge(p, q):
-                    # The step changed other edges of these nodes, which may need a step of their
-                    # own now.
+                    # The step changed edges of these nodes, so each may now need its own step.
                     todo.extend((i, p, *(u for u, _ in self.m.a.users[p])))
                     break
             else:
@@ -191,7 +189,7 @@ class _LocalSearch:
                     todo.append(i)
 
     def mend_edge(self, p: int, q: int) -> bool:
-        """Make the operands `p` and `q` agree: pair them, or remove the partner of one of them."""
+        """Make the operands `p` and `q` agree: pair them, or take the partner from one of them."""
         if self.is_fixed(0, p) or self.is_fixed(1, q):
             movable_p, movable_q = not self.is_fixed(0, p), not self.is_fixed(1, q)
         else:
@@ -214,7 +212,8 @@ class _LocalSearch:
     def shift_partners(self, side: int, moving: int, target: int, banned: int) -> bool:
         """Give `moving` the partner `target`, or any partner but `banned` if `target` is -1.
 
-        A displaced node moves on to its own best place. Return True if the step was kept.
+        A node that loses its partner to `moving` moves on to its own best place. Return True if the
+        step was kept.
         """
         partners, owners = self.partner[side], self.partner[1 - side]
         old_partners: dict[int, int] = {}
@@ -281,7 +280,8 @@ class _LocalSearch:
     def find_best_place(self, side: int, i: int, moved: Mapping[int, int], banned: int) -> int:
         """Return the equal node of the other graph that agrees most with `i`, free or not.
 
-        A node given away in this step, and `banned`, are excluded. Return -1 if no node is left.
+        Nodes that this step already gave to another node, and `banned`, are excluded. Return -1 if
+        no node is left.
         """
         flat, other = self.flats[side], self.flats[1 - side]
         partners, owners = self.partner[side], self.partner[1 - side]
@@ -314,11 +314,11 @@ class _LocalSearch:
     # -- runs of equal ops -----------------------------------------------------------------------
 
     def settle_runs(self) -> None:
-        """Choose the nodes without partner in each run of equal ops by modules and names."""
+        """Choose by modules and names which nodes of a run of equal ops have no partner."""
         for side in (0, 1):
             partner = self.partner[side]
             nodes = range(len(partner) if -1 in partner else 0)
-            # In this order the loop still reaches a place that a slide frees further on.
+            # In this order, the loop still visits a node that a slide leaves without a partner.
             for order, upwards in ((reversed(nodes), True), (nodes, False)):
                 for i in order:
                     if partner[i] == -1 and not self.is_fixed(side, i):
@@ -330,9 +330,10 @@ class _LocalSearch:
         return flat.labels[i] == flat.labels[other] and not self.is_fixed(side, other)
 
     def slide_gap(self, side: int, free: int, upwards: bool) -> None:
-        """Move the place without partner along its run to the best agreement of modules and names.
+        """Move the gap, a node without a partner, along its run to the best place.
 
-        At each step the next node of the run gives its partner to the free node and becomes free.
+        At each step, the next node of the run gives its partner to the free node and becomes free.
+        At the best place, the fewest edges disagree and the most modules and names agree.
         """
         partners = self.partner[side]
         gain = disagreeing = 0
@@ -356,6 +357,7 @@ class _LocalSearch:
             if (-disagreeing, gain) > best:
                 best, best_length = (-disagreeing, gain), len(steps)
             free = node
+        # Undo the steps beyond the best place.
         for before, node in reversed(steps[best_length:]):
             mate = partners[before]
             self.assign_partner(side, before, -1)
@@ -377,9 +379,15 @@ class _LocalSearch:
         return SAME_MODULE * (node.module == other.module) + SAME_NAME * (node.name == other.name)
 
     def nodes_affected_by(self, side: int, nodes: Iterable[int], mate: int) -> set[int]:
-        """Return the nodes of `a` whose edges depend on the partners of these nodes.
+        """Return the nodes of `a` whose edges depend on the partners of `nodes` or of `mate`.
 
-        Edges are compared through nodes without partner, so the search passes these nodes too.
+        Edges are compared through nodes without a partner, so the search passes through such nodes
+        too.
+
+        Args:
+            side: 0 if `nodes` are in `a`, 1 if they are in `b`.
+            nodes: nodes of one graph.
+            mate: a node of the other graph.
         """
         affected: set[int] = set()
         for flat, partner, start in (

@@ -40,7 +40,7 @@ class FindingIndex:
 
     Args:
         findings: all findings; other classes refer to them by number.
-        origins: the origins of their changes.
+        origins: the origins of the changes.
 
     Attributes:
         count: number of findings.
@@ -82,7 +82,7 @@ class FindingIndex:
         return self._by_graphs.get((id(old), id(new)))
 
     def of_graphs(self, pair: Pair) -> set[int]:
-        """Return the finding about a whole graph (added, removed, other run count), as a set."""
+        """Return the finding about a whole graph (added, removed or run count), as a set."""
         old, new = (None if graph is None else graph.nodes[-1] for graph in pair)
         number = self._graphs.get((id(old), id(new)))
         return set() if number is None else {number}
@@ -96,7 +96,7 @@ class FindingIndex:
         return set(self._nodes[id(matching)].values())
 
     def of_node(self, matching: Correspondence, node: Side) -> set[int]:
-        """Return the findings that contain a node or its partner: rarely more than one."""
+        """Return the findings that contain a node or its partner. There is rarely more than one."""
         nodes = self._nodes[id(matching)]
         is_new, number = node
         partner = (matching.backward if is_new else matching.forward)[number]
@@ -125,8 +125,8 @@ class Ledger:
         """Attribute an amount to the finding that causes it.
 
         Args:
-            findings: the candidates, empty if any finding may be the cause. Unless there is
-                exactly one candidate, the figures of all candidates become `None`.
+            findings: the candidates; empty if any finding may be the cause. Unless there is exactly
+                one candidate, the figures of all candidates become `None`.
             amount: the amount; `None` if unknown.
         """
         if amount == 0:
@@ -140,7 +140,7 @@ class Ledger:
 def attach_costs(
     findings: Sequence[Finding], origins: Origins, before: Sequence[Graph], after: Sequence[Graph]
 ) -> list[Finding]:
-    """Return the findings with their costs, computed on first access to any of them.
+    """Return the findings with their costs. The first access to any cost computes all costs.
 
     Args:
         findings: all findings of one difference.
@@ -199,8 +199,8 @@ def _attribute_recomputations(
 ) -> list[Recomputations]:
     """Return the changed recomputations of each finding, by the ops that it changes.
 
-    An op of no finding, such as an op that stays in the backward and is no recomputation any more,
-    goes to the first finding.
+    An op that no finding contains goes to the first finding. For example, an op may stay in the
+    backward but no longer be a recomputation.
     """
     changed = changed_recomputation(with_savers(before), with_savers(after))
     by_finding: list[Recomputations] = []
@@ -223,7 +223,7 @@ def _attribute_recomputations(
 
 
 def compute_costs(findings: Sequence[Finding], origins: Origins) -> list[Cost]:
-    """Return the costs of findings, in order; FLOPs only if torch is loaded."""
+    """Return the costs of findings, in order. FLOPs are `None` unless torch is loaded."""
     index = FindingIndex(findings, origins)
     saved = saved_by_finding(index)
     flops: list[int | None] = [None] * len(findings)
@@ -323,7 +323,8 @@ class _SavedBytes:
         if len(causes) == 1:
             return causes
         later = set().union(*(self._find_backward_users(matching, *node) for node in sharing))
-        # Of two edits that take a value, it is saved because of the one whose backward uses it.
+        # If several edits take a value, the value is saved because of the edit whose backward uses
+        # it.
         return (causes & later if causes else later) or causes or self.index.within(matching)
 
     def _find_makers(self, matching: Correspondence, owner: Side) -> set[int]:
@@ -348,9 +349,10 @@ class _SavedBytes:
 
     @cached_property
     def _saved_inputs(self) -> Mapping[tuple[bool, str], Sequence[tuple[Correspondence, int]]]:
-        """Inputs of changed backward graphs by side and name, for names saved by one graph only.
+        """Inputs of changed backward graphs, by side and name.
 
-        If several forwards save a value of the same name, its forward is unknown.
+        Names that several forwards save are left out, because the forward of such an input is
+        unknown.
         """
         savers = Counter(
             (is_new, ref.name)
@@ -387,7 +389,7 @@ def _iter_sharing(matching: Correspondence, is_new: bool, owner: int) -> Iterato
 
 
 def _iter_takers(matching: Correspondence, is_new: bool, number: int) -> Iterator[Side]:
-    """Return the ops of one graph that take a value."""
+    """Return the ops that take a value of one of the two graphs."""
     flat = matching.b if is_new else matching.a
     return ((is_new, user) for user, _ in flat.users[number] if flat.nodes[user].is_call)
 

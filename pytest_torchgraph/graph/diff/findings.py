@@ -33,8 +33,8 @@ class Change:
         graph: name of the graph that contains the node.
         before, after: the node in the old and in the new graph; `before` is `None` if the node was
             added, `after` is `None` if it was removed.
-        renamed: pairs of old and new operand names, if both nodes print alike: `%mul` may now be a
-            different value.
+        renamed: pairs of old and new operand names, if both nodes print alike. For example, `%mul`
+            may now be a different value.
     """
 
     kind: ChangeKind
@@ -45,7 +45,7 @@ class Change:
 
     @property
     def node(self) -> Node:
-        """The node in the new graph, or in the old graph if it was removed."""
+        """The node in the new graph; for a removed node, the node in the old graph."""
         node = self.after or self.before
         assert node is not None
         return node
@@ -59,13 +59,13 @@ class Place:
     """One place of an edit, and its consequences elsewhere.
 
     Attributes:
-        module: the innermost module path common to the ops of the edit in this place, "" at the
-            top. For an added or removed module, its path. A shared module that is called twice
-            has two places with the same path.
+        module: the innermost module path common to the ops of the edit in this place; "" at the
+            top. For an added or removed module, the path of this module. A shared module that is
+            called twice has two places with the same path.
         graph: name of the graph that was edited.
         changes: the nodes of the edit itself, the primary one first.
-        consequences: the nodes that differ because of the edit: in the backward of an edited
-            forward, and among the users of an op that was moved.
+        consequences: the nodes that differ because of the edit. They are in the backward of an
+            edited forward, or they use an op that was moved.
     """
 
     module: str
@@ -90,15 +90,15 @@ class Identity:
     in every process.
 
     Attributes:
-        edits: everything the edit did, relative to its module (see `keys`), with the numbers of the
-            modules inside it: an edit of the third module of a layer differs from an edit of the
-            first. Two findings match if they share one of these tokens.
+        edits: everything that the edit did, relative to its layer (see `keys`), with the numbers of
+            modules inside the layer. So an edit of the third module of a layer differs from an edit
+            of the first. Two findings match if they share one of these tokens.
         line: the line of the user's code, if known, and the ops added and removed there.
-        rewrite: set if an op was replaced by the same ops everywhere, so that none of it is left.
+        rewrite: the ops added and removed, if no removed op is left in the new graphs.
         release: the ops added and removed; used only between releases of torch.
-        where: the removed or changed nodes, by name, and the ops added and removed. It is equal
-            even if the surroundings, which `edits` contains, differ, as between training and
-            inference. Used only if no comparison has two findings with the same `where`.
+        where: the removed or changed nodes, by name, and the ops added and removed. Unlike `edits`,
+            it does not depend on the surroundings, which can differ between training and inference.
+            Used only if no comparison has two findings with the same `where`.
     """
 
     edits: tuple[str, ...] = ()
@@ -118,8 +118,8 @@ class Finding:
         places: the places of the edit, at least one, in the order of the graphs; empty if the
             finding was read from JSON.
         summary: a description of the edit, if it concerns more than single nodes.
-        of_graph: True if the finding is about a whole graph that was added, was removed, or
-            changed its run count.
+        of_graph: True if the finding is about a whole graph that was added or removed, or whose run
+            count changed.
         modules: the paths of added or removed modules, one for each of `places`, in that order; ()
             for every other edit.
         like: paths of kept modules that the added or removed modules resemble, without duplicates;
@@ -151,19 +151,21 @@ class Finding:
 
         FLOPs count the forward and the backward; saved bytes count the activations that the forward
         saves (see `Capture.flops` and `.saved_bytes`). Both are multiplied by the run count of
-        their graph. Summed over all findings of a difference, they give the cost of the second side
+        their graph. The costs of all findings of a difference sum up to the cost of the second side
         minus the cost of the first.
 
         A figure is `None` if unknown: the level of the graph does not record it, a size is
         symbolic, an op has no formula, or a value may be saved because of either of two edits.
-        FLOPs are also `None` if torch is not loaded, as on the command line.
+        FLOPs are also `None` if torch is not loaded, for example on the command line.
         """
         return self.costs()
 
     @property
     def recomputed(self) -> Recomputations:
-        """Ops of the edit that the backward recomputes (see `Capture.recomputed`) more or less
-        often than before: the op, its count in the whole step before, and its count after.
+        """Ops of the edit that the backward recomputes more or less often than before.
+
+        Each entry has the op, its count in the whole step before, and its count after. See
+        `Capture.recomputed`.
         """
         return self.recomputations()
 
@@ -179,7 +181,7 @@ class Finding:
 
     @property
     def kind(self) -> ChangeKind:
-        """The kind of the primary change; "added" or "removed" for added or removed modules."""
+        """The kind of the primary change. Added or removed modules are "added" or "removed"."""
         return self.changes[0].kind
 
     @property
@@ -204,7 +206,7 @@ class Finding:
 
     @property
     def source(self) -> Source | None:
-        """The user's source line of the primary node, or `None`: stored graphs have none."""
+        """The user's source line of the primary node; `None` if unknown, as in a stored graph."""
         return self.changes[0].node.source
 
     def to_json(self) -> dict[str, Any]:
@@ -212,16 +214,16 @@ class Finding:
 
         The keys:
 
-        - `sign`: the sign of the kind of change, see `SIGNS`.
-        - `what`: the edit, as in `aten.gelu -> aten.relu`.
-        - `where`, `modules`: its modules, abridged, and the first of them.
+        - `sign`: the sign of the kind of change; see `SIGNS`.
+        - `what`: the edit, such as `aten.gelu -> aten.relu`.
+        - `where`, `modules`: the modules of the edit, abridged, and the first of them as a list.
         - `places`: the number of places.
         - `cost`: with `flops` and `saved_bytes`.
-        - `recomputed`: see the attribute; left out if it is empty.
+        - `recomputed`: see the attribute; missing if it is empty.
         - `sources`: the lines of the user's code, if known.
-        - `before`, `after`: the primary node, "" if there is none.
+        - `before`, `after`: the primary node in the old and the new graph; "" if there is none.
         - `files`, `ranks`: see the attributes.
-        - `identity`: the tokens that `joining.merge_edits` matches edits by.
+        - `identity`: the tokens by which `joining.merge_edits` matches edits.
         """
         from .joining import finding_data
 
@@ -229,7 +231,7 @@ class Finding:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Finding:
-        """Return the finding that `to_json` serialized, without its nodes."""
+        """Return the finding that `to_json` converted to data, without its nodes."""
         identity, ranks = data["identity"], data["ranks"]
         cost = Cost(**data["cost"])
         return cls(
@@ -246,7 +248,7 @@ class Finding:
     def to_text(self, limit: int = 4) -> str:
         """Return the finding as text: places, before, after, other nodes, cost, consequences.
 
-        The nodes are taken from the first place; consequences are counted over all places.
+        The nodes are those of the first place. Consequences are counted over all places.
 
         Args:
             limit: maximum number of further nodes, and of consequences, to list.
@@ -285,7 +287,7 @@ def _common_module(changes: Sequence[Change]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class GraphPair:
-    """The raw lists for one pair of graphs; one of the two is None where a graph came or went.
+    """The raw lists for one pair of graphs. `before` or `after` is `None` for a missing graph.
 
     All lists are empty if the graphs differ only in their run counts.
     """
@@ -316,10 +318,10 @@ class FilesDiff:
         added: the files that only the new side has.
         removed: the files that only the old side has.
         renamed: files with equal graphs whose texts differ, in names, strides or devices.
-        unreadable: maps a file that is unreadable or malformed, on either side, to the reason.
-        counts: maps a file that holds only op counts, on either side, to the lines that differ.
-        releases: maps a file captured with two different releases of torch to these releases.
-        of_directories: True unless two files were named.
+        unreadable: maps each file that is unreadable or malformed, on either side, to the reason.
+        counts: maps each file that has only op counts, on either side, to the lines that differ.
+        releases: maps each file captured with two different releases of torch to these releases.
+        of_directories: False if two files were compared instead of directories.
     """
 
     compared: tuple[str, ...]
@@ -338,14 +340,14 @@ class GraphDiff:
     """The difference of two graphs, captures, ranks, files or directories; false if there is none.
 
     Attributes:
-        findings: one for each edit with all its places, in the order of the graph. For directories,
-            findings in the most files come first.
+        findings: one finding for each edit with all its places, in the order of the graph. For
+            directories, findings in the most files come first.
         graphs: the raw lists, for each pair of graphs that differ.
         files: the compared files; `None` if no files were compared.
-        parts: for ranks, each class of ranks with equal graphs on both sides, and its difference,
-            if there is one.
-        origins: the correspondence of graphs and nodes; `None` for ranks, where each of `parts`
-            has its own, and for directories.
+        parts: for ranks, each class of ranks with equal graphs on both sides, and the difference of
+            these ranks. Classes without a difference are left out.
+        origins: the correspondence of graphs and nodes; `None` for directories and for ranks. For
+            ranks, each of `parts` has its own origins.
     """
 
     findings: tuple[Finding, ...]
@@ -381,10 +383,10 @@ class GraphDiff:
     def heading(self) -> str:
         """Return one line that counts and names the edits and their places.
 
-        `1 edit in 12 places: aten.gelu -> aten.relu in encoder.layer.{0 … 11}.act`. For added or
-        removed modules: `1 module added: encoder.layer.12, like encoder.layer.11 (118 ops)`. Whole
-        graphs are counted last: `1 edit: aten.relu removed in fc; 1 graph added`. For directories,
-        files are counted: `14 of 200 files differ by 1 cause; 1 file added`.
+        An example is `1 edit in 12 places: aten.gelu -> aten.relu in encoder.layer.{0 … 11}.act`.
+        For added or removed modules: `1 module added: encoder.layer.12, like encoder.layer.11 (118
+        ops)`. Whole graphs are counted last: `1 edit: aten.relu removed in fc; 1 graph added`. For
+        directories, files are counted: `14 of 200 files differ by 1 cause; 1 file added`.
         """
         from .words import diff_heading
 
@@ -401,7 +403,7 @@ class GraphDiff:
         return diff_text(self, limit)
 
     def to_json(self, limit: int | None = None) -> dict[str, Any]:
-        """Return the difference as plain data, the only format in which it is sent and stored.
+        """Return the difference as plain data, the only format for sending and storing it.
 
         The keys:
 
@@ -439,7 +441,7 @@ class GraphDiff:
 
 
 def ops_of(changes: Iterable[Change]) -> list[Change]:
-    """Return the changes worth a line: without projections and derived inputs."""
+    """Return the changes of calls, without `getitem`. Inputs and outputs are left out."""
     return [
         change for change in changes if change.node.is_call and change.node.op != "operator.getitem"
     ]

@@ -44,7 +44,8 @@ def _attribute(ledger: Ledger, findings: set[int], flops: int | None, times: int
 class _FlopDifferences:
     """The FLOP differences of two graphs.
 
-    Only changed nodes and their users can differ: FLOPs depend on an op and its operands' shapes.
+    FLOPs depend on an op and the shapes of its operands. So only changed nodes and their users can
+    differ.
     """
 
     def __init__(self, index: FindingIndex, ledger: Ledger):
@@ -82,7 +83,7 @@ class _FlopDifferences:
                 self.add(inner, times * called[key])
 
     def _calls_bodies(self, matching: Correspondence, i: int, j: int) -> bool:
-        """Return True if two matched nodes call equally many bodies, at least one."""
+        """Return True if two matched nodes call bodies, and both call equally many."""
         if i == -1 or j == -1:
             return False
         a, b = matching.a, matching.b
@@ -96,8 +97,8 @@ class _FlopDifferences:
     def _of(self, matching: Correspondence, i: int, j: int) -> set[int]:
         """Return the findings of a node, or of its first changed operand if it did not change.
 
-        Two operands may belong to two edits, such as the factors of a product with a new inner
-        size. Neither edit is possible without the other, so the first is as good as the second.
+        The operands may belong to two edits. For example, both factors of a product may have a new
+        inner size. Neither edit is possible without the other, so the choice does not matter.
         """
         sides = [side for side in ((True, j), (False, i)) if side[1] != -1]
         numbers = self.index.of_nodes(matching, sides)
@@ -147,8 +148,8 @@ def _graph_flops(graph: Graph) -> int | None:
 def _call_flops(graph: Graph, node: Node) -> int | None:
     """Return the FLOPs of a node; `None` if unknown.
 
-    Formulas are third-party code and assert properties of their arguments. For a hand-written
-    stored graph they may raise any exception, which must not prevent the difference.
+    Formulas are third-party code that asserts properties of the arguments. For a hand-written graph
+    a formula may raise any exception. The exception must not prevent the difference.
     """
     if not node.is_call:
         return 0

@@ -27,7 +27,12 @@ An inserted pooling changes the sizes of every later node, but the insertion is 
 
 @dataclass(frozen=True, slots=True)
 class NodeChange:
-    """One differing node: its numbers in the two graphs, -1 if it is missing there."""
+    """One differing node.
+
+    Attributes:
+        kind: the kind of change.
+        before, after: number of the node in the old and in the new graph; -1 if it is missing.
+    """
 
     kind: NodeChangeKind
     before: int
@@ -104,6 +109,22 @@ def subgraph_names(value: Arg) -> Iterable[str]:
 
 
 class _Grouper:
+    """Flags the differing nodes of two graphs, and joins them into edits by union-find.
+
+    A key is ("a", number) for an old or matched node, and ("b", number) for a new node.
+
+    Attributes:
+        m: the correspondence of the nodes.
+        a, b: the graphs.
+        parent: parent of each key in the union-find forest.
+        parts: change of each differing node, by key.
+        derived: matched nodes, by their old number, that differ only in sizes or dtypes that follow
+            from an operand.
+        replaced: nodes without a partner that have the same slot and result as a node of the other
+            graph without a partner.
+        saved_only_a, saved_only_b: nodes that a forward computes only for its backward.
+    """
+
     def __init__(self, matching: Correspondence):
         self.m = matching
         self.a = matching.a
@@ -116,11 +137,13 @@ class _Grouper:
         self.saved_only_b = _saved_only_nodes(self.b)
 
     def run(self) -> GroupedChanges:
+        # The first flag of a node stays: a changed node does not become a rewired one.
         for i, node in enumerate(self.a.nodes):
             j = self.m.forward[i]
             if j == -1:
                 self.flag_change("removed", i, -1)
-            # Plain labels: a difference inside a body is found there, and its call did not change.
+            # Plain labels do not depend on bodies. A difference in a body is found in the body, and
+            # the call did not change.
             elif self.a.plain[i] != self.b.plain[j] and node.kind != "output":
                 self.flag_change("changed", i, j)
         for j, i in enumerate(self.m.backward):
@@ -135,7 +158,7 @@ class _Grouper:
             self.compare_outputs()
         return GroupedChanges(self.m, *self.separate_moves(self.sort_groups()))
 
-    # -- union-find over nodes: ("a", i) for old and matched ones, ("b", j) for new ones --------
+    # -- union-find over nodes -------------------------------------------------------------------
 
     def key_of_old(self, i: int) -> tuple[str, int]:
         return ("a", i)
@@ -155,15 +178,17 @@ class _Grouper:
         self.parent[self.find_root(key)] = self.find_root(other)
 
     def flag_change(self, kind: NodeChangeKind, i: int, j: int) -> None:
+        """Record the change of a node, unless a change of this node is recorded already."""
         key = ("b", j) if i == -1 else ("a", i)
         self.parts.setdefault(key, NodeChange(kind, i, j))
 
     # -- edges -----------------------------------------------------------------------------------
 
     def compare_edges(self, i: int, j: int) -> None:
+        """Flag a matched node as rewired if an operand, or the order of effects, differs."""
         node = self.a.nodes[i]
         changed = ("a", i) in self.parts
-        # `compare_inputs` and `compare_outputs` compare these: their order counts, or their number.
+        # `compare_inputs` and `compare_outputs` compare these nodes by order and number.
         if node.kind in ("output", "placeholder"):
             return
         arity = min(self.a.arity[i], self.b.arity[j])
@@ -173,8 +198,8 @@ class _Grouper:
         for p, q in slots:
             if self.m.forward[p] == -1 and self.m.backward[q] == -1:
                 self.join(self.key_of_old(p), self.key_of_new(q))
-                # One op took the place of another, which may separate it from its new neighbours:
-                # see `is_separate_edit`.
+                # One op took the place of another op. This may separate it from new neighbours; see
+                # `is_separate_edit`.
                 if have_same_result(self.a.nodes[p], self.b.nodes[q]):
                     self.replaced |= {("a", p), ("b", q)}
             # A changed node is an edit already. Its operands are shown with it.
@@ -194,11 +219,16 @@ class _Grouper:
             self.join(("a", i), self.key_of_new(q))
 
     def order_agrees(self, order_a: list[int], order_b: list[int]) -> bool:
+        """Return True if a node follows the same effects as its partner, or the order is no edit.
+
+        Args:
+            order_a, order_b: the nodes that the old and the new node must follow.
+        """
         sources_a = {source for p in order_a for source in self.m.sources_a(p)}
         sources_b = {source for q in order_b for source in self.m.sources_b(q)}
         return (
             sources_a == sources_b
-            # A write that was added or removed is the edit; the new order follows from it.
+            # If a write was added or removed, the write is the edit. The new order follows from it.
             or any(self.m.forward[p] == -1 for p in order_a)
             or any(self.m.backward[q] == -1 for q in order_b)
         )
@@ -206,29 +236,33 @@ class _Grouper:
     # -- inputs and outputs ----------------------------------------------------------------------
 
     def compare_inputs(self) -> None:
+        """Flag the inputs that moved to a different position."""
         position_b = {j: y for y, j in enumerate(self.b.inputs)}
         pairs = [
             (x, position_b[self.m.forward[i]])
             for x, i in enumerate(self.a.inputs)
             if self.m.forward[i] in position_b
         ]
-        # The fewest inputs that moved: all outside the longest increasing sequence.
+        # The inputs outside the longest increasing sequence are the fewest that can have moved.
         in_order = {x for x, _ in longest_increasing(pairs)}
         for x, y in pairs:
             if x not in in_order:
                 self.flag_change("rewired", self.a.inputs[x], self.b.inputs[y])
 
     def compare_outputs(self) -> None:
+        """Flag the output if it returns different values, or a different number of values."""
         i, j = len(self.a.nodes) - 1, len(self.b.nodes) - 1
         if self.m.forward[i] != j:
             return
         returned_a, returned_b = self.a.returned, self.b.returned
-        # With as many outputs as before, each keeps its slot, even if its op and module changed.
+        # If the number of outputs is unchanged, each keeps its slot, even if op and module changed.
         if len(returned_a) == len(returned_b):
             pairs = list(zip(returned_a, returned_b, strict=True))
             only_a: list[int] = []
             only_b: list[int] = []
         else:
+            # Corresponding operands have equal slots. The slots cover all operands of the output,
+            # and the returned values come first: hence `strict=False` below.
             slots_a, slots_b = align_outputs(self.a, self.b)
             operand_of_slot = dict(zip(slots_b, self.b.operands[j], strict=True))
             pairs = [
@@ -245,13 +279,15 @@ class _Grouper:
             if not self.m.edge_agrees(p, q):
                 self.flag_change("rewired", i, j)
                 self.join_to_operands(i, p, q)
+        # A value that is returned on one side only changes the output, unless the value itself was
+        # added or removed. In that case the value is the edit.
         for p in only_a:
             if self.m.forward[p] != -1:
                 self.flag_change("changed", i, j)
         for q in only_b:
             if self.m.backward[q] != -1:
                 self.flag_change("changed", i, j)
-        # The graphs differ, but no node does: the target returned something else, or other values
+        # If no node differs, but the graphs do, the target returned something else or other values
         # are saved.
         if not self.parts and (
             self.a.labels[i] != self.b.labels[j]
@@ -262,6 +298,11 @@ class _Grouper:
     # -- what belongs together -------------------------------------------------------------------
 
     def join_neighbours(self) -> None:
+        """Join differing nodes to differing operands, unless the two are separate edits.
+
+        An added or removed node joins operands of its own kind, and changed operands. A changed
+        node joins added and removed operands.
+        """
         for (side, number), part in list(self.parts.items()):
             if part.kind in ("removed", "added"):
                 flat, key_of = (
@@ -285,9 +326,9 @@ class _Grouper:
         self.join_derived()
 
     def is_dequantized(self, q: int, user: int) -> bool:
-        """Return True if a changed quantize op and its user, a changed dequantize op, are one edit.
+        """Return True if a changed quantize op and its changed dequantize op are one edit.
 
-        They have the same constants.
+        The two ops have the same constants.
         """
         changed = self.kind_of(self.key_of_new(q)) == "changed"
         return changed and quantizes(self.b.nodes[q]) and quantizes(self.b.nodes[user])
@@ -295,8 +336,9 @@ class _Grouper:
     def is_separate_edit(self, key: tuple[str, int], module: str, reader: str) -> bool:
         """Return True if the edit of a value is separate from the edit of a node that reads it.
 
-        A new norm that takes the place of the old norm, and an added gate that also reads it, are
-        two edits. So are an exchanged op and the module added next to it.
+        For example, a new norm takes the place of an old norm, and an added gate reads the new
+        norm. The norm and the gate are two edits. So are an exchanged op and a module added next to
+        it.
 
         Args:
             key: the value.
@@ -332,8 +374,8 @@ class _Grouper:
                 origins += [("b", q) for q in self.b.operands[j] if self.m.backward[q] == -1]
             for origin in origins:
                 self.join(("a", i), origin)
-            # A changed stride or epsilon does not follow from sizes: its node stays an edit, and
-            # goes before the ops that changed the shape.
+            # A changed stride or epsilon does not follow from sizes. Its node stays an edit, and is
+            # sorted before the ops that changed the shape.
             if origins and constants_follow(self.a, i, self.b, j):
                 self.derived.add(i)
 
@@ -353,9 +395,9 @@ class _Grouper:
     def join_calls(self) -> None:
         """Join the nodes added or removed in one call of a torch function.
 
-        `torch.einsum` reshapes both factors and the result of a product; `@` does so with different
-        ops. The ops in between are common to both. Changed constants do not join: they may be
-        several edits of one call.
+        `torch.einsum` reshapes both factors and the result of a product. `@` also reshapes them,
+        but with different ops, and the ops in between are common to both. Changed constants do not
+        join nodes, because they may be several edits of one call.
         """
         sides = (False, self.a), (True, self.b)
         nodes = (
@@ -364,7 +406,7 @@ class _Grouper:
             for is_new, flat in sides
             if (part.after if is_new else part.before) != -1
         )
-        # Graphs from files have no sources: skip the grouping, which takes a pass over all parts.
+        # Graphs from files have no sources. Skip the grouping, which takes a pass over all parts.
         if not any(node.source and node.source.call for node in nodes):
             return
         first: dict[tuple[bool, str], tuple[str, int]] = {}
@@ -387,11 +429,14 @@ class _Grouper:
     def absorb_followers(
         self, groups: dict[tuple[str, int], list[NodeChange]]
     ) -> dict[tuple[str, int], list[NodeChange]]:
-        """Add parts that only follow from another edit to the nearest edit.
+        """Add groups that only follow from another edit to the nearest edit.
 
-        These parts are an output of an op that is now taken or no longer taken, nodes computed only
-        to be saved (a `detach` by autograd, a node that the partitioner recomputes or does not),
-        and the assertions of torch.export on a value before a cast.
+        Such groups consist of these parts:
+
+        - a `getitem` for an output of a matched op, because the output is now used or unused;
+        - nodes that are computed only to be saved: a `detach` by autograd, or a node for which the
+          partitioner changed its choice between saving and recomputing;
+        - assertions of torch.export on a value before a cast.
         """
         edits = {
             key: group for key, group in groups.items() if not all(map(self.is_follower, group))
@@ -413,14 +458,14 @@ class _Grouper:
     def separate_moves(
         self, groups: list[list[NodeChange]]
     ) -> tuple[list[list[NodeChange]], list[list[NodeChange]]]:
-        """Return the groups without the consequences of moves, and the consequences of each."""
+        """Return the groups without consequences of moves, and the consequences of each group."""
         rewired = {
             part.before: k
             for k, group in enumerate(groups)
             if all(part.kind == "rewired" for part in group)
             for part in group
         }
-        # No other node can follow from a single rewired node.
+        # A move needs at least two rewired nodes: the moved node and a node that follows from it.
         causes, parts = find_moves(self.m, sorted(rewired)) if len(rewired) > 1 else ({}, {})
         consequences: list[list[NodeChange]] = [[] for _ in groups]
         remaining: list[list[NodeChange]] = [[] for _ in groups]
@@ -435,6 +480,7 @@ class _Grouper:
         return [remaining[k] for k in edits], [consequences[k] for k in edits]
 
     def is_follower(self, part: NodeChange) -> bool:
+        """Return True if a part only follows from another edit; see `absorb_followers`."""
         if part.kind not in ("added", "removed"):
             return False
         is_removed = part.after == -1
@@ -465,9 +511,9 @@ class _Grouper:
 
 
 def _value_operands(flat: NumberedGraph, i: int) -> Iterable[int]:
-    """Return the operands that a node shares a value or a storage with."""
-    # Each random op must follow the one before it. That order joined the dropouts of four layers to
-    # one edit in one place, and made the last layer differ from the others.
+    """Return the operands with which a node shares a value or a storage."""
+    # Each random op also has the random op before it as operand. These operands joined the dropouts
+    # of four layers to one edit in one place, and made the last layer differ from the others.
     return (p for slot, p in enumerate(flat.operands[i]) if not flat.takes_turns(i, slot))
 
 
@@ -483,6 +529,7 @@ def _saved_only_nodes(flat: NumberedGraph) -> set[int]:
         if i not in returned:
             returned.add(i)
             needed.extend(flat.operands[i])
-    # Dead code is not for the backward either: it would follow from any edit.
+    # Dead code is left out, because it is not computed for the backward. Otherwise it would follow
+    # from any edit.
     live = flat.live()
     return {i for i in range(last) if live[i] and i not in returned and flat.nodes[i].is_call}

@@ -84,8 +84,8 @@ class _Identities:
             nodes = [(change.kind, *_node_texts(change)) for change in finding.changes]
             return (digest("nodes", finding.graph, *nodes),)
         key = self.keys.key(finding)
-        # Without these numbers, in a sequence inside a layer, an edit of the third module was that
-        # of the first: of 2,040 random pairs none is mixed now.
+        # Without these numbers, edits of the first and third module of a sequence in a layer were
+        # one edit. Now none of 2,040 random pairs of edits is confused.
         inner = dict.fromkeys(
             _numbers_after_layer(path_of(p.changes[0].node)) for p in finding.places
         )
@@ -94,7 +94,8 @@ class _Identities:
     def _lines(self, finding: Finding) -> Sequence[Hashable]:
         """Return the lines of code of an edit; empty if one of them is unknown.
 
-        Removed nodes are used only if nothing was added: stored graphs have no source lines.
+        The lines are taken from the new nodes, because the old graphs are often stored ones, which
+        have no source lines. If an edit has no new node, its removed nodes stand for the lines.
         """
         lines: list[Hashable] = []
         for change in ops_of(without_derived(finding.changes)):
@@ -114,7 +115,7 @@ class _Identities:
                 # A line of a method may call several torch modules. Their paths relative to the
                 # module of the method distinguish them.
                 lines.append((*line, _relative_path(_star_layer(node.module), owner)))
-            else:  # a class without such a method, as a `Sequential`, is identified by its name
+            else:  # The name identifies a class without `forward`, such as a `Sequential`.
                 lines.append(
                     ("class", self._own_modules[owner].name, 0, _relative_path(node.module, owner))
                 )
@@ -123,9 +124,10 @@ class _Identities:
     def _expression(self, finding: Finding, lines: Sequence[Hashable]) -> Hashable:
         """Return the columns and the constants of the edit's primary op.
 
-        One line may call an op several times. Only the primary op counts: the number of further
-        nodes of an edit depends on what surrounds the line. The line of an op in a class that is
-        identified by its name is the line that called the module, so it does not count.
+        They distinguish several calls of an op on one line. Only the primary op counts, because the
+        number of further nodes of an edit depends on the surroundings of the line. If a class is
+        identified by its name, the columns do not count: the line of its ops is only the line that
+        called the module.
 
         Args:
             finding: the edit.
@@ -153,7 +155,7 @@ class _Identities:
         )
 
     def _removed_nodes(self, finding: Finding) -> Sequence[Hashable]:
-        """Return the removed nodes of an edit by class and name, in place of unknown lines."""
+        """Return the removed nodes of an edit by class and name; empty if a class is unknown."""
         removed = []
         for change in ops_of(without_derived(finding.changes)):
             node = change.before
@@ -182,7 +184,7 @@ class _Identities:
 
     @cached_property
     def _modules_of_lines(self) -> Mapping[tuple[str, int], str]:
-        """Maps each line of code to the common module of all its ops, `_star_layer`."""
+        """Maps each line of code to the common module of its ops, with `*` for the layer."""
         paths_by_line = self._paths_of_lines.items()
         return {line: common_path(map(_star_layer, paths)) for line, paths in paths_by_line}
 
@@ -199,7 +201,7 @@ class _Identities:
 
 
 def _star_layer(path: str) -> str:
-    """Return a path with `*` in place of its first number, the number of a layer."""
+    """Return a path with `*` in place of its first number, which is the number of a layer."""
     parts = path.split(".")
     first = next((k for k, part in enumerate(parts) if is_index(part)), len(parts))
     return ".".join([*parts[:first], *["*"][: len(parts) - first], *parts[first + 1 :]])
@@ -211,9 +213,9 @@ def _relative_path(path: str, outer: str) -> str:
 
 
 def where_token(places: Iterable[Place], ops: tuple[tuple[str, ...], tuple[str, ...]]) -> str:
-    """Return a token for an edit from its old nodes, or "" if a place has no old node.
+    """Return a token for an edit from its old nodes; "" if a place has no old node.
 
-    The names of added nodes are not used: they say too little.
+    The names of added nodes are not used, because they say too little.
     """
     nodes = [place.changes[0].before for place in places]
     if not any(ops) or None in nodes:
@@ -231,7 +233,7 @@ def _node_texts(change: Change) -> tuple[str, ...]:
 
 
 def ops_of_edit(finding: Finding) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the removed and the added ops, each once, since their number depends on sizes."""
+    """Return the removed and the added ops. Each op is listed once: its number depends on sizes."""
     removed: Counter[str] = Counter()
     added: Counter[str] = Counter()
     for change in ops_of(without_derived(finding.changes)):
@@ -244,7 +246,7 @@ def ops_of_edit(finding: Finding) -> tuple[tuple[str, ...], tuple[str, ...]]:
             added[after.op] += 1
     common_ops = removed.keys() & added.keys()
     if removed.keys() != added.keys():
-        for op in common_ops:  # moved to a different place within the same edit
+        for op in common_ops:  # These ops only moved within the edit.
             del removed[op], added[op]
     return tuple(sorted(removed)), tuple(sorted(added))
 

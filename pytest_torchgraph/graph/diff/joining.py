@@ -1,8 +1,8 @@
 """Merge findings of several comparisons, and convert a finding to plain data.
 
-An edit that occurs in forty files, or on eight ranks, is one finding with their names. Findings
-are merged by their `identity`, whether they were made in this process or read from the plain data
-of another process.
+An edit that occurs in forty files, or on eight ranks, is one finding with the names of these files
+or ranks. Findings are merged by their `identity`. They may come from this process, or from the
+plain data of another process.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MAX_TEXT = 160
 MAX_MODULES = 64
 """Maximum number of modules in the data of a finding."""
 MAX_CAUSES = 10
-"""Maximum number of findings to list; the others are counted."""
+"""Maximum number of findings to list. Further findings are only counted."""
 MAX_FILES = 3
 """Maximum number of files, or tests, to name for a finding."""
 
@@ -64,7 +64,7 @@ def _complete_data(**data: Any) -> dict[str, Any]:
 
 
 def problem_finding(problem: str, limit: int | None = MAX_TEXT) -> Finding:
-    """Return a finding for a comparison that failed without findings; equal problems merge.
+    """Return a finding for a comparison that failed without findings. Equal problems merge.
 
     Args:
         problem: the text of the problem.
@@ -89,7 +89,7 @@ def problem_finding(problem: str, limit: int | None = MAX_TEXT) -> Finding:
 
 
 def merge_findings(group: Sequence[tuple[str, Finding]]) -> Finding:
-    """Merge the findings of one edit into one with the places of all.
+    """Merge the findings of one edit into one finding with all their places.
 
     Args:
         group: at least one pair of a comparison's label (a file, a test) and its finding.
@@ -132,9 +132,9 @@ def merge_edits(
 
     Two findings merge if any of these holds:
 
-    - They are the same edit of the same code, or are on the same line of it.
-    - They replace nodes of the same names by the same ops.
-    - An op was replaced by the same ops everywhere, in files that differ in their other findings.
+    - They are the same edit of the same code, or add and remove the same ops on the same line.
+    - They replace nodes with the same names by the same ops.
+    - They replace an op by the same ops everywhere, in files that differ in their other findings.
 
     Two different edits never merge.
 
@@ -180,15 +180,15 @@ def group_same_edits(
         identity = finding.identity
         for token in filter(None, (*identity.edits, identity.line)):
             unite(first.setdefault(token, k), k)
-        # A new release of torch changed a fifth of the stored graphs, for three reasons: modules do
-        # not matter there, only the ops.
+        # A new release of torch changed a fifth of the stored graphs for only three reasons. So
+        # between releases, only the ops matter, not the modules.
         if token := identity.release if label in upgraded else identity.rewrite:
             rewrites.setdefault(token, []).append(k)
         if identity.where:
             by_old_nodes.setdefault(identity.where, []).append(k)
     for members in rewrites.values():
-        # Two edits in the same files may be two. They have a common cause only if some file has
-        # one edit without the other.
+        # Edits that occur in the same files may have different causes. They have a common cause if
+        # some file has one of them without the other.
         files: dict[int, set[str]] = {}
         for k in members:
             files.setdefault(find(k), set()).add(items[k][0])
@@ -196,8 +196,8 @@ def group_same_edits(
             for k in members:
                 unite(members[0], k)
     for members in by_old_nodes.values():
-        # If a file has two such findings, the names do not say which of them is the edit of the
-        # other files.
+        # If a file has two findings with these names, it is unclear which of the two is the edit of
+        # the other files.
         if len({items[k][0] for k in members}) == len(members):
             for k in members:
                 unite(members[0], k)
@@ -217,8 +217,8 @@ def merge_ranks(diffs: Iterable[tuple[Sequence[int], GraphDiff | None]]) -> Grap
     findings: dict[str, tuple[Finding, list[int]]] = {}
     for ranks, diff in parts:
         for finding in diff.findings:
-            # All data counts, not only the identity: an edit that costs more on one rank is a
-            # finding of its own there.
+            # All data counts, not only the identity. If an edit costs more on one rank, this rank
+            # has its own finding.
             key = json.dumps(finding.to_json())
             findings.setdefault(key, (finding, []))[1].extend(ranks)
     return GraphDiff(
@@ -236,8 +236,8 @@ def finding_lines(
     Args:
         findings: the findings, most frequent first.
         noun: the noun for a file, as in "40 files".
-        limit: maximum number of findings to list; the files of each are then limited as well.
-            `None` lists everything.
+        limit: maximum number of findings to list. The number of files of each finding is limited,
+            too. `None` lists everything.
     """
     for finding in findings[:limit]:
         data = finding.to_json()

@@ -1,22 +1,22 @@
-"""The key of an edit: findings with equal keys are one edit, in two places or in two calls of a
-function.
+"""The key of an edit. Findings with equal keys are one edit in two places or in two calls.
 
-A key describes everything an edit did, relative to its module instance (see `paths`), so it is
+A key describes everything that an edit did, relative to its module instance (see `paths`). So it is
 equal in every layer of one class. It contains for each changed node, before and after:
 
 - kind, op, constants, effects, and the module relative to the instance;
-- dtype and shape if they differ from the partner's, and only the dtype of a node without partner:
-  an edit is the same at a different size;
-- each operand and each user: a node of the edit, a node of the instance by its relative name, or a
-  value from outside by its *role*, the other users of the value in the instance. The inputs of the
-  first and of the second layer have the same role, although an embedding produces the first and a
-  layer the second.
+- dtype and shape if they differ from the partner's. A node without a partner has only the dtype, so
+  that an edit is the same at a different size;
+- each operand and each user. It is a node of the edit, a node of the instance by its relative name,
+  or a value from outside by its *role*. The role consists of the other users of the value in the
+  instance. For example, the inputs of the first and of the second layer have the same role,
+  although an embedding produces the first input and a layer produces the second.
 
-If the instance is unknown, full names are used: the same edit in two graphs is one edit.
+If the instance is unknown, full names are used, so that the same edit in two graphs is one edit.
 
 Within one module path, or one line of the user's code, calls have no names of their own. So the
-nodes of a call are identified by their place in the data flow. Two nodes have the same place if
-their dependencies within the module are equal, and all nodes there that depend on them are equal.
+place in the data flow identifies the nodes of a call. Two nodes have the same place if their
+dependencies within the module are equal, and if the nodes of the module that depend on them are
+equal.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ class EditKeys:
         instances = _instances(changes)
         edit_nodes = self.origins.number_nodes(changes)
         if len(changes) > 1 and instances:
-            # The last layer of a list has another user than the others: its edit would be a finding
-            # of its own.
+            # The last layer of a list has a different user than the other layers. Its edit would be
+            # a finding of its own.
             changes = [c for c in changes if not self._is_user_outside(c, instances[0], edit_nodes)]
             edit_nodes = self.origins.number_nodes(changes)
-        # A list may have another name in the new graph: an edit of its class was one finding for
-        # each layer.
+        # A list may have another name in the new graph. Without the old name, an edit of its class
+        # was one finding for each layer.
         before = _instances_before(changes, instances)
         return tuple(self._form(change, (before, instances), edit_nodes) for change in changes)
 
@@ -73,8 +73,9 @@ class EditKeys:
     ) -> bool:
         """Return True if a node outside an instance only reads a different value of the edit now.
 
-        The form of the value already records that it is used outside. Its users depend on the
-        surroundings of the instance: the last layer of a list has a different user.
+        The form of the value already records that it is used outside. The users themselves depend
+        on the surroundings of the instance. For example, the last layer of a list has a different
+        user than the other layers.
         """
         if change.kind != "rewired" or holds(instance, path_of(change.node)):
             return False
@@ -147,8 +148,8 @@ class EditKeys:
         if form[0] == "inside":
             return form
         if instances:
-            # The embedding feeds the first layer, a layer all others. By role, layer 0 joins layers
-            # 1 to 11.
+            # The embedding feeds the first layer, and a layer feeds each later layer. By its role,
+            # the operand is the same in layer 0 and in layers 1 to 11.
             role = self._role(operand, instances[0], edit_nodes)
             if role:
                 return "role", *role
@@ -167,9 +168,9 @@ class EditKeys:
     def _role(
         self, value: Occurrence, instance: str, edit_nodes: Mapping[Key, int]
     ) -> tuple[Hashable, ...]:
-        """Return the other users of an outside value in an instance.
+        """Return the users of an outside value in an instance, without the nodes of the edit.
 
-        If the edit took all of them, return the users before the edit.
+        If no user is left, return the users on the other side of the edit.
         """
         for side in (value, value.partner(value.number)):
             if side is not None:
@@ -199,10 +200,10 @@ class EditKeys:
     ) -> tuple[tuple[Hashable, ...], ...]:
         """Return the users of a changed node.
 
-        Users outside the instance are not identified if they are all the outside users of its
-        operands. If they are only some of these, they are identified by their ops: an op inserted
-        before all uses is a different edit from an op inserted only before the residual. Users of a
-        node that is not in the instance itself are identified by name.
+        Users outside the instance are usually not identified. They are identified by their ops if
+        other nodes outside still use the operands of the node: an op inserted before all uses is a
+        different edit from an op inserted only before the residual. If the node itself is outside
+        the instance, its users are identified by name.
         """
         flat = node.flat
         uses: list[tuple[Hashable, ...]] = []
@@ -234,7 +235,7 @@ class EditKeys:
 
 
 def _instances(changes: Iterable[Change]) -> tuple[str, ...]:
-    """Return the instances of an edit: those around its first node that is in an instance."""
+    """Return the instances around the first node of an edit that is in an instance."""
     candidates = (instances_of(path_of(change.node)) for change in changes)
     return next((instances for instances in candidates if instances), ())
 
@@ -244,7 +245,7 @@ def _instances_before(changes: Iterable[Change], instances: tuple[str, ...]) -> 
 
     Args:
         changes: the edit.
-        instances: its instances in the new graph.
+        instances: the instances of the edit in the new graph.
     """
     numbers = [instance.rpartition(".")[2] for instance in instances]
     for change in changes:
@@ -257,7 +258,7 @@ def _instances_before(changes: Iterable[Change], instances: tuple[str, ...]) -> 
 
 
 def name_form(node: Node, instances: Sequence[str]) -> tuple[Hashable, ...]:
-    """Return the name of a node relative to the instance, or its full name if it has no module."""
+    """Return the name of a node relative to the instances, or its full name outside all lists."""
     relative_name = relative_to_instances(node.name, instances)
     if relative_name is None:
         return "named", without_graph(node.name)
@@ -267,7 +268,7 @@ def name_form(node: Node, instances: Sequence[str]) -> tuple[Hashable, ...]:
 
 
 def without_derived(changes: Sequence[Change]) -> Sequence[Change]:
-    """Return the changes without uninformative ones: graph outputs, saved values and tangents.
+    """Return the changes without graph outputs, saved values and tangents, which say little.
 
     If nothing else changed, these changes are the edit and are returned.
     """
@@ -299,7 +300,7 @@ def place_form(path: str, instances: Sequence[str]) -> Hashable:
 
 
 def result_form(flat: NumberedGraph, i: int, changed: Change | None) -> Hashable:
-    """Return dtype and shape as far as they characterize an edit.
+    """Return the part of dtype and shape that characterizes an edit.
 
     Args:
         flat, i: the graph and the node.
@@ -331,7 +332,9 @@ def without_graph(name: str) -> str:
 
 
 METHODS = ("forward", "__call__", "<module>", "<lambda>")
-"""Functions that every class defines: a line in one of them says no more than the module."""
+"""Names of functions that many classes or files define.
+
+A line in such a function says no more than the module."""
 
 
 OUTSIDE = ("outside",)
@@ -342,8 +345,8 @@ class CallKeys:
     """The keys of findings that may be in calls of one module or function.
 
     Args:
-        findings: one finding for each edit so far. Only a module or line that two of them have in
-            common may be shared.
+        findings: one finding for each edit so far. A module or line can be shared by calls only if
+            two of these findings have it in common.
         origins: the origins of their changes.
     """
 
@@ -477,7 +480,7 @@ class CallKeys:
     # -- places within a module ------------------------------------------------------------------
 
     def _colour(self, flat: NumberedGraph, module: str) -> Mapping[int, Hashable]:
-        """Return the place of each node of a module, equal in all calls that are alike."""
+        """Return the place of each node of a module. Equal calls have equal places."""
         colours = self._colours.get((id(flat), module))
         if colours is None:
             module_nodes = [

@@ -1,12 +1,12 @@
 """Consequences of a moved op or module, and constants that follow from the sizes of tensors.
 
-A norm that moves from before a layer to after it is rewired, and so are all its old and new users.
-Their rewiring follows from this one edit: looking through the moved norm in both graphs, its users
-read the same values as before. An op that is dead code in one of the graphs has no users there. It
-was not moved, and its new users are an edit of their own.
+If a norm moves from before a layer to after the layer, the norm is rewired, and so are its old and
+new users. The rewiring of the users follows from this one edit: if the comparison looks through the
+moved norm in both graphs, the users read the same values as before. An op that is dead code in one
+of the graphs has no users there. It was not moved, and its new users are an edit of their own.
 
-A group norm takes the number of pixels as a constant, and a `view` the whole shape. Both follow if
-an earlier op changes the shape. A stride or an epsilon does not.
+A group norm takes the number of pixels as a constant, and a `view` takes the whole shape. Both
+constants follow if an earlier op changes the shape. A stride or an epsilon does not follow.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ class MovedUnit:
     """A possibly moved unit: a module without submodules, or an op, that takes one value.
 
     Attributes:
-        number: the first of its rewired nodes, in the old graph.
+        number: number of the unit's first rewired node in the old graph.
         path: the path of the module, or the module of the op.
-        before, after: its nodes in the old and in the new graph.
-        old_operand, new_operand: the number of its operand in the old and in the new graph.
+        before, after: the nodes of the unit in the old and in the new graph.
+        old_operand, new_operand: number of the unit's operand in the old and in the new graph.
     """
 
     number: int
@@ -57,30 +57,32 @@ def find_moves(
         rewired: the nodes of the old graph with a different operand in the new graph, in order.
 
     Returns:
-        Two maps. The first maps each consequence to the rewired node that causes it. The second
-        maps each node that takes the operand of its module to the first node that does so.
+        Two maps. The first maps each consequence to the number of the moved unit that causes it.
+        The second maps each rewired node of a unit that takes the unit's operand to the number of
+        the unit.
     """
     differing = {
         i: operand_pairs for i in rewired if (operand_pairs := _differing_operands(matching, i))
     }
     units = [*_find_units(matching, differing)]
+    # `all_units` looks through every candidate, `moved_units` only through those that moved.
     all_units = _MovedUnits(matching)
     for unit in units:
         all_units.add(unit)
     moved_units = _MovedUnits(matching)
     for unit in units:
-        # A unit reads the same value once the others are looked through: another unit moved, not
-        # this one.
+        # If a unit reads the same value when all candidates are looked through, another unit moved,
+        # not this one.
         if not all_units.explains(unit.old_operand, unit.new_operand):
             moved_units.add(unit)
-    # Of two units that changed places, each explains the other. The first counts as moved.
+    # If two units changed places, each explains the other. The first of the two counts as moved.
     for unit in units:
         if unit.number not in moved_units.numbers and not moved_units.explains(
             unit.old_operand, unit.new_operand
         ):
             moved_units.add(unit)
     follow = {
-        # Without this, a norm that moved to after the residual is six findings.
+        # Without consequences, a norm that moved to after the residual would be six findings.
         i: moved_units.nearest_unit(i, others).number
         for i, others in differing.items()
         if i not in moved_units.numbers and all(moved_units.explains(p, q) for p, q in others)
@@ -97,6 +99,14 @@ def find_moves(
 
 
 class _MovedUnits:
+    """Units that a comparison of operands looks through.
+
+    Attributes:
+        m: the correspondence of the nodes.
+        numbers: the nodes of the units in the old graph.
+        unit_of_old, unit_of_new: the unit of each node of the old and of the new graph.
+    """
+
     def __init__(self, matching: Correspondence):
         self.m = matching
         self.numbers: set[int] = set()
@@ -117,7 +127,7 @@ class _MovedUnits:
         return self.m.edge_agrees(p, q)
 
     def nearest_unit(self, i: int, edges: Iterable[tuple[int, int]]) -> MovedUnit:
-        """Return the unit between a node and its operands with the module nearest to the node's."""
+        """Return the unit between a node and its operands whose module is nearest to the node."""
         path = self.m.a.nodes[i].module
         passed: dict[MovedUnit, None] = {}
         for p, q in edges:
@@ -175,9 +185,9 @@ def _find_units(m: Correspondence, edges: Iterable[int]) -> Iterator[MovedUnit]:
             old_operand, new_operand = sides[0].operand_of(before), sides[1].operand_of(after)
             if old_operand is not None and new_operand is not None:
                 live_nodes = live_nodes or (m.a.live(), m.b.live())
-                # An op that is dead code in one graph did not move: its users appear or vanish,
-                # which is an edit. Counted as moved, it was in `GraphDiff.rewired` without a
-                # finding.
+                # A unit that is dead code in one graph did not move. Its users were added or
+                # removed, which is an edit. When it counted as moved, it was in `GraphDiff.rewired`
+                # without a finding. The op alone is dead code as well, so it is not tried.
                 if not (live_nodes[0][i] and live_nodes[1][m.forward[i]]):
                     break
                 covered |= before
@@ -186,6 +196,15 @@ def _find_units(m: Correspondence, edges: Iterable[int]) -> Iterator[MovedUnit]:
 
 
 class _UnitFinder:
+    """Finds the units of one graph.
+
+    Attributes:
+        flat: the graph.
+        module_units: the units found so far, by node.
+        unit_operands: result of `operand_of` for each unit.
+        containers: paths of the modules that have submodules.
+    """
+
     def __init__(self, flat: NumberedGraph):
         self.flat = flat
         self.module_units: dict[int, frozenset[int]] = {}
@@ -254,15 +273,15 @@ def constants_follow(a: NumberedGraph, i: int, b: NumberedGraph, j: int) -> bool
 def fixed_constants(flat: NumberedGraph, i: int) -> tuple[str, ...]:
     """Return the constants of a node that are no sizes of its operands, as text.
 
-    A line that all modules of a class run has other sizes in each. The constants of a view, and of
-    an op without operands, are sizes.
+    All modules of a class run the same line of code, but with different sizes. The constants of a
+    view, and of an op without operands, are sizes.
     """
     node = flat.nodes[i]
     results = [flat.nodes[p].result for p in flat.operands[i][: flat.arity[i]]]
     shapes = [result.shape for result in results if isinstance(result, TensorMeta)]
     if not shapes or is_view(node.op):
         return ()
-    # A list: a value is compared with them that need not be hashable.
+    # A list, not a set: the values that are compared with it may be unhashable.
     suffixes = [shape[start:] for shape in shapes for start in range(len(shape))]
     sizes = {size for shape in shapes for size in _iter_products(shape)}
     return tuple(
@@ -276,7 +295,7 @@ def fixed_constants(flat: NumberedGraph, i: int) -> tuple[str, ...]:
 def _is_size(value: Arg, sizes: Container[Any], suffixes: Container[Any]) -> bool:
     if isinstance(value, tuple):
         return value in suffixes and any(_is_size(item, sizes, suffixes) for item in value)
-    # 0, 1 and booleans are seldom sizes, often the number of a dimension or a flag.
+    # 0, 1 and booleans are seldom sizes. They are often the number of a dimension, or a flag.
     return isinstance(value, int) and value > 1 and value in sizes
 
 
@@ -295,7 +314,7 @@ def iter_constants(value: Arg) -> Iterator[Arg]:
 
 
 def _iter_products(shape: Sequence[Any]) -> Iterator[int]:
-    """Yield the sizes of a shape, and the products of adjacent ones."""
+    """Yield the sizes of a shape, and the products of adjacent sizes."""
     for start in range(len(shape)):
         product = 1
         for size in shape[start:]:
@@ -306,7 +325,7 @@ def _iter_products(shape: Sequence[Any]) -> Iterator[int]:
 
 
 def _iter_size_pairs(node: Node, other: Node) -> Iterator[tuple[int, int]]:
-    """Yield the sizes of two tensors of one rank, and the products of adjacent ones."""
+    """Yield pairs of sizes of two tensors of one rank, and of products of adjacent sizes."""
     before, after = node.result, other.result
     if not isinstance(before, TensorMeta) or not isinstance(after, TensorMeta):
         return

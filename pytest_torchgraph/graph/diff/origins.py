@@ -24,7 +24,7 @@ MAX_PAIRS = 10_000
 
 A gap with more pairs, about a hundred graphs on either side, is paired in order."""
 MIN_SIMILARITY = 0.01
-"""Similarity of two graphs without a common op; positive, so that they are paired all the same."""
+"""Similarity of two graphs without a common op. It is positive, so that such graphs are paired."""
 
 
 def pair_graphs(
@@ -36,7 +36,7 @@ def pair_graphs(
 
     Args:
         before, after: the graphs.
-        classes: classes of graphs of equal dataflow.
+        classes: classes of graphs with equal dataflow.
     """
     if len(before) == len(after) == 1:
         yield before[0], after[0]
@@ -49,7 +49,7 @@ def pair_graphs(
 
 
 def _pair_compiled(old: Sequence[Graph], new: Sequence[Graph]) -> Iterator[Pair]:
-    """Pair graphs in order; if their numbers differ, pair graphs with equal op counts first."""
+    """Pair graphs in order. If their numbers differ, pair graphs with equal op counts first."""
     if len(old) == len(new):
         yield from zip(old, new, strict=True)
         return
@@ -59,10 +59,10 @@ def _pair_compiled(old: Sequence[Graph], new: Sequence[Graph]) -> Iterator[Pair]
 def _pair_eager(
     old: Sequence[Graph], new: Sequence[Graph], classes: EquivalenceClasses
 ) -> Iterator[Pair]:
-    """Pair graphs of equal dataflow, then of equal op counts, then the most similar graphs.
+    """Pair graphs with equal dataflow, then with equal op counts, then the most similar graphs.
 
-    Eager graphs are many and small, and their names are numbers. One more or one fewer graph must
-    not shift the pairs of all later graphs.
+    Eager graphs are many and small, and their names are numbers. An added or removed graph must not
+    shift the pairs of all later graphs.
     """
 
     def pair_rest(old: Sequence[Graph], new: Sequence[Graph]) -> Iterator[Pair]:
@@ -171,9 +171,9 @@ class Occurrence:
 
 
 class Origins:
-    """The occurrences of the nodes of changes, and the graphs that were compared.
+    """The compared graphs, and for each change its nodes in these graphs.
 
-    Added changes must stay alive, because they are looked up by `id`.
+    Changes must stay alive after `add`, because they are looked up by `id`.
 
     Attributes:
         pairs: the compared graphs, in their canonical form, in order.
@@ -194,7 +194,7 @@ class Origins:
         return id(change) in self._found
 
     def of(self, change: Change) -> tuple[Occurrence | None, Occurrence | None]:
-        """Return the old and the new node of a change; `None` if missing or unknown."""
+        """Return the old and the new node of a change; `None` for a missing or unknown node."""
         if id(change) not in self._found:
             return None, None
         matching, part = self._found[id(change)]
@@ -212,7 +212,7 @@ class Origins:
         return (node for node in self.of(change) if node is not None)
 
     def position(self, change: Change) -> float:
-        """Return the position of a change as a share of its graph, to compare old and new."""
+        """Return the position of a change as a share of its graph. Old and new are comparable."""
         for node in reversed([*self.nodes(change)]):
             return node.number / len(node.flat.nodes)
         return 1.0

@@ -32,9 +32,10 @@ class _ClassChange:
 
     Attributes:
         before, after: the names of the classes.
-        paths: the modules.
-        own: the qualified names of the classes of these modules, and of all other modules.
-        kept: lines of functions that both sides ran, for nodes whose module is unknown.
+        paths: the paths of the modules.
+        class_names: qualified names of the classes of these modules and of modules inside them, and
+            of all other modules.
+        shared_lines: lines of functions that both sides ran, for nodes whose module is unknown.
     """
 
     before: str
@@ -47,7 +48,8 @@ class _ClassChange:
         """Return True unless a node is known to belong to the modules.
 
         Dynamo may resume a frame in the middle of a module, where torch records no module. Then the
-        file decides, if it holds none of the other classes, as a library; or else the function.
+        file decides if it contains no class of other modules, for example the file of a library.
+        Otherwise the function decides.
         """
         if any(holds(path, node.module) for path in self.paths):
             return False
@@ -66,7 +68,7 @@ def merge_changed_classes(
 ) -> list[Finding]:
     """Merge the findings of modules that changed their class.
 
-    All other code must be the same: an op that only one side has there is an edit of its own.
+    In all other code, an op that only one side has is an edit of its own.
 
     Args:
         findings: the findings of one comparison.
@@ -91,7 +93,7 @@ def merge_changed_classes(
     ]
     edited = {change.graph for f in merged for place in f.places for change in place.changes}
     numbers = set(map(id, merged))
-    # Inputs and outputs that a changed graph shares with the next graph go with it.
+    # Findings about only the inputs or outputs of a changed graph belong to the change, too.
     merged = [f for f in findings if id(f) in numbers or _is_passed_on(f, edited)]
     sides: tuple[list[Change], list[Change]] = [], []
     for finding in merged:
@@ -111,7 +113,7 @@ def merge_changed_classes(
 
 
 def _find_class_change(before: Sequence[Graph], after: Sequence[Graph]) -> _ClassChange | None:
-    """Return the modules that changed their class; `None` if none, or if classes are several."""
+    """Return the modules that changed their class; `None` unless all changed in the same way."""
     old_classes, new_classes = (
         {p: n for g in side for p, n in g.classes.items()} for side in (before, after)
     )
@@ -136,9 +138,9 @@ def _find_class_change(before: Sequence[Graph], after: Sequence[Graph]) -> _Clas
 def _find_shared_lines(
     before: Sequence[Graph], after: Sequence[Graph], paths: Sequence[str]
 ) -> Set[Line]:
-    """Return the lines of functions that both sides ran.
+    """Return all lines of the functions that both sides ran.
 
-    The lines of a function in one graph belong together.
+    The lines of a function in one graph belong together. So do the parts of a resumed function.
     """
     lines = LineGroups()
     lines_of_sides: tuple[set[Line], set[Line]] = set(), set()
@@ -180,7 +182,7 @@ class LineGroups:
 
 
 def _is_unknown(node: Node, paths: Sequence[str]) -> bool:
-    """Return True if a node is in no module, or in a module around these."""
+    """Return True if a node is in no module, or in a module around one of `paths`."""
     return not node.module or any(holds(node.module, path) for path in paths)
 
 
@@ -198,7 +200,7 @@ def _is_in_modules(exchanged: _ClassChange, finding: Finding) -> bool:
 
 
 def _is_passed_on(finding: Finding, graphs: Set[str]) -> bool:
-    """Return True if only the inputs or outputs of one of these graphs differ."""
+    """Return True if a finding has only inputs or outputs of these graphs."""
     changes = [change for place in finding.places for change in place.changes]
     if finding.summary or any(change.node.is_call for change in changes):
         return False
@@ -206,7 +208,7 @@ def _is_passed_on(finding: Finding, graphs: Set[str]) -> bool:
 
 
 def _iter_op_changes(finding: Finding, graphs: Mapping[int, Graph]) -> Iterator[Change]:
-    """Yield the ops of a finding: all ops of an added or removed graph, except in a backward."""
+    """Yield the ops of a finding. A whole graph has all its ops, but a backward has none."""
     for place in finding.places:
         for change in place.changes:
             graph = graphs.get(id(change.node)) if finding.of_graph else None
@@ -219,7 +221,7 @@ def _iter_op_changes(finding: Finding, graphs: Mapping[int, Graph]) -> Iterator[
 
 
 def _changes_outside(removed: Sequence[Change], added: Sequence[Change]) -> list[Change]:
-    """Return the ops of other code that only one side has, in pairs if equally many."""
+    """Return the ops of other code that only one side has, in pairs if both have equally many."""
     befores = [change.before for change in removed if change.before is not None]
     afters = [change.after for change in added if change.after is not None]
     counts = [Counter(map(_op_and_constants, nodes)) for nodes in (befores, afters)]
@@ -266,7 +268,7 @@ def _may_be_in_file(name: str, file: str, library: Set[str]) -> bool:
 
     Args:
         name: the qualified name.
-        file: the file, relative to the root or to where packages are installed.
+        file: the file, relative to the root or to the directory of installed packages.
         library: classes whose package is not a script.
     """
     parts = file.removesuffix(".py").split("/")

@@ -13,7 +13,7 @@ from ..model import Node
 from ..module_paths import module_of
 
 MAX_DIGITS = 9
-"""Maximum number of digits of a module index; longer numbers do not count as indices."""
+"""Maximum number of digits of a module index. Longer numbers do not count as indices."""
 _NUMBER = re.compile(rf"(?:(?<=[._])|^)([0-9]{{1,{MAX_DIGITS}}})(?=\.|\Z)")
 """A number in a path: a whole component, or the end of a component, as in `encoder_layer_0`."""
 
@@ -58,9 +58,9 @@ def relative_to_instances(name: str, instances: Sequence[str]) -> tuple[int, int
         instances: the nested instances, innermost first.
 
     Returns:
-        The number of instances that the name is outside of; its distance in the list of the next
-        instance (0: inside this instance); and the rest of the name. `None` if the name is neither
-        inside nor beside any instance.
+        Three values: the index of an instance, the distance of the name from this instance in the
+        list of modules (0 inside the instance), and the rest of the name. `None` if the name is
+        neither inside an instance nor in the list of one.
     """
     for depth, instance in enumerate(instances):
         if holds(instance, name):
@@ -108,7 +108,7 @@ _Form = tuple["str | frozenset[int]", ...]
 
 
 def abridged(paths: Iterable[str], limit: int = MAX_PATHS) -> str:
-    """Return paths in one line, merging paths that differ only in numbers into ranges.
+    """Return paths in one line. Paths that differ only in numbers become ranges.
 
     The text covers exactly these paths, except for the paths that `and N more` leaves out.
 

@@ -17,8 +17,10 @@ from .paths import abridged, holds, instances_of, natural_key, path_of
 
 Kind = Literal["added", "removed"]
 MIN_EDITED_SHARE = 0.5
-"""Minimum share of new ops in an added module, and of changes inside added modules in a finding,
-for the finding to count as added modules. The same applies to removed modules."""
+"""Minimum share of new ops in a module for the module to count as added.
+
+Also the minimum share of changes inside added modules for a finding to count as added modules. The
+same applies to removed modules."""
 MIN_EDITED_OPS = 2
 """Minimum number of added (or removed) ops in an added (or removed) module, without consequences.
 
@@ -36,7 +38,15 @@ Numbered = tuple[int, Finding]
 
 @dataclass
 class _ModuleEdit:
-    """An added or removed module, with its changes."""
+    """An added or removed module, with its changes.
+
+    Attributes:
+        kind: "added" or "removed".
+        path: path of the module.
+        changes: changes inside the module.
+        outside: changes of the same findings outside all added and removed modules.
+        consequences: consequences of these changes.
+    """
 
     kind: Kind
     path: str
@@ -55,14 +65,15 @@ def separate_modules(
     """Separate added and removed modules from the other findings.
 
     Args:
-        findings: one for each place.
+        findings: one finding for each place.
         before, after: all graphs of the two captures.
         origins: the origins of the changes.
 
     Returns:
         At most one finding of added modules and one of removed modules, and the other findings.
     """
-    # Going from 12 to 24 layers of BERT, 1,416 ops, was headed '1 op added'.
+    # Without such findings, growing BERT from 12 to 24 layers, with 1,416 ops, was headed '1 op
+    # added'.
     modules = _find_edited_modules(findings, before, after)
     if not modules:
         return [], list(findings)
@@ -99,7 +110,7 @@ def separate_modules(
 def _find_edited_modules(
     findings: Sequence[Numbered], before: Sequence[Graph], after: Sequence[Graph]
 ) -> _Modules:
-    """Return the outermost instances on one side only whose ops are mostly added or removed."""
+    """Return the outermost instances that only one side has, with mostly added or removed ops."""
     edits = _count_ops_by_kind(place.changes for _, finding in findings for place in finding.places)
     if all(count < MIN_EDITED_OPS for counts in edits.values() for count in counts.values()):
         return {}
@@ -111,7 +122,7 @@ def _find_edited_modules(
     modules: dict[tuple[str, str], _ModuleEdit] = {}
     kinds: tuple[Kind, ...] = ("added", "removed")
     for kind in kinds:
-        # Outermost first, so that a layer is an added module and its submodules are not.
+        # Outermost first: a layer is one added module, and its submodules are not added modules.
         for path in sorted(edits[kind], key=lambda path: path.count(".")):
             is_one_sided = path not in other_sizes[kind]
             count = edits[kind][path] + consequences[kind][path]
@@ -161,7 +172,7 @@ def _edited_module_of(change: Change, modules: _Modules) -> _ModuleEdit | None:
 
 
 def _distribute_changes(finding: Finding, modules: _Modules, inside: Sequence[_ModuleEdit]) -> None:
-    """Add the changes of a finding to their modules, and changes outside them to the last module.
+    """Add the changes of a finding to their modules. The last module gets changes outside.
 
     Args:
         finding: the finding to distribute.
@@ -210,10 +221,11 @@ def _modules_finding(
 
 def _module_place(module: _ModuleEdit) -> Place:
     changes, consequences = [*module.changes], module.consequences
-    if not changes:  # the forward nodes matched another module's; only consequences are left
+    # If the forward nodes matched nodes of another module, the module has only consequences.
+    if not changes:
         inside = [change for change in consequences if holds(module.path, path_of(change.node))]
         changes, consequences = inside, [c for c in consequences if c not in inside]
-    # The first change names the place: an op, not an input of the module.
+    # The first change names the place. It should be an op, not an input of the module.
     changes.sort(key=lambda change: not _is_op(change.node))
     graph = changes[0].graph
     return Place(module.path, graph, (*changes, *module.outside), tuple(consequences))
@@ -238,7 +250,7 @@ def _graphs_with_changes(
 def _find_similar_modules(
     paths: Sequence[str], flats: Sequence[NumberedGraph]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the equal and the nearly equal modules for these paths, from the same module lists."""
+    """Return modules of the same lists that equal a module of `paths`, and nearly equal modules."""
     lists = {path.rpartition(".")[0] for path in paths}
     lines: dict[str, Counter[Hashable]] = {}
     for flat in flats:
@@ -250,7 +262,7 @@ def _find_similar_modules(
                     line = _relative_form(flat, i, instance)
                     lines.setdefault(instance, Counter())[line] += 1
     others: dict[str, list[str]] = {}
-    # From the end of each list: a layer that is appended is mostly a copy of the last one.
+    # The end of a list comes first, because an appended layer is mostly a copy of the last layer.
     for path in sorted(lines.keys() - {*paths}, key=natural_key, reverse=True):
         others.setdefault(path.rpartition(".")[0], []).append(path)
     equal: dict[str, None] = {}
@@ -273,7 +285,7 @@ def _find_similar_modules(
 def _relative_form(flat: NumberedGraph, i: int, instance: str) -> Hashable:
     """Return a form of a node that is equal in every instance of a class.
 
-    Values from outside the instance are not part of it.
+    Values from outside the instance are not part of the form.
     """
     operands = [flat.nodes[p].name for p in flat.operands[i][: flat.arity[i]]]
     inside = tuple(name[len(instance) :] if holds(instance, name) else "" for name in operands)
@@ -288,7 +300,7 @@ def merge_equal_edits(
     """Return one finding for each edit with all its places, in the order of their first places.
 
     Args:
-        findings: one for each place, in the order of the graphs.
+        findings: one finding for each place, in the order of the graphs.
         before, after: all graphs of the two captures.
         origins: the origins of the changes.
     """
@@ -327,7 +339,7 @@ def _merge_group(group: Iterable[Numbered]) -> Numbered:
 def merge_same_lines(findings: Iterable[Finding]) -> list[Finding]:
     """Merge the findings on one line of the user's code with the same ops.
 
-    All instances of a module class run the same code. An edit of one of its lines is therefore one
+    All instances of a module class run the same code. So an edit of one line of this code is one
     edit, even if the names of the modules and their surroundings differ.
 
     Args:
@@ -335,9 +347,9 @@ def merge_same_lines(findings: Iterable[Finding]) -> list[Finding]:
     """
     by_line: dict[Hashable, list[Finding]] = {}
     for finding in findings:
-        # If no op was added or removed, constants changed: several edits may be on one line.
-        # Two equal changes on one line, such as a clone in two places of an expression, keep two
-        # tokens: a token contains the columns (Python 3.11 or newer).
+        # If no op was added or removed, constants changed, and a line may have several such edits.
+        # Two equal changes in one line, such as a clone in two places of an expression, have two
+        # tokens, because a token contains the columns (on Python 3.11 or newer).
         line = finding.identity.line if any(ops_of_edit(finding)) else ""
         by_line.setdefault(line or id(finding), []).append(finding)
     return [_unite_places(group) for group in by_line.values()]
@@ -346,9 +358,9 @@ def merge_same_lines(findings: Iterable[Finding]) -> list[Finding]:
 def merge_torch_modules(findings: Iterable[Finding], after: Sequence[Graph]) -> list[Finding]:
     """Merge the findings in exactly the same torch modules.
 
-    Users do not edit the code of a torch module: it was constructed with different arguments, or
-    replaced. This is the same edit in training and in inference, even though the module runs
-    different ops there.
+    Users do not edit the code of a torch module. They construct it with different arguments, or
+    replace it. This is the same edit in training and in inference, although the module runs
+    different ops in the two.
 
     Args:
         findings: the findings of one comparison, identified.
@@ -376,7 +388,7 @@ def merge_torch_modules(findings: Iterable[Finding], after: Sequence[Graph]) -> 
 
 
 def _unite_places(group: Sequence[Finding]) -> Finding:
-    """Merge findings into one with the places of all."""
+    """Merge findings into one finding with all their places."""
     first = group[0]
     if len(group) == 1:
         return first
@@ -388,7 +400,7 @@ def _unite_places(group: Sequence[Finding]) -> Finding:
 
 
 def _unite_changes(group: Sequence[Finding]) -> Finding:
-    """Merge findings with equal places: each place gets the changes of all findings there."""
+    """Merge findings with equal places. Each place gets the changes of all findings."""
     places = []
     for place in group[0].places:
         key = (place.module, place.graph)

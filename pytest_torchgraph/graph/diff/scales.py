@@ -1,8 +1,8 @@
 """Calibrated constants: scales and zero points that follow from an edit.
 
-Calibration measures the values that a model computes. After an edit, each scale and zero point at
-the edited values or after them is another number. These are consequences of the nearest edit.
-Without any edit, all of them are one finding.
+Calibration measures the values that a model computes. After an edit, the scales and zero points at
+the edited values, and after them, are different numbers. Such changes are consequences of the
+nearest edit. Without any edit, all of them are one finding.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from .moves import quantizes
 from .origins import Occurrence, Origins
 
 CALIBRATED = ("scale", "zero_point")
-"""Arguments with a calibrated value. All these ops have them in this order."""
+"""Arguments with a calibrated value. All quantize and dequantize ops have them in this order."""
 
 
 def is_scale(change: Change) -> bool:
-    """Return True if nothing but a scale or a zero point changed, and only in value."""
+    """Return True if only the value of a scale or of a zero point changed."""
     before, after = change.before, change.after
     if change.kind != "changed" or before is None or after is None or before.op != after.op:
         return False
@@ -33,13 +33,13 @@ def is_scale(change: Change) -> bool:
 
 
 def _constants_without_scales(node: Node) -> tuple[Sequence[Arg], Mapping[str, Arg]]:
-    """Return the constants of a node without its scale and its zero point."""
+    """Return the constants of a node, with placeholders for its scale and its zero point."""
     args: list[Arg] = []
     after_scale = False
     for value in node.args:
         is_float = isinstance(value, float)
-        # Positional arguments have no names: a float is the scale, and an int directly after it the
-        # zero point. Booleans are ints in Python, and are flags here.
+        # Positional arguments have no names. A float is the scale, and an int directly after it is
+        # the zero point. Booleans are ints in Python, but are flags here.
         is_zero_point = after_scale and isinstance(value, int) and not isinstance(value, bool)
         is_tensor = hasattr(value, "name")
         args.append("calibrated" if is_float or is_zero_point else "" if is_tensor else value)
@@ -61,14 +61,14 @@ def attach_scales(findings: Iterable[Finding], origins: Origins) -> list[Finding
     edits: list[Finding] = []
     scales: list[Finding] = []
     for finding in findings:
-        follows = [change for change in finding.changes if is_scale(change)]
-        # Calibration after an edit changes the scales of all later layers, each a change of its
-        # own.
-        if len(follows) == len(finding.changes):
+        scale_changes = [change for change in finding.changes if is_scale(change)]
+        # Calibration after an edit changes the scales of all later layers. Each scale is a finding
+        # so far.
+        if len(scale_changes) == len(finding.changes):
             scales.append(finding)
-        elif follows:
+        elif scale_changes:
             others = [change for change in finding.changes if not is_scale(change)]
-            consequences = (*follows, *finding.consequences)
+            consequences = (*scale_changes, *finding.consequences)
             edits.append(one_place(others, finding.summary, consequences=consequences))
         else:
             edits.append(finding)
@@ -81,19 +81,21 @@ def attach_scales(findings: Iterable[Finding], origins: Origins) -> list[Finding
             places_without_edit += finding.places
         else:
             following.setdefault(nearest, []).extend((*finding.changes, *finding.consequences))
-    for number, changes in following.items():
-        place = edits[number].places[0]
+    for edit_number, changes in following.items():
+        place = edits[edit_number].places[0]
         place = replace(place, consequences=(*place.consequences, *changes))
-        edits[number] = replace(edits[number], places=(place, *edits[number].places[1:]))
-    # A calibration with other data changes every scale: one finding, not one for each op.
+        edits[edit_number] = replace(
+            edits[edit_number], places=(place, *edits[edit_number].places[1:])
+        )
+    # A calibration with other data changes every scale. That is one finding, not one for each op.
     return [*edits, Finding(tuple(places_without_edit))] if places_without_edit else edits
 
 
 class _EditedValues:
-    """The values of the new graphs that edits touch, and those that come after an edit.
+    """The values of the new graphs that edits touch, and the values that come after an edit.
 
     Args:
-        edits: the findings that are no scales, one place each.
+        edits: the findings that do not consist of scales, one place each.
         origins: the origins of their changes.
     """
 
@@ -120,7 +122,15 @@ class _EditedValues:
 
 
 class _EditsByValue:
-    """The values of one new graph, with the edits that they follow from."""
+    """The values of one new graph, with the edits that they follow from.
+
+    Attributes:
+        m: the matching of the graph.
+        flat: the graph.
+        touched: number of an edit for each value that an edit takes.
+        starts: number of an edit for each node that belongs to the edit, or that used a node that
+            the edit removed.
+    """
 
     def __init__(self, matching: Correspondence):
         self.m = matching
@@ -129,7 +139,7 @@ class _EditsByValue:
         self.starts: dict[int, int] = {}
 
     def touch_node(self, number: int, node: Occurrence) -> None:
-        """Record a new node of an edit, or an old one that is gone.
+        """Record a new node of an edit, or a removed node.
 
         Args:
             number: the number of the edit.

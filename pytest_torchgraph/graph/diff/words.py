@@ -65,14 +65,14 @@ def is_replacement(finding: Finding) -> bool:
 
 
 def sign_of(finding: Finding) -> str:
-    """Return the sign of a finding: `~` if ops were replaced, else the primary change's sign."""
+    """Return the sign of a finding: `~` if ops were replaced, or the primary change's sign."""
     kinds = {change.kind for change in finding.changes}
     replaced = is_replacement(finding) or (finding.summary and len(kinds) > 1)
     return SIGNS["changed" if replaced else finding.kind]
 
 
 def _counterpart(first: Change, rest: Iterable[Change]) -> Change | None:
-    """Return the first removed op if the primary op was added, and vice versa; else `None`."""
+    """Return the first removed op for an added primary op, and vice versa; `None` otherwise."""
     if not first.node.is_call:
         return None
     opposite = {"added": "removed", "removed": "added"}.get(first.kind)
@@ -112,7 +112,7 @@ def count_changes(changes: Iterable[Change]) -> str:
 
 
 def places_text(finding: Finding) -> str:
-    """Return the abridged modules of the places, and the modules feeding a shared module."""
+    """Return the abridged modules of the places, and the modules that feed a shared module."""
     paths = [place.module for place in finding.places]
     text = abridged(path or TOP for path in paths)
     if len(paths) > 1 and len(set(paths)) == 1:
@@ -158,7 +158,7 @@ def outside_modules(changes: Iterable[Change], modules: Iterable[str]) -> list[C
 
 
 def _consequence_lines(finding: Finding, limit: int) -> list[str]:
-    """Return the lines of the consequences: counted over all places, listed for the first."""
+    """Return the lines of the consequences. All places are counted, and the first is listed."""
     all_consequences = [place.consequences for place in finding.places if place.consequences]
     ops = [outside_modules(changes, finding.modules) for changes in all_consequences]
     listed = [changes for changes in ops if changes]
@@ -185,7 +185,7 @@ def _consequence_lines(finding: Finding, limit: int) -> list[str]:
 
 
 def _is_return(change: Change) -> bool:
-    """Return True if a graph returns a different value; its saved values may differ as well."""
+    """Return True if a graph returns a different value. Its saved values may differ as well."""
     before, after = change.before, change.after
     if change.node.kind != "output" or before is None or after is None:
         return False
@@ -193,7 +193,7 @@ def _is_return(change: Change) -> bool:
 
 
 def _saved_lines(finding: Finding) -> list[str]:
-    """Return the line of added and removed saved activations over all places; [] if none differ."""
+    """Return the line of added and removed saved activations, over all places; [] if none."""
     values = {
         (change.kind, change.graph, change.node.name): change.node.name
         for place in finding.places
@@ -234,15 +234,17 @@ def _change_lines(word: str, changes: Sequence[Change], limit: int) -> list[str]
 
 
 MAX_RECOMPUTED = 4
-"""Maximum number of recomputed ops to name; the others are counted."""
+"""Maximum number of recomputed ops to name. Further ops are only counted."""
 
 
 MAX_NAMED = 3
-"""Maximum number of edits to name in a heading; the others are counted."""
+"""Maximum number of edits to name in a heading. Further edits are only counted."""
 
 
 MAX_NAMED_OPS = 2
-"""Maximum number of removed, and of added, ops to name in a replacement; the others are counted."""
+"""Maximum number of removed, and of added, ops to name in a replacement.
+
+If there are more, they are only counted."""
 
 
 def diff_heading(diff: GraphDiff) -> str:
@@ -310,7 +312,7 @@ def _directory_lines(diff: GraphDiff, files: FilesDiff, limit: int | None) -> It
 
 
 def heading(findings: Sequence[Finding]) -> str:
-    """Return the edits and their places counted and named; see `GraphDiff.heading`."""
+    """Return one line that counts and names the edits and their places; see `GraphDiff.heading`."""
     if not findings:
         return "no difference"
     modules = [finding for finding in findings if finding.modules]
@@ -355,7 +357,7 @@ def _list_ops(nodes: Sequence[Node]) -> str:
 
 
 def node_name(node: Node) -> str:
-    """Return a node's name for a heading: its op without `.default`, or its input or output."""
+    """Return a name of a node for a heading: its op without `.default`, its input or the return."""
     if node.is_call:
         return format_op(node.op).removesuffix(".default")
     if node.kind == "output":

@@ -4,12 +4,12 @@ Ops that compute the same are written as one op, because torch releases disagree
 data:
 
 - One release wraps saved values and gradients in `aten.detach`, the next does not. Below autograd,
-  a detach is only another name for the same tensor. In a graph that the user handed over it counts
-  like any other op, because autograd added none.
+  a detach is only another name for the same tensor. In a graph that the user handed over, a detach
+  counts like any other op, because autograd added none.
 - `aten.view`, `aten._unsafe_view` and `aten.reshape` give the same values in another shape. If a
   reshape copies, there is a `clone` next to it.
-- An exported program has `contiguous` instead: in one release as an op before the view, in the next
-  as part of the reshape. It may also contain an unused `empty`.
+- An exported program has a `contiguous` instead of the `clone`. In one release it is an op before
+  the view, in the next it is part of the reshape. The program may also contain an unused `empty`.
 
 The graph itself keeps the ops that torch ran, and so do its op counts.
 """
@@ -50,8 +50,8 @@ def canonical_op(op: str) -> str:
 def canonical(graphs: Sequence[Graph]) -> tuple[Graph, ...]:
     """Return the canonical form of one capture's graphs, in which a forward precedes its backward.
 
-    A saved input of a backward that is an alias takes the name of its original value, and several
-    aliases of one value become one input. Eager graphs have their own names.
+    If a saved input of a backward is an alias, it takes the name of the original value. Several
+    aliases of one value become one input. In eager graphs, no input is renamed.
     """
     names: dict[str, str] = {}
     canonical_graphs = []
@@ -68,12 +68,12 @@ def canonical(graphs: Sequence[Graph]) -> tuple[Graph, ...]:
 
 
 def canonical_graph(graph: Graph) -> Graph:
-    """Return the canonical form of one graph; the same object if it is already canonical."""
+    """Return the canonical form of one graph. A canonical graph is returned unchanged."""
     return _drop_aliases(graph, aliases_of(graph))
 
 
 def _drop_aliases(graph: Graph, aliases: Mapping[str, str]) -> Graph:
-    """Return the canonical form of a graph, given its aliases, which are dropped."""
+    """Return the canonical form of a graph, without its aliases."""
     subgraphs = tuple(map(canonical_graph, graph.subgraphs))
     unused = _find_unused_memory(graph)
     if aliases or unused or any(node.op in SAME_OPS for node in graph.nodes):
@@ -89,10 +89,11 @@ def _drop_aliases(graph: Graph, aliases: Mapping[str, str]) -> Graph:
 
 
 def aliases_of(graph: Graph) -> dict[str, str]:
-    """Return the name of the original value of each alias, by the alias's name."""
+    """Map the name of each alias to the name of the original value."""
     originals: dict[str, str] = {}
-    # Of 84 subjects, 18 had the same text on torch 2.9, 2.11, 2.13 and 2.15. Now 56 have: aliases,
-    # `SAME_OPS`, the order of saved values and a flag of cuDNN are left out.
+    # Of 84 test subjects, 18 had the same text on torch 2.9, 2.11, 2.13 and 2.15. Now 56 have the
+    # same text, because aliases, `SAME_OPS`, the order of saved values and a flag of cuDNN are left
+    # out.
     if graph.level in BELOW_AUTOGRAD and not graph.given:
         for node in graph.nodes:
             if node.op == ALIAS_OP and len(node.args) == 1 and isinstance(node.args[0], Ref):
@@ -106,7 +107,7 @@ def aliases_of(graph: Graph) -> dict[str, str]:
 
 
 def _contiguous_before_views(graph: Graph) -> list[Node]:
-    """Return an exported program's nodes that make a value contiguous only for views."""
+    """Return the `contiguous` nodes of an exported program that are used only by views."""
     uses = _count_uses(graph)
     viewed = Counter(
         node.args[0].name
@@ -119,7 +120,7 @@ def _contiguous_before_views(graph: Graph) -> list[Node]:
         if node.op == CONTIGUOUS_OP
         and len(node.args) == len(node.refs) == 1
         and not node.kwargs
-        # Any other use takes the copy itself, so the op stays.
+        # A use other than a view takes the copy itself, so the op stays.
         and 0 < uses[node.name] == viewed[node.name]
     ]
 
@@ -149,15 +150,15 @@ def _rename_saved(graph: Graph, names: Mapping[str, str]) -> Graph:
     """
     saved = {node.name for node in graph.inputs if node.op == "saved"}
     renames = {name: names[name] for name in saved & names.keys()}
-    others = graph.by_name.keys() - saved
-    # The backward may have the original as a node of its own: then the alias keeps its name.
-    renames = {name: source for name, source in renames.items() if source not in others}
+    other_names = graph.by_name.keys() - saved
+    # If another node of the backward has the name of the original value, the alias keeps its name.
+    renames = {name: source for name, source in renames.items() if source not in other_names}
     if not renames:
         return graph
     nodes: dict[str, Node] = {}
     for node in graph.nodes:
         node = _rewrite_node(replace(node, name=renames.get(node.name, node.name)), renames)
-        # Several aliases of one value have one name now: the first input stands for all.
+        # Several aliases of one value now have one name. Only the first input stays.
         nodes.setdefault(node.name, node)
     return replace(graph, nodes=tuple(nodes.values()))
 
@@ -178,7 +179,7 @@ def _rewrite_node(node: Node, names: Mapping[str, str]) -> Node:
 
 
 def _mentions(node: Node, names: Mapping[str, str]) -> bool:
-    """Return True if the node refers to one of `names`; most nodes have plain arguments only."""
+    """Return True if the node refers to one of `names`."""
     if node.kwargs or node.effects or node.after:
         targets = tuple([effect.target for effect in node.effects])
         return any(

@@ -1,9 +1,9 @@
 """Exact isomorphism of dataflow, at each level of detail.
 
 Live nodes need no search. Operands are ordered, so any path from the output or a side effect to a
-live node identifies it, and walking both graphs from their outputs in lockstep pairs all live
-nodes. Hashes would not be enough: they confuse a node used twice with two equal nodes. Dead code
-remains; it is paired by colour refinement with bounded backtracking.
+live node identifies this node. Walking both graphs in lockstep from their outputs pairs all live
+nodes. Hashes would not be enough, because they confuse a node used twice with two equal nodes. Dead
+code is paired by colour refinement with bounded backtracking.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from .numbered_graph import NumberedGraph, OrderFree, drop_unshared_facts
 COLOR_ROUNDS = 3
 """Rounds of colour refinement of dead nodes, by users and then by operands.
 
-Colours only narrow the search, which checks each pair: fewer rounds cost time, never exactness.
+Colours only narrow the search, which checks each pair. With fewer rounds the search takes longer,
+but stays exact.
 """
 
 BACKTRACKING_PER_NODE = 100
@@ -33,12 +34,12 @@ hours. Only graphs with much symmetric dead code come close.
 
 
 _IN_ORDER = "saves_in_order_of"
-"""Attribute of a forward that caches a forward known to save the same values in the same order."""
+"""Attribute of a forward: another forward that is known to save equal values in the same order."""
 
 
 def _record_same_order(first: Graph, second: Graph) -> None:
-    # Graphs are frozen, hence `__dict__`. A weak reference, because a cache must not keep a graph
-    # alive.
+    # Graphs are frozen, so `__dict__` is changed directly. The reference is weak, because a cache
+    # must not keep a graph alive.
     first.__dict__[_IN_ORDER] = weakref.ref(second)
 
 
@@ -56,9 +57,8 @@ class EquivalenceClasses:
     """Equivalence classes of graphs: graphs with the same dataflow have the same number.
 
     Bodies of higher-order ops are compared by their class numbers. The live part of a graph has a
-    canonical numbering, in the order in which the output reaches its nodes. Two bodies are
-    therefore
-    compared node by node only if both have dead code.
+    canonical numbering, in the order in which the output reaches its nodes. So two bodies are
+    compared node by node only if they have dead code, or constants with known values.
 
     Attributes:
         ids: numbers of live parts, colours and classes, by key.
@@ -106,9 +106,7 @@ class EquivalenceClasses:
         return self.number(first) == self.number(second)
 
     def pairing(self, first: Graph, second: Graph) -> list[int] | None:
-        """Return the counterpart's number for each node of `first`, or `None` if the graphs
-        differ.
-        """
+        """Return the counterpart's number for each node of `first`; `None` if the graphs differ."""
         if not self._may_be_equal(first, second):
             return None
         in_order = self._pair_in_order(first, second)
@@ -119,8 +117,8 @@ class EquivalenceClasses:
     def _may_be_equal(self, first: Graph, second: Graph) -> bool:
         """Return False if the nodes differ, so that no order needs to be computed."""
         a, b = self.flat(first), self.flat(second)
-        # Different graphs mostly differ in some label, which costs one pass; pairing and hashing
-        # cost several.
+        # Different graphs mostly differ in some label. Comparing labels costs one pass; pairing and
+        # hashing cost several.
         return len(a.nodes) == len(b.nodes) and Counter(a.valueless) == Counter(b.valueless)
 
     def _pair_in_order(self, first: Graph, second: Graph) -> list[int] | None:
@@ -140,8 +138,8 @@ class EquivalenceClasses:
         if first.saver is None or second.saver is None:
             return first.saver is second.saver
         savers = first.saver, second.saver
-        # Saved values are identified by what they compute in the forward. If both forwards save in
-        # the same order, positions do the same, without hashes.
+        # Hashes of their computation in the forward identify saved values. If both forwards save
+        # equal values in the same order, positions identify them without hashes.
         if savers[0] is not savers[1] and not _have_same_order(*savers):
             a, b = map(canonical_graph, savers)
             if not self._may_be_equal(a, b) or self._pair_in_order(a, b) is None:
@@ -181,8 +179,8 @@ class EquivalenceClasses:
         colors = _color_dead_nodes(flat, dead, lambda i: ("live", form, canonical[i]), self.ids)
         candidates = self.alike.setdefault((form, *sorted(colors.values())), [])
         for other, number in candidates:
-            # The form identifies live nodes. Dead code needs a search, and an unknown constant
-            # equals several values.
+            # The form identifies live nodes. Dead code needs a search. So do constants, because an
+            # unknown value equals any value.
             if not (dead or flat.values) or _pair_graphs(flat, other) is not None:
                 return number
         number = self.ids.setdefault(("graph", len(self.ids)), len(self.ids))
@@ -217,9 +215,7 @@ def pairing(first: Graph, second: Graph) -> list[int] | None:
 
 
 def _compare_canonical(first: Graph, second: Graph) -> tuple[Graph, list[int]] | None:
-    """Return the canonical form of `second` used for comparison, and the `pairing` with its
-    nodes.
-    """
+    """Return the canonical form of `second` used for comparison, and the pairing with its nodes."""
     original = first, second
     first, second = map(canonical_graph, drop_unshared_facts(first, second))
     if len(first.nodes) != len(second.nodes) or len(first.saved) != len(second.saved):
@@ -228,7 +224,7 @@ def _compare_canonical(first: Graph, second: Graph) -> tuple[Graph, list[int]] |
     if partners is None:
         return None
     if _have_same_order(first, second) and not (original[0].given or original[1].given):
-        _record_same_order(*original)  # these are what their backwards know as their savers
+        _record_same_order(*original)  # The backwards have these graphs as savers.
     return second, partners
 
 
@@ -251,13 +247,12 @@ class _Pairing:
 
     Attributes:
         a, b: the graphs.
-        forward: partner in `b` of each node of `a`, -1 for none.
-        backward: partner in `a` of each node of `b`, -1 for none.
+        forward: partner in `b` of each node of `a`; -1 if it has none.
+        backward: partner in `a` of each node of `b`; -1 if it has none.
         paired: nodes of `a` with a partner, in the order of pairing.
-        colors_a, colors_b: colours of the dead nodes (see `_colors`).
-        free: unpaired dead nodes of `b`, by colour and by (operand, slot, colour). Some
-            may have been
-            paired since.
+        colors_a, colors_b: colours of the dead nodes (see `_color_dead_nodes`).
+        free: unpaired dead nodes of `b`, by colour and by (operand, slot, colour). A list may also
+            have nodes that were paired later; `_free_nodes` drops them.
     """
 
     def __init__(self, a: NumberedGraph, b: NumberedGraph):
@@ -268,15 +263,16 @@ class _Pairing:
         self.paired: list[int] = []
 
     def pair_all(self, todo: list[tuple[int, int]]) -> bool:
-        """Pair these nodes and, through their operands, all nodes that they need. Return True on
-        success.
+        """Pair these nodes, and all nodes that they need through their operands.
+
+        Return True on success.
         """
         while todo:
             i, j = todo.pop()
             if self.forward[i] == j:
                 continue
-            # Reached before with another partner: a node that is used twice differs from two equal
-            # nodes.
+            # One of the nodes already has another partner. A node that is used twice differs from
+            # two equal nodes.
             if self.forward[i] != -1 or self.backward[j] != -1:
                 return False
             if self.a.valueless[i] != self.b.valueless[j] or not self.same_value(i, j):
@@ -290,7 +286,7 @@ class _Pairing:
         return True
 
     def same_value(self, i: int, j: int) -> bool:
-        """Return True unless the nodes are constants of different values; unknown equals any."""
+        """Return True unless two constants have different values. An unknown value equals any."""
         value, other = self.a.values.get(i), self.b.values.get(j)
         return value == other or value is None or other is None
 
@@ -312,7 +308,7 @@ class _Pairing:
             for slot, operand in enumerate(self.b.operands[j]):
                 self.free.setdefault((operand, slot, color), []).append(j)
         budget = BACKTRACKING_PER_NODE * len(dead_a) + BACKTRACKING_AT_LEAST
-        # From the last node on, so that what a dead node needs is paired through that node.
+        # The last node comes first, so that the operands of a dead node are paired through it.
         for i in reversed(dead_a):
             if self.forward[i] != -1:
                 continue
@@ -332,9 +328,8 @@ class _Pairing:
     def _pair_part(self, i: int, j: int) -> bool:
         """Pair two dead nodes and their whole connected component. Return True on success.
 
-        The other users of a paired node come next, so that a choice between equal nodes is
-        made once for
-        all of them.
+        The other users of a paired node come next, so that a choice between equal nodes is made
+        once for all of them.
         """
         todo = [i]
         while todo:
@@ -358,12 +353,12 @@ class _Pairing:
             j = self.forward[i]
             self.forward[i] = self.backward[j] = -1
             color = self.colors_b[j]
-            # A node may be in its lists twice now. `_free` drops entries that have a partner.
+            # A node may be in a list twice now. `_free_nodes` drops entries that have a partner.
             for key in (color, *((p, slot, color) for slot, p in enumerate(self.b.operands[j]))):
                 self.free[key].append(j)
 
     def _iter_candidates(self, color: int) -> Iterator[int]:
-        """Yield the free nodes of a colour, lazily: the first usually fits."""
+        """Yield the free nodes of a colour, lazily, because the first usually fits."""
         free = self._free_nodes(color)
         if free:
             first = free[-1]
@@ -378,15 +373,14 @@ class _Pairing:
         return free
 
     def _find_partner(self, i: int) -> int:
-        """Return a free node of the same colour whose operands are the partners of `i`'s, or -1."""
+        """Return a free node of the same colour whose operands fit the operands of `i`, or -1."""
         color = self.colors_a[i]
         choices = [
             self._free_nodes((self.forward[operand], slot, color))
             for slot, operand in enumerate(self.a.operands[i])
             if self.forward[operand] != -1
         ]
-        # Any operand narrows the choice; the one with the fewest candidates leaves the fewest to
-        # try.
+        # Each paired operand narrows the choice. The operand with the fewest candidates is best.
         fewest = min(choices, key=len, default=self._free_nodes(color))
         return next((j for j in reversed(fewest) if self._fits(i, j)), -1)
 
@@ -463,9 +457,7 @@ def _renamed_in_graph(old: Graph, new: Graph) -> list[tuple[str, str]]:
 
 
 def strict(graph: Graph) -> Graph:
-    """Return the graph with strides and devices as part of dtypes and constants, compared by
-    `==`.
-    """
+    """Return the graph with strides and devices in dtypes and constants. So `==` compares them."""
     return replace(
         graph,
         nodes=tuple(map(_strict_node, graph.nodes)),

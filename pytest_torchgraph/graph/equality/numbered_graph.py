@@ -8,18 +8,19 @@ All dependencies become ordered operands of a node:
 - for the output: the values saved for backward, the values that the target returned
   (`Graph.output`), and the last effect on each resource.
 
-Equality and diff therefore need no knowledge of side effects, and a node is live if it is reachable
+Equality and diff therefore need no knowledge of side effects. A node is live if it is reachable
 from the output.
 
 A stored file of an older version, a printed graph and fake tensors lack facts that a capture has.
+`drop_unshared_facts` removes such facts before a comparison.
 
 Three properties of a training graph depend on the order in which the forward ran:
 
-- The values that a forward saves are sorted here by what they compute.
-- The inputs of a backward saved by its forward have no order here; a label identifies them by
-  their value in the forward.
-- Autograd adds the gradients of one value as they arrive, `(a + b) + c` or `(c + b) + a`. Here
-  the sum of gradients is one op, whose operands are sorted by what they compute.
+- The values that a forward saves. They are sorted by their computation.
+- The inputs of a backward that its forward saved. They have no order, and a label identifies each
+  by its computation in the forward.
+- The sums of gradients. Autograd adds the gradients of one value as they arrive, `(a + b) + c` or
+  `(c + b) + a`. Here the sum is one op, and its operands are sorted by their computation.
 """
 
 from __future__ import annotations
@@ -43,13 +44,13 @@ class NumberedGraph:
         index: number of each node, by name.
         inputs: numbers of the placeholders.
         roots: numbers of the nodes that are compared in their order.
-        labels: everything about each node that is compared, except its operands, as a string: kind,
-            op, constants, effects, dtype and shape, and the classes of subgraphs.
+        labels: for each node, a string of all that is compared except the operands: kind, op,
+            constants, effects, dtype and shape, and the classes of subgraphs.
         valueless: the labels, without the values of constant tensors.
         values: value of each constant tensor, as a string, if known.
         plain: the labels without the classes of subgraphs.
         shapeless: the labels without dtype and shape.
-        operands: numbers of each node's operands, in the order above.
+        operands: numbers of each node's operands, in the order of the list above.
         arity: number of each node's operands that are arguments (or outputs and saved values).
     """
 
@@ -97,7 +98,7 @@ class NumberedGraph:
             if node.kind == "output":
                 operands += [heads[key] for key in sorted(heads)]
             self.operands.append(operands)
-        # A constant of unknown value equals any, so there are labels without the values too.
+        # A constant with an unknown value equals any constant, so there are labels without values.
         if self.values:
             self.valueless = [*self.labels]
             for i, value in self.values.items():
@@ -105,7 +106,7 @@ class NumberedGraph:
                 self.plain[i] += f"={value}"
 
     def _add_returned_values(self) -> list[int]:
-        """Add the target's return values to the output's label; return the nodes among them."""
+        """Add the target's return values to the output's label. Return the nodes among them."""
         refs: list[str] = []
         leaves = [
             f"{quote(path)}={_format_skeleton(value, refs, _no_label)}"
@@ -127,7 +128,7 @@ class NumberedGraph:
             args += [
                 f"{format_key(key)}={_format_skeleton(node.kwargs[key], refs, subgraph_label)}"
                 for key in sorted(node.kwargs)
-                # A capture on a GPU equals that on a CPU: devices do not belong to the dataflow.
+                # Devices do not belong to the dataflow: a capture on a GPU equals one on a CPU.
                 if not isinstance(node.kwargs[key], Device)
             ]
         effects = "".join([f"!{effect.kind}" for effect in node.effects]) if node.effects else ""
@@ -155,12 +156,12 @@ class NumberedGraph:
                 owner = self.index[effect.target.name]
                 kind, target = self.nodes[owner].kind, self.nodes[owner].target
                 if kind == "placeholder":
-                    # Padded, because the output's operands are in the order of these texts.
+                    # The number is padded, because the output's operands are sorted by these keys.
                     key = f"mutates input {owner:09}"
                 elif kind == "get_attr":
                     key = f"mutates {quote(target)}"
                 else:
-                    continue  # a storage born in the graph: operands and `after` say it all
+                    continue  # Operands and `after` order the uses of a storage of the graph.
             if key in heads:
                 yield heads[key]
             elif "opaque" in heads:
@@ -178,18 +179,15 @@ class NumberedGraph:
 
     @property
     def returned(self) -> list[int]:
-        """Values that the graph returns, without the values saved for its backward. Requires an
-        output.
-        """
+        """Values that the graph returns, without saved values. The graph must have an output."""
         return self.operands[-1][: self.arity[-1] - len(self.graph.saved)]
 
     def uses(self, i: int) -> list[tuple[int, int]]:
-        """Return the (user, slot) pairs in which a node is an operand, apart from being saved.
+        """Return the (user, slot) pairs in which a node is an operand, without two kinds of uses.
 
-        The set of values saved by a forward follows from the backward, and its order says
-        nothing about
-        a node; neither does the identity of the next random op. A node that is only saved, or only
-        precedes another random op, has the single use (output, slot -1).
+        Being saved is left out, because the backward decides which values a forward saves. So is
+        being the random op before another, because the next random op says nothing about a node. A
+        node that has only such uses gets the single use (output, slot -1).
         """
         last = len(self.nodes) - 1
         end = self.arity[last]
@@ -202,10 +200,10 @@ class NumberedGraph:
         return use_pairs or [(last, -1)] * bool(self.users[i])
 
     def takes_turns(self, i: int, slot: int) -> bool:
-        """Return True if an operand only orders effects: the random op before this random op.
+        """Return True if an operand only orders effects, without a shared value or storage.
 
-        Two random ops share no value and no storage. The last random op is an operand of the
-        output.
+        For example, each random op is an operand of the next random op, and the last random op is
+        an operand of the output.
         """
         if slot < self.arity[i]:
             return False
@@ -215,7 +213,7 @@ class NumberedGraph:
         return not {*_iter_mutated(node)} & {*_iter_mutated(other)}
 
     def live(self) -> list[bool]:
-        """For each node, True if the output or a side effect needs it."""
+        """Return True for each node that the output or a side effect needs."""
         live = [False] * len(self.nodes)
         if live:
             live[-1] = True
@@ -243,7 +241,7 @@ def _no_label(_name: str) -> str:
 def _format_label_result(node: Node) -> str:
     if isinstance(node.result, TensorMeta | Symbol):
         return format_result(node.result)
-    return ""  # of a tuple the projections' results count; that it is an int, the value says
+    return ""  # The projections of a tuple have results. Other results follow from the call.
 
 
 def _first_of(item: tuple[str, Arg]) -> str:
@@ -251,7 +249,7 @@ def _first_of(item: tuple[str, Arg]) -> str:
 
 
 def _format_skeleton(value: Arg, refs: list[str], subgraph_label: Callable[[str], str]) -> str:
-    """Print an argument with placeholders for its references, which are appended to `refs`."""
+    """Print an argument with placeholders for its references. Append the references to `refs`."""
     if isinstance(value, Ref):
         refs.append(value.name)
         return "%"
@@ -283,14 +281,15 @@ MATCHED_BY_NAME = ("parameter", "buffer")
 
 
 def drop_unshared_facts(a: Graph, b: Graph) -> tuple[Graph, Graph]:
-    """Return two graphs without the facts that either lacks, and with parameters in the same order.
+    """Return two graphs without facts that one of them lacks, with parameters in the same order.
 
-    Returns the same objects if nothing changes.
+    Return the same objects if nothing changes.
     """
     if a.given != b.given:
         a, b = as_captured(a), as_captured(b)
     a, b = in_same_digits(a, b)
-    if (a.kind in WITH_SUMS) != (b.kind in WITH_SUMS):  # a module of a backward is a forward
+    # A graph of one module of a backward has the kind "forward".
+    if (a.kind in WITH_SUMS) != (b.kind in WITH_SUMS):
         a, b = (replace(g, kind="forward") if g.kind in WITH_SUMS else g for g in (a, b))
     if (a.output is None) != (b.output is None):
         a, b = replace(a, output=None), replace(b, output=None)
@@ -323,8 +322,8 @@ def runs_differ(old: Graph, new: Graph) -> bool:
 def with_inputs_in_order(a: Graph, b: Graph) -> Graph:
     """Return graph `b` with its parameters and buffers in the order of `a`, matched by name.
 
-    An input with a name in both graphs takes its position in `a`; the other inputs fill the
-    remaining positions, in order.
+    An input whose name both graphs have takes the position that it has in `a`. The other inputs
+    fill the remaining positions in order.
     """
     inputs_a = [node for node in a.inputs if node.op in MATCHED_BY_NAME]
     inputs_b = [node for node in b.inputs if node.op in MATCHED_BY_NAME]
@@ -340,7 +339,7 @@ def with_inputs_in_order(a: Graph, b: Graph) -> Graph:
     ordered: list[Node] = []
     if len(inputs_a) == len(inputs_b):
         ordered = [by_name[name] if name in shared_names else next(others) for name in names]
-    else:  # those that came or went stay where they are among the others
+    else:  # Added and removed inputs keep their positions among the other inputs.
         in_turn = iter(shared)
         ordered = [by_name[next(in_turn)] if n.name in shared_names else n for n in inputs_b]
     next_inputs = iter(ordered)
@@ -374,7 +373,7 @@ def _without_options(graph: Graph) -> Graph:
 
 
 def as_captured(graph: Graph) -> Graph:
-    """Return a graph handed over by the user as if captured: its aliases count as no-ops."""
+    """Return a graph that the user handed over as a captured one, with aliases as no-ops."""
     if not graph.given:
         return graph
     return replace(graph, given=False, subgraphs=tuple(map(as_captured, graph.subgraphs)))
@@ -383,7 +382,7 @@ def as_captured(graph: Graph) -> Graph:
 SUM_OP = "aten.add.Tensor"
 """Op with which autograd adds gradients."""
 PARTIAL_SUM = "partial sum"
-"""Label of a sum that is an operand of the next sum: its operands move to the last sum."""
+"""Label of a sum that is an operand of the next sum. The last sum takes over its operands."""
 
 
 class OrderFree(NumberedGraph):
@@ -392,7 +391,7 @@ class OrderFree(NumberedGraph):
     The saved inputs are not roots if the forward is known.
 
     Attributes:
-        sums: the last sum of each chain of gradient sums, with the gradients it adds.
+        sums: the last sum of each chain of gradient sums, with the gradients that the chain adds.
     """
 
     def __init__(self, graph: Graph, subgraph_label: Callable[[str], str] | None = None):
@@ -415,7 +414,7 @@ class OrderFree(NumberedGraph):
         """Identify the saved inputs, in their labels, by their value in the forward."""
         saved = [i for i in self.inputs if self.nodes[i].op == "saved"]
         if not all(self.nodes[i].name in hashes for i in saved):
-            return  # without a label their order is all that tells them apart
+            return  # Without labels, only their order distinguishes them.
         self.roots = [i for i in self.inputs if self.nodes[i].op != "saved"]
         for i in saved:
             self._add_to_label(i, f" {hashes[self.nodes[i].name]}")
@@ -426,9 +425,9 @@ class OrderFree(NumberedGraph):
             self.valueless[i] += text
 
     def _find_sums(self) -> Iterator[tuple[int, list[int]]]:
-        """Yield the last sum of each chain of gradient sums, with the gradients it adds.
+        """Yield the last sum of each chain of gradient sums, with the gradients of the chain.
 
-        Partial sums lose their operands: as unused nodes they are counted, and nothing more.
+        Partial sums lose their operands. They stay as unused nodes, so that their number counts.
         """
         sums = {
             i
@@ -446,8 +445,8 @@ class OrderFree(NumberedGraph):
             terms[i] = []
             for operand in self.operands[i]:
                 has_one_user = operand in sums and len(self.users[operand]) == 1
-                # The gradients of one value have one dtype and shape. A sum with another label is
-                # not in this chain.
+                # The gradients of one value have the same dtype and shape. A sum with another label
+                # does not belong to the chain.
                 if has_one_user and self.labels[operand] == self.labels[i]:
                     partial.add(operand)
                     terms[i] += terms[operand]
@@ -456,15 +455,14 @@ class OrderFree(NumberedGraph):
         for i in partial:
             self._add_to_label(i, f" {PARTIAL_SUM}")
             self.operands[i] = []
-        self.__dict__.pop("users", None)  # they are of the operands before
+        self.__dict__.pop("users", None)  # The cached users belong to the former operands.
         yield from ((i, terms[i]) for i in sums - partial)
 
     def hashes(self) -> list[int]:
-        """A hash of each node's computation and uses.
+        """Return a hash of each node's computation and uses.
 
-        The hash is equal in equal graphs of one process. Nodes with the same hash are
-        interchangeable,
-        except in rare graphs that only a search can distinguish.
+        In one process, equal graphs have equal hashes. Nodes with the same hash are
+        interchangeable, except in rare graphs that only a search can distinguish.
         """
         position = {i: number for number, i in enumerate(self.roots)}
         last = len(self.nodes) - 1
@@ -486,13 +484,13 @@ class OrderFree(NumberedGraph):
             for slot, operand in enumerate(self.sums.get(i) or self.operands[i]):
                 if i == last and slot in saved:
                     continue
-                # The terms of a sum have no order, and so no slots.
+                # The terms of a sum have no order, so they have no slots.
                 uses[operand].append((codes[i], -1 if i in self.sums else slot))
         return codes
 
 
 def hashes_by_name(graph: Graph) -> dict[str, int]:
-    """Return a hash of each value's computation, by name; an alias has the hash of its value.
+    """Return a hash of each value's computation and uses. An alias has the hash of its value.
 
     Values returned by the target are left out, because a stored graph may not record them.
     """

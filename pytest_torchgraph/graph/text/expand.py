@@ -10,8 +10,8 @@ r"""Expansion of a folded `.tgraph` text: every instance of a module gets its ow
 These elements appear among the lines of a graph: nodes, values of a long return, `save` lines.
 `path` is the path of a container. It is empty or ends in a dot; in version 4 it may also end in
 `_`. The container's block is valid until the next block with the same path and letter, or until a
-graph or a return begins or ends. A nested block is valid only in its enclosing block.
-`runs` describes the names in the lines of a block.
+graph or a return begins or ends. A nested block is valid only in its enclosing block. `runs`
+describes the names in the lines of a block.
 
 The changes of a `but` follow the order of the block. `-` removes a line. `~` replaces the line that
 has the same key. `@` moves on to the position after a line. `+` inserts a line after the line
@@ -47,10 +47,10 @@ class Expanded:
     """A text with one line per node.
 
     Attributes:
-        lines: its lines.
-        folded: lines of the folded text that it was read from.
-        rows: index of the folded line that each line was read from.
-        calls: first line and path of each instance that shared a line with other instances.
+        lines: the expanded lines.
+        folded: the lines of the folded text.
+        rows: for each expanded line, the index of the folded line that it was read from.
+        calls: index of the first line, and path, of each instance outside blocks.
         eager: True if the text has an eager graph, which requires version 2.
     """
 
@@ -61,14 +61,14 @@ class Expanded:
     eager: bool
 
     def located(self, error: GraphFormatError) -> GraphFormatError:
-        """Return an error in these lines with its position in the folded text."""
+        """Return an error in the expanded lines with its position in the folded text."""
         row = min(error.line, len(self.lines)) - 1
         source = self.rows[row]
         column = _find_folded_column(self.lines[row], self.folded[source], error.column - 1)
         problem = error.problem
-        number = bisect_right(self.calls, row, key=lambda call: call[0]) - 1
-        if self.lines[row] != self.folded[source] and number >= 0:
-            problem += f" (as a line of {self.calls[number][1]})"
+        call_index = bisect_right(self.calls, row, key=lambda call: call[0]) - 1
+        if self.lines[row] != self.folded[source] and call_index >= 0:
+            problem += f" (as a line of {self.calls[call_index][1]})"
         return GraphFormatError(problem, source + 1, column + 1)
 
 
@@ -95,7 +95,10 @@ def _find_folded_column(line: str, folded: str, column: int) -> int:
 
 
 MAX_LINES = 500_000
-"""Maximum number of lines after expansion, blocks included. `fold` never writes more."""
+"""Maximum number of lines after expansion, blocks included.
+
+`fold` never writes a text that expands to more lines.
+"""
 MAX_CHARACTERS = 100_000_000
 """Maximum number of characters after expansion, blocks included."""
 MAX_NUMBERS = 20
@@ -121,10 +124,10 @@ class _Lines:
 
     Attributes:
         lines: the lines.
-        rows: index of each line in the folded file.
+        rows: for each line, the index of the folded line that it was read from.
         depth: number of enclosing blocks.
         blocks: blocks that the lines can call, by path and letter.
-        calls: first line and path of each instance.
+        calls: index of the first line, and path, of each instance outside blocks.
     """
 
     lines: list[str] = field(default_factory=list)
@@ -151,7 +154,7 @@ def expand(text: str) -> str:
 
 
 def expand_lines(lines: list[str]) -> Expanded | None:
-    """Expand lines and record the origin of each line; `None` if nothing is folded."""
+    """Expand lines and record the origin of each line. Return `None` if nothing is folded."""
     if not _FIRST.match(lines[0]) or (len(lines) > 1 and _OPS.match(lines[1])):
         return None
     if not any(map(_FOLDED.match, lines)):
@@ -163,14 +166,14 @@ class _Expander(ValueReader):
     """Reader of the lines of a folded text.
 
     Attributes:
-        left_lines: number of lines that may still be added.
-        left_characters: number of characters that may still be added.
+        remaining_lines: number of lines that may still be added.
+        remaining_characters: number of characters that may still be added.
     """
 
     def __init__(self, lines: list[str]):
         super().__init__(lines)
-        self.left_lines = MAX_LINES
-        self.left_characters = MAX_CHARACTERS
+        self.remaining_lines = MAX_LINES
+        self.remaining_characters = MAX_CHARACTERS
 
     def read_document(self) -> Expanded:
         out = _Lines()
@@ -185,26 +188,28 @@ class _Expander(ValueReader):
                 self.charge_work(1, len(line))
                 out.lines.append(line)
                 out.rows.append(self.row)
-                more = self.next_line()
+                has_next_line = self.next_line()
             else:
-                more = self.read_folded_line(match, len(line) - len(line.lstrip(" ")), out)
-            if not more:
+                has_next_line = self.read_folded_line(match, len(line) - len(line.lstrip(" ")), out)
+            if not has_next_line:
                 break
         return Expanded(out.lines, self.lines, out.rows, out.calls, eager)
 
     def charge_work(self, lines: int, characters: int) -> None:
-        """Count lines and characters; fail if they exceed the limits."""
-        self.left_lines -= lines
-        self.left_characters -= characters
-        if self.left_lines < 0:
+        """Count lines and characters. Fail if their sums exceed the limits."""
+        self.remaining_lines -= lines
+        self.remaining_characters -= characters
+        if self.remaining_lines < 0:
             self.fail(f"the text expands to more than {MAX_LINES:,} lines", 0)
-        if self.left_characters < 0:
+        if self.remaining_characters < 0:
             self.fail(f"the text expands to more than {MAX_CHARACTERS:,} characters", 0)
 
     # -- blocks ----------------------------------------------------------------------------------
 
     def read_folded_line(self, match: re.Match[str], indent: int, out: _Lines) -> bool:
-        """Read a block, or a call with its exceptions. Return False at the end of the text.
+        """Read a block, or a line of instances with the exceptions that follow.
+
+        Return False at the end of the text.
 
         Args:
             match: the match of `_FOLDED` in the line.
@@ -218,6 +223,7 @@ class _Expander(ValueReader):
         return self.read_instances(" " * indent, out)
 
     def read_block(self, indent: str, out: _Lines) -> bool:
+        """Read a block and add it to the blocks of `out`. Return False at the end of the text."""
         if out.depth >= MAX_DEPTH:
             self.fail("blocks are nested too deeply")
         self.expect("each ")
@@ -228,20 +234,20 @@ class _Expander(ValueReader):
         self.expect_end_of_line()
         start = self.row
         body = _Lines(depth=out.depth + 1)
-        more = self.next_line()
-        while more and self.text != f"{indent}}}" and not self.at_end():
+        has_next_line = self.next_line()
+        while has_next_line and self.text != f"{indent}}}" and not self.at_end():
             self.expect(f"{indent}  ")
             match = _FOLDED.match(self.text)
             if match is not None:
-                more = self.read_folded_line(match, len(indent) + 2, body)
+                has_next_line = self.read_folded_line(match, len(indent) + 2, body)
                 continue
             if not (self.at("%") or self.at("$") or self.at("save ") or self.text.endswith(",")):
                 self.fail(f"expected a line of a block or '}}', found {self.describe_rest()}")
             self.charge_work(1, len(self.text))
             body.lines.append(self.text[2 * body.depth :])
             body.rows.append(self.row)
-            more = self.next_line()
-        if not more or self.at_end():
+            has_next_line = self.next_line()
+        if not has_next_line or self.at_end():
             self.fail("the block has no closing '}': the file is truncated")
         if not body.lines:
             self.row = start
@@ -251,7 +257,7 @@ class _Expander(ValueReader):
         return self.next_line()
 
     def read_letter(self) -> str:
-        """Read the letter that distinguishes blocks of one container; "" if there is no letter."""
+        """Read the letter that distinguishes blocks of one container; return "" if none."""
         if self.at(" ") and (match := _LETTER.match(self.text, self.pos + 1)):
             self.pos = match.end()
             return match.group()
@@ -260,7 +266,10 @@ class _Expander(ValueReader):
     # -- calls -----------------------------------------------------------------------------------
 
     def read_instances(self, indent: str, out: _Lines) -> bool:
-        """Read the instances of one line and the exceptions that follow it."""
+        """Read a line of instances and the exceptions that follow. Append the expanded lines.
+
+        Return False at the end of the text.
+        """
         start = self.pos
         match = _INSTANCE.match(self.text, start)
         if match is None:
@@ -279,25 +288,26 @@ class _Expander(ValueReader):
         self.expect_end_of_line()
         numbers = _range(first, last)
         row, text = self.row, self.text
-        if len(numbers) * len(block.lines) > self.left_lines:
+        if len(numbers) * len(block.lines) > self.remaining_lines:
             self.fail(f"the text expands to more than {MAX_LINES:,} lines", start)
-        more = self.next_line()
-        others: dict[int, Block] = {}
-        while more and self.text.startswith(f"{indent}but "):
+        has_next_line = self.next_line()
+        changed_blocks: dict[int, Block] = {}
+        while has_next_line and self.text.startswith(f"{indent}but "):
             self.pos = len(indent)
-            more = self.read_exceptions(indent, container, numbers, block, others)
+            has_next_line = self.read_exceptions(indent, container, numbers, block, changed_blocks)
+        # Errors in an instance are reported at the line of the instances.
         next_position = self.row, self.text
         self.row, self.text = row, text
         for n in numbers:
-            self.append_instance(f"{container}{n}", n, others.get(n, block), arguments, out)
+            self.append_instance(f"{container}{n}", n, changed_blocks.get(n, block), arguments, out)
         self.row, self.text = next_position
-        return more
+        return has_next_line
 
     def read_instance_number(self) -> int:
         return int(self.match(_NUMBER, "a number of at most 9 digits"))
 
     def read_formals(self, block: Block) -> dict[int, tuple[str, int]]:
-        """Read the names given by the instances of one line: name and position of each formal."""
+        """Read the names that the instances of one line give: name and column by formal."""
         arguments: dict[int, tuple[str, int]] = {}
         while True:
             start = self.pos
@@ -322,6 +332,7 @@ class _Expander(ValueReader):
     def append_instance(
         self, path: str, n: int, block: Block, arguments: dict[int, tuple[str, int]], out: _Lines
     ) -> None:
+        """Append the lines of one instance to `out`."""
         names: dict[int, str] = {}
         for formal in block.uses:
             if formal not in arguments:
@@ -335,6 +346,7 @@ class _Expander(ValueReader):
             out.rows.extend(block.rows)
 
     def evaluate_name(self, n: int, name: str, start: int) -> str:
+        """Return a name with its expressions replaced by their values for instance number n."""
         if "[" not in name or name.startswith('"', 1):
             return name
 
@@ -352,13 +364,20 @@ class _Expander(ValueReader):
     # -- exceptions ------------------------------------------------------------------------------
 
     def read_exceptions(
-        self, indent: str, container: str, numbers: range, block: Block, others: dict[int, Block]
+        self,
+        indent: str,
+        container: str,
+        numbers: range,
+        block: Block,
+        changed_blocks: dict[int, Block],
     ) -> bool:
         """Read the exceptions of some instances of the line above.
 
+        Return False at the end of the text.
+
         Args:
             numbers: the instances of the line above.
-            others: blocks of instances with exceptions, by number; updated in place.
+            changed_blocks: blocks of instances with exceptions, by number; updated in place.
         """
         self.expect("but ")
         self.expect(container)
@@ -370,23 +389,25 @@ class _Expander(ValueReader):
             if first not in numbers or last not in numbers:
                 self.fail("not one of the instances that the line above lists", start)
             for n in _range(first, last):
-                if n in others:
+                if n in changed_blocks:
                     self.fail(f"{container}{n} is in a 'but' line already", start)
-                others[n] = block
+                # A placeholder until the changes are read: a second mention of n must fail.
+                changed_blocks[n] = block
                 excepted.append(n)
             if not self.skip(", "):
                 break
         self.expect(" {")
         self.expect_end_of_line()
-        changed, more = self.read_changes(indent, block)
-        others.update(dict.fromkeys(excepted, changed))
-        return more
+        changed, has_next_line = self.read_changes(indent, block)
+        changed_blocks.update(dict.fromkeys(excepted, changed))
+        return has_next_line
 
     def read_changes(self, indent: str, block: Block) -> tuple[Block, bool]:
-        """Read the changes; return the changed block, and True if a line follows."""
+        """Read the changes of a `but`. Return the changed block, and True if a line follows."""
         lines: list[str] = []
         rows: list[int] = []
         copied = 0
+        # Lines of a block are stored without the indentation of enclosing blocks.
         pad = indent[2 * (block.depth - 1) :]
         find = _make_finder(block.lines)
 
@@ -415,6 +436,7 @@ class _Expander(ValueReader):
                 keep(index)
                 if sign == "@ ":
                     keep(index + 1)
+                # Without `keep`, `-` and `~` drop the line.
                 copied = index + 1
             if sign in ("~ ", "+ "):
                 if not rest.startswith(("%", "$", "save ")) and not rest.endswith(","):
@@ -431,14 +453,17 @@ def _range(first: int, last: int) -> range:
 
 
 def _make_finder(lines: list[str]) -> Callable[[str, int], int | None]:
-    """Return a function that finds the first line with a key from an index on, or `None`."""
-    numbers_by_key: dict[str, list[int]] = {}
-    for number, line in enumerate(lines):
-        numbers_by_key.setdefault(key_of(line), []).append(number)
+    """Return a function that finds the first line with a key, at or after an index.
+
+    The function returns the index of the line, or `None` if there is no such line.
+    """
+    indices_by_key: dict[str, list[int]] = {}
+    for index, line in enumerate(lines):
+        indices_by_key.setdefault(key_of(line), []).append(index)
 
     def find(key: str, start: int) -> int | None:
-        numbers = numbers_by_key.get(key, [])
-        index = bisect_right(numbers, start - 1)
-        return numbers[index] if index < len(numbers) else None
+        indices = indices_by_key.get(key, [])
+        position = bisect_right(indices, start - 1)
+        return indices[position] if position < len(indices) else None
 
     return find

@@ -1,8 +1,9 @@
 """`fold`: write repeated modules once. `expand` is the inverse.
 
 The lines of a graph keep their order. Consecutive lines of one instance form a run. Runs with equal
-lines become a block and one line that lists the instances. Runs with almost equal lines also add
-exceptions after that line. `expand` has the grammar.
+lines become one block and one line that lists the instances. A run with almost equal lines shares
+the block, and the lines that differ follow as exceptions. The docstring of `expand` has the
+grammar.
 """
 
 from __future__ import annotations
@@ -36,35 +37,44 @@ from .runs import (
 MIN_SAVED = 6
 """Minimum number of lines that a block must save."""
 MIN_SHARE = 0.4
-"""Minimum share of its instances' lines that a block must save: below it, folding hurts reading."""
+"""Minimum share of the instances' lines that a block must save. Below it, folding hurts reading."""
 MIN_SAVED_BY_TWO = 20
-"""Minimum number of lines that a block of two instances with other sizes must save."""
+"""Minimum number of lines that a block of two instances with different sizes must save."""
 MAX_SIZES = 12
-"""Maximum number of sizes that instances of a block give: beyond it, the block is hard to read."""
+"""Maximum number of sizes that an instance gives. With more sizes, its line is hard to read."""
 MAX_CHANGES = 0.75
-"""Maximum changes of a folded instance, as a share of the block. Beyond it, it is written out."""
+"""Maximum changes of a single instance, as a share of the block's lines.
+
+An instance with more changes is written out.
+"""
 OWN_BLOCK = 0.4
-"""Share of changed lines above which equal instances get a block of their own."""
+"""Maximum changes of several equal instances, as a share of the block's lines.
+
+Equal instances with more changes get their own block.
+"""
 FEW_CHANGES = 4
-"""Number of changes that is always written as an exception, whatever the share."""
+"""Number of changes that are always written as exceptions, whatever their share."""
 MAX_BLOCKS = 8
-"""Maximum number of blocks per container, and so of comparisons per instance."""
+"""Maximum number of blocks per container. It also limits the comparisons per instance."""
 MAX_BASES = 12
-"""Maximum number of clusters tried as the one closest to most instances."""
+"""Number of clusters that are compared to find the most typical one. The largest are chosen."""
 
 Cluster = list[LineRun]
 """Runs with the same skeleton."""
 
 
 class SeriesPattern:
-    """A block under construction, and the way to write instances with it.
+    """A block under construction. Its methods write instances as names and exceptions.
 
     Attributes:
-        letter: distinguishes it from other blocks of the container.
-        sign: sign of its formals.
-        slots: for each line its formals, by number from 0, and the names that all instances share.
-        size: number of its formals.
-        bag: lines of its skeleton.
+        letter: distinguishes the block from other blocks of the container; "" for the first block.
+        sign: sign of the block's formals.
+        first: the run that gives the block its lines.
+        bag: lines of the skeleton of `first`, with the number of their occurrences.
+        formal_columns: for each formal, the index of its first use among a run's other names.
+        size: number of formals.
+        slots: for each line, its values in order. A value is the number of a formal, from 0, or a
+            name that all instances share.
     """
 
     def __init__(self, cluster: Cluster, letter: str, depth: int, others: Sequence[LineRun]):
@@ -78,9 +88,9 @@ class SeriesPattern:
             fixed = {column for column in columns if len(set(column)) == 1}
         else:
             columns = [(name,) for name in self.first.parts[1]]
-            # A single run has no second value in a column. The run most like it shows which names
-            # vary.
+            # A single run has one name per column. The most similar run shows which names vary.
             fixed = set(columns) - {(name,) for name in _differing_names(self.first, others)}
+        # Columns with the same names in every run share one formal.
         numbers: dict[tuple[str, ...], int] = {}
         slots: list[int | str] = []
         self.formal_columns: list[int] = []
@@ -97,7 +107,7 @@ class SeriesPattern:
         self.slots = [[next(queue) for _ in names] for names in self.first.others]
 
     def block_lines(self) -> list[str]:
-        """The lines of the block, indented like those of an instance."""
+        """Return the lines of the block, indented like the lines of an instance."""
         return [self.block_line(k) for k in range(len(self.slots))]
 
     def block_line(self, k: int) -> str:
@@ -108,21 +118,26 @@ class SeriesPattern:
         return fill_names(self.first.skeleton[k], names)
 
     def names_of(self, run: LineRun) -> tuple[str, ...]:
-        """Return the names and exceptions of a run in the same cluster."""
+        """Return the name that a run of the same cluster gives for each formal."""
         return tuple(run.parts[1][column_number] for column_number in self.formal_columns)
 
     def names_and_changes(self, run: LineRun) -> tuple[tuple[str | None, ...], tuple[str, ...]]:
-        """Return the names and exceptions of a run in another cluster."""
+        """Return the names and the exceptions of a run of another cluster.
+
+        The name is `None` for a formal that no shared line uses.
+        """
         names_by_slot: dict[int, str] = {}
         same: dict[int, int] = {}
         for k, j in sorted(align_items(self.first.skeleton, run.skeleton)):
             new = dict(names_by_slot)
             for slot, name in zip(self.slots[k], run.others[j], strict=True):
                 if isinstance(slot, str):
-                    # A formal stands for one name in an instance, a fixed name for itself. A line
-                    # that needs another becomes an exception.
+                    # A fixed name is equal in all instances. A line with a different name becomes
+                    # an exception.
                     if slot != outward(name):
                         break
+                # A formal has one name per instance. The first aligned line that uses the formal
+                # decides the name; a later line with a different name becomes an exception.
                 elif new.setdefault(slot, name) != name:
                     break
             else:
@@ -140,13 +155,13 @@ class SeriesPattern:
 
 
 def fill_names(skeleton: str, names: Sequence[str]) -> str:
-    """Return a line of a skeleton with names filled in."""
+    """Return a line of a skeleton with names in place of its placeholders."""
     parts = skeleton.replace(OWN, "%").split(OTHER)
     return "".join(part + name for part, name in zip(parts, [*names, ""], strict=True))
 
 
 def _differing_names(run: LineRun, others: Sequence[LineRun]) -> set[str]:
-    """Return the names in which a run differs from the run most like it."""
+    """Return the names of a run that differ from the names of the most similar other run."""
     bag = Counter(run.skeleton)
     most_similar = max(others, key=lambda other: _count_common(bag, Counter(other.skeleton)))
     return {
@@ -164,8 +179,8 @@ def _exceptions(
 
     Args:
         block: lines of the block.
-        same: for each line of the block that the instance shares, its index in the instance;
-            increasing.
+        same: maps the index of each shared line in the block to its index in the instance. Both
+            indices increase.
         length: number of lines of the instance.
         write_line: returns a line of the instance, given its index.
     """
@@ -173,10 +188,12 @@ def _exceptions(
     indices_by_key: defaultdict[str, list[int]] = defaultdict(list)
     for index, key in enumerate(keys):
         indices_by_key[key].append(index)
+    # `expand` has passed all lines of the block before this index. Only exceptions move it, so it
+    # has not passed the shared lines since the last exception.
     reader_position = 0
 
     def reach(index: int) -> Iterator[str]:
-        """Emit an anchor, so that the reader skips earlier lines with the same key."""
+        """Emit anchors, so that the reader skips earlier lines with the same key."""
         nonlocal reader_position
         equal = indices_by_key[keys[index]]
         for passed in equal[bisect_left(equal, reader_position) : bisect_left(equal, index)]:
@@ -185,29 +202,33 @@ def _exceptions(
 
     anchors = [*sorted(same.items()), (len(block), length)]
     k = j = 0
+    # Each pass handles one gap: the lines of block and instance between two shared lines.
     for next_k, next_j in anchors:
         removed, added = range(k, next_k), range(j, next_j)
         texts = [write_line(line) for line in added]
+        # The next added line belongs before this line of the block.
         block_position: int = k
-        position = {key_of(text): number for number, text in enumerate(texts)}
+        text_indices = {key_of(text): index for index, text in enumerate(texts)}
+        # Number of lines of the instance in this gap that are written.
         written_count = 0
         for index in removed:
-            number = position.get(keys[index], -1)
-            # Gone, or moved to before a line that is written already: exceptions keep the order of
-            # the block.
-            if number < written_count:
+            text_index = text_indices.get(keys[index], -1)
+            # The instance has no line with this key (-1), or has it before a line that is written
+            # already. Exceptions follow the order of the block, so the line cannot be replaced.
+            if text_index < written_count:
                 yield from reach(index)
                 yield f"- {keys[index]}"
             else:
-                # A reader adds lines at its position, so it must first pass all earlier lines of
-                # the block. Shared lines have no exception that would move it.
-                if number > written_count and reader_position < block_position:
+                # The reader adds lines at its own position. Before an addition it must pass the
+                # shared lines in front of the gap, because no exception has moved it past them. A
+                # replacement alone needs no anchor: its key moves the reader.
+                if text_index > written_count and reader_position < block_position:
                     yield from reach(block_position - 1)
                     yield f"@ {keys[block_position - 1]}"
-                yield from (f"+ {text}" for text in texts[written_count:number])
+                yield from (f"+ {text}" for text in texts[written_count:text_index])
                 yield from reach(index)
-                yield f"~ {texts[number]}"
-                written_count = number + 1
+                yield f"~ {texts[text_index]}"
+                written_count = text_index + 1
             reader_position = block_position = index + 1
         if texts[written_count:]:
             if reader_position < block_position:
@@ -224,13 +245,16 @@ def _exceptions(
 def fold_series(
     runs: Sequence[LineRun], depth: int
 ) -> tuple[dict[int, Instance], list[SeriesPattern]]:
-    """Fold the instances of a container; return them by `id` of their run, and their blocks.
+    """Fold the instances of a container.
 
-    Instances that differ in sizes share a block if neither belongs to another block.
+    Instances that differ only in sizes share a block if they fit no block with equal sizes.
 
     Args:
         runs: runs of one container, each instance once.
         depth: number of enclosing blocks plus one.
+
+    Returns:
+        The folded instances by `id` of their run, and the blocks.
     """
     instances_by_run, patterns = _fold_same_sizes(runs, depth)
     by_names: defaultdict[tuple[str, ...], list[LineRun]] = defaultdict(list)
@@ -238,8 +262,8 @@ def fold_series(
         if run.foldable and id(run) not in instances_by_run:
             by_names[run.own_names].append(run)
     by_skeleton: defaultdict[str, list[tuple[LineRun, SizedRun]]] = defaultdict(list)
-    # Stages of a convolutional network differ in sizes only: with this and with inputs at their
-    # first use, resnet18 has 78 lines instead of 178.
+    # Stages of a convolutional network differ only in sizes. Folding them, and declaring inputs
+    # where they are used, shortens resnet18 from 178 lines to 78.
     for run in chain.from_iterable(
         same_names for same_names in by_names.values() if len(same_names) > 1
     ):
@@ -273,7 +297,7 @@ def fold_series(
 def _fold_same_sizes(
     runs: Sequence[LineRun], depth: int
 ) -> tuple[dict[int, Instance], list[SeriesPattern]]:
-    """Fold instances with the same sizes, and those with few exceptions."""
+    """Fold instances with equal sizes. Instances with few exceptions share a block."""
     by_skeleton: defaultdict[str, Cluster] = defaultdict(list)
     for run in runs:
         if run.foldable:
@@ -286,10 +310,10 @@ def _fold_same_sizes(
     for cluster in clusters:
         pattern, written = _closest_pattern(patterns, cluster)
         if pattern is None:
-            base = cluster is clusters[0]
-            # A single instance makes no block, unless it is closest to all other instances, which
-            # become its exceptions.
-            if (len(cluster) == 1 and not base) or len(patterns) == MAX_BLOCKS:
+            is_most_typical = cluster is clusters[0]
+            # A block with one instance saves nothing. Only the most typical cluster may begin such
+            # a block: the other instances are likely to join it with exceptions.
+            if (len(cluster) == 1 and not is_most_typical) or len(patterns) == MAX_BLOCKS:
                 continue
             letter = chr(ord("a") + len(patterns)) if patterns else ""
             others = [run for run in runs if run is not cluster[0] and run.foldable]
@@ -307,7 +331,7 @@ def _fold_same_sizes(
 def _keep_worthwhile(
     runs: Sequence[LineRun], instances_by_run: dict[int, Instance], patterns: list[SeriesPattern]
 ) -> list[SeriesPattern]:
-    """Return the blocks that save enough; drop the instances of all other blocks."""
+    """Return the blocks that save enough lines. Drop the instances of the other blocks in place."""
     worthwhile: list[SeriesPattern] = []
     for pattern in patterns:
         members = [
@@ -333,21 +357,22 @@ def _count_saved_lines(
 
 
 Written = list[tuple[tuple[str | None, ...], tuple[str, ...]]]
-"""Names and exceptions given by each run of a cluster."""
+"""Names and exceptions of each run of a cluster."""
 
 
 def _closest_pattern(
     patterns: list[SeriesPattern], cluster: Cluster
 ) -> tuple[SeriesPattern | None, Written]:
-    """Return the block with the fewest changes for a cluster, and the text of each run.
+    """Return the block that a cluster fits with the fewest changes.
 
-    The block is `None` if every block would need too many changes.
+    Also return the names and exceptions of each run. The block is `None` if the cluster would need
+    too many changes in every block.
     """
     bag = Counter(cluster[0].skeleton)
     best: tuple[int, SeriesPattern, tuple[tuple[str | None, ...], tuple[str, ...]]] | None = None
     for pattern in patterns:
-        # With 0.4 for single instances, one more op in T5's first layer added 150 lines and removed
-        # 47; with 0.75 it adds 10.
+        # With a limit of 0.4 for single instances, one more op in T5's first layer added 150 lines
+        # to the text and removed 47. With 0.75, it adds 10.
         share = MAX_CHANGES if len(cluster) == 1 else OWN_BLOCK
         max_changes = max(FEW_CHANGES, share * len(pattern.slots))
         if best is not None:
@@ -355,6 +380,8 @@ def _closest_pattern(
         common = _count_common(bag, pattern.bag)
         if max(bag.total() - common, pattern.bag.total() - common) > max_changes:
             continue
+        # Only the first run is compared with the limit. The other runs have the same skeleton, so
+        # they need more changes only if their names do not fit the formals.
         written = pattern.names_and_changes(cluster[0])
         if len(written[1]) <= max_changes:
             best = len(written[1]), pattern, written
@@ -371,10 +398,11 @@ def _count_common(a: Counter[str], b: Counter[str]) -> int:
 
 
 def _sort_clusters(clusters: list[Cluster]) -> list[Cluster]:
-    """Sort clusters by the number of lines that differ from those of the instances, fewest first.
+    """Sort clusters, the most typical first.
 
-    Ties go to the cluster with the lowest instance number. The largest cluster, or the one with the
-    most common lines, would often be an irregular first layer.
+    The most typical cluster has the fewest lines that differ from the lines of the other instances.
+    Of equally typical clusters, the cluster with the lowest instance number comes first. Clusters
+    beyond the `MAX_BASES` largest come last.
     """
     clusters = sorted(clusters, key=lambda c: (-len(c), min(run.number for run in c)))
     bags = [(Counter(c[0].skeleton), len(c)) for c in clusters]
@@ -382,13 +410,13 @@ def _sort_clusters(clusters: list[Cluster]) -> list[Cluster]:
 
     def distance(bag: Counter[str]) -> int:
         return sum(
-            # The symmetric difference. The largest cluster made T5's irregular first layer the
-            # block, and the largest overlap favours supersets.
+            # The symmetric difference. With the size of the cluster instead, T5's irregular first
+            # layer became the block. The overlap would favour supersets.
             count * (bag.total() + other.total() - 2 * _count_common(bag, other))
             for other, count in bases
         )
 
-    distances = [distance(bag) if number < MAX_BASES else 0 for number, (bag, _) in enumerate(bags)]
+    distances = [distance(bag) if index < MAX_BASES else 0 for index, (bag, _) in enumerate(bags)]
     return [
         cluster
         for _, cluster in sorted(
@@ -403,11 +431,14 @@ def _sort_clusters(clusters: list[Cluster]) -> list[Cluster]:
 
 
 MAX_INSIDE = 20
-"""Maximum nesting of instances that is searched; a network has three or four levels."""
+"""Maximum nesting of instances that is searched. Networks have three or four levels."""
 
 _VERSION = re.compile(rf"torchgraph [{VERSION}{EAGER_VERSION}{FACTS_VERSION}](?:\n|\Z)")
 _ONLY_IN_FACTS = re.compile(r" +(?:each [^ ]*_\*|[^% ][^{]*\$[0-9]+ = -?[0-9])")
-"""A block whose instance number is part of a path component, or whose instances give sizes."""
+"""A line that requires version 4.
+
+It is an `each` line whose path ends in `_`, or the line of an instance that gives a size.
+"""
 _LINE = re.compile(
     rf"( +)(?:%({STRING}|{NAME})(?: = (\w+\.?|\x22)|,\Z)|save %({STRING}|{NAME})\Z|"
     rf"[^ ].*,\Z)"
@@ -417,19 +448,21 @@ _LINE = re.compile(
 def fold(text: str, parts: Iterable[str | Lines] | None = None) -> str:
     """Return the text with repeated modules written once, in version 2 or 4 of the format.
 
-    `expand` restores the same text, byte for byte. The text is returned unchanged if nothing
-    repeats, if it is folded already, if it is malformed, or if it exceeds the limits of `expand`.
+    `expand` restores the text byte for byte. Only the version in the first line may differ: it is 4
+    if the folded text requires version 4. The text is returned unchanged if nothing repeats, if it
+    is folded already, if it is malformed, or if it exceeds the limits of `expand`.
 
     Args:
         parts: the result of `split_sections(text)`, if already computed.
     """
-    # Placeholders of skeletons in a string, and line ends that reading changes, would not survive.
+    # The round trip would not preserve these: skeletons use the two placeholders, and reading
+    # changes line ends.
     if OWN in text or OTHER in text or "\r" in text:
         return text
     folded = folded_unchecked(text, parts)
     if folded is None:
         return text
-    # Never write a text that does not expand to itself: such a file could not be compared.
+    # Never write a text that does not expand to the original: such a file could not be compared.
     try:
         return folded if expand(folded) == _with_version_line(folded, text) else text
     except GraphFormatError:
@@ -437,7 +470,7 @@ def fold(text: str, parts: Iterable[str | Lines] | None = None) -> str:
 
 
 def _with_version_line(folded: str, text: str) -> str:
-    """Return a flat text with the first line that `expand` gives it."""
+    """Return the unfolded text with the first line that `expand` writes for the folded text."""
     first = f"torchgraph {FACTS_VERSION}\n"
     return first + text.partition("\n")[2] if folded.startswith(first) else text
 
@@ -500,7 +533,7 @@ def _fold_lines(lines: Lines, prefix: str, depth: int, inside: int = 0) -> list[
         depth: number of enclosing blocks plus one.
         inside: number of enclosing instances, folded or not.
     """
-    # Each level is one more Python call: a hostile name can have any number of numbered components.
+    # A hostile name can have any number of numbered components, and each takes a nested call.
     if inside == MAX_INSIDE or len(lines) < MIN_SAVED:
         return lines.texts
     runs = split_runs(lines, prefix)
@@ -523,6 +556,7 @@ def _fold_lines(lines: Lines, prefix: str, depth: int, inside: int = 0) -> list[
                 f"{first.indent}}}",
             ]
     out: list[str] = []
+    # Instances that may still share a line with the next instance.
     waiting: list[Instance] = []
 
     def flush() -> None:
@@ -546,7 +580,7 @@ def _fold_lines(lines: Lines, prefix: str, depth: int, inside: int = 0) -> list[
 
 
 def _group_into_series(runs: list[LineRun | Lines]) -> list[list[LineRun]]:
-    """Group the runs of each container into series that have each instance once."""
+    """Group the runs of each container into series in which no instance repeats."""
     series: list[list[LineRun]] = []
     current: dict[str, list[LineRun]] = {}
     numbers: defaultdict[str, set[int]] = defaultdict(set)
@@ -565,7 +599,7 @@ def _group_into_series(runs: list[LineRun | Lines]) -> list[list[LineRun]]:
 
 
 def _block_to_lines(texts: list[str]) -> Lines:
-    """Return the lines of a block; names of the instance begin with a dot or a slash."""
+    """Return the lines of a block. Names of the instance begin with a dot or a slash in it."""
     matches = map(_LINE.match, texts)
     return Lines(texts, [_unquoted_name(match and (match[2] or match[4])) for match in matches])
 

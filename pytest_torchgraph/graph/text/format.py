@@ -46,10 +46,14 @@ EAGER_VERSION = 2
 Releases that know only version 1 reject it.
 """
 RANKS_VERSION = 3
-"""Version of a text with the graphs of several ranks, see `ranks`; older releases reject it."""
+"""Version of a text with the graphs of several ranks (see `ranks`). Older releases reject it."""
 FACTS_VERSION = 4
-"""Version of a text with the output of a target, the run count of a compiled graph, the value of a
-constant, the options of a module, or a graph handed over by the user. Older releases reject it.
+"""Version of a text with facts that earlier versions do not record. Older releases reject it.
+
+The facts are the output of a target, the run count of a compiled graph, the value of a constant,
+the options of a module, a graph handed over by the user, rounded constants, and inputs declared
+where they are used. Folding requires this version for instances that give sizes, and for instance
+numbers inside a path component (`each x_*`).
 """
 LONG_RETURN = 3
 """Maximum number of returned values on one line.
@@ -59,7 +63,7 @@ line in a review. The number is a matter of taste, and part of the stored form.
 """
 
 NOTHING_PLACED = Placed()
-"""A graph whose inputs have a line each."""
+"""For a graph in which every input has its own line."""
 
 LAYOUTS = frozenset("sparse_coo sparse_csr sparse_csc sparse_bsr sparse_bsc jagged _mkldnn".split())
 """torch's layouts, except the default `strided`, which is not written."""
@@ -73,7 +77,7 @@ VIA_LEVELS: dict[str, Level] = {
     "export": "export",
     "inductor": "post_grad",
 }
-"""Capture level of each mechanism; the text omits it from titles."""
+"""Capture level of each mechanism. The titles of graphs omit this level."""
 
 TIMES = "\N{MULTIPLICATION SIGN}"
 """Sign before the run count in a graph's title."""
@@ -95,15 +99,14 @@ WORDS = frozenset({"True", "False", "None", "nan", "inf", "slice", "device", "by
 
 @dataclass(frozen=True)
 class Header:
-    """Second line of a document: its origin. Recorded, never compared.
+    """Second line of a document: the origin of its graphs. Comparisons ignore the origin.
 
     Attributes:
         via: mechanism that captured the graphs, a key of `VIA_LEVELS`; "" if unknown.
         torch: torch release; "" if unknown.
         detail: level of detail of the text.
-        digits: number of significant digits of its float constants, `None` if exact. Both
-            sides of a
-            comparison are rounded to it.
+        digits: number of significant digits of the float constants; `None` if they are exact. A
+            comparison rounds both sides to this number.
     """
 
     via: str = ""
@@ -123,9 +126,9 @@ def format_document(
     """Return several graphs as one `.tgraph` document.
 
     Args:
-        header: its `via` and `torch` are written; levels implied by `via` are omitted.
+        header: origin of the graphs. The titles omit the level that its `via` implies.
         detail: see `Graph.to_text`; overrides the header's detail.
-        fold, digits: see `Graph.to_text`; a header with fewer digits takes precedence.
+        fold, digits: see `Graph.to_text`. Fewer digits in the header or in a graph take precedence.
 
     Raises:
         TypeError, ValueError: for content that a file cannot represent.
@@ -161,7 +164,7 @@ def format_document(
     default = VIA_LEVELS.get(header.via)
     for graph in graphs:
         lines.append("")
-        # A reader takes such a name for an eager graph, unless the title states a level.
+        # `parse` takes such a graph for an eager graph, unless the title states a level.
         looks_eager = EAGER_NAME.match(graph.name) and not graph.eager
         implied = None if looks_eager else default
         if detail == "ops":
@@ -176,7 +179,7 @@ def format_document(
     )
     if not fold or detail == "ops":
         return text
-    from . import fold as folding  # which imports this module
+    from . import fold as folding  # `fold` imports this module
 
     return folding.fold(text, lines)
 
@@ -197,7 +200,7 @@ def format_sections(
         header, detail, fold: see `format_document`.
     """
     texts = [format_document(graphs, header, detail, fold=fold) for _, graphs in sections]
-    # All sections have the same header: it is written once.
+    # All sections have the same header, so the text has it once.
     origin = texts[0].split("\n\n", 1)[0].split("\n")[1:]
     facts = any(text.startswith(f"torchgraph {FACTS_VERSION}\n") for text in texts)
     version = FACTS_VERSION if facts else RANKS_VERSION
@@ -220,7 +223,7 @@ def _has_facts(graph: Graph, detail: Detail) -> bool:
         return False
     return bool(graph.output) or any(
         (bool(node.args) and (node.kind == "get_attr" or node.op == "constant"))
-        # Elsewhere these ops are no-ops, so the keyword makes no difference.
+        # Only these ops make the keyword `given` matter: in captured graphs they are no-ops.
         or (graph.given and node.op in ALIAS_OPS)
         or node.options is not None
         for part in graph.walk()
@@ -234,7 +237,7 @@ def shown_runs(graph: Graph) -> int:
 
 
 def _format_title(graph: Graph, default: Level | None, *, marked: bool = False) -> str:
-    """Return the title of a graph; with `marked`, including `given`."""
+    """Return the title of a graph. `marked` adds the keyword `given` where it applies."""
     if graph.eager:
         return _format_eager_title(graph)
     kind = "" if graph.kind == graph.name else f": {graph.kind}"
@@ -284,15 +287,16 @@ def _graph_lines(
     indent: str = "",
     marked: bool = False,
 ) -> Iterator[str | Lines]:
-    """Yield the lines of a graph; lines in which modules may repeat are grouped
-    (`fold.split_sections`).
+    """Yield the lines of a graph. Lines in which modules may repeat are grouped.
+
+    The groups equal those that `fold.split_sections` reads from the text.
 
     Args:
-        at_use: inputs of each graph that are declared where they are used, by `id`.
+        at_use: for each graph, by `id`, the inputs that are declared where they are used.
     """
     yield f"{indent}{_format_title(graph, default, marked=marked)}"
     inner = indent + "  "
-    # Bodies first: a line may refer only to what a reader has seen.
+    # Bodies come first: a line may refer only to graphs and nodes of earlier lines.
     for sub in graph.subgraphs:
         if sub.eager:
             raise ValueError(f"{sub.name}, inside {graph.name}, cannot be an eager graph")
@@ -319,8 +323,8 @@ def _graph_lines(
                 continue
             text = format_node(node, full=full, plain=plain, declared=declared)
             section.texts.append(inner + text)
-            # `fold` needs the names. Reading them back from the text took a regular expression for
-            # each line.
+            # `fold` needs the names. Reading them back from the text would take a regular
+            # expression for each line.
             section.names.append(node.name if node.name in plain else "")
         yield from _yield_section(section)
     for path, value in graph.output or ():
@@ -332,7 +336,7 @@ def _graph_lines(
 
 
 def _format_place(role: str, name: str) -> str:
-    """Return the line with the place of inputs that are declared where they are used."""
+    """Return the line that marks the place of inputs that are declared where they are used."""
     return f"{PLACED[role]} from %{format_name(name)}" if name else PLACED[role]
 
 
@@ -378,7 +382,8 @@ def format_node(
     Args:
         full: write strides, devices and unusual module paths.
         plain: names known to need no quotes; the node's name is added if it needs none.
-        declared: text of each input that the first node to use it declares; removed when written.
+        declared: declarations that are written at the first use of their input, by name of the
+            input. A declaration is removed when it is written.
     """
     if node.kind == "output":
         value = format_arg(node.args[0] if node.args else None)
@@ -443,14 +448,13 @@ def format_key(key: str) -> str:
 
 def quote(text: str) -> str:
     """Return a JSON string on one line, without escapes for characters that are safe to print."""
-    # Text that does not print, such as a line separator or a change of direction, is escaped, so
-    # that a review shows what the file contains.
+    # Characters that do not print, such as a line separator or a change of direction, are escaped.
+    # So a review shows what the file contains.
     return json.dumps(text, ensure_ascii=not text.isprintable())
 
 
 def format_arg(value: Arg, declared: dict[str, str] | None = None) -> str:
-    """Format an argument. All sequences print alike, in brackets: their Python type does not
-    matter.
+    """Format an argument. All sequences print in brackets, whatever their Python type.
 
     Args:
         declared: see `format_node`.
@@ -461,7 +465,7 @@ def format_arg(value: Arg, declared: dict[str, str] | None = None) -> str:
         return f"%{format_name(value.name)}"
     if value is None or value is True or value is False:
         return str(value)
-    # A subclass, such as an `IntEnum`, would print its own text; so would one of float.
+    # A subclass of int or float, such as an `IntEnum`, would print its own text.
     if isinstance(value, int):
         return str(int(value))
     if isinstance(value, float):
@@ -501,9 +505,7 @@ def format_arg(value: Arg, declared: dict[str, str] | None = None) -> str:
 
 
 def format_result(result: Result, *, full: bool = False) -> str:
-    """Format the description of a node's value: `f32[2, 4]`, `f32[2] sparse_coo`, a symbol,
-    `int`.
-    """
+    """Format the description of a node's value: `f32[2, 4]`, `f32[2] sparse_coo`, `int`."""
     if isinstance(result, TensorMeta):
         dtype = ABBREVIATIONS.get(result.dtype, result.dtype)
         text = f"{dtype}[{format_shape(result.shape)}]"
@@ -522,7 +524,7 @@ def format_result(result: Result, *, full: bool = False) -> str:
 
 
 def format_shape(shape: Iterable[int | Symbol]) -> str:
-    """Format sizes or strides, separated by commas; a symbol without operators has no backticks."""
+    """Format sizes or strides. A symbol without operators is written without backticks."""
     return ", ".join([str(size) if type(size) is int else _format_size(size) for size in shape])
 
 

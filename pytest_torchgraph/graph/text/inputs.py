@@ -2,15 +2,17 @@
 
     %fc/t = aten.t.default(%fc.weight: f32[4, 16]) : f32[16, 4]
 
-One line per parameter would be more than half of a convolutional network's text. The order of the
-inputs is kept, because parameters that were renamed are paired in their order:
+One line per parameter would be more than half of a convolutional network's text. The text keeps the
+order of the inputs, because a comparison pairs renamed parameters by their order:
 
-- A line `parameters`, `buffers` or `constants` among the inputs has the place of all that are
-  declared elsewhere. If they are in several places, `parameters from %x` has those from `%x` on.
-- An input follows the one declared before it if both are of one module. Any other input follows
-  all inputs without `after`. `%x: f32[2] after %y` follows `%y`.
+- A line `parameters`, `buffers` or `constants` among the inputs marks the place of the inputs that
+  are declared where they are used. If a role has several places, `parameters from %x` marks the
+  place of `%x` and of the parameters after it.
+- An input follows the input declared before it if both belong to one module. An input of another
+  module comes after all inputs declared so far. `%x: f32[2] after %y` follows `%y`.
 
-`find_placed_inputs` decides for a graph what is declared where, `sort_inputs` restores the order.
+`find_placed_inputs` decides which inputs are declared where they are used. `sort_inputs` restores
+their order.
 """
 
 from __future__ import annotations
@@ -25,10 +27,11 @@ from ..model import Graph, Node, Ref, TensorMeta, iter_refs
 from ..module_paths import module_of
 
 PLACED = {"parameter": "parameters", "buffer": "buffers", "constant": "constants"}
-"""Line that has the place of the inputs of a role that are declared where they are used."""
+"""For each role, the line that marks the place of inputs declared where they are used."""
 MOST_AT_FRONT = 3
-"""Maximum number of inputs with a line of their own because they come before others of their module
-that are used first.
+"""Maximum number of inputs at the front of a role that get their own line.
+
+Such an input is used only after a later input of the same module.
 """
 
 _NUMBERED = re.compile(r".*(?<![A-Za-z0-9])(?:0|[1-9][0-9]{0,8})(?=[./])")
@@ -40,9 +43,10 @@ class Placed:
     """Inputs of a graph that are declared where they are used.
 
     Attributes:
-        after: these inputs, and for each the input it follows; "" by default.
-        lines: role and name of each input that begins a run; the name is "" for the run of its role
-            that the text declares first.
+        after: maps each of these inputs to the input that its declaration states after `after`; ""
+            if the declaration has no `after`.
+        lines: maps each input that begins a run of these inputs to its role and its name. The name
+            is "" for the input that `sort_inputs` puts first.
     """
 
     after: dict[str, str] = field(default_factory=dict)
@@ -56,7 +60,8 @@ def find_placed_inputs(graph: Graph, full: bool) -> Placed:
         full: True if the text has module paths that differ from the names.
     """
     result = Placed()
-    if graph.kind == "backward":  # uses them in reverse, and its forward has declared them
+    # A backward uses the inputs in reverse, and the forward's text declares them.
+    if graph.kind == "backward":
         return result
     candidates = {node.name: node for node in graph.inputs if _can_be_placed(node, full)}
     if not candidates:
@@ -93,8 +98,8 @@ def _can_be_placed(node: Node, full: bool) -> bool:
 def _sort_by_use(graph: Graph, candidates: dict[str, Node]) -> dict[str, None]:
     """Return the inputs that can be declared in the arguments of a call, in order of first use.
 
-    An input that an instance shares with other modules has a line of its own: declared in one
-    instance, it would make that one differ.
+    An input that an instance shares with other modules has its own line. Declared in one instance,
+    it would make this instance differ from the others.
     """
     nodes_with_inputs = [
         (node, names)
@@ -137,8 +142,10 @@ def _input_names_of(node: Node, candidates: Mapping[str, Node]) -> list[str]:
 
 
 def _find_predecessors(declared: list[str], used: list[str]) -> dict[str, str]:
-    """Return for each input the one that it must say it follows; "" if it is where a reader expects
-    it.
+    """Map each input to the input that its declaration must state after `after`.
+
+    The value is "" if the declaration needs no `after`. Inputs that are missing in the map need
+    their own line.
 
     Args:
         declared: the inputs in their order.
@@ -154,7 +161,8 @@ def _find_predecessors(declared: list[str], used: list[str]) -> dict[str, str]:
         declared = declared[1:]
     if start is None:
         return {}
-    # The reader may begin with those that come later, see `Placed.lines`.
+    # The text may begin with inputs of a later place, because the lines in `Placed.lines` restore
+    # the places. So the order is compared from the first declared input on.
     chain = _longest_rising(
         [number for number, same in (*heads[start:], *heads[:start]) if not same]
     )
@@ -167,8 +175,9 @@ def _find_predecessors(declared: list[str], used: list[str]) -> dict[str, str]:
 
 
 def _find_heads(numbers: Sequence[int], names: Sequence[str]) -> list[tuple[int, bool]]:
-    """Return the number of each input that does not simply follow the one used before it, and True
-    if it is of the same module.
+    """Return the inputs that do not simply follow the input used before them.
+
+    Each is given as its number, and True if the input used before is of the same module.
     """
     heads: list[tuple[int, bool]] = []
     last = -1
@@ -204,10 +213,13 @@ def _longest_rising(numbers: Sequence[int]) -> list[int]:
 
 
 def sort_inputs(declared: Iterable[tuple[str, str]]) -> list[str]:
-    """Return inputs of one role in their order; fewer if some follow no input, or each other.
+    """Return the inputs of one role in their original order.
+
+    Inputs are missing if they follow each other, or an input that is not declared.
 
     Args:
-        declared: name of each input, in the order of the text, and of the input it follows.
+        declared: for each input in the order of the text, its name and the input that its
+            declaration states after `after`, or "".
     """
     first: list[str] = []
     followers: defaultdict[str, list[str]] = defaultdict(list)

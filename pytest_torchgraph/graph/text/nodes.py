@@ -9,7 +9,7 @@
     result    = dtype "[" sizes "]" [layout] ["stride" "[" sizes "]"] ["on" string]
               | "(" results ")" | value
 
-A name is bare if it has only usual characters, and otherwise a JSON string. `parse` reads whole
+A name with only usual characters is bare. Any other name is a JSON string. `parse` reads whole
 lines.
 """
 
@@ -49,11 +49,12 @@ Each level takes up to four nested Python calls, so the limit stays far below Py
 limit of 1,000, even on top of pytest's own stack.
 """
 MAX_DIGITS = 400
-"""Maximum length of an int: far above the 20 digits of 64 bits, and below the 4,300 digits at which
-Python's own `int` raises.
+"""Maximum length of an int.
+
+64 bits have up to 20 digits. Python's own `int` raises above 4,300 digits.
 """
 MAX_EQUAL_HASHES = 100
-"""Maximum number of dictionary keys with equal hashes: each is compared with all earlier keys."""
+"""Maximum number of dictionary keys with equal hashes. Python compares each pair of such keys."""
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./\-#<>]*")
 _REF = re.compile(rf"%({_NAME.pattern})")
@@ -74,8 +75,8 @@ class Declared(NamedTuple):
     """An input that is declared where it is used.
 
     Attributes:
-        node: its node.
-        after: name of the input that it follows; "" by default.
+        node: the node of the input.
+        after: name of the input that the declaration states after `after`; "" without `after`.
         row, pos: position of `after`, or of the end of the declaration.
     """
 
@@ -98,7 +99,7 @@ class ValueReader:
         depth: nesting of the value being read.
         subgraphs: names of the graphs that a value may refer to.
         has_no_floats: True if every float constant is written as `~`.
-        declared: inputs declared in the arguments being read; `None` where there can be none.
+        declared: inputs declared in the arguments being read; `None` if these cannot declare any.
     """
 
     def __init__(self, lines: list[str]):
@@ -135,7 +136,7 @@ class ValueReader:
         return False
 
     def at_end(self) -> bool:
-        """Return True at the end of the text: the last line, if it is empty."""
+        """Return True at the end of the text, which is an empty last line."""
         return not self.text and self.row + 1 == len(self.lines)
 
     def at(self, token: str) -> bool:
@@ -228,7 +229,7 @@ class ValueReader:
         return tuple(args), kwargs
 
     def read_sequence(self, opening: str, closing: str, item: Callable[[], None]) -> None:
-        """Read brackets with any number of items between them, each by calling `item`."""
+        """Read brackets with any number of items between them. Call `item` to read each item."""
         self.expect(opening)
         self.depth += 1
         if self.depth > MAX_DEPTH:
@@ -249,7 +250,7 @@ class ValueReader:
             unquoted = _REF.match(self.text, self.pos)
             if unquoted is None:
                 ref = self.read_ref()
-            else:  # most references: with one call less
+            else:  # Most references take this branch, which saves a call.
                 self.pos = unquoted.end()
                 ref = Ref(unquoted[1])
             if self.declared is not None and self.at(": "):
@@ -308,7 +309,7 @@ class ValueReader:
         self.declared.append(Declared(node, after, self.row, start))
 
     def read_values(self) -> tuple[Arg, ...]:
-        """Read a list: like `sequence`, but with one call less per value."""
+        """Read a list, like `read_sequence` but with one call less per value."""
         self.pos += 1
         self.depth += 1
         if self.depth > MAX_DEPTH:
@@ -344,8 +345,8 @@ class ValueReader:
                 self.fail("this value cannot be a key of a dict", start)
             number = hash(key)
             hashes[number] = hashes.get(number, 0) + 1
-            # A hostile file could otherwise take quadratic time: the hashes of ints are chosen
-            # easily.
+            # A hostile file could otherwise take quadratic time: ints with equal hashes are easy to
+            # find.
             if hashes[number] > MAX_EQUAL_HASHES:
                 self.fail("too many keys with the same hash", start)
             text = format_arg(key)
@@ -362,7 +363,7 @@ class ValueReader:
         """Read a constant that begins with a word: `True`, `torch.float32`, `slice(...)`."""
         start = self.pos
         word = self.match(_OP, "a value")
-        # `_OP` also matches these, and an `Atom` with such a name is quoted.
+        # `_OP` also matches these words. An `Atom` with such a name is quoted in the text.
         if word in ("True", "False", "None"):
             return {"True": True, "False": False, "None": None}[word]
         if not self.at("("):
@@ -465,13 +466,12 @@ class NodeReader(ValueReader):
         target = options = None
         if self.skip("["):
             target = self.read_string()
-            # A file of an older version does not say whether a module has options, so they equal
-            # any.
+            # A file of an older version does not record options. `None` equals any options.
             omitted_options = "" if self.has_facts else None
             options = self.read_string() if self.skip(", ") else omitted_options
             self.expect("]")
         called = self.at("(")
-        # The argument of a constant is its value, in which no input can be used.
+        # The argument of a constant is its value, which cannot contain an input.
         if op in INPUT_OPS or op == "get_attr":
             self.declared = None
         args, kwargs = self.read_arguments() if called else ((), {})
@@ -489,7 +489,7 @@ class NodeReader(ValueReader):
             kind = "call_method"
         if (kind in ("get_attr", "call_module")) != (target is not None):
             self.fail(f"{op!r} {'needs a' if target is None else 'takes no'} target in brackets")
-        # Without arguments, a truncated line would read as a call of none.
+        # Otherwise a truncated line would be read as a call without arguments.
         if kind.startswith("call_") and not called:
             self.fail(f"expected '(' after {op!r}")
         if kind != "call_module":
@@ -528,7 +528,7 @@ class NodeReader(ValueReader):
         """Read the end of a node's line: effects, `after`, and the module path.
 
         Args:
-            name: the node's name, which contains the module path if the line does not state it.
+            name: the node's name. It implies the module path if the line does not state the path.
         """
         effects: list[Effect] = []
         after: list[Ref] = []

@@ -1,4 +1,4 @@
-r"""Parser of the `.tgraph` text form. Nothing is evaluated; malformed text is a `GraphFormatError`.
+r"""Parser of the `.tgraph` text form. It evaluates no code, and rejects malformed text.
 
     document  = "torchgraph" version NL [origin NL] { NL graph }
     origin    = "via" word | "torch" release | "detail" word | "digits" number, separated by ", "
@@ -18,12 +18,14 @@ level is "dispatch" and its default kind is "forward". A number of runs in its t
 
 Versions:
 
-- 2 adds eager graphs, and repeated modules written once. `expand` restores them before this module
-  reads the lines.
-- 3 adds the graphs of several ranks, see `ranks`.
+- 2 adds eager graphs, and repeated modules written once. `expand` writes these modules out before
+  this module reads the lines.
+- 3 adds the graphs of several ranks (see `ranks`).
 - 4 adds `output` lines, `given` graphs, runs of compiled graphs (0, or at least 2), the values of
-  constants, the options of modules, and `digits`. In a graph of an older version these are unknown,
-  not empty. It also adds inputs that are declared where they are used, see `inputs`.
+  constants, the options of modules, and `digits`. In a graph of an older version these facts are
+  unknown, not empty. Version 4 also adds inputs that are declared where they are used (see
+  `inputs`), and instances that give sizes or have their number inside a path component (see
+  `expand`).
 
 `nodes` has the grammar of names, values and results. With `detail ops` a graph has lines `count op`
 instead of nodes.
@@ -111,7 +113,7 @@ def refuse_conflict(lines: list[str]) -> None:
 
 
 class _Title(NamedTuple):
-    """The first line of a graph; the fields are named like those of `Graph`."""
+    """The first line of a graph. The fields have the names of the attributes of `Graph`."""
 
     name: str
     kind: GraphKind
@@ -123,7 +125,7 @@ class _Title(NamedTuple):
 
 @dataclass(slots=True)
 class _Body:
-    """Lines of one graph, as far as they have been read.
+    """The lines of one graph that have been read so far.
 
     Attributes:
         nodes: its nodes; the last is the output if `returned` is set.
@@ -133,9 +135,10 @@ class _Body:
         subgraphs: its subgraphs, which precede the nodes.
         subgraph_names: names of the subgraphs.
         returned: True after its `return` line.
-        declared: inputs that are declared where they are used, and the number of lines before.
-        places: their places among the inputs: number of nodes before, role, name of the first of
-            them ("" for the first of the role), and index of the line.
+        declared: inputs that are declared where they are used, each with the number of nodes before
+            the node that declares it.
+        places: places of these inputs. Each has the number of nodes before it, the role, the name
+            of its first input ("" for the first input of the role), and the index of its line.
     """
 
     nodes: list[Node] = field(default_factory=list)
@@ -207,7 +210,7 @@ class _Parser(NodeReader):
         )
 
     def read_header(self) -> Header:
-        """Read the second line and move to the next line; the second line may be blank."""
+        """Read the second line and move to the next line. Return the default for a blank line."""
         if not self.text:
             return Header()
         fields: dict[str, str] = {}
@@ -378,7 +381,7 @@ class _Parser(NodeReader):
         self.fail(f"graph {name!r} has no closing '}}': the file is truncated")
 
     def place_inputs(self, body: _Body) -> None:
-        """Insert the inputs that are declared where they are used among the nodes."""
+        """Insert the inputs that are declared where they are used at their places."""
         self.at_use = True
         inserted: list[tuple[int, int, list[Node]]] = []
         for role, word in PLACED.items():
@@ -387,6 +390,7 @@ class _Parser(NodeReader):
             }
             places = [place for place in body.places if place[1] == role]
             order = sort_inputs([(d.node.name, d.after) for d, _ in inputs_of_role.values()])
+            # `sort_inputs` leaves out inputs that follow each other.
             for declared, _ in inputs_of_role.values():
                 if not places:
                     problem = f"missing line {word!r}, for the {word} declared where they are used"
@@ -397,6 +401,7 @@ class _Parser(NodeReader):
                 else:
                     continue
                 raise GraphFormatError(problem, declared.row + 1, declared.pos + 1)
+            # Each place has the inputs from its start in `order` up to the next start.
             starts: dict[int, int] = {}
             for _, _, first, row in places:
                 start = (
@@ -460,7 +465,7 @@ class _Parser(NodeReader):
         body.saved.append(ref)
 
     def read_node_line(self, body: _Body) -> None:
-        """Read a node or `return`. It may refer only to earlier nodes and subgraphs."""
+        """Read a node or `return`. Fail if it refers to a node that no earlier line defines."""
         start = self.pos
         names = body.names
         self.subgraphs = body.subgraph_names

@@ -1,4 +1,4 @@
-"""Lines of a folded text for one instance or a range of instances, for `fold`."""
+"""Lines of a folded text that list an instance or a range of instances. `fold` writes them."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class Instance(NamedTuple):
         number: number of the instance.
         letter: letter of the block.
         sign: `$` for each enclosing block, plus one.
-        arguments: name for each formal; `None` if the changes remove every use of the formal.
-        changes: lines of its exceptions, without indentation.
-        indent: spaces at the start of its line.
+        arguments: for each formal, its name; `None` if the changes remove every use of the formal.
+        changes: lines of the instance's exceptions, without indentation.
+        indent: spaces at the start of the instance's line.
     """
 
     container: str
@@ -31,10 +31,10 @@ class Instance(NamedTuple):
 
 
 class Range:
-    """Consecutive instances that fit on one line, as far as they have been added.
+    """Consecutive instances on one line. `add` extends the range.
 
     Attributes:
-        instances: the instances.
+        instances: the instances added so far.
         step: 1 or -1; 0 for a single instance.
     """
 
@@ -44,7 +44,7 @@ class Range:
         self._names = [_ArgumentSeries(first.number, name) for name in first.arguments]
 
     def add(self, instance: Instance) -> bool:
-        """Add the next instance, or return False if it does not continue the range."""
+        """Add the next instance and return True, or return False if it does not fit the range."""
         last = self.instances[-1]
         step = instance.number - last.number
         if abs(step) != 1 or step == -self.step:
@@ -62,7 +62,7 @@ class Range:
 
     @property
     def accidental(self) -> bool:
-        """True for two instances whose names follow a pattern by coincidence only."""
+        """True if the range has only two instances, and their names fit by coincidence."""
         return len(self.instances) == 2 and any(series.steep for series in self._names)
 
     def lines(self) -> list[str]:
@@ -90,7 +90,14 @@ class Range:
 
 
 class _ArgumentSeries:
-    """Names given by consecutive instances for one formal."""
+    """Names given by consecutive instances for one formal.
+
+    Attributes:
+        name: name given by instance `start`, the first that gives one; `None` if none does.
+        pattern, values: that name with `[]` in place of its numbers, and the numbers.
+        start: number of the instance that gives `name`.
+        factors: growth of each number per instance; `None` if only one name was added.
+    """
 
     def __init__(self, number: int, name: str | None):
         self.name: str | None = None
@@ -123,7 +130,10 @@ class _ArgumentSeries:
             self.factors = self._compute_factors(number, numbers_in(name)[1])
 
     def _compute_factors(self, number: int, values: Sequence[int]) -> tuple[int, ...] | None:
-        """Return the growth of each number in the name per step of the instance number."""
+        """Return the growth of each number per instance.
+
+        The result is `None` if a growth is not an integer, or exceeds `STEEPEST`.
+        """
         distance = number - self.start
         factors = []
         for old, new in zip(self.values, values, strict=True):
@@ -153,6 +163,8 @@ def merge_ranges(instances: Iterable[Instance]) -> list[Range]:
     for instance in instances:
         if ranges and ranges[-1].add(instance):
             continue
+        # The range ends after two instances that fit by coincidence. Each gets its own range, and
+        # the second may continue with this instance.
         if ranges and ranges[-1].accidental:
             second = Range(ranges[-1].instances[1])
             ranges[-1] = Range(ranges[-1].instances[0])

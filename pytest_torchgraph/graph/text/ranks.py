@@ -6,8 +6,8 @@ r"""The graphs of several ranks in one text: ranks with equal graphs share a sec
     heading  = "rank" number | "ranks" span { "," span }
     span     = number ["-" number]
 
-The version is 3, or 4 if a graph requires it. `origin` and `graph` are defined as in version 2 or
-4: see `parse` and `expand`. The ranks of a heading ascend, and each rank has one section.
+The version is 3, or 4 if a graph requires it. `parse` and `expand` define `origin` and `graph`, as
+in version 2 or 4. The ranks of a heading ascend, and each rank has one section.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def _unquote(name: str, row: int, pos: int) -> str:
 
 
 def _read_ranks(line: str, row: int, ranks_so_far: set[int], world: int) -> tuple[int, ...]:
-    """Return the ranks of a heading, and add them to the known ranks."""
+    """Return the ranks of a heading, and add them to `ranks_so_far`."""
     ranks: list[int] = []
     start = pos = line.index(" ") + 1
     while pos < len(line) or not ranks:
@@ -177,7 +177,7 @@ def read_text(path: Path) -> str:
 
 
 def parse_file(text: str, path: Path) -> Program:
-    """Return the program of a file's text.
+    """Parse the text of a file.
 
     Raises:
         GraphFormatError: for a malformed text, with the path and the position.

@@ -1,7 +1,7 @@
 """Runs: consecutive lines of one instance of a module. Blocks: the lines that instances share.
 
-Used by `fold` and `expand`. The lines of a block apply to any of its instances, so a name in them
-has one of these forms:
+`fold` and `expand` use both. The lines of a block apply to any of its instances, so a name in a
+block has one of these forms:
 
     %.x  %/x    a name of the instance: `%encoder.layer.7.x`, `%encoder.layer.7/x`
     %..x %./x   a name of the enclosing instance, in a nested block; each further dot is one
@@ -22,8 +22,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 STRING = r'"(?:[^"\\]|\\.)*(?:"|\\?\Z)'
-"""A JSON string in a line. An unclosed string extends to the end of the line, so that no search
-restarts inside it.
+"""A JSON string in a line.
+
+An unclosed string extends to the end of the line, so that no search restarts inside it.
 """
 PATH = r"[A-Za-z0-9_.\-#<>]"
 """A character of a module path in an unquoted name."""
@@ -37,16 +38,16 @@ CONTAINER = rf"(?:{PATH}*[._])?"
 TOKEN = re.compile(
     rf"{STRING}|`[^`]*(?:`|\Z)|[%@](?:{STRING}|{NAME})|\$+[0-9]+",
 )
-"""Names, and also strings and symbols, because their text can look like a name."""
+"""Names. Strings and symbols match as well, because their text can look like a name."""
 WITH_INTEGERS = re.compile(rf"{TOKEN.pattern}|(?<![\w.+\-])-?[0-9]+(?![\w.])", re.ASCII)
-"""Names, strings and symbols, and also integers, which are the sizes in results and arguments."""
+"""The matches of `TOKEN`, and integers, which are the sizes in results and arguments."""
 FORMAL = re.compile(r"(\$+)([0-9]+)\Z")
 EXPRESSION = re.compile(r"\[(?:([0-9]{0,9})n(?:([+-])([0-9]{1,9}))?|([0-9]{1,9})-([0-9]{0,9})n)\]")
 """A number in a name as a function of n: `[n]`, `[n-1]`, `[2n+1]`, `[31-2n]`."""
 _COMPONENT = re.compile(rf"(?<![A-Za-z0-9]){NUMBER}(?![A-Za-z0-9])")
 _DEFINED = re.compile(rf"(%(?:{STRING}|{NAME})|\$+[0-9]+) = ")
 STEEPEST = 9
-"""The largest factor of n that `fold` writes; larger factors are coincidences of two numbers."""
+"""The largest factor of n that `fold` writes. A larger factor is a coincidence of two numbers."""
 
 
 def is_name(token: str) -> bool:
@@ -65,21 +66,24 @@ def outward(name: str) -> str:
 
 
 def key_of(line: str) -> str:
-    """Return the key by which an exception refers to a line: its result, or else the whole line."""
+    """Return the key by which an exception refers to a line.
+
+    The key is the name of the line's result, or the whole line if the line has no result.
+    """
     line = line.lstrip(" ")
     defined = _DEFINED.match(line)
     return defined[1] if defined else line
 
 
 def numbers_in(name: str) -> tuple[str, tuple[int, ...]]:
-    """Return a name with `[]` for each standalone number, and these numbers."""
+    """Return a name with `[]` in place of each standalone number, and the numbers."""
     if name.startswith('"', 1) or name[0] not in "%@":
         return name, ()
     return _COMPONENT.sub("[]", name), tuple(map(int, _COMPONENT.findall(name)))
 
 
 def with_expressions(pattern: str, lines: list[tuple[int, int]]) -> str:
-    """Return a name as a function of n.
+    """Return a name as a function of the instance number n.
 
     Args:
         pattern: the name with `[]` for each number, as returned by `numbers_in`.
@@ -113,14 +117,17 @@ OWN = "\x00"
 OTHER = "\x01"
 """Skeleton placeholder for any other name."""
 MIN_INSTANCES = 3
-"""Minimum number of instances to fold, or to attribute lines without an instance to a run."""
+"""Minimum number of instances in a container that is folded. One of its blocks may have only two.
+
+Lines without an instance join the runs beside them if they recur in as many instances.
+"""
 MAX_ADOPTED = 8
 """Maximum number of lines without an instance that are attributed to the run before them."""
 
 _INSTANCE = re.compile(rf"((?:[^./]+\.|\.)*?(?:[A-Za-z_][A-Za-z0-9_]*_)?)({NUMBER})(?=[./])")
 _OTHERS = re.compile(rf"[%@]{NAME}|\$+[0-9]+")
 _PLAIN = re.compile(rf"%{NAME}")
-"""Names in a text without other signs: faster, because all begin with the same character."""
+"""Names in a text without `@` and `$`. The search is fast, because all names begin with `%`."""
 
 
 class Lines:
@@ -128,8 +135,9 @@ class Lines:
 
     Attributes:
         texts: the whole lines.
-        names: for each line the name that assigns it to an instance, without its sign: the result,
-            or the saved or returned value. "" if the line has no single unquoted name.
+        names: for each line, the name that assigns the line to an instance, without its sign. It is
+            the name of the result, or of the saved or returned value. "" if the line has no single
+            unquoted name.
     """
 
     def __init__(self, texts: list[str], names: list[str]):
@@ -170,19 +178,23 @@ class LineRun(Lines):
 
     @property
     def indent(self) -> str:
-        """The spaces at the start of its lines."""
+        """The spaces at the start of each line."""
         text = self.texts[0]
         return text[: len(text) - len(text.lstrip(" "))]
 
     @property
     def own_names(self) -> tuple[str, ...]:
-        """The names of its lines, relative to the instance; "" for any other name."""
+        """For each line, its name relative to the instance; "" for a name outside the instance."""
         prefix, start = self.instance, len(self.instance)
         return tuple([name[start:] if name.startswith(prefix) else "" for name in self.names])
 
     @cached_property
     def parts(self) -> tuple[str, list[str]]:
-        """The skeleton, with `OWN` and `OTHER` in place of names, and the other names."""
+        """The skeleton, and the names outside the instance in order.
+
+        The skeleton has `OWN` in place of the instance's path, and `OTHER` in place of each name
+        outside the instance.
+        """
         others: list[str] = []
 
         def other(match: re.Match[str]) -> str:
@@ -216,7 +228,7 @@ class LineRun(Lines):
 
     @cached_property
     def others(self) -> list[list[str]]:
-        """Names in each line that do not belong to the instance."""
+        """For each line, the names outside the instance."""
         names = iter(self.parts[1])
         return [[next(names) for _ in range(line.count(OTHER))] for line in self.skeleton]
 
@@ -227,12 +239,13 @@ class LineRun(Lines):
 
 
 class SizedRun(LineRun):
-    """A run whose integers are values as well: instances of other sizes have its skeleton."""
+    """A run that treats integers like names. Sizes do not change its skeleton."""
 
     @cached_property
     def parts(self) -> tuple[str, list[str]]:
-        """The skeleton, with `OTHER` also in place of integers, and the other names and
-        integers.
+        """The skeleton, and the names outside the instance and the integers in order.
+
+        `OTHER` also replaces the integers.
         """
         others: list[str] = []
 
@@ -250,7 +263,7 @@ class SizedRun(LineRun):
 
 
 def split_runs(lines: Lines, prefix: str) -> list[LineRun | Lines]:
-    """Split lines into runs, in order, and the lines between runs that belong to no instance.
+    """Split lines, in order, into runs and the lines between runs that belong to no instance.
 
     Args:
         prefix: path of the instance that contains all lines; "" for the top level.
@@ -289,15 +302,15 @@ def _shape_of(text: str) -> str:
 
 
 def _join_runs(runs: list[LineRun | Lines]) -> list[LineRun | Lines]:
-    """Join runs of one instance that are separated by the same lines in every instance.
+    """Join two runs of one instance if the lines between them recur in enough instances.
 
-    The sum of two gradients, for example, belongs to no module, but appears among the lines of each
+    For example, the sum of two gradients belongs to no module, but appears among the lines of each
     instance.
     """
     gaps: dict[int, tuple[str, ...]] = {}
     instances: defaultdict[tuple[str, ...], set[int]] = defaultdict(set)
-    for number in range(2, len(runs)):
-        before, between, run = runs[number - 2 : number + 1]
+    for index in range(2, len(runs)):
+        before, between, run = runs[index - 2 : index + 1]
         if (
             not isinstance(before, LineRun)
             or isinstance(between, LineRun)
@@ -307,11 +320,11 @@ def _join_runs(runs: list[LineRun | Lines]) -> list[LineRun | Lines]:
         if len(between) > MAX_ADOPTED:
             continue
         if (before.container, before.number) == (run.container, run.number):
-            shape = gaps[number] = (run.container, *map(_shape_of, between.texts))
+            shape = gaps[index] = (run.container, *map(_shape_of, between.texts))
             instances[shape].add(run.number)
     joined: list[LineRun | Lines] = []
-    for number, run in enumerate(runs):
-        if len(instances[gaps[number]] if number in gaps else ()) < MIN_INSTANCES:
+    for index, run in enumerate(runs):
+        if len(instances[gaps[index]] if index in gaps else ()) < MIN_INSTANCES:
             joined.append(run)
             continue
         between = joined.pop()
@@ -321,27 +334,29 @@ def _join_runs(runs: list[LineRun | Lines]) -> list[LineRun | Lines]:
 
 
 def _adopt_following(runs: list[LineRun | Lines]) -> list[LineRun | Lines]:
-    """Extend runs by the following lines that only continue the instance's results.
+    """Extend runs by the following lines that use the results of the instance.
 
-    Lines are added only if they are the same in most instances of the container.
+    Only the lines that follow most often in a container are added, and only if at least
+    `MIN_INSTANCES` runs have them.
     """
     ends: dict[int, list[str]] = {}
     usual: defaultdict[str, Counter[tuple[str, ...]]] = defaultdict(Counter)
-    for number, run in enumerate(runs):
+    for index, run in enumerate(runs):
         if isinstance(run, LineRun):
-            following = runs[number + 1] if number + 1 < len(runs) else run
-            ends[number] = (
+            # The last run stands for the missing successor: nothing is adopted from a run.
+            following = runs[index + 1] if index + 1 < len(runs) else run
+            ends[index] = (
                 [] if isinstance(following, LineRun) else _following_shapes(run, following)
             )
-            usual[run.container][tuple(ends[number])] += 1
+            usual[run.container][tuple(ends[index])] += 1
     usual_ends = {container: counts.most_common(1)[0] for container, counts in usual.items()}
     out: list[LineRun | Lines] = []
     adopted = 0
-    for number, run in enumerate(runs):
+    for index, run in enumerate(runs):
         if isinstance(run, LineRun):
             shape, count = usual_ends[run.container]
             out.append(run)
-            if count >= MIN_INSTANCES and tuple(ends[number][: len(shape)]) == shape:
+            if count >= MIN_INSTANCES and tuple(ends[index][: len(shape)]) == shape:
                 adopted = len(shape)
             continue
         if adopted:
@@ -353,7 +368,10 @@ def _adopt_following(runs: list[LineRun | Lines]) -> list[LineRun | Lines]:
 
 
 def _following_shapes(run: LineRun, following: Lines) -> list[str]:
-    """Return the shapes of the lines after a run that only use its results, or each other's."""
+    """Return the shapes of the lines directly after a run that continue its results.
+
+    Each of these lines uses a result of the run, or a result of an earlier such line.
+    """
     shapes: list[str] = []
     results: set[str] = set()
     for text, name in zip(following.texts[:MAX_ADOPTED], following.names, strict=False):
@@ -370,11 +388,11 @@ def _following_shapes(run: LineRun, following: Lines) -> list[str]:
 
 @dataclass(frozen=True)
 class Block:
-    """Lines that apply to any of several instances, with names as in the docstring above.
+    """Lines that apply to any of several instances. The module docstring has the forms of names.
 
     Attributes:
         lines: the lines; nested `each` blocks are expanded.
-        rows: index of the file's line for each line.
+        rows: for each line, the index of the file's line that it was read from.
         depth: number of enclosing blocks plus one.
     """
 
@@ -384,7 +402,7 @@ class Block:
 
     @cached_property
     def _pieces(self) -> tuple[list[list[str]], list[int]]:
-        """The text between formals, split where an instance's path belongs, and the formals."""
+        """The text between formals, split where the instance's path belongs, and the formals."""
         pieces: list[list[str]] = []
         formals: list[int] = []
         segments: list[str] = []
@@ -430,7 +448,7 @@ class Block:
 
     @cached_property
     def _length(self) -> tuple[int, int]:
-        """Number of characters that all instances share, and number of paths."""
+        """Number of characters that all instances share, and number of inserted paths."""
         pieces = self._pieces[0]
         shared_length = sum(len(segment) for piece in pieces for segment in piece)
         return shared_length, sum(len(piece) - 1 for piece in pieces)
@@ -445,7 +463,7 @@ class Block:
         """Return the lines of one instance, joined.
 
         Args:
-            instance: path of the instance, relative to the enclosing instance of a nested block.
+            instance: path of the instance; in a nested block, relative to the enclosing instance.
             arguments: name of each formal in the block.
         """
         pieces, formals = self._pieces

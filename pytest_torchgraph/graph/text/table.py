@@ -8,7 +8,7 @@ from .format import format_arg
 WIDEST = 200
 """Maximum padded width of a column of `format_table`, in characters.
 
-Longer cells overflow: otherwise one long argument list would pad every row.
+A longer cell overflows the column. Otherwise one long argument list would pad every row.
 """
 
 
@@ -51,7 +51,7 @@ def right_aligned(cells: list[str]) -> list[str]:
 
 
 def _cost_columns(graph: Graph) -> list[list[str]]:
-    """Return the columns of the figures available at the graph's level, with their titles."""
+    """Return the columns of the costs that are known at the graph's level, with their titles."""
     from ..cost import flops_by_node, saved_by_node
 
     figures = {"FLOPs": flops_by_node(graph), "saved bytes": saved_by_node(graph)}
@@ -63,5 +63,5 @@ def _cost_columns(graph: Graph) -> list[list[str]]:
 
 
 def _format_figure(value: int | None) -> str:
-    """Format a number: "" for 0, so that nonzero costs stand out, and "?" for `None`."""
+    """Format a cost: "?" for `None`, and "" for 0, so that other costs stand out."""
     return "?" if value is None else f"{value:,}" if value else ""
