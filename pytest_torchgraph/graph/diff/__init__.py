@@ -14,7 +14,7 @@
   removed. `paths`: paths of repeated modules.
 - `costs`: computes the cost of each finding, with FLOPs from `flop_costs`.
 - `joining`: merges the findings of one edit over many comparisons, by the tokens that `identify`
-  computes.
+  computes, and formats the merged findings (`finding_heading`, `finding_lines`).
 """
 
 from __future__ import annotations

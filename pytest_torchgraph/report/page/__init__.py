@@ -11,6 +11,10 @@ Data flow; under pytest-xdist a worker runs the test and the controller reports:
       data of the page         in the reporting process (run_data), large data in `Parts` (html)
     FILE.html                  a template with page.css, the files of script/ and the data (html)
 
+Views, in script/: the head of the page with the search for tests (head), the list of tests (tests),
+one test (test), causes and the audit (overviews, audit), a graph as an outline or a picture
+(outline, picture, sides, nodes, panel), ranks, costs and blocks.
+
 The page works without network access. Everything from a test is inserted as text, never as HTML
 (`element` and `name` in script/elements.js).
 """

@@ -206,6 +206,7 @@ class Hub:
         self._installed = contextlib.ExitStack()
         self._executions = Executions()
         self._callables = CompiledCallables(self._executions, self._failed)
+        # One of each is enough for all threads: Dynamo compiles under a lock (`compile_lock`).
         self._stack: list[tuple[str, int, str, str]] = []
         self._module = ""
         self._names: set[str] = set()
@@ -236,7 +237,10 @@ class Hub:
                     self._installed.close()
 
     def look(self, recorder: EventRecorder) -> State | None:
-        """Return the current counts, `None` if the recorder is closed."""
+        """Return the current counts, `None` if the recorder is closed.
+
+        Also notes in `recorder.disabled` if compilation is switched off now.
+        """
         with self._lock:
             if not recorder.is_open:
                 return None
@@ -305,10 +309,10 @@ class Hub:
             stack.enter_context(torch_private.guard_hook(self._cache_hit_hook()))
             with contextlib.suppress(TorchGraphError):  # before 2.13 torch reports no reasons
                 stack.enter_context(torch_private.on_skip(self._callables.skipped))
-            with contextlib.suppress(TorchGraphError):
+            with contextlib.suppress(TorchGraphError):  # a torch without `_in_hop_compile`
                 stack.enter_context(torch_private.on_traced_call(self._record_traced_call))
             stack.enter_context(torch_private.on_precompiled_call(self._record_precompiled_call))
-            with contextlib.suppress(TorchGraphError):
+            with contextlib.suppress(TorchGraphError):  # a torch without `collapse_resume_frames`
                 stack.enter_context(torch_private.on_break_stack(self._record_break_stack))
             # `_observe_unsaved` adds its observer to this stack later. AOTAutograd's cache is
             # imported only by a compilation, and importing it here would cost every watched test.
