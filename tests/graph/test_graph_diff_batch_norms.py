@@ -43,12 +43,21 @@ class Quantized(nn.Module):
     """Two convolutions, whose batch norms may be folded into their biases."""
 
     def __init__(
-        self, *, is_folded: bool, clones: bool, rounds: bool = True, stride: int = 1
+        self,
+        *,
+        is_folded: bool,
+        clones: bool,
+        rounds: bool = True,
+        is_compressed: bool = False,
+        stride: int = 1,
     ) -> None:
         super().__init__()
-        self.is_folded, self.scale = is_folded, 0.5 if is_folded else 0.25
+        self.is_folded, self.rounds, self.scale = is_folded, rounds, 0.5 if is_folded else 0.25
         self.first, self.second = (
-            Convolved(bias=is_folded, clones=clones, rounds=rounds, stride=stride) for _ in "12"
+            Convolved(
+                bias=is_folded, clones=clones, rounds=rounds and not is_compressed, stride=stride
+            )
+            for _ in "12"
         )
         self.bn1, self.bn2 = nn.BatchNorm2d(3), nn.BatchNorm2d(3)
 
@@ -59,7 +68,7 @@ class Quantized(nn.Module):
         x = self.second(x.relu())
         if not self.is_folded:
             x = self.bn2(x)
-        return rounded(x, self.scale).sigmoid()
+        return (rounded(x, self.scale) if self.rounds else x).sigmoid()
 
 
 def compared(before: Quantized, after: Quantized, *, is_stored: bool = False) -> GraphDiff:
@@ -91,6 +100,12 @@ def test_unfolded_batch_norms_are_consequences_of_the_op_between(is_stored: bool
         "quantized_decomposed.dequantize_per_tensor.default",
         "quantized_decomposed.quantize_per_tensor.default",
     }
+
+
+def test_unfolded_batch_norms_of_compressed_weights_are_consequences() -> None:
+    before = Quantized(is_folded=True, clones=False, is_compressed=True)
+    found = compared(before, Quantized(is_folded=False, clones=True, is_compressed=True))
+    assert ops_of_edits(found) == {"aten.clone.default"}
 
 
 def test_batch_norms_that_are_folded_again_are_consequences() -> None:

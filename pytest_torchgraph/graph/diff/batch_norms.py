@@ -88,14 +88,14 @@ class _Unfolded:
             self.follow |= {id(batch_norm), id(change)}
 
     def differs_in_bias(self, change: Change) -> bool:
-        """Return True if a quantized op differs in nothing but the presence of its bias."""
+        """Return True if an op of a quantized graph differs only in the presence of its bias."""
         before, after = change.before, change.after
         if before is None or after is None or before.op != after.op or change.kind != "changed":
             return False
         if (len(before.refs) == len(after.refs)) or before.kwargs != after.kwargs:
             return False
-        same_constants = before.args[BIAS + 1 :] == after.args[BIAS + 1 :]
-        return same_constants and all(
-            any(quantizes(node.flat.nodes[p]) for p in node.flat.operands[node.number])
-            for node in self.origins.nodes(change)
-        )
+        if before.args[BIAS + 1 :] != after.args[BIAS + 1 :]:
+            return False
+        # Weights that are compressed already have no op that quantizes, so the graph decides.
+        flats = (node.flat for node in self.origins.nodes(change))
+        return all(any(map(quantizes, flat.nodes)) for flat in flats)
