@@ -80,18 +80,18 @@ def compared(before: Quantized, after: Quantized, *, is_stored: bool = False) ->
     return diff(type(old).from_text(old.to_text()) if is_stored else old, new)
 
 
-def ops_of_edits(found: GraphDiff) -> set[str]:
-    places = [place for finding in found.findings for place in finding.places]
+def ops_of_edits(graph_diff: GraphDiff) -> set[str]:
+    places = [place for finding in graph_diff.findings for place in finding.places]
     return {change.node.op for place in places for change in place.changes}
 
 
 @pytest.mark.parametrize("is_stored", [False, True])
 def test_unfolded_batch_norms_are_consequences_of_the_op_between(is_stored: bool) -> None:
     before, after = Quantized(is_folded=True, clones=False), Quantized(is_folded=False, clones=True)
-    found = compared(before, after, is_stored=is_stored)
-    (finding,) = found.findings
+    graph_diff = compared(before, after, is_stored=is_stored)
+    (finding,) = graph_diff.findings
     assert [place.module for place in finding.places] == ["first", "second"]
-    assert ops_of_edits(found) == {"aten.clone.default"}
+    assert ops_of_edits(graph_diff) == {"aten.clone.default"}
     ops = {change.node.op for place in finding.places for change in place.consequences}
     assert ops == {
         "aten.batch_norm.default",
@@ -104,8 +104,8 @@ def test_unfolded_batch_norms_are_consequences_of_the_op_between(is_stored: bool
 
 def test_unfolded_batch_norms_of_compressed_weights_are_consequences() -> None:
     before = Quantized(is_folded=True, clones=False, is_compressed=True)
-    found = compared(before, Quantized(is_folded=False, clones=True, is_compressed=True))
-    assert ops_of_edits(found) == {"aten.clone.default"}
+    graph_diff = compared(before, Quantized(is_folded=False, clones=True, is_compressed=True))
+    assert ops_of_edits(graph_diff) == {"aten.clone.default"}
 
 
 def test_batch_norms_that_are_folded_again_are_consequences() -> None:
@@ -115,17 +115,17 @@ def test_batch_norms_that_are_folded_again_are_consequences() -> None:
 
 def test_batch_norm_next_to_its_convolution_is_an_edit() -> None:
     before = Quantized(is_folded=True, clones=False)
-    found = compared(before, Quantized(is_folded=False, clones=False))
-    assert "aten.batch_norm.default" in ops_of_edits(found)
+    graph_diff = compared(before, Quantized(is_folded=False, clones=False))
+    assert "aten.batch_norm.default" in ops_of_edits(graph_diff)
 
 
 def test_batch_norm_of_a_model_that_is_not_quantized_is_an_edit() -> None:
     before = Quantized(is_folded=True, clones=False, rounds=False)
-    found = compared(before, Quantized(is_folded=False, clones=True, rounds=False))
-    assert "aten.batch_norm.default" in ops_of_edits(found)
+    graph_diff = compared(before, Quantized(is_folded=False, clones=True, rounds=False))
+    assert "aten.batch_norm.default" in ops_of_edits(graph_diff)
 
 
 def test_stride_of_a_convolution_before_an_unfolded_batch_norm_is_an_edit() -> None:
     before = Quantized(is_folded=True, clones=False)
-    found = compared(before, Quantized(is_folded=False, clones=True, stride=2))
-    assert {"aten.conv2d.default", "aten.batch_norm.default"} <= ops_of_edits(found)
+    graph_diff = compared(before, Quantized(is_folded=False, clones=True, stride=2))
+    assert {"aten.conv2d.default", "aten.batch_norm.default"} <= ops_of_edits(graph_diff)

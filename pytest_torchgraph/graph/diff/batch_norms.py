@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from .findings import Change, Finding, one_place
-from .moves import GIVEN, quantizes
+from .moves import OWN_VALUES, quantizes
 from .origins import Key, Origins
 
 BIAS = 2
@@ -65,7 +65,7 @@ class _Unfolded:
                 self.unfold(change)
         users = {key for key, change in self.own.items() if id(change) in self.follow}
         for change in changes:
-            if change.node.op in GIVEN and all(
+            if change.node.op in OWN_VALUES and all(
                 node.at(user).key in users
                 for node in origins.nodes(change)
                 for user, _ in node.flat.users[node.number]
