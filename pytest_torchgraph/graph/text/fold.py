@@ -39,7 +39,7 @@ MIN_SAVED = 6
 MIN_SHARE = 0.4
 """Minimum share of the instances' lines that a block must save. Below it, folding hurts reading."""
 MIN_SAVED_BY_TWO = 20
-"""Minimum number of lines that a block of two instances with different sizes must save."""
+"""Minimum number of lines that a block must save if there are only two instances."""
 MAX_SIZES = 12
 """Maximum number of sizes that an instance gives. With more sizes, its line is hard to read."""
 MAX_CHANGES = 0.75
@@ -339,7 +339,9 @@ def _keep_worthwhile(
             for run in runs
             if id(run) in instances_by_run and instances_by_run[id(run)].letter == pattern.letter
         ]
-        min_saved = max(MIN_SAVED, MIN_SHARE * sum(map(len, members)))
+        # Two short layers read better in full. Two blocks of a transformer do not.
+        least = MIN_SAVED if len(runs) >= MIN_INSTANCES else MIN_SAVED_BY_TWO
+        min_saved = max(least, MIN_SHARE * sum(map(len, members)))
         if len(members) > 1 and _count_saved_lines(pattern, members, instances_by_run) >= min_saved:
             worthwhile.append(pattern)
         else:
@@ -595,7 +597,7 @@ def _group_into_series(runs: list[LineRun | Lines]) -> list[list[LineRun]]:
             numbers[run.container] = set()
         current[run.container].append(run)
         numbers[run.container].add(run.number)
-    return [one_series for one_series in series if len(one_series) >= MIN_INSTANCES]
+    return [one_series for one_series in series if len(one_series) > 1]
 
 
 def _block_to_lines(texts: list[str]) -> Lines:
