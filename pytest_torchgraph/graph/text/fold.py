@@ -256,7 +256,29 @@ def fold_series(
     Returns:
         The folded instances by `id` of their run, and the blocks.
     """
-    instances_by_run, patterns = _fold_same_sizes(runs, depth)
+    folded = _fold_same_sizes(runs, depth)
+    best = _fold_other_sizes(runs, depth, *folded)
+    # Two equal instances among several of other sizes: one block for all of them may be shorter.
+    members = Counter(instance.letter for instance in folded[0].values())
+    if 2 in members.values():
+        alternative = _fold_other_sizes(runs, depth, {}, [])
+        best = max(best, alternative, key=lambda result: _count_all_saved_lines(runs, *result))
+    return best
+
+
+def _fold_other_sizes(
+    runs: Sequence[LineRun],
+    depth: int,
+    instances_by_run: dict[int, Instance],
+    patterns: list[SeriesPattern],
+) -> tuple[dict[int, Instance], list[SeriesPattern]]:
+    """Fold instances that differ in sizes; return them together with the folded ones.
+
+    Args:
+        runs, depth: see `fold_series`.
+        instances_by_run, patterns: the instances that are folded already, and their blocks.
+    """
+    instances_by_run, patterns = {**instances_by_run}, [*patterns]
     by_names: defaultdict[tuple[str, ...], list[LineRun]] = defaultdict(list)
     for run in runs:
         if run.foldable and id(run) not in instances_by_run:
@@ -348,6 +370,22 @@ def _keep_worthwhile(
             for run in members:
                 del instances_by_run[id(run)]
     return worthwhile
+
+
+def _count_all_saved_lines(
+    runs: Sequence[LineRun], instances: dict[int, Instance], patterns: Sequence[SeriesPattern]
+) -> int:
+    return sum(
+        _count_saved_lines(pattern, members, instances)
+        for pattern in patterns
+        if (
+            members := [
+                run
+                for run in runs
+                if id(run) in instances and instances[id(run)].letter == pattern.letter
+            ]
+        )
+    )
 
 
 def _count_saved_lines(
