@@ -260,7 +260,7 @@ def fold_series(
     best = _fold_other_sizes(runs, depth, *folded)
     # Two equal instances among several of other sizes: one block for all of them may be shorter.
     members = Counter(instance.letter for instance in folded[0].values())
-    if 2 in members.values():
+    if 2 in members.values() and len(runs) > 2:
         alternative = _fold_other_sizes(runs, depth, {}, [])
         best = max(best, alternative, key=lambda result: _count_all_saved_lines(runs, *result))
     return best
@@ -635,7 +635,12 @@ def _group_into_series(runs: list[LineRun | Lines]) -> list[list[LineRun]]:
             numbers[run.container] = set()
         current[run.container].append(run)
         numbers[run.container].add(run.number)
-    return [one_series for one_series in series if len(one_series) > 1]
+    return [
+        one_series
+        for one_series in series
+        if len(one_series) >= MIN_INSTANCES
+        or (len(one_series) == 2 and min(map(len, one_series)) > MIN_SAVED_BY_TWO)
+    ]
 
 
 def _block_to_lines(texts: list[str]) -> Lines:
