@@ -325,7 +325,8 @@ def test_random_repeated_modules_are_read_back(seed: int) -> None:
     text = repeated_text(seed)
     graph = Graph.from_text(text)
     folded = folded_unchecked(text)
-    assert folded is None or expand(folded) == text
+    if folded is not None:  # only the version in the first line may differ: sizes need version 4
+        assert expand(folded).partition("\n")[2] == text.partition("\n")[2]
     assert fold(text) == (folded or text)
     assert graph.to_text() == fold(graph.to_text(fold=False))
     for fold_it in (False, True):
