@@ -10,7 +10,7 @@ import torch
 import torch.ao.quantization.fx._decomposed
 from torch import nn
 
-from pytest_torchgraph import GraphDiff, diff
+from pytest_torchgraph import Graph, GraphDiff, diff, from_fx
 
 ops = torch.ops
 RELU, GELU, CLONE = ops.aten.relu.default, ops.aten.gelu.default, ops.aten.clone.default
@@ -94,3 +94,24 @@ def test_changed_constant_that_is_not_a_scale_is_an_edit() -> None:
 
     graph_diff = diff(scaled(2.0, RELU, OLD), scaled(3.0, GELU, NEW))
     assert len(graph_diff.findings) == 2
+
+
+def test_scales_of_a_stored_graph_are_consequences_although_results_lack_strides() -> None:
+    """A stored graph has no strides and no device, unlike the captured graph."""
+
+    def captured(scale: float, copies: bool) -> Graph:
+        class Rounded(nn.Module):
+            def forward(self, x: torch.Tensor) -> torch.Tensor:
+                x = x.t().clone() if copies else x.t()
+                quantized = ops.quantized_decomposed
+                limits = (scale, 0, -128, 127, torch.int8)
+                x = quantized.quantize_per_tensor(x, *limits)
+                x = quantized.dequantize_per_tensor(x, *limits)
+                return torch.relu(x)
+
+        return from_fx(torch.export.export(Rounded(), (torch.ones(2, 3),)).module())
+
+    stored = Graph.from_text(captured(0.5, False).to_text())
+    (finding,) = diff(stored, captured(0.25, True)).findings
+    assert [change.node.op for change in finding.changes] == ["aten.clone.default"]
+    assert len(finding.consequences) == 2

@@ -87,6 +87,19 @@ def test_instances_are_written_once() -> None:
     assert expand(folded) == layers(12)
 
 
+@pytest.mark.parametrize(("ops", "blocks"), [(30, 1), (10, 0)])
+def test_two_equal_instances_are_written_once_if_they_are_long(ops: int, blocks: int) -> None:
+    lines, before = ["%x = input : f32[2]"], "%x"
+    for n in range(2):
+        for k in range(ops):
+            lines.append(f"%net.{n}/sin.{k} = aten.sin.default({before}) : f32[2]")
+            before = f"%net.{n}/sin.{k}"
+    text = document("\n".join([*lines, f"return {before}"]))
+    folded = fold(text)
+    assert folded.count("each net.*") == blocks
+    assert Graph.from_text(folded) == Graph.from_text(text)
+
+
 def test_fold_exception_only_adds_lines() -> None:
     plain = body(fold(layers(12)))
     changed = body(fold(layers(12, {6: "tanh", 9: "tanh", 10: "tanh"})))
@@ -312,7 +325,8 @@ def test_random_repeated_modules_are_read_back(seed: int) -> None:
     text = repeated_text(seed)
     graph = Graph.from_text(text)
     folded = folded_unchecked(text)
-    assert folded is None or expand(folded) == text
+    if folded is not None:  # only the version in the first line may differ: sizes need version 4
+        assert expand(folded).partition("\n")[2] == text.partition("\n")[2]
     assert fold(text) == (folded or text)
     assert graph.to_text() == fold(graph.to_text(fold=False))
     for fold_it in (False, True):

@@ -54,6 +54,14 @@ def test_a_text_with_sizes_is_version_4_and_reads_back() -> None:
     assert Graph.from_text(folded).to_text(fold=False) == flat
 
 
+def test_two_equal_instances_share_the_block_of_those_with_other_sizes() -> None:
+    flat = stages([(8, 32), (8, 32), (16, 16), (32, 8)], ops=24)
+    folded = fold(flat)
+    assert folded.count("each net.*") == 1
+    assert "  net.3: $1 = %net.2.act/relu.23, $2 = 32, $3 = 8\n" in folded
+    assert Graph.from_text(folded).to_text(fold=False) == flat
+
+
 def test_equal_instances_are_folded_as_before() -> None:
     """Sizes become values of a block only if nothing else folds, so a small edit stays small."""
     folded = fold(stages([(8, 32)] * 5))

@@ -8,7 +8,8 @@
 - `group`: groups the differing nodes by edit. `moves`: finds consequences of moves, and constants
   that follow from changed sizes. `consequences`: finds consequences in the backward.
 - `findings`: `GraphDiff`, `Finding` and `Change` as values; `words`: their text.
-- `scales`: finds calibrated constants that follow from an edit.
+- `scales`: finds calibrated constants that follow from an edit. `batch_norms`: finds batch norms
+  that a quantizer folds no more, or again.
 - `places`: merges the findings of one edit, by `keys` or by the line of code. `other_classes`:
   merges the findings of modules that changed their class, so that most graphs were added or
   removed. `paths`: paths of repeated modules.

@@ -12,6 +12,7 @@ from ..equality import EquivalenceClasses, as_captured, canonical, drop_unshared
 from ..model import Arg, Graph, InputRef, Node, Ref, is_projection
 from ..program import Program, count_lines
 from ..text import format_arg, format_mesh, format_name, format_node, runs_in_words
+from .batch_norms import attach_batch_norms
 from .consequences import with_consequences
 from .costs import attach_costs
 from .findings import SIGNS, Change, ChangeKind, Finding, GraphDiff, GraphPair, one_place
@@ -42,6 +43,7 @@ def diff_graphs(before: Sequence[Graph], after: Sequence[Graph]) -> GraphDiff:
     eager graph with a changed run count.
     """
     findings, graphs, origins = find_changes(before, after)
+    findings = attach_batch_norms(findings, origins)
     findings = attach_scales(findings, origins)
     findings = merge_equal_edits(findings, before, after, origins)
     findings = merge_changed_classes(findings, before, after, origins)

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from ...ops.views import is_view
 from ..equality import NumberedGraph
 from ..model import Arg, Graph, Node, SubgraphRef
 from ..text import format_result
 from .align import longest_increasing
-from .correspondence import Correspondence
+from .correspondence import REACH, Correspondence
 from .match import align_outputs, match_graphs
 from .moves import constants_follow, find_moves, quantizes
 from .paths import holds
 
 ASSERTION = "aten._assert_tensor_metadata.default"
+CLONE = "aten.clone.default"
+_RESHAPES = re.compile(r"(?:reshape|flatten)(?:_\d+)?$")
 NodeChangeKind = Literal["added", "removed", "changed", "rewired"]
 ORDER: dict[NodeChangeKind, int] = {"changed": 0, "added": 1, "rewired": 2, "removed": 3}
 DERIVED = len(ORDER)
@@ -323,7 +327,39 @@ class _Grouper:
                         q, part.after
                     ):
                         self.join(("a", number), self.key_of_new(q))
+        self.join_copies()
         self.join_derived()
+
+    def join_copies(self) -> None:
+        """Join a copy made by `reshape` to the edit that its operand is a view of.
+
+        `reshape` copies only if the strides of its operand do not allow a view, so the copy follows
+        from the edit. A call of `clone` is an edit of its own.
+        """
+        for key, part in list(self.parts.items()):
+            flat = self.a if part.after == -1 else self.b
+            number = part.before if part.after == -1 else part.after
+            if part.kind not in ("added", "removed") or flat.nodes[number].op != CLONE:
+                continue
+            if not any(self.is_reshaped(flat, user) for user, _ in flat.users[number]):
+                continue
+            for _ in range(REACH):
+                number = flat.operands[number][0]
+                operand = self.key_of_old(number) if flat is self.a else self.key_of_new(number)
+                if self.kind_of(operand):
+                    self.join(key, operand)
+                    break
+                if not is_view(flat.nodes[number].op) or not flat.operands[number]:
+                    break
+
+    def is_reshaped(self, flat: NumberedGraph, i: int) -> bool:
+        """Return True if a matched node is the result of a call of `reshape` or `flatten`."""
+        before, after = (i, self.m.forward[i]) if flat is self.a else (self.m.backward[i], i)
+        if -1 in (before, after):
+            return False
+        sources = self.a.nodes[before].source, self.b.nodes[after].source
+        calls = {_RESHAPES.match(source.call) is not None for source in sources if source}
+        return calls == {True}
 
     def is_dequantized(self, q: int, user: int) -> bool:
         """Return True if a changed quantize op and its changed dequantize op are one edit.

@@ -312,7 +312,22 @@ def result_form(flat: NumberedGraph, i: int, changed: Change | None) -> Hashable
     assert changed.before is not None
     assert changed.after is not None
     old_result, new_result = (_result(node) for node in (changed.before, changed.after))
-    return "same" if old_result == new_result else _result(flat.nodes[i])
+    if old_result == new_result:
+        return "same"
+    return _changed_sizes(flat.nodes[i].result, changed.before.result, changed.after.result)
+
+
+def _changed_sizes(result: Result, before: Result, after: Result) -> Hashable:
+    """Return dtype and shape of a result, without the sizes that are equal before and after.
+
+    A larger kernel is the same edit in convolutions with other numbers of channels.
+    """
+    metas = [meta for meta in (result, before, after) if isinstance(meta, TensorMeta)]
+    if len(metas) < 3 or len({len(meta.shape) for meta in metas}) > 1:
+        return "" if result is None else format_result(result)
+    sizes = zip(*(meta.shape for meta in metas), strict=True)
+    changed = (str(size) if old != new else "same" for size, old, new in sizes)
+    return metas[0].dtype, metas[0].layout, tuple(changed)
 
 
 def _result(node: Node) -> str:

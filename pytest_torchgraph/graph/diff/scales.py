@@ -15,6 +15,7 @@ from ..equality import NumberedGraph
 from ..model import Arg, Node
 from .correspondence import Correspondence
 from .findings import Change, Finding, Place, one_place
+from .group import have_same_result
 from .moves import quantizes
 from .origins import Occurrence, Origins
 
@@ -27,7 +28,7 @@ def is_scale(change: Change) -> bool:
     before, after = change.before, change.after
     if change.kind != "changed" or before is None or after is None or before.op != after.op:
         return False
-    if not quantizes(after) or before.result != after.result:
+    if not quantizes(after) or not have_same_result(before, after):
         return False
     return _constants_without_scales(before) == _constants_without_scales(after)
 

@@ -39,7 +39,7 @@ MIN_SAVED = 6
 MIN_SHARE = 0.4
 """Minimum share of the instances' lines that a block must save. Below it, folding hurts reading."""
 MIN_SAVED_BY_TWO = 20
-"""Minimum number of lines that a block of two instances with different sizes must save."""
+"""Minimum number of lines that a block must save if there are only two instances."""
 MAX_SIZES = 12
 """Maximum number of sizes that an instance gives. With more sizes, its line is hard to read."""
 MAX_CHANGES = 0.75
@@ -256,7 +256,29 @@ def fold_series(
     Returns:
         The folded instances by `id` of their run, and the blocks.
     """
-    instances_by_run, patterns = _fold_same_sizes(runs, depth)
+    folded = _fold_same_sizes(runs, depth)
+    best = _fold_other_sizes(runs, depth, *folded)
+    # Two equal instances among several of other sizes: one block for all of them may be shorter.
+    members = Counter(instance.letter for instance in folded[0].values())
+    if 2 in members.values() and len(runs) > 2:
+        alternative = _fold_other_sizes(runs, depth, {}, [])
+        best = max(best, alternative, key=lambda result: _count_all_saved_lines(runs, *result))
+    return best
+
+
+def _fold_other_sizes(
+    runs: Sequence[LineRun],
+    depth: int,
+    instances_by_run: dict[int, Instance],
+    patterns: list[SeriesPattern],
+) -> tuple[dict[int, Instance], list[SeriesPattern]]:
+    """Fold instances that differ in sizes; return them together with the folded ones.
+
+    Args:
+        runs, depth: see `fold_series`.
+        instances_by_run, patterns: the instances that are folded already, and their blocks.
+    """
+    instances_by_run, patterns = {**instances_by_run}, [*patterns]
     by_names: defaultdict[tuple[str, ...], list[LineRun]] = defaultdict(list)
     for run in runs:
         if run.foldable and id(run) not in instances_by_run:
@@ -339,13 +361,31 @@ def _keep_worthwhile(
             for run in runs
             if id(run) in instances_by_run and instances_by_run[id(run)].letter == pattern.letter
         ]
-        min_saved = max(MIN_SAVED, MIN_SHARE * sum(map(len, members)))
+        # Two short layers read better in full. Two blocks of a transformer do not.
+        least = MIN_SAVED if len(runs) >= MIN_INSTANCES else MIN_SAVED_BY_TWO
+        min_saved = max(least, MIN_SHARE * sum(map(len, members)))
         if len(members) > 1 and _count_saved_lines(pattern, members, instances_by_run) >= min_saved:
             worthwhile.append(pattern)
         else:
             for run in members:
                 del instances_by_run[id(run)]
     return worthwhile
+
+
+def _count_all_saved_lines(
+    runs: Sequence[LineRun], instances: dict[int, Instance], patterns: Sequence[SeriesPattern]
+) -> int:
+    return sum(
+        _count_saved_lines(pattern, members, instances)
+        for pattern in patterns
+        if (
+            members := [
+                run
+                for run in runs
+                if id(run) in instances and instances[id(run)].letter == pattern.letter
+            ]
+        )
+    )
 
 
 def _count_saved_lines(
@@ -595,7 +635,12 @@ def _group_into_series(runs: list[LineRun | Lines]) -> list[list[LineRun]]:
             numbers[run.container] = set()
         current[run.container].append(run)
         numbers[run.container].add(run.number)
-    return [one_series for one_series in series if len(one_series) >= MIN_INSTANCES]
+    return [
+        one_series
+        for one_series in series
+        if len(one_series) >= MIN_INSTANCES
+        or (len(one_series) == 2 and min(map(len, one_series)) > MIN_SAVED_BY_TWO)
+    ]
 
 
 def _block_to_lines(texts: list[str]) -> Lines:
