@@ -21,7 +21,7 @@ const partTexts = new Map([...document.querySelectorAll("script[data-part]")].ma
 const KEPT_PARTS = 40; // size of the cache of parts, least recently used first out
 const read = new Map();
 
-// Returns a promise of a part's data. Equal calls return the same promise while the part is in the cache.
+// Returns a promise of a part's data. Calls with the same digest return the same promise while it is in the cache.
 function part(digest) {
   const promise = read.get(digest) || unpack(digest);
   read.delete(digest); // to insert it again as the newest: a Map keeps insertion order

@@ -50,7 +50,7 @@ if (data.warning) {
 }
 // Without tests to list, the audit fills the page.
 if (audit && !tests.length && overviews.length === 1) document.body.className = "alone";
-// Shows the view for an empty address: causes, else the audit, else the first failed test.
+// Shows the opening view: the causes, else the audit, else the first failed test.
 async function showOpening() {
   const firstFailed = matching().findIndex((test) => RED.includes(test.outcome));
   if (causesHeading) showCauses();

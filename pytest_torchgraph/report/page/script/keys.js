@@ -4,7 +4,7 @@ const KEYS = [
   ["j  k", "next and previous test"], ["f", "next test that failed"], ["n  p", "next and previous finding"], ["c", "causes"],
   ["a", "torch.compile in this suite"], ["t", "list of the tests"], ["/", "search the tests"],
   ["b", "difference, or before and after"], ["arrows", "move the focused picture"],
-  ["+  -  0", "zoom the picture in, out, to its whole"], [".  ,", "next and previous box of the picture"], ["Esc", "close panel or box"], ["?", "these keys"],
+  ["+  -  0", "zoom in, zoom out, show the whole picture"], [".  ,", "next and previous box of the picture"], ["Esc", "close panel or box"], ["?", "these keys"],
 ];
 const help = element("dialog", { "aria-labelledby": "keys-heading" },
   element("h2", { id: "keys-heading" }, "Keys"),

@@ -57,8 +57,8 @@ function quietly(show) {
   }
 }
 
-// Shows the view with an address. Returns false if the address is empty, and true otherwise: if the page lacks the view,
-// an alert says so.
+// Shows the view with an address. Returns false if the address names no view, and true otherwise: if the page lacks the
+// view, an alert says so.
 async function follow(hash) {
   const { search: query, hide, ...parts } = partsOf(hash);
   filter(query || "", (hide || "").split(","));
