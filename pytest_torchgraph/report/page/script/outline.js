@@ -62,7 +62,7 @@ function firstOpen(root) {
   return open;
 }
 
-// Returns the outline of graphs, of which a menu selects one: `{ before, after, pairs }` for a difference,
+// Returns an outline with a menu for its graphs: `{ before, after, pairs }` for a pair of a difference,
 // `{ before: null, after }` for a capture. `at` is the outline's part of an address; `chosen` is called with a chosen node.
 function outline(graphs, { compared = false, at, chosen = () => {} }) {
   const id = `outline-${outlines += 1}`;
