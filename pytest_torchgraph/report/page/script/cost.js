@@ -1,15 +1,15 @@
-// What modules cost, each with all below it; of a comparison those that cost another amount than before.
-function cost(each, title) {
-  if (!each) return null;
+// Returns the table of module costs, each including its submodules. For a comparison: the modules whose cost changed.
+function cost(table, title) {
+  if (!table) return null;
   const cell = (value) => element("td", { class: "number" }, thousands(value));
   return element("details", { class: "cost" },
-    element("summary", {}, `${title}: ${each.about}`),
+    element("summary", {}, `${title}: ${table.about}`),
     element("div", { class: "wide" }, element("table", {},
-      element("thead", {}, element("tr", {}, ["module", ...each.titles].map((text, number) =>
+      element("thead", {}, element("tr", {}, ["module", ...table.titles].map((text, number) =>
         element("th", { scope: "col", class: number ? "number" : null }, text)))),
-      element("tbody", {}, each.rows.map(([module, nesting, ...figures]) => element("tr", {},
+      element("tbody", {}, table.rows.map(([module, nesting, ...figures]) => element("tr", {},
         element("th", { scope: "row", style: `padding-inline-start: ${nesting + 0.5}rem` },
           module ? name(module) : "all"), figures.map(cell)))))),
-    each.more ? element("p", { class: "note" }, `${plural(each.more, "module")} more`) : null,
-    each.note ? element("p", { class: "note" }, name(each.note)) : null);
+    table.more ? element("p", { class: "note" }, `${plural(table.more, "module")} more`) : null,
+    table.note ? element("p", { class: "note" }, name(table.note)) : null);
 }

@@ -1,12 +1,11 @@
-// The data of the run. What the list of tests needs is here from the start; the details of a test are a part
-// of the page, compressed, which is read when somebody looks at them: `await details(test)`. A part can name
-// further ones by their digests: `await part(digest)`.
+// Data of the run. The data of the test list are parsed on load. The details of a test are in a compressed part of the
+// page and are read on demand: `await details(test)`. Parts refer to other parts by digest: `await part(digest)`.
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const tests = data.tests;
 const causes = data.causes;
 const audit = data.audit;
-const failures = data.failures || []; // what failed but for comparisons
+const failures = data.failures || []; // failures other than failed comparisons
 const OUTCOMES = ["failed", "error", "crashed", "xpassed", "passed", "xfailed", "skipped"];
 const RED = ["failed", "error", "crashed"];
 
@@ -18,32 +17,32 @@ function numbered(id) {
   return byId.get(id);
 }
 
-const partTexts = new Map([...document.querySelectorAll("script[data-part]")].map((each) => [each.dataset.part, each]));
-const KEPT_PARTS = 40; // parts that stay in memory, those that were read last
+const partTexts = new Map([...document.querySelectorAll("script[data-part]")].map((holder) => [holder.dataset.part, holder]));
+const KEPT_PARTS = 40; // size of the cache of parts, least recently used first out
 const read = new Map();
 
-// The data of a part, each time the same object while it stays in memory.
+// Returns a promise of a part's data. Calls with the same digest return the same promise while it is in the cache.
 function part(digest) {
-  const found = read.get(digest) || unpacked(digest);
-  read.delete(digest);
-  read.set(digest, found);
+  const promise = read.get(digest) || unpack(digest);
+  read.delete(digest); // to insert it again as the newest: a Map keeps insertion order
+  read.set(digest, promise);
   if (read.size > KEPT_PARTS) read.delete(read.keys().next().value);
-  return found;
+  return promise;
 }
 
-async function unpacked(digest) {
-  const holder = partTexts.get(digest);
-  if (!holder) throw new Error(`part ${digest} of the page is missing`);
-  const bytes = Uint8Array.from(atob(holder.textContent), (letter) => letter.charCodeAt(0));
+async function unpack(digest) {
+  const script = partTexts.get(digest);
+  if (!script) throw new Error(`part ${digest} of the page is missing`);
+  const bytes = Uint8Array.from(atob(script.textContent), (letter) => letter.charCodeAt(0));
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
   return JSON.parse(await new Response(stream).text());
 }
 
-// A test with its message, captures, ranks, differences and pictures.
+// Returns a test with its message, captures, ranks, differences and pictures.
 async function details(test) {
   return { ...test, ...(await part(test.part)) };
 }
 
-// What the search looks into, a text for each test: their ids until the part with all else is read.
+// Search text of each test, by number: only its id until the part with the full texts is read.
 let searched = tests.map((test) => test.id.toLowerCase());
 const searchable = data.search ? part(data.search).then((texts) => { searched = texts; }) : Promise.resolve();

@@ -1,9 +1,10 @@
 "use strict";
-// What all of the page is made of. Everything that comes from the run is put into it as text.
+// Elements shared by all views. Data of the run enter the page through `element` and `name`, as text and never as HTML.
 
-const ROWS = 200; // rows of a long table; its search reaches the others
-const COPIED_MS = 1500; // how long a button says that its text was copied
+const ROWS = 200; // maximum number of rows of a table; the table's search covers all of them
+const COPIED_MS = 1500; // how long a copy button shows "copied"
 
+// Returns a new element. Properties that begin with "on" are event listeners; null and undefined ones are left out.
 function element(name, properties = {}, ...children) {
   const node = document.createElement(name);
   for (const [key, value] of Object.entries(properties)) {
@@ -15,11 +16,12 @@ function element(name, properties = {}, ...children) {
   return node;
 }
 
-// Text that a user chose, isolated for writing direction; control characters are shown as escapes.
+// Returns text from the run as an element. <bdi> keeps right-to-left text from reordering its surroundings, and escapes
+// make control and bidirectional characters visible: both could disguise a test name or a path.
 function name(text) {
-  const shown = String(text).replace(/[\u0000-\u0008\u000b-\u001f\u007f\u202a-\u202e\u2066-\u2069]/g,
-    (c) => "\\u" + c.charCodeAt(0).toString(16).padStart(4, "0"));
-  return element("bdi", {}, shown);
+  const escaped = String(text).replace(/[\u0000-\u0008\u000b-\u001f\u007f\u202a-\u202e\u2066-\u2069]/g,
+    (character) => "\\u" + character.charCodeAt(0).toString(16).padStart(4, "0"));
+  return element("bdi", {}, escaped);
 }
 
 function plural(count, noun) {
@@ -34,15 +36,15 @@ function thousands(number) {
   return number.toLocaleString("en");
 }
 
-// A part that is built when it is opened: a suite may have thousands of tests.
+// Returns a <details> that builds its content when it is first opened, because a suite may have thousands of tests.
 function folded(summary, build) {
   const box = element("details", { ontoggle: () => { if (box.open) box.fill(); } }, element("summary", {}, summary));
   box.fill = () => { if (box.childElementCount === 1) box.append(...build()); };
   return box;
 }
 
-function copyButton(label, text, kind = null) {
-  const button = element("button", { class: kind, onclick: async () => {
+function copyButton(label, text, className = null) {
+  const button = element("button", { class: className, onclick: async () => {
     await copy(text());
     button.textContent = "copied";
     setTimeout(() => { button.textContent = label; }, COPIED_MS);
@@ -57,7 +59,7 @@ function command(text) {
 async function copy(text) {
   try {
     await navigator.clipboard.writeText(text);
-  } catch {
+  } catch { // the clipboard API is missing or denied, for example on a page served over plain HTTP
     const area = element("textarea", { readonly: "" });
     area.value = text;
     document.body.append(area);

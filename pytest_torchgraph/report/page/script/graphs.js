@@ -1,54 +1,55 @@
-// Graphs as report/page/graphs.py writes them, in columns: read into nodes, and put in order by modules.
+// Graphs as report/page/nodes.py writes them, in columns: read into nodes, and arranged as a tree of modules.
 
-// The nodes of a graph, as those of a picture are, with their `number` and `graphData`.
+// Returns the nodes of a graph with the keys of a picture's nodes and their `number` in the graph.
 function nodesOf(graph, old = false) {
   const text = (column, at) => graph.texts[graph[column][at]];
   const ends = new Set(graph.ends);
-  const nodes = graph.names.map((own, at) => ({
-    name: own, graph: graph.name, old, number: at, end: ends.has(at) ? graph.end : "",
+  const nodes = graph.names.map((nodeName, at) => ({
+    name: nodeName, graph: graph.name, old, number: at, end: ends.has(at) ? graph.end : "",
     op: text("op", at), module: text("module", at), result: text("result", at), line: text("line", at),
     code: text("code", at), operands: text("operands", at), effects: text("effects", at),
     flops: graph.flops[at], saved: graph.saved[at], users: [], later: [], ids: [],
   }));
   nodes.forEach((node, at) => {
-    for (const other of graph.refs[at]) nodes[other].users.push(node.name);
-    for (const other of graph.after[at]) if (!graph.refs[at].includes(other)) nodes[other].later.push(node.name);
+    for (const operand of graph.refs[at]) nodes[operand].users.push(node.name);
+    for (const earlier of graph.after[at]) if (!graph.refs[at].includes(earlier)) nodes[earlier].later.push(node.name);
   });
   return nodes;
 }
 
-// The nodes of one graph, or of two in which some correspond: leaves with `before`, `after` (one may be null),
-// and `sign`, in the order of the new graph; what only the old one has stands behind what it stood behind.
+// Returns the leaves of an outline: the nodes of a graph, or of two graphs with matched nodes in `pairs`. A leaf has
+// `before`, `after` (one may be null) and `sign`. Leaves have the order of the new graph; a removed node follows the last
+// matched node before it in the old graph.
 function leavesOf(before, after, pairs) {
   if (!before) return after.map((node) => ({ before: null, after: node, sign: pairs ? "+" : "" }));
   if (!after) return before.map((node) => ({ before: node, after: null, sign: "-" }));
-  const [partner, leaves] = [new Map(), []];
+  const [matchOf, leaves] = [new Map(), []];
   const matched = new Set();
   for (const [old, now, sign] of pairs) {
-    partner.set(now, { old, sign });
+    matchOf.set(now, { old, sign });
     matched.add(old);
   }
-  const behind = new Map([[-1, []]]); // by the place of the last old node that has a partner
-  let last = -1;
+  const removedAfter = new Map([[-1, []]]); // removed nodes by the number of the last matched node before them, -1 if none
+  let lastMatched = -1;
   before.forEach((node, at) => {
-    if (matched.has(at)) behind.set(last = at, []);
-    else behind.get(last).push(node);
+    if (matched.has(at)) removedAfter.set(lastMatched = at, []);
+    else removedAfter.get(lastMatched).push(node);
   });
-  const gone = (place) => {
-    for (const node of behind.get(place)) leaves.push({ before: node, after: null, sign: "-" });
+  const pushRemoved = (number) => {
+    for (const node of removedAfter.get(number)) leaves.push({ before: node, after: null, sign: "-" });
   };
-  gone(-1);
+  pushRemoved(-1);
   after.forEach((node, at) => {
-    const found = partner.get(at);
-    leaves.push({ before: found ? before[found.old] : null, after: node, sign: found ? found.sign : "+" });
-    if (found) gone(found.old);
+    const match = matchOf.get(at);
+    leaves.push({ before: match ? before[match.old] : null, after: node, sign: match ? match.sign : "+" });
+    if (match) pushRemoved(match.old);
   });
   return leaves;
 }
 
-const FEW_INPUTS = 6; // inputs and parameters that are listed among the ops; more are a row of their own
+const FEW_INPUTS = 6; // maximum number of inputs listed among the ops; more are folded into one row
 
-// Whether a leaf is an input, a parameter or the like: those have names for ops that no op has.
+// Returns true for an input, a parameter or the like. Their `op` is a word such as "input"; names of ops have a dot.
 function isInput(leaf) {
   const { op, module } = sideOf(leaf);
   return !module && !op.includes(".") && op !== "output";
@@ -58,38 +59,38 @@ function sideOf(leaf) {
   return leaf.after || leaf.before;
 }
 
-// The leaves by the paths of their modules. A module has `items`, modules and leaves in their order, and for
-// both sides how many ops it has and what these cost.
+// Returns the tree of modules with the leaves. A module has `items` (submodules and leaves in order), and for each side
+// the number of its nodes and their cost, submodules included.
 function treeOf(leaves) {
   const root = moduleOf("", "all", null);
   const byPath = new Map([["", root]]);
   const find = (path) => {
-    const known = byPath.get(path);
-    if (known) return known;
+    const existing = byPath.get(path);
+    if (existing) return existing;
     const at = path.lastIndexOf(".");
-    const around = find(at < 0 ? "" : path.slice(0, at));
-    const made = moduleOf(path, path.slice(at + 1), around);
-    byPath.set(path, made);
-    around.items.push(made);
-    return made;
+    const parent = find(at < 0 ? "" : path.slice(0, at));
+    const created = moduleOf(path, path.slice(at + 1), parent);
+    byPath.set(path, created);
+    parent.items.push(created);
+    return created;
   };
   const inputs = leaves.filter(isInput).length > FEW_INPUTS ? moduleOf(null, "inputs", root) : null;
   if (inputs) root.items.push(inputs);
   for (const leaf of leaves) {
-    leaf.around = inputs && isInput(leaf) ? inputs : find(sideOf(leaf).module);
-    leaf.around.items.push(leaf);
-    for (let each = leaf.around; each; each = each.around) {
-      each.leaves += 1;
-      if (leaf.sign) each.changes += 1;
-      for (const side of ["before", "after"]) add(each[side], leaf[side]);
+    leaf.parent = inputs && isInput(leaf) ? inputs : find(sideOf(leaf).module);
+    leaf.parent.items.push(leaf);
+    for (let module = leaf.parent; module; module = module.parent) {
+      module.leaves += 1;
+      if (leaf.sign) module.changes += 1;
+      for (const side of ["before", "after"]) add(module[side], leaf[side]);
     }
   }
   return root;
 }
 
-function moduleOf(path, label, around) {
+function moduleOf(path, label, parent) {
   const side = () => ({ nodes: 0, flops: 0, saved: 0 });
-  return { path, label, around, items: [], leaves: 0, changes: 0, before: side(), after: side() };
+  return { path, label, parent, items: [], leaves: 0, changes: 0, before: side(), after: side() };
 }
 
 function add(side, node) {

@@ -1,44 +1,45 @@
-// What is shown first, and the head of the page.
+// The head of the page, and the view that the page opens with.
 
-const counted = OUTCOMES.map((outcome) => [outcome, tests.filter((test) => test.outcome === outcome).length])
+const outcomeCounts = OUTCOMES.map((outcome) => [outcome, tests.filter((test) => test.outcome === outcome).length])
   .filter(([, count]) => count);
-const chips = counted.map(([outcome, count]) => element("button", { "data-outcome": outcome, onclick: () => {
+const chips = outcomeCounts.map(([outcome, count]) => element("button", { "data-outcome": outcome, onclick: () => {
   if (!shown.delete(outcome)) shown.add(outcome);
-  refiltered();
+  filtersChanged();
 } }, element("span", { class: outcome }, `${count} ${outcome}`)));
 const search = element("input", { type: "search", "aria-label": "search the tests",
   placeholder: "test, op, module, break, finding", oninput: () => {
     words = wordsOf(search.value);
-    refiltered();
+    filtersChanged();
   } });
 
 function wordsOf(text) {
   return text.toLowerCase().split(/\s+/).filter(Boolean);
 }
 
-function pressed() {
+function updateChips() {
   for (const chip of chips) chip.setAttribute("aria-pressed", String(shown.has(chip.dataset.outcome)));
 }
 
-// The list after somebody has changed what it leaves out; the address says so without a step to go back to.
-function refiltered() {
-  pressed();
+// Updates the list and the address after a change of the filters. Each typed letter is a change, so none gets an entry in
+// the browser's history.
+function filtersChanged() {
+  updateChips();
   list();
   linkTo(place, true);
 }
 
-// The list as an address wants it.
-function filter(sought, hidden) {
-  const same = wordsOf(sought).join(" ") === words.join(" ")
+// Sets the filters to those of an address.
+function filter(query, hidden) {
+  const same = wordsOf(query).join(" ") === words.join(" ")
     && OUTCOMES.every((outcome) => shown.has(outcome) !== hidden.includes(outcome));
   if (same) return;
-  search.value = sought;
-  words = wordsOf(sought);
+  search.value = query;
+  words = wordsOf(query);
   for (const outcome of OUTCOMES) {
     if (hidden.includes(outcome)) shown.delete(outcome);
     else shown.add(outcome);
   }
-  pressed();
+  updateChips();
   list();
 }
 document.querySelector("header").append(element("h1", {}, "torchgraph"), search, ...chips,
@@ -47,17 +48,17 @@ document.querySelector("header").append(element("h1", {}, "torchgraph"), search,
 if (data.warning) {
   document.querySelector("header").append(element("strong", { class: "failed" }, data.warning));
 }
-// Where tests have nothing to show, what the suite compiles has the page for itself.
+// Without tests to list, the audit fills the page.
 if (audit && !tests.length && overviews.length === 1) document.body.className = "alone";
-// What is shown where no address names anything.
-async function opening() {
-  const first = matching().findIndex((test) => RED.includes(test.outcome));
+// Shows the opening view: the causes, else the audit, else the first failed test.
+async function showOpening() {
+  const firstFailed = matching().findIndex((test) => RED.includes(test.outcome));
   if (causesHeading) showCauses();
   else if (audit) showAudit();
-  else if (tests.length) await select(matching()[Math.max(first, 0)].number, true);
+  else if (tests.length) await select(matching()[Math.max(firstFailed, 0)].number, true);
 }
 
-pressed();
+updateChips();
 list();
 searchable.then(() => { if (words.length) list(); });
-follow(location.hash).then((found) => (found ? null : opening())).then(() => { document.body.dataset.ready = ""; });
+follow(location.hash).then((followed) => (followed ? null : showOpening())).then(() => { document.body.dataset.ready = ""; });

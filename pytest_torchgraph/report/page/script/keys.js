@@ -1,24 +1,24 @@
-// The keys. None does anything while somebody writes in a field.
+// Keyboard shortcuts, disabled while the user types in a field.
 
 const KEYS = [
   ["j  k", "next and previous test"], ["f", "next test that failed"], ["n  p", "next and previous finding"], ["c", "causes"],
   ["a", "torch.compile in this suite"], ["t", "list of the tests"], ["/", "search the tests"],
   ["b", "difference, or before and after"], ["arrows", "move the focused picture"],
-  ["+  -  0", "zoom the picture in, out, to its whole"], [".  ,", "next and previous box of the picture"], ["Esc", "close panel or box"], ["?", "these keys"],
+  ["+  -  0", "zoom in, zoom out, show the whole picture"], [".  ,", "next and previous box of the picture"], ["Esc", "close panel or box"], ["?", "these keys"],
 ];
 const help = element("dialog", { "aria-labelledby": "keys-heading" },
   element("h2", { id: "keys-heading" }, "Keys"),
   element("dl", {}, KEYS.flatMap(([keys, words]) => [
-    element("dt", {}, keys.split("  ").flatMap((key, place) => [place ? " " : "", element("kbd", {}, key)])),
+    element("dt", {}, keys.split("  ").flatMap((key, index) => [index ? " " : "", element("kbd", {}, key)])),
     element("dd", {}, words)])),
   element("button", { onclick: () => help.close() }, "close"));
 document.body.append(help);
 
-function writesIn(target) {
+function isTextField(target) {
   return target.isContentEditable || /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName);
 }
 
-// Where a screen reader goes on after another view was shown.
+// Focuses the heading of a new view, so that a screen reader continues there.
 function focusHeading() {
   const heading = document.querySelector("main h2");
   if (!heading) return;
@@ -26,13 +26,13 @@ function focusHeading() {
   heading.focus({ preventScroll: true });
 }
 
-async function nextTest(step, wanted = () => true) {
-  const numbers = matching().filter((test) => wanted(test) || test.number === current).map((test) => test.number);
+async function nextTest(step, accepts = () => true) {
+  const numbers = matching().filter((test) => accepts(test) || test.number === current).map((test) => test.number);
   if (!numbers.length) return;
   const at = numbers.indexOf(current);
   const next = at < 0 ? (step > 0 ? 0 : numbers.length - 1) : Math.min(Math.max(at + step, 0), numbers.length - 1);
   if (numbers[next] === current) return;
-  await select(numbers[next], current >= 0); // from test to test one does not come back by each
+  await select(numbers[next], current >= 0); // stepping from test to test adds one entry to the history, not one per test
   focusHeading();
 }
 
@@ -45,7 +45,7 @@ function nextFinding(step) {
 }
 
 function escape() {
-  if (writesIn(document.activeElement)) document.activeElement.blur();
+  if (isTextField(document.activeElement)) document.activeElement.blur();
   else for (const view of views) if (view.clear && view.clear()) return;
 }
 
@@ -69,7 +69,7 @@ const ACTIONS = {
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || help.open) return;
   if (event.key === "Escape") escape();
-  else if (!writesIn(event.target) && Object.hasOwn(ACTIONS, event.key)) {
+  else if (!isTextField(event.target) && Object.hasOwn(ACTIONS, event.key)) {
     event.preventDefault();
     ACTIONS[event.key]();
   }

@@ -1,11 +1,11 @@
-// Addresses of what is shown: `#test=ID&finding=2`, `#causes`, `#test=ID&picture=1&node=NAME`, and with each what the
-// list leaves out: `&search=gelu&hide=passed,skipped`. They are in the address bar, and are followed when the page is
-// opened, and when the browser goes back.
+// Address of the current view, kept in the address bar: `#test=ID&finding=2`, `#causes`, `#test=ID&picture=1&node=NAME`,
+// each followed by the filters of the test list: `&search=gelu&hide=passed,skipped`. The page follows its address on load
+// and when the user goes back or forward.
 
-let place = {}; // what is shown, as the parts of its address
-let quiet = false; // what is shown now has its address already
+let place = {}; // parts of the current view's address
+let quiet = false; // true while `quietly` runs: `linkTo` leaves the browser's history alone
 
-// Half a surrogate pair cannot be in an address.
+// Replaces lone surrogates: `encodeURIComponent` throws for them.
 function wellFormed(text) {
   return String(text).replace(/\p{Surrogate}/gu, "\ufffd");
 }
@@ -32,7 +32,7 @@ function partsOf(hash) {
   return parts;
 }
 
-// What is shown from now on, for the address bar; `replace` where the browser is not to come back to what was.
+// Sets the address of the current view. With `replace`, the previous view gets no entry in the browser's history.
 function linkTo(parts, replace = false) {
   place = parts;
   const to = address({ ...parts, ...filters() });
@@ -46,7 +46,8 @@ function linkButton(parts = null) {
   return button;
 }
 
-// Shows something that has its address already; `show` makes addresses, if any, before it waits for anything.
+// Calls `show` without a change of the history, for a view whose address is already in the address bar. `show` must call
+// `linkTo` before its first `await`, because the flag is reset as soon as `show` returns.
 function quietly(show) {
   quiet = true;
   try {
@@ -56,41 +57,42 @@ function quietly(show) {
   }
 }
 
-// Shows what an address names. False where it names nothing; what is not in this page, the page says.
+// Shows the view with an address. Returns false if the address names no view, and true otherwise: if the page lacks the
+// view, an alert says so.
 async function follow(hash) {
-  const { search: sought, hide, ...parts } = partsOf(hash);
-  filter(sought || "", (hide || "").split(","));
+  const { search: query, hide, ...parts } = partsOf(hash);
+  filter(query || "", (hide || "").split(","));
   const { view, cause, test } = parts;
   if (test !== undefined) return followTest(parts);
   if (view === "causes" && causesHeading) {
     quietly(showCauses);
-    if (cause !== undefined) marked([...document.querySelectorAll(".cause")].find((each) => each.dataset.cause === cause), "This cause");
+    if (cause !== undefined) scrollToPart([...document.querySelectorAll(".cause")].find((card) => card.dataset.cause === cause), "This cause");
   } else if (view === "audit" && audit) quietly(showAudit);
   else if (view === "print") await showPrint();
-  else return view ? nothingAt("This page has no ", name(view), ".") : false;
+  else return view ? linkMissing("This page has no ", name(view), ".") : false;
   return true;
 }
 
 async function followTest(parts) {
   const { test, finding, capture, picture, outline, node, graph, old } = parts;
-  const found = numbered(test) || tests.find((each) => wellFormed(each.id) === test);
-  if (!found) return nothingAt("The test ", name(test), " is not in this page: it may be from another run, or use no graphs.");
-  await (found.number === current ? loading : quietly(() => select(found.number)));
-  if (found.number !== current) return true; // somebody has chosen something else meanwhile
-  if (node === undefined) quietly(() => { for (const each of views) if (each.clear) each.clear(); });
+  const target = numbered(test) || tests.find((candidate) => wellFormed(candidate.id) === test);
+  if (!target) return linkMissing("The test ", name(test), " is not in this page: it may be from another run, or use no graphs.");
+  await (target.number === current ? loading : quietly(() => select(target.number)));
+  if (target.number !== current) return true; // the user selected another test meanwhile
+  if (node === undefined) quietly(() => { for (const view of views) if (view.clear) view.clear(); });
   place = parts;
   if (finding !== undefined) {
-    const one = shownParts.findings[finding - 1];
-    if (one) one.choose();
-    else missing(`Finding ${finding} is not in this test: `, plural(shownParts.findings.length, "finding"), ".");
+    const entry = shownParts.findings[finding - 1];
+    if (entry) entry.choose();
+    else showMissing(`Finding ${finding} is not in this test: `, plural(shownParts.findings.length, "finding"), ".");
   }
-  if (capture !== undefined) marked(shownParts.captures[capture - 1], `Capture ${capture}`);
+  if (capture !== undefined) scrollToPart(shownParts.captures[capture - 1], `Capture ${capture}`);
   if (node !== undefined) {
-    const one = outline === undefined ? shownParts.pictures[(picture || 1) - 1] : await openedOutline(outline);
-    const told = one && one.nodes.find((each) => each.name === node
-      && (graph === undefined || each.graph === graph) && each.old === (old === "1"));
-    if (told) quietly(() => one.view.select(told));
-    else missing("The node ", name(node), " is not in this test.");
+    const source = outline === undefined ? shownParts.pictures[(picture || 1) - 1] : await openedOutline(outline);
+    const match = source && source.nodes.find((candidate) => candidate.name === node
+      && (graph === undefined || candidate.graph === graph) && candidate.old === (old === "1"));
+    if (match) quietly(() => source.view.select(match));
+    else showMissing("The node ", name(node), " is not in this test.");
   }
   return true;
 }
@@ -101,30 +103,30 @@ async function openedOutline(number) {
   return view && { view, nodes: view.nodes };
 }
 
-// What was shown stays; where nothing was, it is what the page opens with.
-async function nothingAt(...words) {
-  if (!document.querySelector("main h2")) await quietly(opening);
-  return missing(...words);
+// Shows an alert above the current view, or above the opening view if the page has just been loaded.
+async function linkMissing(...words) {
+  if (!document.querySelector("main h2")) await quietly(showOpening);
+  return showMissing(...words);
 }
 
-function marked(part, words) {
-  if (!part) return missing(words, " is not in this page.");
+function scrollToPart(part, words) {
+  if (!part) return showMissing(words, " is not in this page.");
   part.scrollIntoView({ block: "start" });
   part.tabIndex = -1;
   part.focus({ preventScroll: true });
   return true;
 }
 
-// Says above what is shown that a link leads to nothing here.
-function missing(...words) {
+// Shows an alert above the current view: the page lacks the target of a link.
+function showMissing(...words) {
   const main = document.querySelector("main");
-  for (const other of main.querySelectorAll(".missing")) other.remove();
+  for (const stale of main.querySelectorAll(".missing")) stale.remove();
   main.prepend(element("p", { class: "card missing", role: "alert" }, ...words));
   main.scrollTop = 0;
   return true;
 }
 
 addEventListener("popstate", async () => {
-  if (!(await follow(location.hash))) await opening();
+  if (!(await follow(location.hash))) await showOpening();
   if (!document.querySelector("main").contains(document.activeElement)) focusHeading();
 });

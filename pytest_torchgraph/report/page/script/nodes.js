@@ -1,13 +1,13 @@
-// All nodes of the graphs, also those that the picture folds into boxes.
-function nodes(each, view) {
-  if (!each.nodes.length) return null;
+// Returns a table of all nodes of the graphs, including those that the picture folds into one box.
+function nodes(pictureData, view) {
+  if (!pictureData.nodes.length) return null;
   const body = element("tbody");
   const note = element("p", { class: "note" });
   const fill = (text) => {
-    const wanted = text.toLowerCase().split(/\s+/).filter(Boolean);
-    const matches = each.nodes.filter((node) => {
+    const query = text.toLowerCase().split(/\s+/).filter(Boolean);
+    const matches = pictureData.nodes.filter((node) => {
       const line = `${node.name} ${node.op} ${node.module} ${node.result} ${node.line}`.toLowerCase();
-      return wanted.every((word) => line.includes(word));
+      return query.every((word) => line.includes(word));
     });
     body.replaceChildren(...matches.slice(0, ROWS).map((node) => element("tr", {},
       element("td", {}, node.sign), element("td", {}, element("button", {
@@ -17,7 +17,7 @@ function nodes(each, view) {
     note.textContent = matches.length > ROWS ? `the first ${ROWS} of ${matches.length}` : plural(matches.length, "node");
   };
   const box = element("details", { ontoggle: () => { if (!body.childElementCount) fill(""); } },
-    element("summary", {}, `All ${plural(each.nodes.length, "node")}`),
+    element("summary", {}, `All ${plural(pictureData.nodes.length, "node")}`),
     element("input", { type: "search", placeholder: "op, module, shape, line",
       "aria-label": "search the nodes", oninput: (event) => fill(event.target.value) }),
     note,

@@ -1,76 +1,79 @@
-// A graph as an outline: modules that fold, ops as rows, of a difference the old and the new graph side by side,
-// row by row what corresponds, so that both move together.
+// Outline of a graph: modules that fold, with ops as rows. A difference has the old and the new graph side by side, with
+// matched nodes in one row, so that both sides scroll together.
 
 const OUTLINE_PX = 24; // height of a row
-const FIRST_ROWS = 60; // rows that an outline opens with, about
-const AROUND = 3; // ops beside a change that are shown; further ones are folded
-const ALIKE = 4; // ops that are alike are folded from this number on
-const INDENT = 14; // pixels of a level
+const FIRST_ROWS = 60; // approximate number of rows that an outline opens with
+const AROUND = 3; // unchanged ops shown before and after a change; the rest is folded
+const ALIKE = 4; // minimum number of unchanged ops that are folded into one row
+const INDENT = 14; // pixels per level
 
-let outlines = 0; // how many there were, for the ids of their rows
+let outlines = 0; // outlines built so far, for unique ids of their rows
 
-// What the colours of outlines mean, while the page is open.
+// Figure that the bars of all outlines show, "" for none.
 const outlineLooks = { heat: "flops" };
 
-// Which rows there are: of what is open in the tree.
+// Returns the rows of the open modules. In a difference, runs of unchanged ops fold into one row, unless `opened` has the
+// first op of the run.
 function rowsOf(root, isOpen, opened) {
   const rows = [];
-  const alike = (leaf) => !leaf.items && !leaf.sign;
+  const isUnchanged = (leaf) => !leaf.items && !leaf.sign;
   const compared = root.compared;
-  const level = (items, depth) => {
-    for (let at = 0; at < items.length; at += 1) {
-      const item = items[at];
+  const addRows = (items, depth) => {
+    for (let index = 0; index < items.length; index += 1) {
+      const item = items[index];
       if (item.items) {
         rows.push({ module: item, depth });
-        if (isOpen(item)) level(item.items, depth + 1);
+        if (isOpen(item)) addRows(item.items, depth + 1);
         continue;
       }
-      let end = at;
-      while (compared && end < items.length && alike(items[end])) end += 1;
-      const from = at + (at ? AROUND : 0);
-      const to = end - (end < items.length ? AROUND : 0);
+      let runEnd = index;
+      while (compared && runEnd < items.length && isUnchanged(items[runEnd])) runEnd += 1;
+      const from = index + (index ? AROUND : 0);
+      const to = runEnd - (runEnd < items.length ? AROUND : 0);
       if (to - from >= ALIKE && !opened.has(items[from])) {
-        for (const leaf of items.slice(at, from)) rows.push({ leaf, depth });
+        for (const leaf of items.slice(index, from)) rows.push({ leaf, depth });
         rows.push({ alike: items.slice(from, to), depth });
-        for (const leaf of items.slice(to, end)) rows.push({ leaf, depth });
-        at = end - 1;
-      } else if (end > at) {
-        for (const leaf of items.slice(at, end)) rows.push({ leaf, depth });
-        at = end - 1;
+        for (const leaf of items.slice(to, runEnd)) rows.push({ leaf, depth });
+        index = runEnd - 1;
+      } else if (runEnd > index) {
+        for (const leaf of items.slice(index, runEnd)) rows.push({ leaf, depth });
+        index = runEnd - 1;
       } else rows.push({ leaf: item, depth });
     }
   };
-  level(root.items, 0);
+  addRows(root.items, 0);
   return rows;
 }
 
-// The modules that are open at first: of a difference those with changes, else from outside in while there is room.
+// Returns the modules to open first. In a difference: modules with changes, up to four times `FIRST_ROWS`. Otherwise: outer
+// modules before inner ones, up to `FIRST_ROWS`; the inputs (`path` is null) start folded.
 function firstOpen(root) {
   const open = new Set();
   let count = root.items.length;
-  for (let level = root.items.filter((item) => item.items); level.length; level = level.flatMap((each) =>
-    (open.has(each) ? each.items.filter((item) => item.items) : []))) {
-    for (const each of level) {
-      if (root.compared ? !each.changes : each.path === null || each.items.length + count > FIRST_ROWS) continue;
+  for (let level = root.items.filter((item) => item.items); level.length; level = level.flatMap((module) =>
+    (open.has(module) ? module.items.filter((item) => item.items) : []))) {
+    for (const module of level) {
+      if (root.compared ? !module.changes : module.path === null || module.items.length + count > FIRST_ROWS) continue;
       if (root.compared && count > FIRST_ROWS * 4) continue;
-      open.add(each);
-      count += root.compared ? Math.min(each.items.length, each.changes * (2 * AROUND + 1)) : each.items.length;
+      open.add(module);
+      count += root.compared ? Math.min(module.items.length, module.changes * (2 * AROUND + 1)) : module.items.length;
     }
   }
   return open;
 }
 
-// `graphs` are those of a difference, `{ before, after, pairs }`, or of a capture, `{ before: null, after }`.
+// Returns an outline with a menu for its graphs: `{ before, after, pairs }` for a pair of a difference,
+// `{ before: null, after }` for a capture. `at` is the outline's part of an address; `chosen` is called with a chosen node.
 function outline(graphs, { compared = false, at, chosen = () => {} }) {
   const id = `outline-${outlines += 1}`;
-  const both = graphs.map((each) => {
-    const before = each.before ? nodesOf(each.before, true) : null;
-    const after = each.after ? nodesOf(each.after) : null;
-    const root = treeOf(leavesOf(before, after, compared ? each.pairs || [] : null));
+  const trees = graphs.map((pair) => {
+    const before = pair.before ? nodesOf(pair.before, true) : null;
+    const after = pair.after ? nodesOf(pair.after) : null;
+    const root = treeOf(leavesOf(before, after, compared ? pair.pairs || [] : null));
     root.compared = compared;
-    return { name: (each.after || each.before).name, before: before || [], after: after || [], root };
+    return { name: (pair.after || pair.before).name, before: before || [], after: after || [], root };
   });
-  const every = both.flatMap((each) => [...each.before, ...each.after]);
+  const allNodes = trees.flatMap((graph) => [...graph.before, ...graph.after]);
   const leafOf = new Map();
   const collect = (module, graph) => {
     for (const item of module.items) {
@@ -78,27 +81,27 @@ function outline(graphs, { compared = false, at, chosen = () => {} }) {
       else for (const node of [item.before, item.after]) if (node) leafOf.set(node, { leaf: item, graph });
     }
   };
-  for (const graph of both) collect(graph.root, graph);
-  const state = { graph: both[0], open: new Set(both.flatMap((each) => [...firstOpen(each.root)])), opened: new Set(),
+  for (const graph of trees) collect(graph.root, graph);
+  const state = { graph: trees[0], open: new Set(trees.flatMap((graph) => [...firstOpen(graph.root)])), opened: new Set(),
     words: [], saved: false, active: 0, selected: null, way: null, rows: [] };
 
   const body = element("div", { role: "treegrid", tabindex: "0", "aria-label": compared ? "before and after" : "the graph" });
   const scroller = element("div", { class: "scroll" }, body);
   const note = element("span", { class: "note", role: "status" });
   const root = element("div", { class: compared ? "outline compared" : "outline" });
-  const panel = nodePanel({ nodes: every }, at, {
+  const panel = nodePanel({ nodes: allNodes }, at, {
     go: (node) => select(node),
     mark: (way) => { state.way = way; rows.refresh(); },
   });
 
-  const most = (figure) => Math.max(1, ...["before", "after"].map((side) => state.graph.root[side][figure]));
+  const total = (figure) => Math.max(1, ...["before", "after"].map((side) => state.graph.root[side][figure]));
   const bar = (figures) => {
     const figure = outlineLooks.heat;
     if (!figure) return null;
     const value = figures[figure];
     if (value === null) return element("span", { class: "bar", title: "unknown" }, "?");
     if (!value) return element("span", { class: "bar" });
-    const part = value / most(figure);
+    const part = value / total(figure);
     return element("span", { class: "bar", title: `${thousands(value)} ${HEAT.units[figure][0]}` },
       element("span", { class: "amount", style: `width: ${Math.max(2, 100 * part).toFixed(1)}%` }),
       element("span", { class: "share" }, part >= 0.001 ? `${(100 * part).toFixed(1)} %` : "< 0.1 %"));
@@ -116,7 +119,7 @@ function outline(graphs, { compared = false, at, chosen = () => {} }) {
     bar(module[side])] : [element("span", { role: "gridcell", class: "what none" })]);
   const SIDES = compared ? ["before", "after"] : ["after"];
 
-  const make = (index) => {
+  const makeRow = (index) => {
     const { leaf, module, alike, depth, flat } = state.rows[index];
     const row = element("div", { role: "row", id: `${id}-${index}`, "aria-level": (depth || 0) + 1, "aria-rowindex": index + 1,
       "aria-expanded": module ? String(state.open.has(module)) : null, onclick: () => { activate(index); act(index); } });
@@ -135,10 +138,10 @@ function outline(graphs, { compared = false, at, chosen = () => {} }) {
     }
     return row;
   };
-  const rows = virtualRows({ scroller, body, height: OUTLINE_PX, make });
+  const rows = virtualRows({ scroller, body, height: OUTLINE_PX, make: makeRow });
 
-  // Which leaves the search and the filter leave: those are a list, without modules.
-  const found = () => {
+  // Returns the rows that match the search and the filter, as a flat list without modules.
+  const matchingRows = () => {
     const wanted = (leaf) => [leaf.before, leaf.after].some((node) => node && (!state.saved || node.saved)
       && state.words.every((word) => `${node.name} ${node.op} ${node.module} ${node.result} ${node.line}`.toLowerCase().includes(word)));
     const leaves = [...new Set([...state.graph.before, ...state.graph.after].map((node) => leafOf.get(node).leaf))].filter(wanted);
@@ -147,7 +150,7 @@ function outline(graphs, { compared = false, at, chosen = () => {} }) {
   };
   const update = () => {
     const flat = state.words.length > 0 || state.saved;
-    state.rows = flat ? found() : rowsOf(state.graph.root, (module) => state.open.has(module), state.opened);
+    state.rows = flat ? matchingRows() : rowsOf(state.graph.root, (module) => state.open.has(module), state.opened);
     state.active = Math.min(state.active, Math.max(0, state.rows.length - 1));
     const { leaves, changes } = state.graph.root;
     note.textContent = flat ? `${thousands(state.rows.length)} of ${thousands(leaves)} nodes`
@@ -157,15 +160,15 @@ function outline(graphs, { compared = false, at, chosen = () => {} }) {
   };
   const activate = (index) => {
     if (index < 0 || index >= state.rows.length) return;
-    const before = rows.row(state.active);
-    if (before) before.classList.remove("active");
+    const previous = rows.row(state.active);
+    if (previous) previous.classList.remove("active");
     state.active = index;
     rows.show(index);
     const row = rows.row(index);
     if (row) row.classList.add("active");
     body.setAttribute("aria-activedescendant", `${id}-${index}`);
   };
-  // Folds a module, opens what is alike, tells of a node.
+  // Folds or unfolds a module, unfolds a run of unchanged ops, or describes a node.
   const act = (index, open = null) => {
     const { leaf, module, alike } = state.rows[index];
     if (module) {
@@ -176,26 +179,26 @@ function outline(graphs, { compared = false, at, chosen = () => {} }) {
     } else if (alike) {
       state.opened.add(alike[0]);
       update();
-    } else tell(leaf);
+    } else choose(leaf);
   };
-  const tell = (leaf) => {
+  const choose = (leaf) => {
     state.selected = leaf;
     state.way = null;
     rows.refresh();
     panel.describe(sideOf(leaf));
     chosen(sideOf(leaf));
   };
-  // Shows the row of a node wherever it is folded, and makes it the active one.
+  // Makes the row of a node active. Opens the modules and runs that hide it, and resets the search and the filter.
   const reveal = (node) => {
-    const known = leafOf.get(node);
-    if (!known) return null;
-    const { leaf, graph } = known;
-    if (state.graph !== graph) choose(graph);
+    const position = leafOf.get(node);
+    if (!position) return null;
+    const { leaf, graph } = position;
+    if (state.graph !== graph) selectGraph(graph);
     state.words = [];
     state.saved = false;
     search.value = "";
     keptOnly.checked = false;
-    for (let each = leaf.around; each; each = each.around) state.open.add(each);
+    for (let module = leaf.parent; module; module = module.parent) state.open.add(module);
     update();
     if (!state.rows.some((row) => row.leaf === leaf)) {
       const hidden = state.rows.find((row) => row.alike && row.alike.includes(leaf));
@@ -207,12 +210,12 @@ function outline(graphs, { compared = false, at, chosen = () => {} }) {
   };
   const select = (node) => {
     const leaf = reveal(node);
-    if (leaf) tell(leaf);
+    if (leaf) choose(leaf);
   };
-  const choose = (graph) => {
+  const selectGraph = (graph) => {
     state.graph = graph;
     state.active = 0;
-    picker.value = String(both.indexOf(graph));
+    picker.value = String(trees.indexOf(graph));
     update();
     scroller.scrollTop = 0;
   };
@@ -225,8 +228,8 @@ function outline(graphs, { compared = false, at, chosen = () => {} }) {
     else if (event.key === "ArrowRight" && row.module) act(state.active, true);
     else if (event.key === "ArrowLeft" && row.module && state.open.has(row.module)) act(state.active, false);
     else if (event.key === "ArrowLeft") {
-      const around = row.module ? row.module.around : (row.leaf || row.alike[0]).around;
-      activate(state.rows.findIndex((each) => each.module && each.module === around));
+      const parent = row.module ? row.module.parent : (row.leaf || row.alike[0]).parent;
+      activate(state.rows.findIndex((candidate) => candidate.module && candidate.module === parent));
     } else if (event.key === "Enter" || event.key === " ") act(state.active);
     else return;
     event.preventDefault();
@@ -239,32 +242,32 @@ function outline(graphs, { compared = false, at, chosen = () => {} }) {
       update();
       if (!state.words.length && state.selected) activate(state.rows.findIndex((row) => row.leaf === state.selected));
     } });
-  const known = ["flops", "saved"].filter((figure) => every.some((node) => node[figure]));
-  const heat = known.length ? element("select", { onchange: () => { outlineLooks.heat = heat.value; rows.refresh(); } },
-    [["", "off"], ...known.map((figure) => [figure, HEAT.units[figure][1]])].map(([value, text]) => element("option", { value }, text))) : null;
+  const figures = ["flops", "saved"].filter((figure) => allNodes.some((node) => node[figure]));
+  const heat = figures.length ? element("select", { onchange: () => { outlineLooks.heat = heat.value; rows.refresh(); } },
+    [["", "off"], ...figures.map((figure) => [figure, HEAT.units[figure][1]])].map(([value, text]) => element("option", { value }, text))) : null;
   if (heat) {
-    if (outlineLooks.heat && !known.includes(outlineLooks.heat)) outlineLooks.heat = known[0];
+    if (outlineLooks.heat && !figures.includes(outlineLooks.heat)) outlineLooks.heat = figures[0];
     heat.value = outlineLooks.heat;
   }
   const keptOnly = element("input", { type: "checkbox", onchange: () => { state.saved = keptOnly.checked; state.active = 0; update(); } });
-  const picker = element("select", { "aria-label": "graph", onchange: () => choose(both[Number(picker.value)]) },
-    both.map((each, number) => element("option", { value: number }, each.name)));
-  const unknown = every.filter((node) => node.flops === null).length;
-  root.append(...[element("div", { class: "tools" }, both.length > 1 ? picker : null, search,
+  const picker = element("select", { "aria-label": "graph", onchange: () => selectGraph(trees[Number(picker.value)]) },
+    trees.map((graph, number) => element("option", { value: number }, graph.name)));
+  const unknown = allNodes.filter((node) => node.flops === null).length;
+  root.append(...[element("div", { class: "tools" }, trees.length > 1 ? picker : null, search,
     heat ? element("label", {}, "cost: ", heat) : null,
-    known.includes("saved") ? element("label", {}, keptOnly, " saved for backward") : null,
+    figures.includes("saved") ? element("label", {}, keptOnly, " saved for backward") : null,
     element("button", { onclick: () => { state.open.clear(); state.opened.clear(); update(); } }, "fold all"), note),
   compared ? element("div", { class: "heads" }, element("span", { class: "sign" }), element("span", {}, "before"), element("span", {}, "after")) : null,
   scroller,
-  unknown ? element("p", { class: "note" }, unknown === every.filter((node) => node.op !== "output").length ? "cost of all ops unknown"
+  unknown ? element("p", { class: "note" }, unknown === allNodes.filter((node) => node.op !== "output").length ? "cost of all ops unknown"
     : `cost of ${plural(unknown, "op")} unknown`) : null, panel.root].filter(Boolean));
   update();
-  const view = { root, nodes: every, select, reveal, show: () => {}, update, clear: () => (panel.open() ? (panel.close(), true) : false) };
+  const view = { root, nodes: allNodes, select, reveal, show: () => {}, update, clear: () => (panel.open() ? (panel.close(), true) : false) };
   views.push(view);
   return view;
 }
 
-// A place for an outline that is built when it is opened. `read` gives its graphs, as they are read.
+// Returns a <details> whose outline is built when it is first opened. `read` returns the graphs or a promise of them.
 function foldedOutline(summary, read, options) {
   const number = shownParts.outlines.length + 1;
   let built = null;

@@ -1,17 +1,17 @@
-// Views of the whole run: what the suite compiles, and the causes of what failed.
+// Views of the whole run: the audit, and the causes of failed tests.
 
-const TESTS = 10; // tests that are listed of a cause; a click shows the others
+const TESTS = 10; // tests listed at once for a cause; a click shows the rest
 
 const auditButton = element("button", { id: "all-compiled", onclick: () => showAudit() },
   element("strong", {}, "torch.compile in this suite"));
 const causesHeading = [causes ? causes.heading : "",
-  failures.length ? `${failures.length}${causes ? " other" : ""} ${failures.length === 1 ? "failure" : "failures"} in ${plural(failedElsewhere(), "test")}` : ""]
+  failures.length ? `${failures.length}${causes ? " other" : ""} ${failures.length === 1 ? "failure" : "failures"} in ${plural(failedTestCount(), "test")}` : ""]
   .filter(Boolean).join(", ");
 const causesButton = element("button", { id: "all-causes", onclick: () => showCauses() }, element("strong", {}, causesHeading));
 const overviews = [...(causesHeading ? [causesButton] : []), ...(audit ? [auditButton] : [])];
 
-function failedElsewhere() {
-  return new Set(failures.flatMap((each) => each.tests)).size;
+function failedTestCount() {
+  return new Set(failures.flatMap((group) => group.tests)).size;
 }
 
 function overview(button, view, ...parts) {
@@ -21,7 +21,7 @@ function overview(button, view, ...parts) {
   if (button) button.setAttribute("aria-current", "true");
   linkTo({ view });
   const main = document.querySelector("main");
-  main.removeAttribute("aria-busy"); // with what was read for another view
+  main.removeAttribute("aria-busy"); // set by `load` for a test that is no longer wanted
   main.replaceChildren(...parts);
   main.scrollTop = 0;
 }
@@ -34,7 +34,7 @@ function showCauses() {
   overview(causesButton, "causes", element("h2", {}, causesHeading), ...causesView());
 }
 
-// Each edit once, with the tests that it fails; then all else that failed, equal messages once.
+// Returns each edit with the tests that it fails, then all other failures, grouped by message.
 function causesView() {
   return [
     ...(causes ? [...causes.releases.map((pair) => element("p", { class: "where" }, `torch ${pair}`)),
@@ -45,30 +45,30 @@ function causesView() {
   ];
 }
 
-function failure(each) {
+function failure(group) {
   return element("section", { class: "card cause failure" },
-    element("h3", {}, name(each.headline)),
-    element("p", {}, plural(each.tests.length, "test")), ...testsIn(each.tests));
+    element("h3", {}, name(group.headline)),
+    element("p", {}, plural(group.tests.length, "test")), ...testsIn(group.tests));
 }
 
-// The first tests; a click shows the others.
+// Returns a list of tests, folded after the first `TESTS`.
 function testsIn(ids) {
   const more = ids.slice(TESTS);
   return [element("ul", { class: "tests" }, ids.slice(0, TESTS).map(testButton)),
     ...(more.length ? [folded(`${more.length} more`, () => [element("ul", { class: "tests" }, more.map(testButton))])] : [])];
 }
 
-function cause(each) {
-  const change = [["del", each.before], ["add", each.after]].filter(([, line]) => line);
-  const key = `${each.sign} ${each.what}${each.where ? ` in ${each.where}` : ""}`; // what its address calls it
+function cause(edit) {
+  const lines = [["del", edit.before], ["add", edit.after]].filter(([, line]) => line);
+  const key = `${edit.sign} ${edit.what}${edit.where ? ` in ${edit.where}` : ""}`; // its name in an address
   return element("section", { class: "card cause", "data-cause": wellFormed(key) },
-    element("div", { class: "linked" }, element("h3", {}, element("span", { class: "sign" }, each.sign), name(each.what)),
+    element("div", { class: "linked" }, element("h3", {}, element("span", { class: "sign" }, edit.sign), name(edit.what)),
       linkButton({ view: "causes", cause: key })),
-    element("p", {}, each.where ? ["in ", name(each.where), " · "] : "",
-      `${plural(each.places, "place")} in ${plural(each.files.length, "test")}`,
-      each.costs ? ` · costs ${each.costs}` : ""),
-    ...each.sources.map((line) => element("p", { class: "where" }, name(line))),
-    change.length ? element("pre", {}, change.map(([kind, line]) =>
+    element("p", {}, edit.where ? ["in ", name(edit.where), " · "] : "",
+      `${plural(edit.places, "place")} in ${plural(edit.files.length, "test")}`,
+      edit.costs ? ` · costs ${edit.costs}` : ""),
+    ...edit.sources.map((line) => element("p", { class: "where" }, name(line))),
+    lines.length ? element("pre", {}, lines.map(([kind, line]) =>
       element("span", { class: kind }, name(`${kind === "add" ? "+" : "-"} ${line}`)))) : null,
-    ...testsIn(each.files));
+    ...testsIn(edit.files));
 }

@@ -1,37 +1,38 @@
-// What is told of a node below its picture, and the ways from it to the loss.
+// Panel below a picture or an outline: the data of a node, and its paths to the loss.
 
 const ENDS = { loss: ["to", "the loss"], output: ["to", "an output"], tangent: ["from", "the gradient of the loss"] };
-const WAY = 200; // nodes of a way that are listed
+const WAY = 200; // nodes of a path listed at once
 
-// Finds the ways of the nodes of a picture; the nodes of one graph are told from those of another.
-function waysIn(each) {
+// Returns a function that returns a node's paths to an end of its graph, or null if unknown. Keys include the graph:
+// a picture may have several graphs, with nodes of the same name.
+function pathFinder(pictureData) {
   const key = (node, other = node.name) => `${node.old}\n${node.graph}\n${other}`;
-  const nodes = new Map(each.nodes.map((node) => [key(node), node]));
+  const nodes = new Map(pictureData.nodes.map((node) => [key(node), node]));
   const after = (node) => [...node.users, ...node.later].map((other) => nodes.get(key(node, other))).filter(Boolean);
   let before = null;
   const operands = (node) => {
     if (!before) {
       before = new Map();
-      for (const one of each.nodes) for (const other of after(one)) {
-        if (!before.has(other)) before.set(other, []);
-        before.get(other).push(one);
+      for (const operand of pictureData.nodes) for (const user of after(operand)) {
+        if (!before.has(user)) before.set(user, []);
+        before.get(user).push(operand);
       }
     }
     return before.get(node) || [];
   };
   const kinds = new Map();
-  for (const node of each.nodes) if (node.end) kinds.set(key(node, ""), node.end);
+  for (const node of pictureData.nodes) if (node.end) kinds.set(key(node, ""), node.end);
   return (node) => {
-    const kind = kinds.get(key(node, "")); // none for what is left of a graph that is gone
+    const kind = kinds.get(key(node, "")); // none for the removed nodes of an old graph: the data lack its other nodes
     if (!kind) return null;
     const next = kind === "tangent" ? operands : after;
-    const found = ways(node, next, (one) => one.end === kind);
-    const effect = found || kind === "tangent" ? null : ways(node, next, (one) => one.effects);
-    return { kind, found, effect: effect ? effect.shortest.at(-1) : null };
+    const route = ways(node, next, (end) => end.end === kind);
+    const effect = route || kind === "tangent" ? null : ways(node, next, (end) => end.effects);
+    return { kind, route, effect: effect ? effect.shortest.at(-1) : null };
   };
 }
 
-// Boxes and edges that are on no way are faint.
+// Fades the boxes and edges that are on no path; `way` is the set of nodes on a path, null for no fading.
 function fade({ shadow }, way, byBox) {
   for (const part of shadow.querySelectorAll(".faint")) part.classList.remove("faint");
   if (!way) return;
@@ -47,10 +48,10 @@ function fade({ shadow }, way, byBox) {
   }
 }
 
-// `at` is what an address says of where the node is: `{ picture: 1 }`, `{ outline: 2 }`.
-function nodePanel(each, at, { go, mark }) {
+// Returns the panel. `at` is the place of its nodes in an address: `{ picture: 1 }` or `{ outline: 2 }`.
+function nodePanel(pictureData, at, { go, mark }) {
   const root = element("div", { class: "card", hidden: "" });
-  const wayFrom = waysIn(each);
+  const wayFrom = pathFinder(pictureData);
   let open = null;
   const amounts = (node) => Object.entries(HEAT.units).map(([figure, [unit, words]]) => [words,
     node[figure] === null ? "unknown" : node[figure] ? `${thousands(node[figure])} ${unit}` : ""]);
@@ -76,23 +77,23 @@ function nodePanel(each, at, { go, mark }) {
     if (!way) return element("span", { class: "note" }, "paths unknown: its whole graph is not in this picture");
     const [direction, where] = ENDS[way.kind];
     return element("button", { onclick: () => {
-      mark(way.found && way.found.on);
-      list.replaceChildren(...told(node, way, direction, where));
+      mark(way.route && way.route.on);
+      list.replaceChildren(...pathParts(node, way, direction, where));
     } }, `path ${direction} ${where}`);
   };
-  const told = (node, way, direction, where) => {
-    if (!way.found) {
+  const pathParts = (node, way, direction, where) => {
+    if (!way.route) {
       const kept = node.saved ? "; its result is saved for backward" : "";
       const effect = way.effect ? [", but it leads to an effect, ", name(way.effect.name), `: ${way.effect.effects}`] : "";
       return [element("p", { class: "nowhere" }, direction === "from"
         ? `No path leads here from ${where}.` : `No output of this graph needs it${kept}`, effect)];
     }
-    const { shortest, on } = way.found;
+    const { shortest, on } = way.route;
     return [
       element("p", {}, `${plural(shortest.length, "node")} on a shortest path, ${thousands(on.size)} on any.`),
       element("ol", { class: "way" }, (direction === "from" ? [...shortest].reverse() : shortest).slice(0, WAY)
-        .map((one) => element("li", {}, element("button", { onclick: () => go(one) }, name(one.name)), " ",
-          name(one.op), " ", element("span", { class: "note" }, name(one.result))))),
+        .map((step) => element("li", {}, element("button", { onclick: () => go(step) }, name(step.name)), " ",
+          name(step.op), " ", element("span", { class: "note" }, name(step.result))))),
       shortest.length > WAY ? element("p", { class: "note" }, `${plural(shortest.length - WAY, "node")} more`) : "",
     ];
   };

@@ -1,47 +1,47 @@
-// Pictures are parsed as SVG, elements and attributes that could run code or load files are removed, and
-// each is in a shadow root of its own, so that ids and classes in it cannot clash with those of the page.
+// Pictures. Each is parsed as SVG without the elements and attributes that can run code or load files, and has its own
+// shadow root, so that its ids and classes cannot clash with those of the page.
 
-const DRAG_PX = 4; // a pointer that moved no further has clicked
-const WHEEL_ZOOM = 1.2; // factor of one step of the wheel
-const BUTTON_ZOOM = 1.4; // factor of one click on a zoom button
-const STEP = 0.15; // how far an arrow key moves, in sizes of the part that is shown
-const MIN_WIDTH = 20; // width of the smallest part of a picture that can be shown, in its own units
-const MAX_ZOOM_OUT = 4; // widths of the picture that fit into the largest part
-const MARGIN = 1.6; // size of the part that is shown for a finding, in sizes of its boxes
-const MIN_PART = [400, 300]; // and its least width and height, so that neighbours are seen
-const NO_SIZE = [0, 0, 800, 600]; // view box of a picture that does not state one
+const DRAG_PX = 4; // movement up to which a pointer has clicked, not dragged
+const WHEEL_ZOOM = 1.2; // zoom factor of a wheel step
+const BUTTON_ZOOM = 1.4; // zoom factor of a click on a zoom button
+const STEP = 0.15; // distance that an arrow key moves, as a share of the visible part
+const MIN_WIDTH = 20; // minimum width of the visible part, in units of the picture
+const MAX_ZOOM_OUT = 4; // maximum width of the visible part, in widths of the picture
+const MARGIN = 1.6; // size of the visible part for a finding, in sizes of its boxes
+const MIN_PART = [400, 300]; // and its minimum width and height, so that the neighbours of a small box are visible
+const NO_SIZE = [0, 0, 800, 600]; // view box of a picture without one
 const PICTURE_STYLE = "svg{width:100%;height:100%;display:block}g.node,g.cluster{cursor:pointer}"
   + ".chosen path,.chosen polygon,.chosen ellipse,.chosen rect{stroke-width:4px}"
   + ".faint{opacity:.2}.absent{display:none}";
 
-// How pictures are shown, while the page is open: in two panes or in one, and what their colours mean.
+// Options shared by all pictures: two panes or one, and the figure that the colours show ("" for changes).
 const looks = { sides: false, heat: "" };
 
-function parsed(text) {
+function parseSvg(text) {
   const svg = new DOMParser().parseFromString(text, "image/svg+xml").documentElement;
   if (svg.nodeName !== "svg") return null;
-  for (const bad of svg.querySelectorAll("script, foreignObject, iframe, image, use, animate, set")) {
-    bad.remove();
+  for (const forbidden of svg.querySelectorAll("script, foreignObject, iframe, image, use, animate, set")) {
+    forbidden.remove();
   }
-  for (const each of [svg, ...svg.querySelectorAll("*")]) {
-    for (const { name: key } of [...each.attributes]) {
-      if (/^on/i.test(key) || /href$/i.test(key)) each.removeAttribute(key);
+  for (const part of [svg, ...svg.querySelectorAll("*")]) {
+    for (const { name: key } of [...part.attributes]) {
+      if (/^on/i.test(key) || /href$/i.test(key)) part.removeAttribute(key);
     }
   }
-  for (const style of svg.querySelectorAll("style")) { // paper is never dark
+  for (const style of svg.querySelectorAll("style")) { // print is never dark
     style.textContent = style.textContent.replaceAll("@media (prefers-color-scheme", "@media screen and (prefers-color-scheme");
   }
   return document.importNode(svg, true);
 }
 
-// The view box of a whole picture.
-function whole(svg) {
+// Returns the view box of a whole picture.
+function viewBoxOf(svg) {
   const box = svg.viewBox.baseVal;
   return box.width ? [box.x, box.y, box.width, box.height] : [...NO_SIZE];
 }
 
-// One drawing of a picture in a frame. `drawn` finds the element with an id, null where this pane has it not;
-// `costs` are what its boxes cost, where that is not what the nodes say.
+// Returns a frame with one drawing of a picture. `drawn(id)` returns the element with an id, or null if this pane lacks it.
+// `costs` has the costs of the boxes if they differ from those of the nodes: in the pane of the old graphs.
 function pane(svg, label, costs = null) {
   const view = element("div", { class: "view", tabindex: "0", role: "group",
     "aria-label": `${label}: arrows move it, + and - zoom, 0 shows all of it, . and , go from box to box` });
@@ -60,7 +60,7 @@ function pointIn(svg, x, y) {
   return new DOMPoint(x, y).matrixTransform(svg.getScreenCTM().inverse());
 }
 
-// The part of a picture that is shown, the same in all of its panes.
+// Returns functions that move the visible part of a picture, which all of its panes share.
 function camera(full, panes) {
   let box = [...full];
   const set = (next) => {
@@ -90,9 +90,9 @@ function camera(full, panes) {
   return { set, zoom, move, fit, all: () => set([...full]), again: () => set(box), at: () => [...box] };
 }
 
-// The wheel zooms, a drag and the arrows move; a click on a box calls `clicked` with the element that was hit, `.` and
-// `,` call `stepped` with 1 and -1.
-function steered({ view, svg, shadow }, camera, clicked, stepped) {
+// Adds controls to a pane: the wheel zooms, dragging and arrow keys move. A click calls `clicked` with the element under
+// the pointer; the keys `.` and `,` call `stepped` with 1 and -1.
+function addControls({ view, svg, shadow }, camera, clicked, stepped) {
   let down = null;
   view.addEventListener("wheel", (event) => {
     event.preventDefault();
@@ -132,36 +132,36 @@ function steered({ view, svg, shadow }, camera, clicked, stepped) {
   });
 }
 
-// A picture with its tools. `show` goes to boxes, `select` tells of a node, `start` is called once it is on
-// the page, and then calls `first`.
-function viewer(each, number) {
+// Returns a picture with its tools. `show` moves to boxes, `select` describes a node. `start` must be called once the
+// picture is in the document, because boxes have no size before; it calls `first`, if set.
+function viewer(pictureData, number) {
   const root = element("div", { class: "picture" });
-  const drawing = parsed(each.svg);
+  const drawing = parseSvg(pictureData.svg);
   if (!drawing) {
     root.append(element("p", { class: "note" }, "the picture cannot be read"));
     return { root, show() {}, select() {} };
   }
   const body = element("div", { class: "panes" });
   let panes = [];
-  const view = camera(whole(drawing), () => panes);
+  const view = camera(viewBoxOf(drawing), () => panes);
   const shown = { ids: [], way: null };
-  const byBox = nodesByBox(each);
-  const heat = heated(each, byBox);
+  const byBox = nodesByBox(pictureData);
+  const heat = heatColours(pictureData, byBox);
   const highlight = () => {
-    for (const one of panes) {
-      for (const other of one.shadow.querySelectorAll(".chosen")) other.classList.remove("chosen");
-      for (const part of shown.ids.map(one.drawn).filter(Boolean)) part.classList.add("chosen");
-      fade(one, shown.way, byBox);
+    for (const shownPane of panes) {
+      for (const part of shownPane.shadow.querySelectorAll(".chosen")) part.classList.remove("chosen");
+      for (const part of shown.ids.map(shownPane.drawn).filter(Boolean)) part.classList.add("chosen");
+      fade(shownPane, shown.way, byBox);
     }
   };
   const show = (ids, follows = []) => {
     shown.ids = [...ids, ...follows];
     shown.way = null;
     highlight();
-    const parts = panes.flatMap((one) => ids.map(one.drawn).filter(Boolean));
+    const parts = panes.flatMap((shownPane) => ids.map(shownPane.drawn).filter(Boolean));
     if (parts.length) view.fit(parts);
   };
-  const panel = nodePanel(each, { picture: number }, {
+  const panel = nodePanel(pictureData, { picture: number }, {
     go: (node) => controls.select(node),
     mark: (way) => { shown.way = way; highlight(); },
   });
@@ -172,36 +172,37 @@ function viewer(each, number) {
     shown.ids = [part.id];
     shown.way = null;
     highlight();
-    tell(part.id);
+    describe(part.id);
   };
-  const tell = (id) => panel.describe(byBox.get(id)[0], byBox.get(id).length);
-  // From the box that is chosen to the next one, from the top down; boxes of both panes have one order.
+  const describe = (id) => panel.describe(byBox.get(id)[0], byBox.get(id).length);
+  // Moves from the chosen box to the next one, from top to bottom. Both panes share one order, because a box has the same
+  // place in both.
   const step = (by) => {
     const corner = (id) => {
-      const frame = panes.map((one) => one.drawn(id)).find(Boolean).getBoundingClientRect();
+      const frame = panes.map((shownPane) => shownPane.drawn(id)).find(Boolean).getBoundingClientRect();
       return [Math.round(frame.top), frame.left];
     };
-    const boxes = [...byBox.keys()].filter((id) => panes.some((one) => one.drawn(id)))
+    const boxes = [...byBox.keys()].filter((id) => panes.some((shownPane) => shownPane.drawn(id)))
       .map((id) => ({ id, at: corner(id) })).sort((a, b) => a.at[0] - b.at[0] || a.at[1] - b.at[1]).map(({ id }) => id);
     if (!boxes.length) return;
-    const at = boxes.findIndex((id) => shown.ids.includes(id));
-    const next = boxes[at < 0 ? (by > 0 ? 0 : boxes.length - 1) : Math.min(Math.max(at + by, 0), boxes.length - 1)];
+    const chosenIndex = boxes.findIndex((id) => shown.ids.includes(id));
+    const next = boxes[chosenIndex < 0 ? (by > 0 ? 0 : boxes.length - 1) : Math.min(Math.max(chosenIndex + by, 0), boxes.length - 1)];
     show([next]);
-    tell(next);
+    describe(next);
   };
-  const dressed = () => {
-    if (panes.length > 1) ["before", "after"].forEach((side, place) => onlySide(panes[place], each.sides[side]));
-    for (const one of panes) {
-      markSaved(one, byBox);
-      heat.paint(one, looks.heat);
+  const decorate = () => {
+    if (panes.length > 1) ["before", "after"].forEach((side, place) => onlySide(panes[place], pictureData.sides[side]));
+    for (const shownPane of panes) {
+      markSaved(shownPane, byBox);
+      heat.paint(shownPane, looks.heat);
     }
     highlight();
   };
-  const lay = () => {
-    panes = looks.sides && each.sides
-      ? [pane(drawing.cloneNode(true), "before", each.sides.before.costs), pane(drawing.cloneNode(true), "after")]
+  const layPanes = () => {
+    panes = looks.sides && pictureData.sides
+      ? [pane(drawing.cloneNode(true), "before", pictureData.sides.before.costs), pane(drawing.cloneNode(true), "after")]
       : [pane(drawing.cloneNode(true), "picture")];
-    for (const one of panes) steered(one, view, click, step);
+    for (const shownPane of panes) addControls(shownPane, view, click, step);
     body.replaceChildren(...(panes.length === 1 ? [panes[0].view] : ["before", "after"].map((side, place) =>
       element("figure", {}, element("figcaption", {}, side), panes[place].view))));
     view.again();
@@ -209,7 +210,7 @@ function viewer(each, number) {
   const controls = {
     root, show, panes: () => panes,
     select: (node) => { show(node.ids); panel.describe(node); },
-    start: () => { dressed(); if (controls.first) controls.first(); },
+    start: () => { decorate(); if (controls.first) controls.first(); },
     clear: () => {
       if (!panel.open() && !shown.way) return false;
       shown.way = null;
@@ -218,19 +219,19 @@ function viewer(each, number) {
       return true;
     },
   };
-  // What is chosen in one picture is chosen in all of the page.
+  // An option set in one picture applies to all pictures of the page.
   const changed = () => {
-    for (const other of views) if (other.refresh) other.refresh();
+    for (const view of views) if (view.refresh) view.refresh();
   };
-  const sides = each.sides ? sidesSwitch(changed) : null;
+  const sides = pictureData.sides ? sidesSwitch(changed) : null;
   const colours = heat.choice(changed);
   controls.refresh = () => {
     if (sides) sides.update();
     if (colours) colours.update();
-    if (each.sides && (panes.length > 1) !== looks.sides) lay();
-    dressed();
+    if (pictureData.sides && (panes.length > 1) !== looks.sides) layPanes();
+    decorate();
   };
-  lay();
+  layPanes();
   root.append(element("div", { class: "tools" },
     element("button", { onclick: () => view.zoom(1 / BUTTON_ZOOM), "aria-label": "zoom in" }, "+"),
     element("button", { onclick: () => view.zoom(BUTTON_ZOOM), "aria-label": "zoom out" }, "−"),

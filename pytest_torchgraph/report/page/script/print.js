@@ -1,9 +1,9 @@
-// The run on paper: the causes, then what failed, with findings, message and the whole picture; nothing to click.
+// Print view: the causes, then the failed tests with findings, message and whole picture, without controls.
 
-const PRINTED = 50; // tests that are printed, the first ones that failed
-const MESSAGE_LINES = 60; // of a message, the last ones: pytest says there what is wrong
+const PRINTED = 50; // maximum number of printed tests, the first failed ones
+const MESSAGE_LINES = 60; // lines printed of a message, the last ones: there pytest says what is wrong
 
-// False where somebody has chosen something else before it was there.
+// Shows the print view. Returns false if the user selected another view before the failed tests were read.
 async function showPrint() {
   const failed = tests.filter((test) => RED.includes(test.outcome));
   const heading = element("h2", {}, causesHeading || plural(failed.length, "failed test"));
@@ -19,36 +19,36 @@ async function showPrint() {
   main.replaceChildren(element("div", { class: "paper" }, parts));
   for (const box of main.querySelectorAll("details")) {
     box.open = true;
-    if (box.fill) box.fill(); // now: the browser opens it later
+    if (box.fill) box.fill(); // fill it now: the toggle event, which fills it as well, comes later
   }
   return true;
 }
 
 function printed(test) {
-  const drawn = [...test.differences, ...test.pictures];
+  const entries = [...test.differences, ...test.pictures];
   const message = test.message.split("\n");
   return element("section", { class: "printed" },
     element("h2", {}, ...title(test)),
     element("p", { class: "where" }, name(test.where)),
-    ...drawn.flatMap((each) => [
-      element("h3", {}, each.title ? name(each.title) : ["Difference from ", name(each.file)]),
-      each.ranks ? element("p", {}, name(each.ranks)) : null,
-      each.headline ? element("p", {}, name(each.headline)) : null,
-      each.findings.length ? element("ul", { class: "findings" }, each.findings.map((one) => element("li", {},
-        element("span", { class: "sign" }, one.sign), name(one.summary),
-        linesOf(one)))) : null,
-      each.accept ? element("p", {}, "Accept: ", element("code", {}, name(each.accept))) : null,
-      printedPicture(each),
+    ...entries.flatMap((entry) => [
+      element("h3", {}, entry.title ? name(entry.title) : ["Difference from ", name(entry.file)]),
+      entry.ranks ? element("p", {}, name(entry.ranks)) : null,
+      entry.headline ? element("p", {}, name(entry.headline)) : null,
+      entry.findings.length ? element("ul", { class: "findings" }, entry.findings.map((finding) => element("li", {},
+        element("span", { class: "sign" }, finding.sign), name(finding.summary),
+        linesOf(finding)))) : null,
+      entry.accept ? element("p", {}, "Accept: ", element("code", {}, name(entry.accept))) : null,
+      printedPicture(entry),
     ]),
     ...(test.message ? [element("h3", {}, "Message"),
       message.length > MESSAGE_LINES ? element("p", { class: "note" }, `the last ${MESSAGE_LINES} of ${message.length} lines`) : null,
       element("pre", {}, message.slice(-MESSAGE_LINES).join("\n"))] : []));
 }
 
-function printedPicture(each) {
-  const svg = each.svg ? parsed(each.svg) : null;
-  if (!svg) return each.note ? element("p", { class: "note" }, each.note) : null;
-  const [, , width, height] = whole(svg);
+function printedPicture(entry) {
+  const svg = entry.svg ? parseSvg(entry.svg) : null;
+  if (!svg) return entry.note ? element("p", { class: "note" }, entry.note) : null;
+  const [, , width, height] = viewBoxOf(svg);
   const box = element("div", { class: "drawn", style: `aspect-ratio: ${width} / ${height}; max-width: ${width}pt` });
   const style = element("style", {}, PICTURE_STYLE);
   svg.removeAttribute("width");
@@ -57,5 +57,5 @@ function printedPicture(each) {
   return box;
 }
 
-// The browser's own dialog follows when all is there.
+// Opens the browser's print dialog once the print view is complete.
 const printButton = element("button", { onclick: async () => { if (await showPrint()) window.print(); } }, "print");

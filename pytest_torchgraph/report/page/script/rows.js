@@ -1,42 +1,52 @@
-// Long lists: only the rows that can be seen, and some beside them, are in the document.
+// Virtual lists: the document holds only the visible rows and a few rows above and below.
 
-const BESIDE = 12; // rows beside those that are seen, on each side
+const BESIDE = 12; // rows kept above and below the visible ones
 
-// Rows of one height in `body`, which alone is in `scroller`, an element that scrolls. `make(index)` gives the element of a row, at whose
-// place it is put. `resize(count)` makes all of them anew; `show(index)` scrolls to one; `refresh()` makes
-// those that are there anew; `row(index)` is the element of one that is there. A row that has the focus stays.
+// Returns a virtual list of rows with equal heights.
+//
+//   scroller        the element that scrolls; `body` is its only child
+//   make(index)     returns the element of a row
+//
+// The list has these functions:
+//
+//   resize(count)   sets the number of rows and rebuilds the rows in the document
+//   refresh()       rebuilds the rows in the document
+//   show(index)     scrolls to a row, and focuses it if the second argument is true
+//   row(index)      returns a row's element, or null if the row is not in the document
+//
+// A row with the focus stays in the document wherever the list is scrolled: removing it would lose the focus.
 function virtualRows({ scroller, body, height, make }) {
   let count = 0;
-  let made = new Map();
+  let rowByIndex = new Map();
   const fill = () => {
     const start = scroller.scrollTop;
     const first = Math.max(0, Math.floor(start / height) - BESIDE);
     const last = Math.min(count, Math.ceil((start + scroller.clientHeight) / height) + BESIDE);
-    for (const [index, row] of made) {
+    for (const [index, row] of rowByIndex) {
       if ((index < first || index >= last) && !row.contains(document.activeElement)) {
         row.remove();
-        made.delete(index);
+        rowByIndex.delete(index);
       }
     }
     for (let index = first; index < last; index += 1) {
-      if (made.has(index)) continue;
+      if (rowByIndex.has(index)) continue;
       const row = make(index);
       row.style.top = `${index * height}px`;
       row.style.height = `${height}px`;
-      made.set(index, row);
+      rowByIndex.set(index, row);
       body.append(row);
     }
-    ordered();
+    sortRows();
   };
-  // In the document in their order, for those who do not see them.
-  const ordered = () => {
-    let before = null;
-    for (const [, row] of [...made].sort(([a], [b]) => a - b)) {
-      if (before ? before.nextSibling !== row : body.firstChild !== row) {
-        if (row.contains(document.activeElement)) { before = row; continue; }
-        body.insertBefore(row, before ? before.nextSibling : body.firstChild);
+  // Screen readers read the document order, not the position. Moving a focused row would blur it, so the others move.
+  const sortRows = () => {
+    let previous = null;
+    for (const [, row] of [...rowByIndex].sort(([a], [b]) => a - b)) {
+      if (previous ? previous.nextSibling !== row : body.firstChild !== row) {
+        if (row.contains(document.activeElement)) { previous = row; continue; }
+        body.insertBefore(row, previous ? previous.nextSibling : body.firstChild);
       }
-      before = row;
+      previous = row;
     }
   };
   const resize = (next) => {
@@ -45,14 +55,14 @@ function virtualRows({ scroller, body, height, make }) {
     refresh();
   };
   const refresh = () => {
-    const focused = [...made].find(([, row]) => row.contains(document.activeElement));
-    for (const row of made.values()) row.remove();
-    made = new Map();
+    const focused = [...rowByIndex].find(([, row]) => row.contains(document.activeElement));
+    for (const row of rowByIndex.values()) row.remove();
+    rowByIndex = new Map();
     fill();
-    if (focused && made.has(focused[0])) focusRow(focused[0]);
+    if (focused && rowByIndex.has(focused[0])) focusRow(focused[0]);
   };
   const focusRow = (index) => {
-    const row = made.get(index);
+    const row = rowByIndex.get(index);
     if (row) (row.tabIndex >= 0 ? row : row.querySelector("button") || row).focus({ preventScroll: true });
   };
   const show = (index, focus = false) => {
@@ -65,5 +75,5 @@ function virtualRows({ scroller, body, height, make }) {
   scroller.addEventListener("scroll", fill, { passive: true });
   new ResizeObserver(fill).observe(scroller);
   body.classList.add("rows");
-  return { resize, refresh, show, fill, row: (index) => made.get(index) || null };
+  return { resize, refresh, show, fill, row: (index) => rowByIndex.get(index) || null };
 }

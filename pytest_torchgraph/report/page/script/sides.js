@@ -1,21 +1,22 @@
-// The two sides of a difference, before and after, as two panes of one picture: each has its own boxes and
-// labels, at the places that they have in the drawing of the difference.
+// The sides of a difference as two panes of one picture. Each pane has only the boxes and labels of its side, at their
+// places in the drawing of the difference.
 
 const SVG = "http://www.w3.org/2000/svg";
-const BEND = 0.4; // how far an edge runs straight down, in parts of its height
+const BEND = 0.4; // distance of the control points of an edge from its ends, as a share of its height
 
 function sidesSwitch(changed) {
   const choices = [[false, "difference"], [true, "before and after"]];
   const buttons = choices.map(([sides, text]) => element("button", {
     onclick: () => { looks.sides = sides; changed(); },
   }, text));
-  const update = () => buttons.forEach((button, place) =>
-    button.setAttribute("aria-pressed", String(choices[place][0] === looks.sides)));
+  const update = () => buttons.forEach((button, index) =>
+    button.setAttribute("aria-pressed", String(choices[index][0] === looks.sides)));
   update();
   return { root: element("span", { class: "switch", role: "group", "aria-label": "view" }, buttons), update };
 }
 
-// Takes away what a side has not, writes the labels that it has, and draws the edges that only it has.
+// Reduces a drawing of a difference to one side: hides the boxes of the other side, sets the side's own labels, and draws
+// the edges that only this side has.
 function onlySide(pane, side) {
   if (pane.dressed) return;
   pane.dressed = true;
@@ -27,11 +28,11 @@ function onlySide(pane, side) {
   for (const [id, lines] of Object.entries(side.labels)) {
     const part = pane.drawn(id);
     const texts = part ? part.querySelectorAll("text") : [];
-    if (texts.length === lines.length) texts.forEach((text, place) => { text.textContent = lines[place]; });
+    if (texts.length === lines.length) texts.forEach((text, index) => { text.textContent = lines[index]; });
   }
 }
 
-// What stands between the two boxes is not on this side, so that the edge has the room.
+// Draws an edge between two boxes. It needs no route around other boxes: those between the two are hidden.
 function edgeBetween(pane, tail, head) {
   if (!tail || !head) return;
   const [from, to] = [tail.getBBox(), head.getBBox()];

@@ -1,37 +1,37 @@
 // One test: its differences, pictures, message and captures.
 
-const HANGING = 2; // characters that a line of a finding is indented where it goes on
+const HANGING = 2; // indent of the continuation of a wrapped line of a finding, in characters
 
 function detail(test) {
   return [
     element("h2", {}, ...title(test)),
     element("p", { class: "where linked" }, name(test.where), ` · ${test.seconds.toFixed(2)} s `, linkButton({ test: test.id })),
-    ...test.differences.flatMap((each, number) => difference(each, test.differences[number - 1])),
-    ...test.pictures.flatMap((each) => [element("h3", {}, name(each.title)), ...picture(each)]),
+    ...test.differences.flatMap((comparison, number) => difference(comparison, test.differences[number - 1])),
+    ...test.pictures.flatMap((check) => [element("h3", {}, name(check.title)), ...picture(check)]),
     ...(test.message ? [element("h3", {}, "Message"), element("pre", {}, test.message)] : []),
     ...test.ranks.flatMap(ranks),
-    ...test.captures.flatMap((each) => capture(each)),
+    ...test.captures.flatMap((captured) => capture(captured)),
   ];
 }
 
 function noParts() {
-  return { findings: [], captures: [], pictures: [], outlines: [], at: -1 }; // `at`: the finding that was chosen last
+  return { findings: [], captures: [], pictures: [], outlines: [], at: -1 }; // `at`: index of the last chosen finding
 }
 
-// What is said of a finding below its summary, a line each, which goes on below where it begins.
+// Returns the lines below a finding's summary, each with a hanging indent where it wraps.
 function linesOf(finding) {
   return (finding.more ? finding.more.split("\n") : []).map((line) => element("span", {
     class: "more", style: `padding-left: ${Math.max(line.search(/\S/), 0) + HANGING}ch`,
   }, name(line.trimStart())));
 }
 
-// The findings, each a button that shows its boxes in the picture, and its rows in the outline where that is open; the
-// first is shown at once.
-function findings(each, view, reveal = () => {}) {
-  const own = each.findings.map((finding) => {
+// Returns the findings as buttons. A click shows the finding's boxes in the picture and its rows in the outline, if open.
+// The first finding is shown when the view opens.
+function findings(comparison, view, reveal = () => {}) {
+  const entries = comparison.findings.map((finding) => {
     const link = { test: tests[current].id, finding: shownParts.findings.length + 1 };
     const show = () => {
-      for (const other of own) other.button.removeAttribute("aria-current");
+      for (const entry of entries) entry.button.removeAttribute("aria-current");
       button.setAttribute("aria-current", "true");
       if (view) view.show(finding.ids, finding.follows);
       reveal(finding);
@@ -48,88 +48,90 @@ function findings(each, view, reveal = () => {}) {
     shownParts.findings.push({ button, choose });
     return { button, show, at: link.finding - 1, row: element("li", {}, button, linkButton(link)) };
   });
-  if (view && own.length) view.first = () => {
-    own[0].show();
-    if (shownParts.at < 0) shownParts.at = own[0].at;
+  if (view && entries.length) view.first = () => {
+    entries[0].show();
+    if (shownParts.at < 0) shownParts.at = entries[0].at;
   };
-  return element("ul", { class: "findings" }, own.map((one) => one.row));
+  return element("ul", { class: "findings" }, entries.map((entry) => entry.row));
 }
 
-// The picture of a difference or of a failed check, for which an address has a number.
-function numberedViewer(each) {
+// Returns the picture of a difference or of a failed check, and registers it under the number for its address.
+function numberedViewer(pictureData) {
   const number = shownParts.pictures.length + 1;
-  const view = viewer(each, number);
-  shownParts.pictures.push({ view, nodes: each.nodes });
+  const view = viewer(pictureData, number);
+  shownParts.pictures.push({ view, nodes: pictureData.nodes });
   return view;
 }
 
-// A comparison that failed; of several ranks each class has its own, and what is of all is said once.
-function difference(each, before) {
-  const again = each.ranks && before && before.file === each.file;
-  const view = each.svg ? numberedViewer(each) : null;
-  const sides = each.graphs && each.graphs.length ? comparedOutline(each, view) : null;
-  const changes = findings(each, view, sides ? sides.reveal : undefined);
-  const accept = again ? [] : [element("p", {}, "If the change is intended, accept it:"), command(each.accept)];
-  const lines = each.diff.map((line) => element("span", {
+// Returns a failed comparison. Classes of ranks have one comparison each: the heading and the accept command, which they
+// share, appear only with the first (`previous` is the comparison before it).
+function difference(comparison, previous) {
+  const isRepeated = comparison.ranks && previous && previous.file === comparison.file;
+  const view = comparison.svg ? numberedViewer(comparison) : null;
+  const sides = comparison.graphs && comparison.graphs.length ? comparedOutline(comparison, view) : null;
+  const changes = findings(comparison, view, sides ? sides.reveal : undefined);
+  const accept = isRepeated ? [] : [element("p", {}, "If the change is intended, accept it:"), command(comparison.accept)];
+  const lines = comparison.diff.map((line) => element("span", {
     class: /^(\+\+\+|---|@@)/.test(line) ? "at" : { "+": "add", "-": "del" }[line[0]] || "",
   }, line + "\n"));
   return [
-    ...(again ? [] : [element("h3", {}, "Difference from ", name(each.file)), element("p", {}, name(each.headline))]),
-    ...(each.ranks ? [...accept, element("h3", {}, name(each.ranks)), changes] : [changes, ...accept]),
+    ...(isRepeated ? []
+      : [element("h3", {}, "Difference from ", name(comparison.file)), element("p", {}, name(comparison.headline))]),
+    ...(comparison.ranks ? [...accept, element("h3", {}, name(comparison.ranks)), changes] : [changes, ...accept]),
     element("div", { class: "beside" },
-      element("div", {}, view ? view.root : element("p", { class: "note" }, each.note)),
+      element("div", {}, view ? view.root : element("p", { class: "note" }, comparison.note)),
       element("div", {}, lines.length ? element("pre", {}, lines) : null)),
-    view && each.note ? element("p", { class: "note" }, each.note) : null,
-    cost(each.cost, "Cost before and after"),
+    view && comparison.note ? element("p", { class: "note" }, comparison.note) : null,
+    cost(comparison.cost, "Cost before and after"),
     sides && sides.root,
-    nodes(each, view),
+    nodes(comparison, view),
   ].filter((part) => part !== null);
 }
 
-// The graphs before and after, side by side; what is chosen there is shown in the picture as well, and `reveal` shows
-// there the node of a finding.
-function comparedOutline(each, view) {
+// Returns the old and new graphs as one outline. Choosing a node there shows it in the picture; `reveal` shows a finding's
+// node in the outline.
+function comparedOutline(comparison, view) {
   const key = (node) => `${node.old} ${node.graph} ${node.name}`;
-  const inPicture = new Map(each.nodes.map((node) => [key(node), node]));
-  let rows = null; // the outline, once it was opened
-  let wanted = null;
+  const inPicture = new Map(comparison.nodes.map((node) => [key(node), node]));
+  let outlineView = null; // the outline, null until it is opened
+  let wantedNode = null;
   const reveal = (finding) => {
     const boxes = new Set(finding.ids);
-    const own = each.nodes.filter((node) => node.ids.some((id) => boxes.has(id)));
-    wanted = own.find((node) => node.sign) || own[0] || null;
-    if (rows && root.open) follow();
+    const findingNodes = comparison.nodes.filter((node) => node.ids.some((id) => boxes.has(id)));
+    wantedNode = findingNodes.find((node) => node.sign) || findingNodes[0] || null;
+    if (outlineView && root.open) revealWanted();
   };
-  const follow = () => {
-    const node = wanted && rows.nodes.find((other) => key(other) === key(wanted));
-    if (node) rows.reveal(node);
+  const revealWanted = () => {
+    const node = wantedNode && outlineView.nodes.find((candidate) => key(candidate) === key(wantedNode));
+    if (node) outlineView.reveal(node);
   };
-  const root = foldedOutline("The graphs, before and after", () => each.graphs, {
+  const root = foldedOutline("The graphs, before and after", () => comparison.graphs, {
     compared: true,
-    opened: (outline) => { rows = outline; follow(); },
+    opened: (outline) => { outlineView = outline; revealWanted(); },
     chosen: (node) => {
-      const found = inPicture.get(key(node));
-      if (view && found) view.show(found.ids);
+      const drawnNode = inPicture.get(key(node));
+      if (view && drawnNode) view.show(drawnNode.ids);
     },
   });
   return { root, reveal };
 }
 
-function picture(each) {
-  if (!each.svg) return [element("p", { class: "note" }, each.note || "no picture")];
-  const view = numberedViewer(each);
-  return [findings(each, view), view.root, each.note ? element("p", { class: "note" }, each.note) : null,
-    nodes(each, view)].filter((part) => part !== null);
+function picture(check) {
+  if (!check.svg) return [element("p", { class: "note" }, check.note || "no picture")];
+  const view = numberedViewer(check);
+  return [findings(check, view), view.root, check.note ? element("p", { class: "note" }, check.note) : null,
+    nodes(check, view)].filter((part) => part !== null);
 }
 
-// A capture, or the one that stands for ranks, which `who` names.
-function capture(each, who = null, open = false) {
-  const heading = element("h3", {}, who || ["Capture ", Number.isInteger(each.rank) ? `of rank ${each.rank} ` : "",
-    name(each.via ? `via ${each.via}` : "of a watch")]);
+// Returns a capture, or the capture of a class of equal ranks, with `who` as its heading.
+function capture(captured, who = null, open = false) {
+  const heading = element("h3", {}, who || ["Capture ", Number.isInteger(captured.rank) ? `of rank ${captured.rank} ` : "",
+    name(captured.via ? `via ${captured.via}` : "of a watch")]);
   shownParts.captures.push(heading);
   const parts = [element("div", { class: "linked" }, heading,
     linkButton({ test: tests[current].id, capture: shownParts.captures.length }))];
-  if (each.note) parts.push(element("p", { class: "note" }, name(each.note)));
-  for (const graphBreak of each.breaks) {
+  if (captured.note) parts.push(element("p", { class: "note" }, name(captured.note)));
+  for (const graphBreak of captured.breaks) {
     parts.push(element("div", { class: "card" },
       element("strong", {}, "graph break "), name(graphBreak.kind), ": ", name(graphBreak.reason),
       element("dl", {}, element("dt", {}, "line"), element("dd", {}, name(`${graphBreak.file}:${graphBreak.line}`)),
@@ -137,18 +139,18 @@ function capture(each, who = null, open = false) {
         element("dt", {}, "hint"), element("dd", {}, name(graphBreak.hint || "none")),
         element("dt", {}, "times"), element("dd", {}, String(graphBreak.occurrences)))));
   }
-  for (const recompile of each.recompiles) {
+  for (const recompile of captured.recompiles) {
     parts.push(element("div", { class: "card" },
       element("strong", {}, "recompile "), name(recompile.function), ` (`, name(`${recompile.file}:${recompile.line}`), ")",
       element("ul", {}, recompile.reasons.map((reason) => element("li", {}, name(reason)))),
       element("ul", { class: "details" }, recompile.details.map((line) => element("li", {}, name(line.trim()))))));
   }
-  if (each.collectives) parts.push(collectives(each.collectives, open));
-  if (each.cost) parts.push(cost(each.cost, "Cost"));
-  for (const list of each.blocks || []) parts.push(blocks(list));
+  if (captured.collectives) parts.push(collectives(captured.collectives, open));
+  if (captured.cost) parts.push(cost(captured.cost, "Cost"));
+  for (const list of captured.blocks || []) parts.push(blocks(list));
   let cause = null;
-  for (const graph of each.graphs) {
-    // What ran eagerly stands behind its graph break, in a frame of its own.
+  for (const graph of captured.graphs) {
+    // Eager graphs follow the graph break that caused them; consecutive graphs with the same break share its line.
     const next = graph.cause ? `${graph.cause.place} ${graph.cause.kind}` : null;
     if (next && next !== cause) {
       parts.push(element("p", { class: "cut" }, "✂ ", name(graph.cause.kind), " · ", name(graph.cause.place), " · ",
@@ -170,5 +172,3 @@ function capture(each, who = null, open = false) {
   }
   return parts;
 }
-
-// What modules cost, each with all below it; of a comparison those that cost another amount than before.

@@ -1,12 +1,12 @@
-// The list of tests: what is searched, what is shown, and which is chosen.
+// The test list with its search, its filters and its selection.
 
-const shown = new Set(OUTCOMES);
-let words = [];
-let current = -1;
-let views = [];
-let shownParts = noParts(); // of the test that is shown, what an address can name
+const shown = new Set(OUTCOMES); // outcomes that the list shows
+let words = []; // words of the search, in lower case
+let current = -1; // number of the selected test, -1 for a view of the whole run
+let views = []; // pictures and outlines of the current view
+let shownParts = noParts(); // targets of addresses in the current view
 
-// What the list leaves out, as the parts of an address.
+// Returns the list's filters as parts of an address.
 function filters() {
   const hidden = OUTCOMES.filter((outcome) => !shown.has(outcome));
   return { search: words.length ? words.join(" ") : null, hide: hidden.length ? hidden.join(",") : null };
@@ -35,25 +35,25 @@ function badges(test) {
   return counts.map((text) => element("span", { class: "badge" }, text));
 }
 
-const ROW_PX = 46; // height of a test in the list
-const listed = { tests: [], rows: null }; // the tests that the list has now, and their rows
+const ROW_PX = 46; // height of a row of the list
+const listed = { tests: [], rows: null }; // tests that match the filters, and the virtual list
 
-function listRow(place) {
-  const test = listed.tests[place];
-  return element("li", { "aria-setsize": listed.tests.length, "aria-posinset": place + 1 }, element("button", {
+function listRow(index) {
+  const test = listed.tests[index];
+  return element("li", { "aria-setsize": listed.tests.length, "aria-posinset": index + 1 }, element("button", {
     "data-test": test.number, title: test.id,
     "aria-current": test.number === current ? "true" : null,
     onclick: () => select(test.number),
     onkeydown: (event) => {
       const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-      if (!step || !listed.tests[place + step]) return;
+      if (!step || !listed.tests[index + step]) return;
       event.preventDefault();
-      listed.rows.show(place + step, true);
+      listed.rows.show(index + step, true);
     },
   }, element("span", { class: "name" }, name(test.id)), element("span", { class: "about" }, outcome(test), badges(test))));
 }
 
-// The list is made once; what is searched and which outcomes are shown change its rows alone.
+// Updates the list to the filters. The first call builds the list.
 function list() {
   if (!listed.rows) {
     const body = element("ol");
@@ -71,19 +71,19 @@ function list() {
   document.getElementById("count").textContent = `${listed.tests.length} of ${plural(tests.length, "test")}`;
 }
 
-// Shows in the list what is shown beside it: a test, or -1 for a view of the whole run.
+// Marks the current view in the list: a test, or -1 for a view of the whole run.
 function mark(number) {
   current = number;
   for (const button of document.querySelectorAll("nav [aria-current]")) button.removeAttribute("aria-current");
-  const place = listed.tests.findIndex((test) => test.number === number);
-  if (place >= 0) listed.rows.show(place);
+  const index = listed.tests.findIndex((test) => test.number === number);
+  if (index >= 0) listed.rows.show(index);
   const button = document.querySelector(`nav [data-test="${number}"]`);
   if (button) button.setAttribute("aria-current", "true");
 }
 
-let loading = Promise.resolve(); // ends when what was selected last is shown
+let loading = Promise.resolve(); // settles when the last selected test is shown
 
-// Shows a test as soon as its details are read, unless something else was chosen meanwhile.
+// Shows a test once its details are read, unless the user selects another view first.
 function select(number, replace = false) {
   loading = load(number, replace);
   return loading;
