@@ -44,7 +44,7 @@ def test_wheel_has_only_the_package(wheel: Path) -> None:
         for path in (ROOT / PACKAGE).rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
-    assert {f"{PACKAGE}/py.typed", f"{PACKAGE}/report/page/script/start.js"} <= package
+    assert {f"{PACKAGE}/py.typed", f"{PACKAGE}/report/page/script/head.js"} <= package
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
     beside = {name.partition("/")[2] for name in names - package}

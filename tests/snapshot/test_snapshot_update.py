@@ -337,7 +337,7 @@ def test_update_on_another_torch_release_says_so_and_lists_files_with_v(
     ("broken", "told"),
     [
         ("graph.diff.diff_graphs", "! cannot describe the difference  (2 places, *"),
-        ("graph.diff.join", "*cannot list the causes of this update: Run*: x"),
+        ("graph.diff.merge_edits", "*cannot list the causes of this update: Run*: x"),
     ],
 )
 def test_error_while_finding_causes_does_not_stop_an_update(
