@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import textwrap
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -234,6 +235,27 @@ def test_import_brings_neither_pytest_nor_torch() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_assert_graph_in_a_loop_without_a_name_names_the_line_of_the_test(
+    pytester: pytest.Pytester, run: Run
+) -> None:
+    suite = """
+    class TestNet(GraphTestCase):
+        def test_step(self):
+            for _ in range(2):
+                self.assertGraph(self.graph_capture(torch.sin, torch.ones(2)))
+    """
+    pytester.makepyfile(test_net=HEAD + textwrap.dedent(suite))
+    line = (
+        pytester.path.joinpath("test_net.py")
+        .read_text()
+        .splitlines()
+        .index("            self.assertGraph(self.graph_capture(torch.sin, torch.ones(2)))")
+    )
+    run("test_net.py", "--torchgraph-update").stdout.fnmatch_lines(
+        [f"*test_net.py:{line + 1}: second comparison without a name*Pass name=...*"]
+    )
 
 
 def test_subtest_parameter_with_an_address_is_refused(pytester: pytest.Pytester, run: Run) -> None:
