@@ -147,7 +147,7 @@ function auditView(audit) {
     ...(slow.length ? [folded(`${plural(slow.length, "compiled function")}, slowest first`, () => [element("ul", {},
       slow.slice(0, ROWS).map((each) => element("li", {}, name(`${each.file}:${each.line} in ${each.function}`),
         ` · ${each.seconds.toFixed(2)} s in ${plural(each.tests, "test")}`)))])] : []),
-    ...(audit.settings_left.length ? [folded(`${plural(audit.settings_left.length, "setting")} of torch left changed`, () =>
+    ...(audit.settings_left.length ? [folded(`${plural(audit.settings_left.length, "torch setting")} changed and not restored`, () =>
       [element("ul", {}, audit.settings_left.map((each) => element("li", {}, element("code", {}, name(each.name)), ": ",
         name(each.before), " → ", name(each.after), " · ", testLink(each.test))))])] : []),
     ...table.parts];
