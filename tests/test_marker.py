@@ -177,7 +177,7 @@ def test_each_argument_passes_and_fails(net: Run, pytester: pytest.Pytester) -> 
         ],
         "test_a_recompile": [
             "recompilations: expected 0, found 1",
-            "  0/1 double (net.py:5): argument x: size of dim 0 was 3, is 4; the size is dynamic *",
+            "  0/1 double (net.py:5): argument x: size of dim 0 was 3, is 4; the size has been *",
         ],
         "test_two_recompiles": [
             "recompilations: expected at most 1, found 2",
@@ -189,7 +189,7 @@ def test_each_argument_passes_and_fails(net: Run, pytester: pytest.Pytester) -> 
             "  1. *",
         ],
         "test_here": ["graph breaks: expected 0, found 1", "recompilations: expected 0, found *"],
-        "test_limit": ["recompile limit reached: double runs eagerly from then on (*"],
+        "test_limit": ["recompile limit reached, so later calls to double run eagerly (*"],
         "test_everything": [
             "graphs: expected at most 1, found *",
             "graph breaks: expected 0, found 2",
@@ -626,8 +626,10 @@ WRONG = {
     "allow='('": "allow='(' is not a valid regular expression: *",
     "allow=''": "allow='' matches everything, so nothing would be checked",
     "allow='.*'": "allow='.[*]' matches everything, so nothing would be checked",
-    "allow=3": "allow=3 must be a regular expression as a str, or a sequence of them",
-    "allow=[3]": "allow=[[]3[]] must be a regular expression as a str, or a sequence of them",
+    "allow=3": "allow=3 must be a str with a regular expression, or a sequence of regular "
+    "expressions",
+    "allow=[3]": "allow=[[]3[]] must be a str with a regular expression, or a sequence of regular "
+    "expressions",
     "within='jsno'": "within='jsno' is neither an existing path nor an importable package",
     "within=[]": "within=[[][]] is empty: give a path or a package",
     "within=''": "within='' is empty: give a path or a package",

@@ -285,8 +285,8 @@ def test_graph_snapshot_without_syrupy_names_the_install_command(
     result.assert_outcomes(passed=1, errors=1)
     result.stdout.fnmatch_lines(
         [
-            "graph_snapshot requires the plugin syrupy 5.3 or newer, which is not "
-            "installed: pip install 'pytest-torchgraph[[]snapshot[]]'"
+            "graph_snapshot requires the syrupy plugin, version 5.3 or newer, but syrupy is "
+            "not installed: pip install 'pytest-torchgraph[[]snapshot[]]'"
         ]
     )
 

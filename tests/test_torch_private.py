@@ -125,7 +125,7 @@ def test_every_private_name_is_needed() -> None:
 
 
 def test_missing_private_name_lists_unavailable_features(monkeypatch: pytest.MonkeyPatch) -> None:
-    gone = torch_private.PrivateName("torch._dynamo.utils:gone", "2.0", "capture by aot")
+    gone = torch_private.PrivateName("torch._dynamo.utils:gone", "2.0", "captures via aot")
     monkeypatch.setitem(torch_private.NAMES, "counters", gone)
     with pytest.raises(TorchGraphError, match=r"has no torch\._dynamo\.utils\.gone .*unavailable"):
         torch_private.get("counters")

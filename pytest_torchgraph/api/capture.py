@@ -378,7 +378,8 @@ def _mechanism(via: Any) -> Mechanism:
     if isinstance(via, Mechanism):
         return via
     raise TypeError(
-        f"via must be a mechanism or its name, not {type(via).__name__}: via='aot' or via=Aot()"
+        f"via must be a mechanism or its name, not {type(via).__name__}: pass via='aot' or "
+        "via=Aot()"
     )
 
 
@@ -431,14 +432,14 @@ def _check_modules(named: NamedTensors) -> None:
 def _check_target(target: Any, own_options: dict[str, Any]) -> None:
     if not callable(target):
         raise TypeError(
-            f"the target must be a module or another callable, not {type(target).__name__}: "
+            f"the target must be a module or another callable, not {type(target).__name__}: write "
             "graph_capture(model, x), not graph_capture(model(x))"
         )
     if isinstance(target, type):  # torch.compile would change the class permanently
         name = target.__name__
         raise TypeError(
-            f"the target must be a module or another callable, but {name} is a class: capture an "
-            f"instance, graph_capture({name}(...), x)"
+            f"the target must be a module or another callable, but {name} is a class. Capture an "
+            f"instance: graph_capture({name}(...), x)"
         )
     scripted: Any = (torch.jit.ScriptModule, torch.jit.ScriptFunction)
     if isinstance(target, scripted) or (

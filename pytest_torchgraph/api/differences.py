@@ -113,7 +113,7 @@ def _program_beside(path: Path, live: Any) -> Program:
         kind_of_live, kind_of_file = kinds if are_ranks(live) else kinds[::-1]
         one_rank = "ranks[0]" if are_ranks(live) else f"load({str(path)!r})[0]"
         raise TypeError(
-            f"{path} contains the graphs of {kind_of_file}, but the other side has those of "
+            f"{path} contains the graphs of {kind_of_file}, but the other side has the graphs of "
             f"{kind_of_live}: to compare one rank, pass {one_rank}"
         )
     if not program.graphs:
@@ -321,7 +321,10 @@ def _compare_texts(texts: tuple[str, str], before: Path, after: Path) -> _Pair:
     releases = torch if all(torch) and torch[0] != torch[1] else None
     if bool(old.sections) != bool(new.sections):
         single, ranks = (after, before) if old.sections else (before, after)
-        problem = f"this file has the graphs of one capture, but {ranks} has those of several ranks"
+        problem = (
+            f"this file stores a single capture, but {ranks} stores several ranks: compare "
+            "two single captures, or two files with ranks"
+        )
         raise GraphFormatError(problem, path=str(single))
     try:
         diff, counts = diff_programs(old, new)

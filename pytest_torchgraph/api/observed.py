@@ -76,7 +76,7 @@ class Observed:
         if record is None:
             how = f"recorded via {self.via!r}" if self._contents.was_called else "stored in files"
             raise CaptureError(
-                f"{asked} are not {how}: capture via='aot', 'dynamo', 'inductor' or "
+                f"{asked} are not {how}: use via='aot', 'dynamo', 'inductor' or "
                 "'compiled_autograd', or use graph_capture.watch()"
             )
         return record
@@ -105,8 +105,9 @@ class Observed:
         """
         if not self._contents.is_watch:
             raise CaptureError(
-                f"eager_calls is not available via {self.via!r}, only on captures of watch() and "
-                "steady(...): for eager ops, use capture.eager via 'aot', 'inductor', 'dynamo' or "
+                f"eager_calls is not available on a capture via {self.via!r}, only on a capture "
+                "made by watch() or steady(...). For ops that ran eagerly, use capture.eager via "
+                "'aot', 'inductor', 'dynamo' or "
                 "'compiled_autograd'"
             )
         return self.record("calls").eager_calls
@@ -413,7 +414,7 @@ def _record(
         )
     if via == "compiled_autograd" and all(graph.kind == "backward" for graph in graphs):
         raise CaptureError(
-            f"{asked} of the forward are not recorded, because it ran eagerly: use "
+            f"{asked} of the forward are not recorded, because the forward ran eagerly: use "
             "CompiledAutograd(forward='aot'), or via='dispatch'"
         )
     return record

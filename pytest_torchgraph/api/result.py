@@ -47,8 +47,8 @@ def _no_eager_ops(via: str, is_watch: bool) -> str:
             "CompiledAutograd(forward='aot'), or via='dispatch'"
         )
     return (
-        f"a capture via {via!r} compiles nothing, so its ops are not divided into compiled and "
-        "eager ones: use via='aot'"
+        f"a capture via {via!r} compiles nothing, so its ops are not divided into compiled ops "
+        "and eager ops: use via='aot'"
     )
 
 
@@ -153,7 +153,8 @@ class Capture(Assertions, Observed):
             return self._contents.eager_ops
         assert not eager
         raise CaptureError(
-            "the file does not say if eager ops were recorded when it was stored: capture again"
+            "the file does not say whether eager ops were recorded when it was stored: capture "
+            "again"
         )
 
     @property
@@ -305,7 +306,7 @@ class Capture(Assertions, Observed):
             levels = ", ".join(self._contents.levels)
             via = "inductor" if level == "post_grad" else level
             raise CaptureError(
-                f"level {level!r} was not captured; captured: {levels}. Use via={via!r}"
+                f"level {level!r} was not captured (captured levels: {levels}): use via={via!r}"
             )
         return type(self)(self._read, self.header, level=level, device=self.device)
 

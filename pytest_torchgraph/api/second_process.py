@@ -152,7 +152,7 @@ def _pickled(settings: dict[str, dict[str, Any]], calls: CallArguments) -> bytes
         )
         raise CaptureError(
             f"{where} cannot be pickled for the second process ({type(error).__name__}): define "
-            "its class and functions at the top of a module, or use process=False"
+            "its class and functions at module level, or use process=False"
         ) from error
 
 

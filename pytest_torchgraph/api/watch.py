@@ -117,8 +117,8 @@ def steady(
         raise TypeError(f"the target must be callable, not {type(target).__name__}")
     if len(calls) < 2:
         raise TypeError(
-            "steady(target, *calls) needs at least two calls, a warm-up and one to watch: got "
-            f"{len(calls)}"
+            "steady(target, *calls) needs at least two calls (a warm-up and a call to watch), "
+            f"but got {len(calls)}"
         )
     invocations = [
         Invocation(target, *arguments_of(call, number), loss_fn, backward)
@@ -140,7 +140,8 @@ def arguments_of(call: Any, number: int) -> tuple[tuple[Any, ...], dict[str, Any
     """Return the positional and keyword arguments of a call in the user's notation."""
     if not isinstance(call, tuple):
         raise TypeError(
-            f"call {number} is not a tuple of arguments, but {type(call).__name__}: write (x,) for "
+            f"call {number} must be a tuple of arguments, not {type(call).__name__}: write (x,) "
+            "for "
             "one argument, or ((x,), {'mask': mask})"
         )
     if len(call) == 2 and isinstance(call[0], tuple) and isinstance(call[1], dict):

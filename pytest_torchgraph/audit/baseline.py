@@ -202,14 +202,14 @@ def read(path: Path, *, pytest: str = "pytest") -> Baseline:
         text = read_bytes(path).decode("utf-8")
     except FileNotFoundError:
         raise BaselineError(
-            f"{path}: no baseline; {pytest} --torchgraph-audit=record creates one"
+            f"{path}: no baseline exists. To create it: {pytest} --torchgraph-audit=record"
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise BaselineError(f"{path}: {error}") from error
     remedy = f"record it again: {pytest} --torchgraph-audit=record"
     # Check before parsing: for `json`, a conflict marker is only a syntax error at some column.
     if conflict := _conflict(text):
-        raise BaselineError(f"{path}:{conflict}: merge conflict; resolve it, or {remedy}")
+        raise BaselineError(f"{path}:{conflict}: merge conflict: resolve it, or {remedy}")
     try:
         document = json.loads(text, object_pairs_hook=_without_repetition)
     except (ValueError, RecursionError) as error:

@@ -381,13 +381,19 @@ def _improvements(
     """
     if _not_comparable(old, facts):
         breaks = (key for key in old.causes if key.startswith("break |"))
-        yield from (AuditChange(test, f"gone: {key}") for key in breaks if key not in seen_causes)
+        yield from (
+            AuditChange(test, f"no longer occurs: {key}")
+            for key in breaks
+            if key not in seen_causes
+        )
         return
     current = Entry.of(facts)
     for key, times in old.causes.items():
         if current.causes.get(key, 0) < times:
             count = current.causes.get(key, 0)
-            yield AuditChange(test, f"{key}: {times} -> {count} times" if count else f"gone: {key}")
+            yield AuditChange(
+                test, f"{key}: {times} -> {count} times" if count else f"no longer occurs: {key}"
+            )
     if current.compiles and not old.compiles:
         yield AuditChange(test, "compiles graphs now")
     elif current.ops > old.ops:

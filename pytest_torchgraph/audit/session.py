@@ -130,7 +130,8 @@ class AuditReport:
             self._outcome_lines = [f"{self._shown_path}: not {self._mode}ed: the run stopped early"]
         elif self._broken:
             self._outcome_lines = [
-                f"{self._shown_path}: not {self._mode}ed, because the audit is incomplete"
+                f"{self._shown_path}: not {self._mode}ed, because the audit is incomplete (see "
+                "the error above)"
             ]
             _fail(session, exitstatus, self._mode == "check")
         elif self._mode == "record":
@@ -310,8 +311,8 @@ def _baseline(config: pytest.Config, path: Path, mode: str) -> Baseline:
     if mode == "check" and release not in baseline:
         raise pytest.UsageError(
             f"--torchgraph-audit=check: {path} has no entries for torch {release}, only for "
-            f"{', '.join(baseline) or 'no release'}; {pytest_of_all} --torchgraph-audit=record "
-            "adds them"
+            f"{', '.join(baseline) or 'no release'}. To add them: {pytest_of_all} "
+            "--torchgraph-audit=record"
         )
     return baseline
 

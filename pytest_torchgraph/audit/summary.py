@@ -31,7 +31,7 @@ REMOVED = "gone"
 """Value of a deleted setting: torch raises AttributeError when it reads the setting."""
 
 GONE_WHY = (
-    "monkeypatch.setattr removes the setting when it is undone; use torch._dynamo.config.patch"
+    "when monkeypatch.setattr is undone, it removes the setting. Use torch._dynamo.config.patch"
 )
 
 _PLACE = re.compile(r"\S+:\d+\b")
@@ -40,8 +40,8 @@ _PLACE = re.compile(r"\S+:\d+\b")
 _HAPPENED: dict[CauseKind, str] = {
     "break": "graph break at {place}: {code}",
     "recompile": "recompiled: {place}",
-    "limit": "recompile limit reached, later calls run eagerly: {place}",
-    "bypass": "cache bypass, compiled in every process: {place}{text}{line}",
+    "limit": "recompile limit reached, so later calls run eagerly: {place}",
+    "bypass": "cache bypass, so compiled in every process: {place}{text}{line}",
     "eager": "ran eagerly: {place}{text}",
     "nothing": "compile nothing: {place}{text}",
 }
@@ -187,7 +187,7 @@ def _cost(facts: Mapping[str, TestFacts]) -> Iterator[str]:
     calls = sum(test_facts.calls for test_facts in facts.values())
     eager = sum(test_facts.eager_calls for test_facts in facts.values())
     if eager:
-        yield f"{eager:,} of {counted(calls, 'call')} of compiled callables ran no compiled code"
+        yield f"{eager:,} of {counted(calls, 'call')} to compiled callables ran no compiled code"
 
 
 def _settings(settings: Sequence[LeakedSetting], width: int, verbose: bool) -> Iterator[str]:

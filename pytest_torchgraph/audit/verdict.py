@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 TIGHTEN = "pytest --torchgraph-audit=record makes this the baseline"
-ACCEPT = "this fails the run; if it is intended, pytest --torchgraph-audit=record accepts it"
+ACCEPT = "this fails the run. To accept it: pytest --torchgraph-audit=record"
 
 MOST_PLACES = 3
 """Maximum number of places listed for a change whose text names no place."""
@@ -57,7 +57,7 @@ def verdict_lines(verdict: Verdict, file: str, *, width: int = 80) -> Iterator[s
         yield f"better than {file}; {TIGHTEN}:"
         yield from _lines_by_text(verdict.better, width)
     for old, new in verdict.renamed:
-        yield f"probably renamed, both compile the same code: {old} -> {new}"
+        yield f"probably renamed, because both compile the same code: {old} -> {new}"
     added, missing = (len(tests) - len(verdict.renamed) for tests in (verdict.new, verdict.gone))
     counts = [f"{added} not in the baseline yet"] * (added > 0) + [
         f"{missing} of the baseline not run"

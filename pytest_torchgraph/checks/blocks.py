@@ -204,8 +204,9 @@ def _lines_of_unshared(
     yield f"  inlined, so not in any subgraph: {abridged(inlined)}"
     if bodies_of_block and list(inlined) == [blocks[0]]:
         yield (
-            f"  {inlined[0]} needs a subgraph of its own if its input does not require grad and "
-            "the inputs of the other blocks do. A subgraph with one call is inlined. Call "
+            f"  The input of {inlined[0]} may not require grad while the inputs of the other "
+            "blocks do. The block then needs a subgraph of its own, and torch inlines a subgraph "
+            "that is called only once. Call "
             "x.requires_grad_() on the input of the first block, or capture under torch.no_grad()"
         )
     if capture.via == "export":

@@ -27,7 +27,8 @@ MOST = 5
 """Maximum number of modules, or ops, in a failure message."""
 
 _WHERE_MORE = (
-    "  to see every module: print(capture.cost_table()); only the outer ones: cost_table(depth=1)"
+    "  to see every module: print(capture.cost_table()). To see only the outer modules: "
+    "print(capture.cost_table(depth=1))"
 )
 
 _Entry = TypeVar("_Entry")

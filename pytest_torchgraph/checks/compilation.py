@@ -258,7 +258,7 @@ def format_recompiles(recompiles: Sequence[Recompile], low: int, high: int | Non
     limit_hits = [recompile for recompile in recompiles if recompile.limit_hit]
     if limit_hits:
         head = (
-            f"recompile limit reached: {limit_hits[0].function} runs eagerly from then on "
+            f"recompile limit reached, so later calls to {limit_hits[0].function} run eagerly "
             f"({len(recompiles)} recompilations)"
         )
     return "\n".join([head, *(indent(str(recompile), "  ") for recompile in recompiles)])

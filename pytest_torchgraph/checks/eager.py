@@ -47,7 +47,7 @@ def assert_no_eager_ops(capture: Subject, allow: Any) -> None:
     title = f"{counted(len(eager_ops), 'op')} ran eagerly, outside compiled graphs"
     lines = [f"{title}:", *_lines(eager_ops, capture.eager)]
     if any(op.source is not None for op in eager_ops):
-        lines.append("to allow ops of a file or line: allow=['model.py:31']")
+        lines.append("to allow ops of a file or line, pass allow=['model.py:31']")
     nodes = _nodes(eager_ops, capture.eager)
     raise failed("\n".join(lines), UnexpectedOps(capture.eager, nodes, title))
 

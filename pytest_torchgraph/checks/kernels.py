@@ -67,7 +67,7 @@ def _lines_of_kernels(kernels: Sequence[Kernel]) -> Iterator[str]:
         yield from describe_kernels(group)
     if omitted := [*groups.values()][MOST_LISTED:]:
         count = sum(len(group) for group in omitted)
-        yield f"... and {count} more; to see all, with their ops: print(capture.kernels)"
+        yield f"... and {count} more. To see all kernels with their ops: print(capture.kernels)"
     if not groups:
         yield "none"
 

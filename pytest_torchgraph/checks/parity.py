@@ -257,9 +257,7 @@ def _structure_difference(eager: StepResult, captured: StepResult) -> Unequal | 
             names = _with_article(kind), _with_article(expected_kind)
             if names[0] == names[1]:
                 names = _full_name(kind), _full_name(expected_kind)
-            return Unequal(
-                f"{path} differs from the eager run: {names[0]}, but {names[1]} in the eager run"
-            )
+            return Unequal(f"{path} is {names[0]}, but {names[1]} in the eager run")
     if left.keys() != right.keys():
         return Unequal(f"outputs: {_only_in_one(left, right)}")
     return None
@@ -305,8 +303,7 @@ def _value_difference(eager: StepResult, captured: StepResult) -> Unequal | None
         expected = eager.others.get(path, _ABSENT)
         if not _is_same(value, expected):
             return Unequal(
-                f"{path} differs from the eager run: {_format_value(value)}, but "
-                f"{_format_value(expected)} in the eager run"
+                f"{path} is {_format_value(value)}, but {_format_value(expected)} in the eager run"
             )
     for path in captured.outputs:
         if (path in captured.requires_grad) != (path in eager.requires_grad):
@@ -314,10 +311,7 @@ def _value_difference(eager: StepResult, captured: StepResult) -> Unequal | None
                 "requires grad" if path in captured.requires_grad else "does not require grad"
             )
             other_verb = "does not" if path in captured.requires_grad else "does"
-            return Unequal(
-                f"{path} differs from the eager run: it {requirement}, but {other_verb} in the "
-                "eager run"
-            )
+            return Unequal(f"{path} {requirement}, but {other_verb} in the eager run")
     return None
 
 

@@ -144,7 +144,8 @@ def _why_uncalled(
         )
         return
     yield (
-        "these blocks ran eagerly, or did not run in the watch. Compile each before the watch: "
+        "these blocks ran eagerly, or did not run in the watch. Compile each block before the "
+        "watch: "
         f"`for block in model.modules(): if isinstance(block, {next(iter(classes))}): "
         "block.compile()`"
     )

@@ -82,8 +82,8 @@ def explain_rounding(
     ):  # different random numbers or control flow
         return
     verdict = (
-        f"Compared with the same step in float64, the eager run is off by {eager_error:.3g}, the "
-        f"captured run by {captured_error:.3g}"
+        f"Compared with the same step in float64, the eager run is off by {eager_error:.3g}, and "
+        f"the captured run is off by {captured_error:.3g}"
     )
     is_small = max(eager_error, captured_error) <= _ROUNDING * resolution * scale
     if captured_error <= _ALIKE * eager_error and is_small:
@@ -95,7 +95,8 @@ def explain_rounding(
                 "loss_fn so that outputs and gradients have similar sizes."
             )
         yield (
-            f"{verdict}: compiled code rounds in another order, with at most {_ALIKE} times the "
+            f"{verdict}: compiled code rounds in a different order, with at most {_ALIKE} times "
+            "the "
             f"error of the eager run. {advice}"
         )
     elif captured_error >= _BEYOND * eager_error:

@@ -87,6 +87,6 @@ def assert_warm(
             f"not warm: {len(misses)} of {counted(len(lookups), 'lookup')} missed, expected at "
             f"most {max_misses}",
             *(f"  {lookup}" for lookup in misses),
-            "  for each cause and its remedy: graph_capture(target, ...).assert_cacheable()",
+            "  to see each cause and its remedy: graph_capture(target, ...).assert_cacheable()",
         ]
         raise AssertionError("\n".join(lines))

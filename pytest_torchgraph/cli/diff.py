@@ -72,7 +72,7 @@ def _directories(options: argparse.Namespace) -> int:
     from ..api.differences import diff
 
     if options.rank is not None:
-        raise TorchGraphError("--rank applies to files, not to directories: leave it out")
+        raise TorchGraphError("--rank applies to files, not to directories: leave out --rank")
     try:
         difference = diff(options.old, options.new)
     except TypeError as error:
@@ -165,7 +165,10 @@ def _note_counts_only(
         before, after = documents
         if (before.graphs and after.counts) or (before.counts and after.graphs):
             file = options.old if before.counts else options.new
-            return f"only op counts are compared: {file} stores no graphs (detail ops)"
+            return (
+                f"only op counts are compared: {file} was stored with detail='ops', so it has no "
+                "graphs"
+            )
     return ""
 
 

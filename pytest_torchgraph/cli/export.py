@@ -49,8 +49,8 @@ def add_command(commands: Any) -> None:
     parser.add_argument(
         "--heat",
         choices=("flops", "saved_bytes"),
-        help="for one file: also write the cost of every node as node data; flops imports torch "
-        "for its FLOP formulas",
+        help="only for one file: also write the cost of each node as node data. The choice flops "
+        "imports torch, for its FLOP formulas",
     )
     parser.set_defaults(run=run)
 

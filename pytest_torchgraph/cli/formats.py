@@ -69,7 +69,7 @@ def printable(text: str) -> str:
 def add_rank(parser: argparse.ArgumentParser) -> None:
     """Declare `--rank` for a command that reads one program."""
     parser.add_argument(
-        "--rank", metavar="N", type=int, help="rank to read, if the file stores several"
+        "--rank", metavar="N", type=int, help="rank to read, if the file stores several ranks"
     )
 
 
@@ -109,12 +109,12 @@ def of_rank(document: Program, rank: int | None, file: Path) -> Program:
 
     if not document.sections:
         if rank is not None and document.graphs + document.counts:
-            raise TorchGraphError(f"{file} stores a single capture, no ranks: leave out --rank")
+            raise TorchGraphError(f"{file} stores a single capture, not ranks: leave out --rank")
         return document
     ranks_text = format_ranks(document.ranks)
     if rank is None:
         raise TorchGraphError(
-            f"{file} stores {ranks_text}: choose one, as in --rank={min(document.of_rank)}"
+            f"{file} stores {ranks_text}: choose a rank, such as --rank={min(document.of_rank)}"
         )
     if rank not in document.of_rank:
         raise TorchGraphError(f"{file} has no rank {rank}: it has {ranks_text}")
@@ -137,7 +137,7 @@ def select_graphs(graphs: Sequence[Graph], name: str | None, file: Path) -> tupl
 def only_counts(file: Path) -> TorchGraphError:
     """Return the error for a command that needs the nodes of a file with only op counts."""
     return TorchGraphError(
-        f'{file} stores only op counts, no nodes: use graph_snapshot(detail="dataflow") in the '
+        f'{file} stores only op counts, not nodes: use graph_snapshot(detail="dataflow") in the '
         "test, and store it again with --torchgraph-update"
     )
 

@@ -26,7 +26,8 @@ def add_command(commands: Any) -> None:
     parser.add_argument(
         "--heat",
         choices=("flops", "saved_bytes"),
-        help="colour boxes by their share of the cost; flops imports torch for its FLOP formulas",
+        help="colour boxes by their share of the cost. The choice flops imports torch, for its "
+        "FLOP formulas",
     )
     add_rank(parser)
     parser.set_defaults(run=run)

@@ -241,7 +241,7 @@ class _Bodies:
         """Add the ops of a body, and return the producers of each value it returns."""
         if len(operands) != len(body.inputs):
             raise self._unknown_error(
-                f"the call has {len(operands)} operands, but the body {len(body.inputs)} inputs"
+                f"the call has {len(operands)} operands, but the body has {len(body.inputs)} inputs"
             )
         names = (node.name for node in body.inputs)
         inside = self.flow.add_graph(body, dict(zip(names, operands, strict=True)), self.times)

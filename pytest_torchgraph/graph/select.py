@@ -137,8 +137,15 @@ def _check_module(module: Any, graphs: Sequence[Graph]) -> str:
     if not any(fnmatchcase(path, module) for path in known_paths):
         close = difflib.get_close_matches(module, sorted(known_paths), n=3)
         top = sorted(path for path in known_paths if "." not in path)
-        top_modules = listed(top, 10) or "these graphs have no module paths"
-        hint = f"did you mean {', '.join(close)}?" if close else f"modules: {top_modules}"
+        if close:
+            hint = f"did you mean {', '.join(close)}?"
+        elif top:
+            hint = f"modules: {listed(top, 10)}"
+        else:
+            hint = (
+                "these graphs have no module paths. Capture the model itself with "
+                "graph_capture(model, ...), or omit module="
+            )
         raise ValueError(f"no op was captured in a module that matches {module!r}: {hint}")
     return module
 

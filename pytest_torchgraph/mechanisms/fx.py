@@ -248,7 +248,7 @@ def _explain_failure(error: Exception) -> str:
     """Return torch's reason for the failure, and the user's line."""
     words = str(error)
     if "is not installed as a submodule" in words:
-        advice = "torch.fx cannot trace a function over a module: pass the module itself"
+        advice = "torch.fx cannot trace a function that uses a module: pass the module itself"
     elif "co_varnames is too small" in words:
         words = f"the signature of its forward differs from its decorator's ({words})"
         advice = "Trace a module whose forward has no decorator"

@@ -144,7 +144,7 @@ def _python_problem(op: Any, pattern: str, level: Level, traced: bool) -> str:
     refusal = f"{pattern!r} cannot occur in a graph at level {level!r}"
     if None in reasons:
         alias = alias_of(pattern, callables)
-        return f"{refusal}, where it has another name: did you mean {alias}?" if alias else ""
+        return f"{refusal}, where it has a different name: did you mean {alias}?" if alias else ""
     reason = next(filter(None, reasons), "")
     if reason:
         return f"{refusal}: {reason}"

@@ -145,7 +145,7 @@ def format_orders(first: Capture, other: Capture, *, waits: bool) -> Iterator[st
         return
     start, rows = difference.start, difference.rows
     consequence = f", {difference.danger}" if difference.danger else ""
-    yield f"they {difference.words} from collective {start} on{consequence}:"
+    yield f"they {difference.words}{consequence}. The first difference is at collective {start}:"
     shown_rows = rows[start : start + MOST]
     width = max(len(second_text) for _, second_text in shown_rows)
     for number, (first_text, second_text) in enumerate(shown_rows, start):

@@ -244,7 +244,9 @@ def device_type(device: str | torch.device) -> str:
     if kind not in KNOWN:
         raise ValueError(f"unknown device {str(device)!r}: choose from {', '.join(KNOWN)}")
     if index:
-        raise ValueError(f"device={str(device)!r} has an index: pass a device type, {kind!r}")
+        raise ValueError(
+            f"device={str(device)!r} has an index: pass only the device type, device={kind!r}"
+        )
     reason = devices.why_absent(torch.device(kind))
     if reason is not None:
         raise CaptureError(f"device {kind!r} is not available: {reason}")
@@ -262,7 +264,7 @@ def select_ranks(ranks: Iterable[int] | None, world: int) -> tuple[int, ...]:
         return tuple(range(world))
     if not isinstance(ranks, Iterable):
         raise TypeError(
-            f"ranks={ranks!r} is not a sequence of ranks: pass for example ranks=(0, 7)"
+            f"ranks={ranks!r} is not a sequence of ranks: pass a sequence, such as ranks=(0, 7)"
         )
     selected = tuple(ranks)
     if not selected:

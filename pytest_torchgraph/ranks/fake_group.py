@@ -52,13 +52,14 @@ def refuse_other_group() -> None:
     if _RUNNING.get():
         raise CaptureError(
             "graph_ranks runs inside another graph_ranks, but torch has only one default process "
-            "group: run one after the other"
+            "group. Run the two calls one after the other"
         )
     if dist.is_initialized():
         raise CaptureError(
             f"this process already has a process group (backend {dist.get_backend()!r}, rank "
-            f"{dist.get_rank()} of {dist.get_world_size()}), and torch has only one: call "
-            "torch.distributed.destroy_process_group() before, or capture only this rank with "
+            f"{dist.get_rank()} of {dist.get_world_size()}), and torch allows only one process "
+            "group: call torch.distributed.destroy_process_group() first, or capture only this "
+            "rank with "
             "graph_capture"
         )
 

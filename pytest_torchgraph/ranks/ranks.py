@@ -91,7 +91,7 @@ class Ranks(Sequence["Capture"]):
             if name.startswith("assert_"):
                 raise AttributeError(
                     f"Ranks has no {name}: assert on every capture, `for capture in ranks: "
-                    f"capture.{name}(...)`, or on one, `ranks[0].{name}(...)`"
+                    f"capture.{name}(...)`, or on one capture, `ranks[0].{name}(...)`"
                 )
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 

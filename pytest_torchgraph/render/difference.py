@@ -121,7 +121,11 @@ def drawing(diff: GraphDiff, hops: int = 2, prefix: str = "") -> Drawing:
     if folded:
         scene.title.append(
             f"{folded:,} more changed nodes are counted in folded boxes"
-            + (f"; {TIMES}: number of places, only the first is drawn" if focus.times else "")
+            + (
+                f"; {TIMES}: number of places, of which only the first is drawn"
+                if focus.times
+                else ""
+            )
         )
     return Drawing.of(scene)
 

@@ -108,7 +108,9 @@ def drawing_of_breaks(
     else:
         pairs = zip_longest(graphs, breaks)
         order = [part for pair in pairs for part in pair if part is not None]
-        title.append("graphs and breaks in their order: which break ended which graph is unknown")
+        title.append(
+            "graphs and breaks are in order, but it is unknown which break ended which graph"
+        )
     scene = Scene("breaks", title, prefix)
     _draw_parts(scene, _with_eager(order, program), MAX_BOXES_OF_BREAKS)
     return Drawing.of(scene)

@@ -66,7 +66,7 @@ def _digraph(
     if isinstance(subject, Sequence):
         return program.drawing(subject, heat=heat).digraph
     if heat is not None:
-        raise ValueError(f"heat={heat!r} applies to graphs, not to a difference: leave it out")
+        raise ValueError(f"heat={heat!r} applies to graphs, not to a difference: leave out heat")
     if not isinstance(subject, GraphDiff):
         return subject
     if subject.files is not None and subject.files.of_directories:

@@ -65,7 +65,9 @@ def add_picture(item: pytest.Item, report: pytest.TestReport, error: BaseExcepti
         report.sections.append(("torchgraph", line))
         return
     if rendered.renderer is None:
-        report.sections.append(("torchgraph", f"picture: none, {rendered.note}"))
+        report.sections.append(
+            ("torchgraph", f"picture: none, {rendered.note.removeprefix('no picture: ')}")
+        )
         svg = ""
     else:
         shown_path = settings.display_path(item.config, rendered.path)

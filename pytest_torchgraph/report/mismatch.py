@@ -90,7 +90,7 @@ def fail_ignored_mismatches(item: pytest.Item) -> None:
     files = [f"  {comparison.path}: {headline(comparison)}" for comparison in failed]
     message = "the test ignored a failed comparison with a stored graph:"
     advice = (
-        "write `assert capture == graph_snapshot`, and do not catch its failure; to assert that "
+        "write `assert capture == graph_snapshot`, and do not catch its failure. To assert that "
         "graphs differ, write `assert capture != graph_snapshot`"
     )
     pytest.fail("\n".join([message, *files, advice]), pytrace=False)
@@ -110,7 +110,7 @@ def fail_unused(item: pytest.Item) -> None:
         return
     message = (
         "graph_snapshot was requested, but nothing was compared with it\n"
-        "write `assert capture == graph_snapshot`, or remove the argument; if there is nothing to "
+        "write `assert capture == graph_snapshot`, or remove the argument. If there is nothing to "
         "compare, give the reason with pytest.skip(...)"
     )
     pytest.fail(message, pytrace=False)
@@ -283,8 +283,8 @@ def _draw(
     drawing = drawing_of(diff)
     rendered = draw(drawing.digraph, text.with_suffix(".svg"))
     if rendered.renderer is None:
-        yield f"picture: none, {rendered.note}"
-        return DrawnDifference(drawing, "", f"no picture: {rendered.note}")
+        yield f"picture: none, {rendered.note.removeprefix('no picture: ')}"
+        return DrawnDifference(drawing, "", rendered.note)
     path = rendered.path
     longer = not rank and len(findings.splitlines()) > len(_findings(failed))
     note = " (full text in the .txt file next to it)" if longer else ""

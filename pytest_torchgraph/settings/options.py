@@ -100,8 +100,9 @@ def add_options(parser: pytest.Parser) -> None:
         parser.addini(f"torchgraph_{name}", text, default=DEFAULTS.get(name, ""))
     parser.addini(
         RELEASES,
-        "torch releases with stored graphs of their own, as in 2.13 2.15: the first owns "
-        "NAME.tgraph, any other gets NAME@torch-2.15.tgraph only if its graph differs",
+        "torch releases that have stored graphs of their own, for example: 2.13 2.15. The first "
+        "release uses NAME.tgraph. Every other release gets its own file, such as "
+        "NAME@torch-2.15.tgraph, only if its graph differs",
         type="args",
         default=[],
     )

@@ -117,7 +117,8 @@ def patterns(allow: Any) -> list[re.Pattern[str]]:
     texts = list(allow) if _several(allow) else [allow]
     if not all(isinstance(text, str) for text in texts):
         raise TypeError(
-            f"allow={allow!r} must be a regular expression as a str, or a sequence of them"
+            f"allow={allow!r} must be a str with a regular expression, or a sequence of regular "
+            "expressions"
         )
     compiled = []
     for text in texts:

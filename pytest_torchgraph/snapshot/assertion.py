@@ -445,7 +445,8 @@ class GraphSnapshot(SnapshotAssertion):
 
         rank = settings.get(self.item.config).rank
         process = (
-            f"RANK and WORLD_SIZE are set: this process is {rank}, with a stored file of its own"
+            f"RANK and WORLD_SIZE are set, so this process is {rank} and has a stored file of its "
+            "own"
         )
         move_lines = find_under_old_name(self.item, files, self._current, self._detail)
         return (process, *move_lines) if rank else move_lines

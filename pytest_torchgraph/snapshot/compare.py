@@ -36,8 +36,8 @@ DETAILS: tuple[Detail, ...] = get_args(Detail)
 """Levels of detail, from the coarsest to the finest."""
 
 WITHOUT_EAGER = (
-    "no eager graphs in the stored file: stored before eager ops were recorded, or when nothing "
-    "ran eagerly"
+    "the stored file has no eager graphs: it was stored before eager ops were recorded, or when "
+    "nothing ran eagerly"
 )
 """Problem of a version 1 file if the capture has eager graphs."""
 MOST_EAGER = 6

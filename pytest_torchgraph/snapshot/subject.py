@@ -71,7 +71,8 @@ def _of_capture(value: object) -> Program:
         need_graphs(value)  # type: ignore[arg-type]
     if not graphs:
         raise AssertionError(
-            "nothing to compare: the capture has no graph, nothing was compiled in the watch"
+            "nothing to compare: the capture has no graph, because nothing was compiled in the "
+            "watch"
         )
     header = getattr(value, "header", None) or Header(torch=_running_torch())
     return Program(header, canonical(graphs))
@@ -116,7 +117,7 @@ INSTALL = (
     f"or, to keep the installed torch: pip install 'syrupy>={'.'.join(map(str, LOWEST))}'"
 )
 SWITCHED_OFF = (
-    "graph_snapshot requires the plugin syrupy, which is disabled in this run: "
+    "graph_snapshot requires the syrupy plugin, which is disabled in this run: "
     "remove '-p no:syrupy', or deselect the tests that use graph_snapshot"
 )
 
@@ -124,13 +125,13 @@ SWITCHED_OFF = (
 def why_not_stored(config: pytest.Config) -> str:
     """Return why this run cannot store or compare graphs, and the remedy; "" if it can."""
     lowest = ".".join(map(str, LOWEST))
-    needs = f"graph_snapshot requires the plugin syrupy {lowest} or newer"
+    needs = f"graph_snapshot requires the syrupy plugin, version {lowest} or newer"
     if not config.pluginmanager.hasplugin(PLUGIN):
         if util.find_spec(PLUGIN) is None:
-            return f"{needs}, which is not installed: {INSTALL}"
+            return f"{needs}, but syrupy is not installed: {INSTALL}"
         return SWITCHED_OFF
     version = metadata.version(PLUGIN)
     match = re.match(r"(?a)(\d+)\.(\d+)", version)
     if match and (int(match[1]), int(match[2])) < LOWEST:
-        return f"{needs}, found {version}: {INSTALL}"
+        return f"{needs}, but version {version} is installed: {INSTALL}"
     return ""

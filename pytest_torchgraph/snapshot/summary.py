@@ -121,13 +121,13 @@ def _prune(config: pytest.Config, run: RunRecord, stale: StaleFiles) -> Iterator
         yield "nothing to remove"
     if stale.elsewhere:
         yield (
-            f"kept {_first(config, stale.elsewhere)}: not compared in this run, which ran no "
-            f"test on {', '.join(stale.devices)}"
+            f"kept {_first(config, stale.elsewhere)}: no test ran on {', '.join(stale.devices)} "
+            "in this run"
         )
     if stale.others:
         yield (
-            f"kept {_first(config, stale.others)}: not compared in this run, which does not use "
-            f"torch {', '.join(stale.releases)}"
+            f"kept {_first(config, stale.others)}: this run does not use torch "
+            f"{', '.join(stale.releases)}"
         )
     for reason, paths in stale.skipped.items():
         yield f"kept {_first(config, paths)}: {reason}"
@@ -263,7 +263,7 @@ def describe_new_file(release: str, files: ReleaseFiles, change: str) -> str:
     """
     if change:
         return f"compared with torch {release}: {change}"
-    missing_note = f"; torch {files.next[0]} has no stored graph yet" if files.next else ""
+    missing_note = f"; no graph is stored for torch {files.next[0]} yet" if files.next else ""
     return f"equal to the stored graph of torch {release}{missing_note}"
 
 

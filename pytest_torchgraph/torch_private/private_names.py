@@ -38,7 +38,7 @@ class PrivateName:
 NAMES = {
     # Dynamo: its settings and its state.
     "counters": PrivateName("torch._dynamo.utils:counters", "2.0", "restoring Dynamo's counters"),
-    "reset": PrivateName("torch._dynamo:reset", "2.0", "captures through Dynamo"),
+    "reset": PrivateName("torch._dynamo:reset", "2.0", "captures via Dynamo"),
     "callback_handler": PrivateName(
         "torch._dynamo.callback:callback_handler", "2.3", "keeping compilation callbacks"
     ),
@@ -52,7 +52,7 @@ NAMES = {
     "tracing_context": PrivateName(
         "torch._guards:TracingContext.try_get",
         "2.1",
-        "capture by compiled_autograd, and saved tensors under activation checkpointing",
+        "captures via compiled_autograd, and tensors saved under activation checkpointing",
     ),
     "module_stack_node": PrivateName(
         "torch.fx.experimental.proxy_tensor:_ModuleStackTracer.create_node",
@@ -84,7 +84,9 @@ NAMES = {
         "torch._library.custom_ops:CustomOpDef", "2.4", "patterns given as a custom op"
     ),
     "fx_wrapped": PrivateName(
-        "torch.fx._symbolic_trace:_wrapped_fns_to_patch", "1.8", "patterns of functions via fx"
+        "torch.fx._symbolic_trace:_wrapped_fns_to_patch",
+        "1.8",
+        "patterns of functions in captures via fx",
     ),
     "sharding_cache": PrivateName(
         "torch.distributed.tensor:DTensor._op_dispatcher.sharding_propagator"
@@ -177,9 +179,9 @@ NAMES = {
         "the whole stack at a graph break",
     ),
     "dynamo_exception": PrivateName(
-        "torch._dynamo.exc:TorchDynamoException", "2.0", "captures through Dynamo"
+        "torch._dynamo.exc:TorchDynamoException", "2.0", "captures via Dynamo"
     ),
-    "unsupported": PrivateName("torch._dynamo.exc:Unsupported", "2.0", "captures through Dynamo"),
+    "unsupported": PrivateName("torch._dynamo.exc:Unsupported", "2.0", "captures via Dynamo"),
     "backend_compiler_failed": PrivateName(
         "torch._dynamo.exc:BackendCompilerFailed",
         "2.0",
@@ -267,9 +269,9 @@ NAMES = {
     ),
     # AOTAutograd.
     "aot_autograd": PrivateName(
-        "torch._dynamo.backends.common:aot_autograd", "2.0", "capture by aot"
+        "torch._dynamo.backends.common:aot_autograd", "2.0", "captures via aot"
     ),
-    "make_boxed_func": PrivateName("functorch.compile:make_boxed_func", "2.0", "capture by aot"),
+    "make_boxed_func": PrivateName("functorch.compile:make_boxed_func", "2.0", "captures via aot"),
     "default_partition": PrivateName(
         "torch._functorch.partitioners:default_partition", "2.0", "capture.joint"
     ),
@@ -278,16 +280,16 @@ NAMES = {
         "2.0",
         "Aot(partition='min_cut')",
     ),
-    "functorch_config": PrivateName("torch._functorch:config", "2.0", "capture by inductor"),
+    "functorch_config": PrivateName("torch._functorch:config", "2.0", "captures via inductor"),
     # Inductor.
     "compile_fx": PrivateName(
-        "torch._inductor.compile_fx:compile_fx", "2.0", "capture by inductor"
+        "torch._inductor.compile_fx:compile_fx", "2.0", "captures via inductor"
     ),
     "compile_fx_inner": PrivateName(
-        "torch._inductor.compile_fx:compile_fx_inner", "2.0", "capture by inductor"
+        "torch._inductor.compile_fx:compile_fx_inner", "2.0", "captures via inductor"
     ),
     "post_grad_passes": PrivateName(
-        "torch._inductor.compile_fx:_recursive_post_grad_passes", "2.4", "capture by inductor"
+        "torch._inductor.compile_fx:_recursive_post_grad_passes", "2.4", "captures via inductor"
     ),
     "compile_to_module": PrivateName(
         "torch._inductor.graph:GraphLowering.compile_to_module", "2.0", "Inductor(codegen=False)"
@@ -310,12 +312,12 @@ NAMES = {
         "torch._inductor.cpu_vec_isa:VecISA.check_build", "2.4", "Inductor(codegen=False)"
     ),
     "inductor_mode_options": PrivateName(
-        "torch._inductor:list_mode_options", "2.0", "capture by inductor"
+        "torch._inductor:list_mode_options", "2.0", "captures via inductor"
     ),
     "inductor_decompositions": PrivateName(
         "torch._inductor.decomposition:select_decomp_table", "2.0", "Aot(decompositions='inductor')"
     ),
-    "inductor_config": PrivateName("torch._inductor:config", "2.0", "capture by inductor"),
+    "inductor_config": PrivateName("torch._inductor:config", "2.0", "captures via inductor"),
     "cache_dir": PrivateName(
         "torch._inductor.runtime.runtime_utils:default_cache_dir", "2.5", "isolating tests"
     ),
@@ -366,7 +368,7 @@ NAMES = {
     ),
     # Compiled autograd.
     "enable_compiled_autograd": PrivateName(
-        "torch._dynamo.compiled_autograd:_enable", "2.6", "capture by compiled_autograd"
+        "torch._dynamo.compiled_autograd:_enable", "2.6", "captures via compiled_autograd"
     ),
     "compiled_autograd_enabled": PrivateName(
         "torch._dynamo.compiled_autograd:compiled_autograd_enabled",
@@ -401,13 +403,13 @@ NAMES = {
     "unwrap_size": PrivateName(
         "torch._dynamo.external_utils:unwrap_maybe_dynamic_int",
         "2.7",
-        "capture by compiled_autograd",
+        "captures via compiled_autograd",
     ),
     "accumulate_grad": PrivateName(
-        "torch._dynamo.external_utils:call_accumulate_grad", "2.8", "capture by compiled_autograd"
+        "torch._dynamo.external_utils:call_accumulate_grad", "2.8", "captures via compiled_autograd"
     ),
     "call_hook": PrivateName(
-        "torch._dynamo.external_utils:call_hook", "2.1", "capture by compiled_autograd"
+        "torch._dynamo.external_utils:call_hook", "2.1", "captures via compiled_autograd"
     ),
     # Other settings that are restored after a test.
     "compiler_config": PrivateName("torch.compiler:config", "2.6", "isolating tests"),

@@ -77,33 +77,33 @@ _HINTS = (
     (
         ("_autocast",),
         # 2.9 and 2.11 cached it, as does 2.14: measured in docs/measured/warm-start.md.
-        "torch 2.12 and 2.13 do not cache it: enter autocast around the call of the compiled "
+        "torch 2.12 and 2.13 do not cache it: enter autocast around the call to the compiled "
         "function, or use torch 2.14",
     ),
     (
         ("_backend_from_string", "sdpa_kernel"),
-        "enter sdpa_kernel around the call of the compiled function",
+        "enter sdpa_kernel around the call to the compiled function",
     ),
     (
         ("autograd_function_apply", "FunctionCtx"),
-        "torch._functorch.config.autograd_cache_allow_custom_autograd_functions = True, if the "
+        "set torch._functorch.config.autograd_cache_allow_custom_autograd_functions = True if the "
         "result of the function depends only on its arguments",
     ),
     (("context_fn",), 'set context_fn.cache_hash = "name-and-version"'),
     (
         ("unpicklable type",),
-        "the cache key pickles this object: define it as a function or class at the top of a "
-        "module, not as a functools.partial, lambda or generator",
+        "the cache key pickles this object: define it as a module-level function or "
+        "class, not as a functools.partial, lambda or generator",
     ),
     (
         ("custom pass", "Unsupported post grad", "Unsupported pre grad", "custom partitioner"),
         "subclass torch._inductor.custom_graph_pass.CustomGraphPass and return the version of the "
         "pass from uuid()",
     ),
-    (("freezing",), "torch._inductor.config.freezing = False"),
-    (("FX graph cache is not enabled",), "torch._inductor.config.fx_graph_cache = True"),
-    (("enable_autograd_cache",), "torch._functorch.config.enable_autograd_cache = True"),
-    (("force_disable_caches",), "torch._inductor.config.force_disable_caches = False"),
+    (("freezing",), "set torch._inductor.config.freezing = False"),
+    (("FX graph cache is not enabled",), "set torch._inductor.config.fx_graph_cache = True"),
+    (("enable_autograd_cache",), "set torch._functorch.config.enable_autograd_cache = True"),
+    (("force_disable_caches",), "set torch._inductor.config.force_disable_caches = False"),
     ((NO_OP,), f'it compiles quickly: tolerate the bypass with allow=["{NO_OP}"]'),
     (
         ("higher_order.", "HigherOrderOperator"),

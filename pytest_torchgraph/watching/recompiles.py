@@ -10,7 +10,7 @@ from ..convert.source_lines import is_torch_file, relative
 from .compilations import Compilation
 from .guards import FailedGuard, details, failed_guard, observe_guard, reasons
 
-FIRST_DYNAMIC = "; the size is dynamic since compilation "
+FIRST_DYNAMIC = "; the size has been dynamic since compilation "
 """Suffix of a recompile reason for a size that became dynamic."""
 _WRAPPERS = (("_dynamo",), ("nn", "modules"))
 """Parts of torch that hold its modules and the functions that wrap compiled callables."""
@@ -61,7 +61,7 @@ class Recompile:
         lines = [f"{self.compile_id} {self.function}{location}: {reasons(self.failed_guards)}"]
         lines += details(self.failed_guards)
         lines += [f"    hint: {line}" for line in self.hint.splitlines()]
-        lines += ["    recompile limit reached: it runs eagerly from then on"] * self.limit_hit
+        lines += ["    recompile limit reached, so later calls run eagerly"] * self.limit_hit
         return "\n".join(lines)
 
 
@@ -203,7 +203,10 @@ def describe_miss(miss: str) -> str:
                 "back, or a hook was added or removed"
             )
         if node[4]:
-            return f"autograd node {name} changed: a hook, or its saved tensors"
+            return (
+                f"autograd node {name} has a different hook or saved tensor than in earlier "
+                "captures"
+            )
         return f"different autograd node: {name} is new at this position"
     sizes = _NEW_SIZES.match(text)
     if sizes:

@@ -100,7 +100,7 @@ def eager_calls_of(
 
 def _describe_limit(recompile: Recompile) -> str:
     return (
-        f"recompile limit reached, so it ran eagerly from then on (compile {recompile.compile_id}: "
+        f"recompile limit reached, so later calls ran eagerly (compile {recompile.compile_id}: "
         f"{next(iter(recompile.reasons), 'torch does not name the failed guard')})"
     )
 

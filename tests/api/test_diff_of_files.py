@@ -283,7 +283,7 @@ def test_files_of_ranks_are_compared_rank_by_rank(tmp_path: Path) -> None:
     other = directory(tmp_path / "e", {"a.tgraph": OTHER})
     (finding,) = diff(where, other).findings
     assert (finding.files, finding.ranks) == (("a.tgraph",), (2, 3))
-    with pytest.raises(GraphFormatError, match="the graphs of one capture"):
+    with pytest.raises(GraphFormatError, match="stores a single capture"):
         diff(where / "a.tgraph", where / "c.tgraph")
 
 

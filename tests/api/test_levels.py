@@ -67,7 +67,8 @@ def test_at_is_available_from_every_level() -> None:
     assert there_and_back.graphs == seen.at("compiled_autograd").graphs
     assert [graph.level for graph in there_and_back.graphs] == ["compiled_autograd"]
     with pytest.raises(
-        CaptureError, match=r"'fx' was not captured; captured: aot, compiled_a.* Use via='fx'"
+        CaptureError,
+        match=r"'fx' was not captured \(captured levels: aot, compiled_a.*: use via='fx'",
     ):
         seen.at("aot").at("fx")
 

@@ -59,8 +59,8 @@ def test_two_new_bypasses_are_two_causes_with_their_tests_and_fail_the_check(
     recorded.stdout.no_fnmatch_line("*cache bypass*")
     pytester.makepyfile(test_it=REFUSED)
     lines = [
-        "*4 tests*cache bypass, compiled in every process: test_it.py:8 in step*opaque*",
-        "*3 tests*cache bypass, compiled in every process: test_it.py:11 in choose*cond*",
+        "*4 tests*cache bypass, so compiled in every process: test_it.py:8 in step*opaque*",
+        "*3 tests*cache bypass, so compiled in every process: test_it.py:11 in choose*cond*",
     ]
     shown = pytester.runpytest("--torchgraph-audit=show")
     assert shown.ret == 0

@@ -63,7 +63,7 @@ def test_audit_regression_fails_the_run_and_no_test(pytester: pytest.Pytester, s
         [
             f"worse than {FILE}:",
             "   1 test  graph break at test_net.py:5 in net: print(1)*",
-            "this fails the run; if it is intended, pytest --torchgraph-audit=record accepts it",
+            "this fails the run. To accept it: pytest --torchgraph-audit=record",
         ]
     )
     suite(*PASSING, "--torchgraph-audit=record")
@@ -150,7 +150,7 @@ def test_audit_check_without_a_baseline_is_a_usage_error(
     pytester.makeini("[pytest]\ntorchgraph_audit_file = ci/audit.json")
     result = run("--torchgraph-audit=check")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*audit.json: no baseline; pytest *=record creates one*"])
+    result.stderr.fnmatch_lines(["*audit.json: no baseline exists. To create it: pytest *=record*"])
     assert run("--torchgraph-audit=record").ret == 0
     assert (pytester.path / "ci" / "audit.json").is_file()
 

@@ -342,7 +342,7 @@ def test_summary_names_the_slowest_functions() -> None:
 
 def test_summary_counts_eager_calls() -> None:
     lines = list(summary_lines({"a": replace(of(), calls=40, eager_calls=3)}, 2))
-    assert "3 of 40 calls of compiled callables ran no compiled code" in lines
+    assert "3 of 40 calls to compiled callables ran no compiled code" in lines
 
 
 def test_summary_mentions_isolation() -> None:

@@ -107,7 +107,7 @@ def test_nested_graph_breaks_on_one_side_are_judged_by_new_causes() -> None:
 @pytest.mark.parametrize(
     ("before", "after", "text"),
     [
-        (replace(GOOD, causes=(BREAK,)), GOOD, "gone: break | net.py | forward"),
+        (replace(GOOD, causes=(BREAK,)), GOOD, "no longer occurs: break | net.py | forward"),
         (EMPTY, GOOD, "compiles graphs now"),
         (replace(GOOD, ops=4), GOOD, "more ops compiled: 4 -> 8"),
     ],
@@ -146,7 +146,9 @@ def test_consequences_of_a_cause_are_not_reported() -> None:
 def test_fewer_ops_are_not_worse_where_code_is_compiled_less_often() -> None:
     verdict = compare(replace(GOOD, causes=(RECOMPILE,)), replace(GOOD, ops=4))
     assert verdict.worse == []
-    assert [change.text for change in verdict.better] == ["gone: recompile | net.py | forward"]
+    assert [change.text for change in verdict.better] == [
+        "no longer occurs: recompile | net.py | forward"
+    ]
 
 
 def test_lost_call_is_reported_at_the_test() -> None:
@@ -183,7 +185,7 @@ def test_renamed_test_is_reported_as_renamed() -> None:
     assert verdict.renamed == [("t.py::test_old", "t.py::test_new")]
     lines = list(verdict_lines(verdict, "audit.json"))
     assert lines[-1] == (
-        "probably renamed, both compile the same code: t.py::test_old -> t.py::test_new"
+        "probably renamed, because both compile the same code: t.py::test_old -> t.py::test_new"
     )
 
 

@@ -36,7 +36,7 @@ def test_each_process_records_and_checks_its_own_baseline(
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(
         [
-            "*torchgraph-audit@rank-0-of-2.json: no baseline; "
-            "torchrun --nproc-per-node=2 -m pytest --torchgraph-audit=record creates one"
+            "*torchgraph-audit@rank-0-of-2.json: no baseline exists. To create it: "
+            "torchrun --nproc-per-node=2 -m pytest --torchgraph-audit=record"
         ]
     )

@@ -52,7 +52,7 @@ def test_lost_break_of_shared_code_is_offered_and_recorded(
     (pytester.path / "net.py").write_text(FILES["net.py"].replace('print("traced")', "y = y * 2"))
     result = suite("--torchgraph-audit=check", "test_shared.py")
     assert result.ret == 0
-    result.stdout.fnmatch_lines(["better than *", "*gone: break | net.py | traced | *"])
+    result.stdout.fnmatch_lines(["better than *", "*no longer occurs: break | net.py | traced | *"])
     assert b"| traced |" not in recorded(pytester, suite, "test_shared.py")
 
 
@@ -85,7 +85,7 @@ RENAMED = FILES["test_own.py"].replace("def test_trained", "def test_learned")
 def test_renamed_test_is_reported_and_recorded(pytester: pytest.Pytester, suite: Run) -> None:
     before = recorded(pytester, suite)
     (pytester.path / "test_own.py").write_text(RENAMED)
-    words = "probably renamed, both compile the same code: test_own.py::test_trained -> *"
+    words = "probably renamed, because both compile the same code: test_own.py::test_trained -> *"
     filtered = suite("--torchgraph-audit=check", "-k", "learned or traced")
     assert filtered.ret == 0
     filtered.stdout.no_fnmatch_line(words)
@@ -167,7 +167,7 @@ def test_two_branches_that_each_add_a_test(
     if alone:
         assert done
     elif not done:  # keeping both sides is correct
-        with pytest.raises(BaselineError, match="merge conflict; resolve it"):
+        with pytest.raises(BaselineError, match="merge conflict: resolve it"):
             read(repository.path)
         marks = ("<<<<<<< ", "=======", ">>>>>>> ")
         lines = repository.path.read_text().splitlines(keepends=True)

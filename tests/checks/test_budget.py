@@ -41,7 +41,7 @@ def test_budget_costs_by_module() -> None:
         "second": Cost(3 * SECOND, 0),
     }
     assert step.by_module(depth=0) == {"": Cost(step.flops, step.saved_bytes)}
-    with pytest.raises(ValueError, match="depth=-1 is not a depth of modules"):
+    with pytest.raises(ValueError, match="depth=-1 is not a valid module depth"):
         step.by_module(depth=-1)
 
 
@@ -73,8 +73,8 @@ def test_a_budget_that_does_not_hold_names_the_modules() -> None:
         "  saved_bytes: expected at most 300, found 512\n"
         f"               256 saved  first.0: aten.addmm.default\n{line}\n"
         f"               256 saved  first.1: aten.gelu.default\n{line}\n"
-        "  to see every module: print(capture.cost_table()); only the outer ones: "
-        "cost_table(depth=1)"
+        "  to see every module: print(capture.cost_table()). To see only the outer modules: "
+        "print(capture.cost_table(depth=1))"
     )
     with pytest.raises(AssertionError, match="peak_bytes: expected at most 10, found") as peak:
         step.assert_budget(peak_bytes=10)

@@ -228,7 +228,7 @@ def test_a_custom_op_is_a_pattern_via_dynamo_too() -> None:
 def test_pattern_alias_is_refused_with_the_node_name(
     captures: Callable[[str], Capture], pattern: str, name: str
 ) -> None:
-    with pytest.raises(ValueError, match=f"another name: did you mean {name}"):
+    with pytest.raises(ValueError, match=f"a different name: did you mean {name}"):
         captures("dynamo").assert_no_ops(pattern)
 
 

@@ -393,7 +393,7 @@ def test_a_planted_cause_is_named_with_its_line(name: str) -> None:
     assert re.search(sentence, said), said
     assert re.search(f"(, at ){line}", said), said
     assert "says so: assert_matches_eager(atol=" not in said
-    assert "rounds in another order" not in said
+    assert "rounds in a different order" not in said
 
 
 def test_changed_state_without_effect_is_not_named() -> None:

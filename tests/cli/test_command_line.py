@@ -187,7 +187,10 @@ def test_counts_are_compared_with_graphs(files: Path, capsys: pytest.CaptureFixt
     document = parse_document(OLD)
     counts = format_document(document.graphs, document.header, "ops")
     Path("counts.tgraph").write_text(counts)
-    alone = "only op counts are compared: counts.tgraph stores no graphs (detail ops)\n"
+    alone = (
+        "only op counts are compared: counts.tgraph was stored with detail='ops', so it has no "
+        "graphs\n"
+    )
     assert run("diff", "counts.tgraph", "old.tgraph", code=0, capsys=capsys) == alone
     assert run("diff", "old.tgraph", "counts.tgraph", code=0, capsys=capsys) == alone
     assert run("diff", "counts.tgraph", "counts.tgraph", code=0, capsys=capsys) == ""
@@ -249,7 +252,10 @@ def test_counts_of_eager_ops_are_compared_with_runs(
     Path("more.tgraph").write_text(EAGER.replace("× 2", "× 3"))
     shown = run("show", "counts.tgraph", code=0, capsys=capsys)
     assert "\neager_0 × 2\n       1 aten.sin.default\n" in shown
-    alone = "only op counts are compared: counts.tgraph stores no graphs (detail ops)\n"
+    alone = (
+        "only op counts are compared: counts.tgraph was stored with detail='ops', so it has no "
+        "graphs\n"
+    )
     assert run("diff", "counts.tgraph", "eager.tgraph", code=0, capsys=capsys) == alone
     output = run("diff", "counts.tgraph", "more.tgraph", code=1, capsys=capsys)
     assert output == f"{alone}eager_0 ran 3 times, before: 2\n"
@@ -309,7 +315,7 @@ def test_render_needs_a_graph_and_a_difference(
 ) -> None:
     Path("counts.tgraph").write_text(Graph.from_text(OLD).to_text("ops"))
     output = run("render", "counts.tgraph", "out.dot", code=2, capsys=capsys)
-    assert "counts.tgraph stores only op counts, no nodes: use graph_snapshot(detail=" in output
+    assert "counts.tgraph stores only op counts, not nodes: use graph_snapshot(detail=" in output
     output = run("render", "old.tgraph", "o.dot", "--against", "old.tgraph", code=2, capsys=capsys)
     assert "nothing to draw" in output
 

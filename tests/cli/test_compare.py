@@ -76,7 +76,7 @@ def test_compare_with_an_unreadable_file_exits_2_and_shows_the_rest(
         (("old", "none"), "none"),
         (("old", "new/a.tgraph"), "is a directory"),
         (("old/a.tgraph",), "old/a.tgraph"),
-        (("old", "new", "--rank=0"), "leave it out"),
+        (("old", "new", "--rank=0"), "leave out --rank"),
         (("x", "x"), ".tgra"),
     ],
 )

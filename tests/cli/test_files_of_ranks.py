@@ -68,7 +68,7 @@ def test_show(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     alone = run("show", "new", "--rank", "5", code=0, capsys=capsys)
     assert alone == ONE.replace("relu", "tanh")
     assert "aten.sin" in run("show", "new", "--rank=7", "--ops", code=0, capsys=capsys)
-    assert "choose one, as in --rank=0" in run("show", "new", "--ops", code=2, capsys=capsys)
+    assert "choose a rank, such as --rank=0" in run("show", "new", "--ops", code=2, capsys=capsys)
     said = run("show", "new", "--rank", "8", code=2, capsys=capsys)
     assert "new.tgraph has no rank 8: it has ranks 0-7" in said
     said = run("show", "one", "--rank", "0", code=2, capsys=capsys)
@@ -102,12 +102,15 @@ def test_diff_of_ranks_with_other_ranks_or_one_capture(
     for name in ("mesh", "some"):
         said = run("diff", "old", name, code=2, capsys=capsys)
         assert "ranks differ: ranks 0-7 of dp=2, tp=4 before, ranks" in said
-    assert "choose one, as in --rank=0" in run("diff", "one", "old", code=2, capsys=capsys)
+    assert "choose a rank, such as --rank=0" in run("diff", "one", "old", code=2, capsys=capsys)
     assert "1 graph removed\nranks 0-7:" in run("diff", "old", "none", code=1, capsys=capsys)
     assert "1 graph added\nranks 0-3:" in run("diff", "none", "some", code=1, capsys=capsys)
     said = run("diff", "counts", "more", code=1, capsys=capsys)
     assert said == "ranks 0-7: forward: aten.relu.default  1 -> 2\n"
-    alone = "only op counts are compared: counts.tgraph stores no graphs (detail ops)\n"
+    alone = (
+        "only op counts are compared: counts.tgraph was stored with detail='ops', so it has no "
+        "graphs\n"
+    )
     assert run("diff", "counts", "old", code=0, capsys=capsys) == alone
 
 
@@ -125,7 +128,7 @@ def test_diff_of_files(files: Path) -> None:
     with pytest.raises(GraphFormatError, match=r"mesh\.tgraph.*ranks differ"):
         diff("old.tgraph", "mesh.tgraph")
     with pytest.raises(
-        GraphFormatError, match=r"^one\.tgraph.*but old\.tgraph has those of several ranks"
+        GraphFormatError, match=r"^one\.tgraph.*but old\.tgraph stores several ranks"
     ):
         diff("old.tgraph", "one.tgraph")
 
@@ -134,7 +137,9 @@ def test_render(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run("render", "new", "out.dot", "--rank", "7", code=0, capsys=capsys)
     assert "aten.sin" in Path("out.dot").read_text()
     run("render", "new", "out.dot", "--rank", "7", "--against", "old.tgraph", code=0, capsys=capsys)
-    assert "choose one, as in --rank=0" in run("render", "new", "out.dot", code=2, capsys=capsys)
+    assert "choose a rank, such as --rank=0" in run(
+        "render", "new", "out.dot", code=2, capsys=capsys
+    )
 
 
 def test_ranks_are_loaded(files: Path) -> None:

@@ -127,7 +127,7 @@ def test_the_table_of_modules_has_both_directions_and_what_is_below() -> None:
         ["up", str(MM), "100.0", "64"],
     ]
     assert len(cells(printed([FORWARD, BACKWARD], depth=0))) == 2
-    with pytest.raises(ValueError, match="depth=-1 is not a depth of modules"):
+    with pytest.raises(ValueError, match="depth=-1 is not a valid module depth"):
         printed([FORWARD], depth=-1)
 
 

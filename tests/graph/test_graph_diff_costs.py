@@ -416,7 +416,7 @@ def test_edit_cost_line_has_the_known_figures() -> None:
     )
     saved = difference(activated("cos", "neg", "u/up"), activated("cos", "neg"))
     assert str(saved.findings[0]) == (
-        "~ forward: other values are saved for the backward (- %u/up)\n"
+        "~ forward: different values are saved for the backward (- %u/up)\n"
         "    costs   +0 FLOP, -24 B saved"
     )
 

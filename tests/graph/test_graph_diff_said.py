@@ -166,7 +166,7 @@ def test_unchanged_saved_values_are_not_mentioned() -> None:
     assert lines_about_saved(step("relu", "out"), step("tanh", "out")) == []
 
 
-# -- inputs in another order -----------------------------------------------------------------------
+# -- inputs in a different order ------------------------------------------------------------------
 
 
 def inputs(*names: str, role: str = "input") -> Graph:
@@ -183,7 +183,7 @@ def inputs(*names: str, role: str = "input") -> Graph:
 def test_reordered_inputs_are_one_finding(order: str, moved: str) -> None:
     diff = difference(inputs(*"abcd"), inputs(*order))
     assert len(diff.findings) == 1
-    assert diff.heading() == (f"1 edit: forward: the same 5 inputs in another order ({moved})")
+    assert diff.heading() == (f"1 edit: forward: the same 5 inputs in a different order ({moved})")
 
 
 def test_parameters_of_the_same_names_may_be_in_any_order() -> None:

@@ -131,8 +131,8 @@ def test_inputs_in_another_order_and_outputs_in_another_order_are_findings() -> 
     diff = difference(graph(body, inputs=x + w), graph(body, inputs=w + x))
     assert [f.kind for f in diff.findings] == ["rewired"]
     assert str(diff).splitlines() == [
-        "1 edit: forward: the same 2 inputs in another order (%x)",
-        "> forward: the same 2 inputs in another order (%x)",
+        "1 edit: forward: the same 2 inputs in a different order (%x)",
+        "> forward: the same 2 inputs in a different order (%x)",
     ]
     swapped = difference(
         graph(body, inputs=x + w), graph(body.replace("[%a, %b]", "[%b, %a]"), inputs=x + w)

@@ -94,7 +94,7 @@ NAMED = "output start = %sin\noutput end = %cos"
     [
         (NAMED, "output start = %cos\noutput end = %sin", "'start' was %sin, is now %cos"),
         (NAMED, "output start = %sin\noutput stop = %cos", "output 'stop' is new: %cos"),
-        (NAMED, "output start = %sin", "output 'end' is gone, it was %cos"),
+        (NAMED, "output start = %sin", "output 'end' was removed (it was %cos)"),
         ("output 0 = %sin\noutput 1 = 3", "output 0 = %sin\noutput 1 = 4", "was 3, is now 4"),
         ("output 0 = %x", 'output 0 = input(1, "y")', "'0' was %x, is now input %y"),
         ('output 0 = input(0, "x")', 'output 0 = input(1, "y")', "was input %x, is now input %y"),

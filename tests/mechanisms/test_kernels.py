@@ -295,8 +295,8 @@ def test_many_calls_are_listed_together_and_no_more_than_fits() -> None:
     kernels = sum(not kernel.is_extern for kernel in captured.kernels)
     assert message.count("cpp kernel on cpu") == MOST_LISTED < kernels
     assert (
-        f"... and {kernels - MOST_LISTED} more; to see all, with their ops: print(capture.kernels)"
-        in message
+        f"... and {kernels - MOST_LISTED} more. To see all kernels with their ops: "
+        "print(capture.kernels)" in message
     )
 
 

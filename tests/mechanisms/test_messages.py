@@ -243,8 +243,8 @@ def test_target_that_fails_only_compiled_is_reported_so(via: str) -> None:
     with pytest.raises(torch._dynamo.exc.TorchRuntimeError) as caught:
         capture(fails_compiled, example(3, 4), via=via)
     assert notes(caught.value) == (
-        f"The target runs eagerly without an error: its compilation via {via!r}, or the compiled "
-        "code, fails. To capture the eager ops, use via='dispatch'."
+        f"The target runs eagerly without an error, but its compilation via {via!r}, or the "
+        "compiled code, fails. To capture the eager ops, use via='dispatch'."
     )
 
 
@@ -369,7 +369,7 @@ def test_a_capture_inside_a_capture(outer: str, inner: str) -> None:
     message = refusal(around, example(4), via=outer)
     assert message == (
         "a capture runs inside another capture, in its target or loss_fn, and both change global "
-        "state (the RNG, Dynamo): capture one after the other"
+        "state (the RNG, Dynamo): run the captures one after the other"
     )
     assert capture(torch.relu, example(4), via=inner).graphs
 

@@ -325,7 +325,7 @@ def test_device_option_captures_copies(via: str) -> None:
 
 def test_device_option_refuses_a_function_over_a_module_on_another_device() -> None:
     model = mlp()
-    with pytest.raises(CaptureError, match="a function over a module on cpu, which cannot be"):
+    with pytest.raises(CaptureError, match="uses a module on cpu, and this module cannot be"):
         capture(lambda x: model(x), example(4, 8), device="meta")
 
 

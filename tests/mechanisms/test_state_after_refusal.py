@@ -306,7 +306,7 @@ def test_forward_that_casts_its_parameters_and_back_is_not_called_an_optimizer()
     with pytest.raises(CaptureError) as failure:
         capture(model, example(3, 2), via="dispatch", backward=False)
     message = str(failure.value)
-    assert "changed its parameters (weight, bias): it gave them other memory" in message
+    assert "changed its parameters (weight, bias): it gave them different memory" in message
     assert "casts its parameters and casts them back" in message
     assert "weight.to(x.dtype)" in message
     assert "optimizer step" not in message

@@ -19,8 +19,8 @@ from pytest_torchgraph import Ranks, capture_ranks
 Step = Callable[[Tensor, Callable[[str], Any]], Tensor]
 ORDER = "they communicate in different orders"
 SAME_ORDER = (
-    "they communicate in the same order, but send different data from collective 0 on, which "
-    "hangs or gives wrong results"
+    "they communicate in the same order, but send different data, which hangs or gives wrong "
+    "results. The first difference is at collective 0:"
 )
 WAITING = "so they would deadlock"
 
@@ -142,7 +142,7 @@ def test_deadlock_is_reported_if_certain() -> None:
     going = ranks_of(turned)
     text = message(going.assert_same_graphs)
     assert WAITING not in text
-    assert f"{ORDER} from collective 0 on, which deadlocks if they share a group" in text
+    assert f"{ORDER}, which deadlocks if they share a group. The first" in text
     going.assert_matching_collectives()
 
 
@@ -208,7 +208,7 @@ def test_pipeline_with_different_stages_matches() -> None:
         [2],
     ]
     text = message(ranks.assert_same_collectives)
-    assert f"{ORDER} from collective 0 on:" in text  # without a deadlock
+    assert f"{ORDER}. The first difference is at collective 0:" in text  # without a deadlock
 
 
 def exchanged(*, sends: int, receives: int, size: int = 4) -> Ranks:

@@ -65,7 +65,7 @@ def test_broken_renderer_keeps_the_result_and_is_reported(
     result.assert_outcomes(failed=1)
     assert outcome(result) == outcome(usual)
     (said,) = (line for line in section(result) if line.startswith("picture: "))
-    assert said.startswith("picture: none, no picture: ")
+    assert said.startswith("picture: none, dot: ")
     assert problem in said
     (written,) = (path for path in (pytester.path / "out").iterdir() if path.suffix == ".dot")
     assert str(written) in said

@@ -39,8 +39,8 @@ def stored(*of: Graph, detail: Detail = "dataflow") -> str:
 
 
 WITHOUT_EAGER = (
-    "no eager graphs in the stored file: stored before eager ops were recorded, or when nothing "
-    "ran eagerly"
+    "the stored file has no eager graphs: it was stored before eager ops were recorded, or when "
+    "nothing ran eagerly"
 )
 DETAILS: list[Detail] = ["ops", "dataflow", "full"]
 STEP = (graph("relu", name="forward"), eager(0, "sin", "cos", runs=3), eager(1, "neg"))

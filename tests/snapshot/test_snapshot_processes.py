@@ -57,7 +57,7 @@ def test_process_files_differ_by_world_size(both: Run, pytester: pytest.Pytester
         result = both(**env)
         result.assert_outcomes(failed=1)
         result.stdout.fnmatch_lines(["*no graph is stored for this comparison yet*"])
-        said = "RANK and WORLD_SIZE are set: this process is rank-1-of-4, with a stored file of"
+        said = "RANK and WORLD_SIZE are set, so this process is rank-1-of-4 and has a stored file"
         assert (said in result.stdout.str()) is bool(env)
     before = files(pytester)
     both("--torchgraph-update").assert_outcomes(passed=1)

@@ -477,7 +477,7 @@ def test_invalid_allow_expression_is_an_error() -> None:
     for everything in ("", ".*", ["a", "b?"]):
         with pytest.raises(ValueError, match="matches everything, so nothing would be checked"):
             seen.assert_no_syncs(allow=everything)
-    with pytest.raises(TypeError, match="allow=5 must be a regular expression"):
+    with pytest.raises(TypeError, match="allow=5 must be a str with a regular expression"):
         seen.assert_no_transfers(allow=5)  # type: ignore[arg-type]
 
 

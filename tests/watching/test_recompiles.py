@@ -79,7 +79,7 @@ CASES: dict[str, tuple[Any, Call, Call, str]] = {
         recompile_cases.doubled,
         called(ones(3, 4)),
         called(ones(3, 5)),
-        "argument x: size of dim 1 was 4, is 5; the size is dynamic since compilation 0/1",
+        "argument x: size of dim 1 was 4, is 5; the size has been dynamic since compilation 0/1",
     ),
     "stride": (
         recompile_cases.doubled,
@@ -163,7 +163,7 @@ CASES: dict[str, tuple[Any, Call, Call, str]] = {
         recompile_cases.optional,
         called(ones(3), ones(3)),
         lambda function: function(*[ones(3)] * 2),
-        'different tensors before, the same tensor now: "x", "y"',
+        'were different tensors, are now the same tensor: "x", "y"',
     ),
     "function": (
         recompile_cases.applied,
@@ -218,7 +218,9 @@ def test_recompile_names_the_failed_guard_in_words(case: str) -> None:
     target, first, second, words = CASES[case]
     seen = watched(target, first, second)
     (found,) = seen.recompiles
-    assert re.fullmatch(words + r"(; the size is dynamic since compilation 0/1)?", found.reasons[0])
+    assert re.fullmatch(
+        words + r"(; the size has been dynamic since compilation 0/1)?", found.reasons[0]
+    )
     assert len(found.reasons) == 1
     assert (found.compile_id, found.limit_hit) == ("0/1", False)
     assert found.file == FILE
@@ -318,7 +320,7 @@ def test_recompile_by_a_dynamic_int_that_became_1_has_a_hint() -> None:
         "\n".join(guard.hint for guard in recompile.failed_guards) for recompile in seen.recompiles
     ]
     assert SYMBOL in hints[0]
-    assert "do not serve 0 and 1: warm up with 0" in hints[1]
+    assert "does not work for 0 and 1: warm up with 0" in hints[1]
     assert SYMBOL not in hints[1]
     assert len(hints) == 2
 
@@ -433,7 +435,7 @@ def test_shape_that_becomes_dynamic_is_one_recompile() -> None:
     seen = watched(recompile_cases.doubled, *(called(ones(3, n)) for n in (4, 5, 6, 7, 8)))
     (recompile,) = seen.recompiles
     assert recompile.reasons == (
-        "argument x: size of dim 1 was 4, is 5; the size is dynamic since compilation 0/1",
+        "argument x: size of dim 1 was 4, is 5; the size has been dynamic since compilation 0/1",
     )
     assert seen.executions == {"0/0": 1, "0/1": 4}
 
@@ -441,7 +443,7 @@ def test_shape_that_becomes_dynamic_is_one_recompile() -> None:
 def test_second_dynamic_size_is_named_separately() -> None:
     sizes = ((3, 4), (3, 5), (4, 6))
     seen = watched(recompile_cases.doubled, *(called(ones(*size)) for size in sizes))
-    assert [" is dynamic since " in str(recompile) for recompile in seen.recompiles] == [
+    assert [" has been dynamic since " in str(recompile) for recompile in seen.recompiles] == [
         True,
         False,
     ]
@@ -481,7 +483,7 @@ def test_size_fixed_by_code_has_no_mark_dynamic_hint(by: str) -> None:
     tensors = (ones(3, 4), ones(3, 5), ones(6, 5))
     given = tensors if by == "argument" else ({"left": tensor} for tensor in tensors)
     first, second = watched(looped, *map(called, given)).recompiles
-    assert "hint: this graph serves only this size. If the code" in str(first)
+    assert "hint: this graph works only for this size. If the code" in str(first)
     assert "mark_dynamic(" not in str(first)
     assert "mark_dynamic(" in str(second), "this dimension is not fixed"
     torch._dynamo.reset()
@@ -507,7 +509,7 @@ def test_size_fixed_by_the_compiler_has_no_mark_dynamic_hint() -> None:
     assert "mark_dynamic(x, 0) before" not in str(second)
     assert (
         "hint: the compiler specialized this size, so mark_dynamic and dynamic=True "
-        "do not help: pad to few sizes, and warm up with each"
+        "do not help: pad the input to a few sizes, and warm up with each of them"
     ) in str(second)
 
 
@@ -533,9 +535,9 @@ def test_steady_state_is_watched_separately() -> None:
 def test_reaching_the_limit_always_fails() -> None:
     seen = watched(recompile_cases.doubled, *(called(ones(n)) for n in range(2, 14)), dynamic=False)
     line = recompile_cases.doubled.__code__.co_firstlineno
-    head = "recompile limit reached: doubled runs eagerly from then on"
+    head = "recompile limit reached, so later calls to doubled run eagerly"
     place = re.escape(f"doubled ({FILE}:{line}): ")
-    limit = f"(?s)\\A{head}.*{place}.*recompile limit reached: it runs eagerly from then on\\Z"
+    limit = f"(?s)\\A{head}.*{place}.*recompile limit reached, so later calls run eagerly\\Z"
     for check in (
         lambda: seen.assert_recompiles(max=100),
         lambda: seen.assert_recompiles(count=(0, None)),
@@ -544,9 +546,7 @@ def test_reaching_the_limit_always_fails() -> None:
     ):
         with pytest.raises(AssertionError, match=limit):
             check()
-    eager = (
-        r"some calls ran eagerly(?s:.*)doubled .*recompile limit reached, so it ran eagerly from"
-    )
+    eager = r"some calls ran eagerly(?s:.*)doubled .*recompile limit reached, so later calls ran"
     for check in (
         seen.assert_no_graph_breaks,
         lambda: seen.assert_graph_count(total=(1, None)),
@@ -566,7 +566,9 @@ def test_recompiles_below_the_limit_pass() -> None:
 @pytest.mark.slow("compiles many times")
 def test_recompile_limit_of_a_resumed_frame_fails() -> None:
     seen = watched(recompile_cases.broken, *(called(ones(n)) for n in range(2, 14)), dynamic=False)
-    with pytest.raises(AssertionError, match="recompile limit reached: broken runs eag"):
+    with pytest.raises(
+        AssertionError, match="recompile limit reached, so later calls to broken run eag"
+    ):
         seen.assert_recompiles(max=100)
 
 

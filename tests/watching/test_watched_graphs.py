@@ -155,7 +155,7 @@ def test_missing_level_of_a_watch_is_an_error() -> None:
     seen = watched(Small(), data(3, 4), backend="eager")
     with pytest.raises(
         CaptureError,
-        match=r"level 'post_grad' was not captured; captured: dynamo.*Use via='inductor'",
+        match=r"level 'post_grad' was not captured \(captured levels: dynamo.*use via='inductor'",
     ):
         seen.at("post_grad")
     with pytest.raises(CaptureError, match="has no kernels, because it generates no code"):

@@ -49,7 +49,7 @@ def add_command(commands: Any) -> None:
         metavar="N",
         type=_numbers,
         action="extend",
-        help="accept only the cause with this number in the list, or several: 2,3",
+        help="accept only the cause with this number in the list, or several causes, such as 2,3",
     )
     parser.add_argument(
         "--test",

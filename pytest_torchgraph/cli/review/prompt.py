@@ -105,18 +105,18 @@ def outcome(accepted: Accepted, *, dry_run: bool = False) -> Iterator[str]:
     for update, other_causes in accepted.held:
         numbers = ", ".join(map(str, other_causes))
         yield (
-            f"pending  {update.target}: also has cause {numbers}: accept that too, or undo that "
-            "edit and run the tests again"
+            f"pending  {update.target}: this file also has cause {numbers}. Accept that cause "
+            "too, or undo its edit and run the tests again"
         )
     for update, reason in accepted.refused:
         yield f"refused  {update.said(reason)}"
 
 
-QUESTION = "store the graphs of this cause [y,n,d,o,q,?]? "
+QUESTION = "store the graphs that this cause changed [y,n,d,o,q,?]? "
 HELP = """\
-y  store the graphs of this cause
-n  leave the graphs of this cause pending
-d  show a graph of this cause: findings and text difference; d again shows the next graph
+y  store the graphs that this cause changed
+n  leave these graphs pending
+d  show one of these graphs: findings and text difference (d again: the next graph)
 o  open a picture of the difference of that graph
 q  quit; the remaining graphs stay pending
 A file with two causes is written once both are accepted. A file that changed after the test ran is
@@ -230,9 +230,9 @@ def _open_picture(update: Update) -> str:
         return f"no picture: {error}"
     desktop = os.environ.keys() & {"DISPLAY", "WAYLAND_DISPLAY", "BROWSER"}
     if not desktop and sys.platform not in ("darwin", "win32"):
-        return f"no desktop: open {picture} yourself"
+        return f"no desktop was found: open {picture} yourself"
     is_opened = webbrowser.open(picture.resolve().as_uri())
-    return f"opened {picture}" if is_opened else f"no browser found: open {picture} yourself"
+    return f"opened {picture}" if is_opened else f"no browser was found: open {picture} yourself"
 
 
 def _draw(update: Update) -> Path:

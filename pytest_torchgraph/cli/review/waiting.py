@@ -19,7 +19,7 @@ from ...snapshot.compare import Comparison, compare, read_stored
 from ...snapshot.files import read_text
 from ...snapshot.pending import PENDING_SUFFIX, SavedUpdate, digest, place_key
 
-SAME_GRAPHS = "only names, line order, strides or devices differ; the graphs are equal"
+SAME_GRAPHS = "only names, line order, strides or devices differ, so the graphs are equal"
 
 
 @dataclass(frozen=True)
@@ -456,8 +456,9 @@ def _why_none(directories: Sequence[Path]) -> str:
     directory = shlex.join(map(str, directories))
     if any(file for directory in directories for file in directory.rglob("*.received.tgraph")):
         return (
-            f"{directory} has no *{PENDING_SUFFIX}: an older release of pytest-torchgraph wrote "
-            "it. Run the tests again with this release, or list the causes only: "
+            f"{directory} has no *{PENDING_SUFFIX} file, because an older release of "
+            "pytest-torchgraph wrote it. Run the tests again with this release, or list the "
+            "causes only: "
             f"`python -m pytest_torchgraph diff {directory}`"
         )
     return (

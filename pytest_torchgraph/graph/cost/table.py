@@ -26,7 +26,7 @@ def by_module(
     """Return the costs of the graphs' ops by module path; see `Capture.by_module`."""
     if depth is not None and (isinstance(depth, bool) or not isinstance(depth, int) or depth < 0):
         raise ValueError(
-            f"depth={depth!r} is not a depth of modules: pass an int of at least 0, or None"
+            f"depth={depth!r} is not a valid module depth: pass an int of at least 0, or None"
         )
     flops: dict[str, int] = {}
     saved: dict[str, int] = {}

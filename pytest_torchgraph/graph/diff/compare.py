@@ -227,7 +227,7 @@ def _merge_reordered_inputs(findings: list[Finding], old: Graph, new: Graph) -> 
         description = "inputs"
     if len(before) == len(after):
         description = f"the same {len(after)} {description}"
-    description += f" in another order ({listed(names, 2)})"
+    description += f" in a different order ({listed(names, 2)})"
     summary = f"{changes[0].graph}: {description}"
     return [one_place(changes, summary), *(finding for finding in findings if not moved(finding))]
 
@@ -251,8 +251,8 @@ def _explain_saved(finding: Finding, old: Graph, new: Graph, names: Mapping[str,
     new_saved = [ref.name for ref in new.saved]
     parts = [f"+ %{name}" for name in new_saved if name not in old_saved]
     parts += [f"- %{name}" for name in old_saved if name not in new_saved]
-    description = ", ".join(parts[:MAX_NAMES]) or "in another order"
-    summary = f"{finding.graph}: other values are saved for the backward ({description})"
+    description = ", ".join(parts[:MAX_NAMES]) or "in a different order"
+    summary = f"{finding.graph}: different values are saved for the backward ({description})"
     return one_place(finding.changes, summary)
 
 
@@ -273,7 +273,7 @@ def _describe_outputs(old: Graph, new: Graph, names: Mapping[str, str]) -> str:
         if path not in old_values
     ]
     parts += [
-        f"output {path!r} is gone, it was {_format_output(old_values[path])}"
+        f"output {path!r} was removed (it was {_format_output(old_values[path])})"
         for path in old_values
         if path not in new_values
     ]

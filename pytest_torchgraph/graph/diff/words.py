@@ -180,7 +180,9 @@ def _consequence_lines(finding: Finding, limit: int) -> list[str]:
         ]
         changes = returns or [change for changes in all_consequences for change in changes]
         names = _list_graphs(change.graph for change in changes)
-        return [f"    follows in {names}: other values are {'returned' if returns else 'saved'}"]
+        return [
+            f"    follows in {names}: different values are {'returned' if returns else 'saved'}"
+        ]
     return saved
 
 

@@ -412,7 +412,7 @@ class _Parser(NodeReader):
                     else -1
                 )
                 if start < 0 or start in starts:
-                    problem = f"no {role} that is declared where it is used belongs to this line"
+                    problem = f"no {role} declared where it is used belongs to this line"
                     raise GraphFormatError(problem, row + 1, 1)
                 starts[start] = len(starts)
             if inputs_of_role and 0 not in starts:

@@ -132,8 +132,9 @@ def _moved_target(
     elsewhere = {parameter.device.type for _, parameter in parameters} - {device.type}
     if elsewhere:
         raise CaptureError(
-            f"device={str(device)!r} is not available for a function over a module on "
-            f"{', '.join(sorted(elsewhere))}, which cannot be copied. Pass the module itself, its "
+            f"device={str(device)!r} cannot be used here: the target is a function that uses a "
+            f"module on {', '.join(sorted(elsewhere))}, and this module cannot be replaced by a "
+            "copy. Pass the module itself, its "
             "bound method, or a functools.partial of it."
         )
     return target

@@ -442,7 +442,7 @@ def _parameters_changed(names: Sequence[str], *, by_moves: bool) -> str:
     )
     if by_moves:
         return (
-            f"{changed}: it gave them other memory, for example because its forward casts its "
+            f"{changed}: it gave them different memory, for example because its forward casts its "
             "parameters and casts them back. Capture the model without this cast (for layerwise "
             "casting, before the hooks are attached), or cast to a new tensor: F.linear(x, "
             f"weight.to(x.dtype)). {restored}"

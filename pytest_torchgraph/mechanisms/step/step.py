@@ -196,13 +196,13 @@ class Step:
         loss = self.invocation.loss_fn(output)
         if isinstance(loss, torch.Tensor) and loss.is_complex():
             raise CaptureError(
-                f"loss_fn must return a real scalar, not {str(loss.dtype)[6:]}: for example .abs() "
-                "or .real of it"
+                f"loss_fn must return a real scalar, not {str(loss.dtype)[6:]}: return, for "
+                "example, its .abs() or its .real"
             )
         if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
             raise CaptureError(
-                f"loss_fn must return a scalar tensor, not {_describe(loss)}: for example its "
-                ".mean()"
+                f"loss_fn must return a scalar tensor, not {_describe(loss)}: return, for "
+                "example, its .mean()"
             )
         return loss
 
@@ -302,13 +302,13 @@ def exclusive(*, resets: bool) -> Iterator[None]:
     if not _lock.acquire(blocking=False):
         raise CaptureError(
             "another thread is capturing at the moment, and captures change global state (the "
-            "RNG, Dynamo): capture one after the other"
+            "RNG, Dynamo): run the captures one after the other"
         )
     try:
         if _inside and (resets or any(_inside)):
             raise CaptureError(
                 "a capture runs inside another capture, in its target or loss_fn, and both change "
-                "global state (the RNG, Dynamo): capture one after the other"
+                "global state (the RNG, Dynamo): run the captures one after the other"
             )
         _inside.append(resets)
         try:

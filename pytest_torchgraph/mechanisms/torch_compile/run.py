@@ -142,8 +142,8 @@ def tell_whose(error: Exception, invocation: Invocation, state: SavedState, via:
         raise own from None
     add_note(
         error,
-        f"The target runs eagerly without an error: its compilation via {via!r}, or the compiled "
-        "code, fails. To capture the eager ops, use via='dispatch'.",
+        f"The target runs eagerly without an error, but its compilation via {via!r}, or the "
+        "compiled code, fails. To capture the eager ops, use via='dispatch'.",
     )
 
 
@@ -330,8 +330,8 @@ def switched_off() -> str:
     modes = torch_private.modes_that_stop_compilation()
     if modes:
         return (
-            f"Dynamo compiles nothing under a TorchDispatchMode, and {', '.join(modes)} is active: "
-            "capture outside of it"
+            f"Dynamo compiles nothing under a TorchDispatchMode, and {', '.join(modes)} is "
+            "active: capture outside of the mode"
         )
     return ""
 

@@ -195,10 +195,10 @@ def _advice(problems: list[str], path: Path, fallback: Path) -> str:
     by_hand = f"dot -T{kind} {shlex.quote(str(fallback))} -o {shlex.quote(str(picture))}"
     text = "; ".join(problems)
     if "not finished" in text:
-        return f"no picture: {text}; the graph is in {fallback}, draw it later: {by_hand}"
+        return f"no picture: {text}. The graph is in {fallback}. To draw it later: {by_hand}"
     if "not found" in text and "not installed" in text:
-        return f"no picture: {text}; {INSTALL}; the graph is in {fallback}"
-    return f"no picture: {text}; the graph is in {fallback}, draw it yourself: {by_hand}"
+        return f"no picture: {text}. To draw pictures, {INSTALL}. The graph is in {fallback}"
+    return f"no picture: {text}. The graph is in {fallback}. To draw it: {by_hand}"
 
 
 def format_of(path: Path) -> str | None:

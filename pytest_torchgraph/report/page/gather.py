@@ -252,7 +252,7 @@ def merge_pages(pages: Sequence[Path]) -> tuple[Data, Parts]:
     """
     for path, count in Counter(path.resolve() for path in pages).items():
         if count > 1:
-            raise TorchGraphError(f"{path}: page given {count} times, give it once")
+            raise TorchGraphError(f"{path}: this page is given {count} times: give it once")
     parts = Parts()
     runs = []
     for path in pages:
@@ -412,7 +412,8 @@ def read_page(path: Path) -> tuple[Data, Parts]:
         raise TorchGraphError(f"{path}: incomplete page, invalid data: {error}") from error
     if data.get("format") != FORMAT:
         raise TorchGraphError(
-            f"{path}: page of another version of pytest-torchgraph (format {data.get('format')}, "
+            f"{path}: page of a different version of pytest-torchgraph (format "
+            f"{data.get('format')}, "
             f"this version reads {FORMAT}): write all pages with one version"
         )
     parts = Parts(dict(_PART.findall(text)))

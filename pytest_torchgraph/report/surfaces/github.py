@@ -135,7 +135,10 @@ def annotations_of(outcome: AuditOutcome) -> list[Annotation]:
     if len(annotations) <= MOST:
         return annotations
     omitted = len(annotations) - MOST + 1
-    text = f"and {omitted} more, in the step summary and in the log's section torchgraph audit (-v)"
+    text = (
+        f"and {omitted} more: see the step summary, or the section 'torchgraph audit' of the "
+        "log (-v lists all)"
+    )
     return [*annotations[: MOST - 1], Annotation(annotations[-1].level, f"{omitted} more", text)]
 
 
@@ -329,7 +332,7 @@ def _tables(outcome: AuditOutcome, workspace: Workspace) -> Iterator[Table]:
         yield Table("Causes", titles, visible)
     if outcome.settings:
         rows = [[markdown_code(cell) for cell in setting] for setting in outcome.settings]
-        heading = "Settings of torch left changed by tests"
+        heading = "Torch settings that tests changed and did not restore"
         yield Table(heading, ("setting", "before", "after", "first test"), rows)
     if folded:
         heading_text = counted(len(folded), "more cause" if visible else "cause")

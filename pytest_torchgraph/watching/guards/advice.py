@@ -125,7 +125,10 @@ def _list_remedies(
         )
         return
     if _FROM_2_ON.fullmatch(simplify_guard(observation.text.check)):
-        yield "graphs compiled for ints from 2 on do not serve 0 and 1: warm up with 0 and 1 too"
+        yield (
+            "a graph compiled for ints of at least 2 does not work for 0 and 1: warm up with 0 "
+            "and 1 too"
+        )
         return
     values = {observation.check.was, observation.check.now or observation.now}
     if observation.check.reads == "value" and values == {"True", "False"}:
@@ -134,7 +137,7 @@ def _list_remedies(
     if _is_fixed(observation):
         yield (
             "the compiler specialized this size, so mark_dynamic and dynamic=True do not help: "
-            "pad to few sizes, and warm up with each"
+            "pad the input to a few sizes, and warm up with each of them"
         )
         return
     is_tensor = observation.text.check.startswith("tensor '")
@@ -147,15 +150,16 @@ def _list_remedies(
     if size is not None and named and not observation.is_static:
         if not values.isdisjoint(("0", "1")):
             yield (
-                "sizes 0 and 1 always compile separately: pad them, or call "
+                "sizes 0 and 1 always compile separately: pad the input, or call "
                 f"torch._dynamo.decorators.mark_unbacked({subject}, {size[1]}) before the first "
                 "call"
             )
             return
         if _is_number(subject, int(size[1]), graphs):
             yield (
-                "this graph serves only this size. If the code needs the number (a loop over it, "
-                "an `if`), mark_dynamic is refused: pad, or warm up with each size"
+                "this graph works only for this size. If the code uses the size as a number (in a "
+                "loop or an `if`), torch rejects mark_dynamic: pad the input to one size, or warm "
+                "up with each size"
             )
             return
         fixed = (
@@ -168,7 +172,7 @@ def _list_remedies(
             return
         yield (
             f"call torch._dynamo.mark_dynamic({subject}, {size[1]}) before the first call, to "
-            "compile once for all sizes from 2 on; also mark other tensors that share the size"
+            "compile once for all sizes of at least 2. Also mark other tensors that share the size"
         )
 
 

@@ -272,7 +272,7 @@ _CHECKS: tuple[tuple[str, _Make], ...] = (
     (
         r"Duplicate tensors found: \[(.*)\]",
         lambda m: Check(
-            f"different tensors before, the same tensor now: {m[1]}",
+            f"were different tensors, are now the same tensor: {m[1]}",
             m[1].split(",")[0].strip("\"' "),
         ),
     ),
@@ -293,11 +293,11 @@ _CHECKS: tuple[tuple[str, _Make], ...] = (
     (
         r"___check_torch_function_mode_stack\(\)",
         lambda _: Check(
-            "different torch function modes are active: {now}",
+            "the active torch function modes changed: now {now}",
             reads="modes",
             unknown=(
-                "different torch function modes are active (torch.device(...) as a context, or "
-                "similar)"
+                "the active torch function modes changed (torch.device(...) as a context manager "
+                "is such a mode)"
             ),
         ),
     ),
@@ -309,7 +309,8 @@ _CHECKS: tuple[tuple[str, _Make], ...] = (
     (
         r"([\w.\[\]']+) is ([\w.\[\]']+)\Z",
         lambda m: Check(
-            f"{describe_source(m[1])} and {describe_source(m[2])} were the same object, are two now"
+            f"{describe_source(m[1])} and {describe_source(m[2])} were the same object, are now "
+            "two objects"
         ),
     ),
     # Guards on sizes may be any expression of several tensors: `_fallback_check` words those.

@@ -293,9 +293,10 @@ PRECOMPILED = "torch.compiler.precompile compiled it, so its graph is unknown"
 """Reason of a call of a precompiled module: it ran compiled code, but not Dynamo's."""
 _NO_GRAPH = "Dynamo compiled no graph for it"
 _NEVER_LOOKED_AT = (
-    "Dynamo skipped it, because its code was marked as skipped earlier in this process: by an "
-    "active dispatch mode, the recompile limit, an error, or a layer without tensor operation "
-    "(modules of torch.nn share the code). torch._dynamo.reset() clears the mark"
+    "Dynamo skipped it, because its code was marked as skipped earlier in this process. Possible "
+    "reasons: an active dispatch mode, the recompile limit, an error, or a layer with no tensor "
+    "operations (all torch.nn modules share this code, so one of them marks it for all). To clear "
+    "the mark, call torch._dynamo.reset()"
 )
 
 
@@ -344,7 +345,7 @@ class CompileAttempts:
         if missed or torch_private.is_at_recompile_limit(callee.code):
             words = (
                 "the recompile limit was reached before, so Dynamo no longer compiles this code. "
-                "torch._dynamo.reset() clears the limit"
+                "To clear the limit, call torch._dynamo.reset()"
             )
             return EagerCause("limit", words, *key, earlier=True)
         last = torch_private.last_compilation(*key)

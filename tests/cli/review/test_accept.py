@@ -43,8 +43,8 @@ def test_accept_of_one_cause_changes_only_its_files(
             for k, name in enumerate(new, 1)
         ),
         *(
-            f"pending  {HOME}/test_net[{k}].tgraph: also has cause 1: "
-            "accept that too, or undo that edit and run the tests again"
+            f"pending  {HOME}/test_net[{k}].tgraph: this file also has cause 1. "
+            "Accept that cause too, or undo its edit and run the tests again"
             for k in (36, 37)
         ),
     ]

@@ -101,7 +101,7 @@ def test_review_explains_its_answers_and_keeps_everything(
 ) -> None:
     before = few.stored()
     output = answer(few, *answers)
-    assert "store the graphs of this cause [y,n,d,o,q,?]? " in output
+    assert "store the graphs that this cause changed [y,n,d,o,q,?]? " in output
     assert ("q  quit; the remaining graphs stay pending" in output) == bool(answers)
     assert "\nno graph stored\n2 causes in 3 stored graphs\n" in output
     assert few.stored() == before
@@ -134,7 +134,7 @@ def test_picture_is_drawn_from_the_texts_and_not_the_file_of_the_run(
     for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("sys.platform", "linux")
-    assert "no desktop: open " in answer(few, "o")
+    assert "no desktop was found: open " in answer(few, "o")
     assert "no picture: no graph differs\n" in answer(few, "n", "o")
 
 

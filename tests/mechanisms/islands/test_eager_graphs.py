@@ -242,7 +242,7 @@ def test_file_has_eager_graphs_without_runs_of_compiled_ones(
     with pytest.raises(CaptureError, match="does not store the run counts of compiled graphs"):
         _ = stored.compiled_share
     path.write_text(capture(mlp(), example(2, 8)).to_text(), encoding="utf-8")
-    with pytest.raises(CaptureError, match="does not say if eager ops were recorded"):
+    with pytest.raises(CaptureError, match="does not say whether eager ops were recorded"):
         load(path).assert_no_eager_ops()
     assert load(path).eager == ()
 

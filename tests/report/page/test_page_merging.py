@@ -113,7 +113,7 @@ def test_merge_keeps_a_test_of_two_pages_twice(
 
     out = tmp_path / "twice.html"
     assert main(["merge", str(first), str(first), "-o", str(out)]) == 2
-    assert f"{first}: page given 2 times" in capsys.readouterr().err
+    assert f"{first}: this page is given 2 times" in capsys.readouterr().err
     assert not out.exists()
 
 

@@ -81,7 +81,7 @@ def test_audit_page_lists_regressions_first_and_offers_improvements(
     assert headings[0] == "Worse than torchgraph-audit.json"
     assert headings[1] == "graph break at net.py:9 in forward: print(2) 1 test"
     unfold(page, "1 change for the better")
-    assert "gone: break | net.py" in page.locator(".better").inner_text()
+    assert "no longer occurs: break | net.py" in page.locator(".better").inner_text()
     unfold(page, "1 test not in the baseline yet")
     unfold(page, "1 test of the baseline not run")
     assert page.locator("main").inner_text().count("test_gone") == 1
@@ -130,7 +130,7 @@ def test_audit_page_without_compilations_or_watch_says_so(
     cut = made({"test_a": compiling()}, mode="check", said=("a.json: not checked: cut short",))
     left = [LeakedSetting("torch._dynamo.config.verbose", "False", "True", "test_a")]
     page = show(made({"test_a": compiling()}, settings=left))
-    unfold(page, "1 setting of torch left changed")
+    unfold(page, "1 torch setting changed and not restored")
     assert (
         "torch._dynamo.config.verbose: False → True · test_a" in page.locator("main").inner_text()
     )

@@ -165,7 +165,7 @@ def test_rank_orders_are_readable(opened: Any, tmp_path: Path, width: int) -> No
     assert "8 ranks; captured: all of them, in 2 classes" in main
     assert (
         "Different order: A ranks 0-6 and B rank 7 communicate in different orders, which "
-        "deadlocks if they share a group, from collective 1 on."
+        "deadlocks if they share a group. The first difference is at collective 1."
     ) in main
     cells = page.locator(".orders td.first").all_inner_texts()
     assert cells == ["✗ all_reduce over tp, 16 bytes", "✗ all_reduce over dp, 16 bytes"]

@@ -148,7 +148,7 @@ function auditView(audit) {
     ...(slow.length ? [folded(`${plural(slow.length, "compiled function")}, slowest first`, () => [element("ul", {},
       slow.slice(0, ROWS).map((compiled) => element("li", {}, name(`${compiled.file}:${compiled.line} in ${compiled.function}`),
         ` · ${compiled.seconds.toFixed(2)} s in ${plural(compiled.tests, "test")}`)))])] : []),
-    ...(audit.settings_left.length ? [folded(`${plural(audit.settings_left.length, "setting")} of torch left changed`, () =>
+    ...(audit.settings_left.length ? [folded(`${plural(audit.settings_left.length, "torch setting")} changed and not restored`, () =>
       [element("ul", {}, audit.settings_left.map((setting) => element("li", {}, element("code", {}, name(setting.name)), ": ",
         name(setting.before), " → ", name(setting.after), " · ", testLink(setting.test))))])] : []),
     ...table.parts];
