@@ -96,9 +96,8 @@ class Divergence:
     def __str__(self) -> str:
         if self.reason:
             return self._format_unfinished()
-        where = [_STAGES[self.stage], self.module, str(self.source or "")]
         opening = "First difference" if self.sure else "First difference at or before"
-        place = ", ".join(part for part in where if part)
+        place = ", ".join([_STAGES[self.stage], *_place(self)])
         if self.stage == "eager":
             subject = (
                 self.nodes[-1].op.removesuffix(".default") if self.nodes else "the Python code"
@@ -107,8 +106,8 @@ class Divergence:
         lines = [f"{opening}: {place}: {_format_change(self)}."]
         lines += [f"  {line}" for line in self._verdict_lines()]
         for other in self.more:
-            at = ", ".join(part for part in (other.module, str(other.source or "")) if part)
-            lines.append(f"  Also: {at or other.graph}: {_format_change(other)}.")
+            place = ", ".join(_place(other)) or other.graph
+            lines.append(f"  Also: {place}: {_format_change(other)}.")
         return "\n".join(lines)
 
     def _format_unfinished(self) -> str:
@@ -173,6 +172,15 @@ def headline(
     if any(unshared):
         return unshared[0], unshared[1]
     return shown[0][-1:], shown[1][-1:]
+
+
+def _place(divergence: Divergence) -> Sequence[str]:
+    """Return the module and the line, as far as they are known, and the direction."""
+    module = divergence.module
+    # A backward node has the module and the line of its forward.
+    if divergence.drawn is not None and divergence.drawn.kind == "backward":
+        module = f"backward of {module}" if module else "backward"
+    return [part for part in (module, str(divergence.source or "")) if part]
 
 
 def _format_change(divergence: Divergence) -> str:

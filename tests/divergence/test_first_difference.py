@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -111,6 +112,9 @@ def test_first_difference_in_the_backward() -> None:
     assert (first.stage, first.graph, first.kind) == ("dynamo", "backward", "formula")
     assert first.nodes[-1].op == "aten.mul.Tensor"
     assert first.more == ()
+    assert "in the graph that Dynamo traced, backward of middle, " in str(first)
+    assert "traced, backward, " in str(replace(first, module=""))
+    assert "\n  Also: backward of middle, " in str(replace(first, more=(first,)))
 
 
 def test_first_difference_refuses_other_mechanisms() -> None:
