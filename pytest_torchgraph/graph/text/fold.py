@@ -225,6 +225,7 @@ def _exceptions(
                 if text_index > written_count and reader_position < block_position:
                     yield from reach(block_position - 1)
                     yield f"@ {keys[block_position - 1]}"
+                    reader_position = block_position
                 yield from (f"+ {text}" for text in texts[written_count:text_index])
                 yield from reach(index)
                 yield f"~ {texts[text_index]}"
