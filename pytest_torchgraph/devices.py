@@ -165,8 +165,8 @@ def select(request: pytest.FixtureRequest, names: Sequence[str], required: bool)
 
     Raises:
         pytest.skip.Exception: if torch cannot use the device, with the reason.
-        pytest.fail.Exception: if a required device cannot be used, or if there is no parameter but
-            several devices.
+        pytest.fail.Exception: if a required device cannot be used, or if there are several devices
+            and no parameter to choose one.
     """
     name = getattr(request, "param", None)
     if name is None:

@@ -23,7 +23,7 @@ from pytest_torchgraph.audit import facts_of
 from pytest_torchgraph.marker import find_problems
 from pytest_torchgraph.settings.limits import Limits
 from pytest_torchgraph.torch_private import observers
-from pytest_torchgraph.watching.observe.hub import RUN_WHILE_COMPILING
+from pytest_torchgraph.watching.observe.hub import SKIPPED_BY_DYNAMO
 
 SEAM = Path(torch_private.__file__).parent
 
@@ -177,7 +177,7 @@ def test_unread_trace_records_are_not_created() -> None:
         logger.handlers = before
 
 
-@pytest.mark.parametrize("package", RUN_WHILE_COMPILING)
+@pytest.mark.parametrize("package", SKIPPED_BY_DYNAMO)
 def test_packages_that_run_during_compilation_exist(package: str) -> None:
     spec = importlib.util.find_spec(package)
     assert spec is not None
@@ -188,7 +188,7 @@ def test_packages_that_run_during_compilation_exist(package: str) -> None:
 def modules(monkeypatch: pytest.MonkeyPatch) -> dict[str, ModuleType]:
     """A module below a package of ours, and a package whose name has the same prefix."""
     monkeypatch.setattr(observers, "_left_alone", set(observers._left_alone))
-    watching = RUN_WHILE_COMPILING[0]
+    watching = SKIPPED_BY_DYNAMO[0]
     made = {"below": ModuleType(f"{watching}.more"), "alike": ModuleType(f"{watching}_more")}
     for module in made.values():
         # with a file, because torch 2.9 wraps and inlines modules without one
@@ -207,7 +207,7 @@ def test_dynamo_skips_modules_below_a_package(
         compiled.append(graph)
         return graph
 
-    torch_private.leave_alone(*RUN_WHILE_COMPILING)
+    torch_private.leave_alone(*SKIPPED_BY_DYNAMO)
     torch.compile(modules[name].double, backend=backend)(torch.ones(2))
     assert len(compiled) == graphs
 
@@ -216,7 +216,7 @@ def test_functions_that_call_torch_exist() -> None:
     """`leave_alone` lists them by name, so a renamed function would be missed."""
     names = {
         code.co_name
-        for package in (torch_private.__name__, *RUN_WHILE_COMPILING)
+        for package in (torch_private.__name__, *SKIPPED_BY_DYNAMO)
         for name, module in list(sys.modules.items())
         if f"{name}.".startswith(f"{package}.")
         for value in vars(module).values()

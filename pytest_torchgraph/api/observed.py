@@ -403,7 +403,7 @@ def transfers_of(contents: Contents, via: str, graphs: Sequence[Graph]) -> tuple
 def _record(
     contents: Contents, via: str, graphs: Sequence[Graph], asked: str
 ) -> WatchRecord | None:
-    """Return the compiler's record, or `None` if only the graphs can run (export)."""
+    """Return the compiler's record; `None` for an export, which has graphs but no record."""
     record = contents.record
     exported = via == "export" and contents.was_called
     if record is None and not exported:

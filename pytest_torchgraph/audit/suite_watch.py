@@ -268,7 +268,7 @@ class TestWatcher:
 
     @property
     def settings_left(self) -> list[LeakedSetting]:
-        """Settings of torch that tests of this process left changed."""
+        """Torch settings that tests in this process changed and did not restore."""
         return self._watch.settings_left()
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)

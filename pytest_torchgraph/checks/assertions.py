@@ -92,18 +92,19 @@ class Assertions(OpChecks):
         `assert_kernel_count(1, extern=0, launches=1)` asserts that everything is fused into one
         kernel that is launched once. A graph that ran several times counts once. Ops that ran
         eagerly, outside compiled graphs, are not in the generated code: see `assert_no_eager_ops`.
+        Each count is an int, a `(min, max)` pair with `None` for no limit, or a mapping of these by
+        device type.
 
         Args:
             n: number of generated kernels.
             extern: number of library calls, for ops that were not fused; see `Kernel`.
-            launches: number of launches of generated kernels, including repeated launches. Each
-                argument is an int, a `(min, max)` pair with `None` for no limit, or a mapping of
-                these by device type.
+            launches: number of launches of generated kernels, including repeated launches.
 
         Raises:
-            AssertionError: if a count differs, with each kernel and library call: the ops, and if
-                known their modules and lines. If no graph was compiled, with the cause.
-            CaptureError: if code was not generated for all graphs, for example via "aot".
+            AssertionError: if a count differs. The message lists each kernel and library call with
+                its ops and, if known, their modules and lines. If no graph was compiled, the
+                message gives the cause.
+            CaptureError: if a graph has no generated code, for example via "aot".
             TypeError: if there is nothing to check.
             ValueError: if a mapping lacks the capture's device.
         """

@@ -73,17 +73,17 @@ def causes_of(
         changed: Python values that changed during the eager run.
         differ: compares outcomes.
     """
-    own_difference = differ(expected, comparison.eager())
+    eager_difference = differ(expected, comparison.eager())
     probe = OpProbe(
-        comparison.generators, stateful=own_difference is not None, fakes=comparison.traces
+        comparison.generators, stateful=eager_difference is not None, fakes=comparison.traces
     )
     comparison.inside(lambda: probe)
     lines = list(probe.causes)
     lines += _detect_numpy_random(comparison, expected, outcome)
     kind, op = next(iter(probe.causes.values()), (("random" if lines else ""), ""))
-    if own_difference is not None:
+    if eager_difference is not None:
         lines += _explain_nondeterminism(
-            comparison, expected, own_difference, changed, differ, bool(lines)
+            comparison, expected, eager_difference, changed, differ, bool(lines)
         )
     elif not lines:
         lines += _explain_changed_values(comparison, outcome, differ)
@@ -93,7 +93,10 @@ def causes_of(
 def _detect_numpy_random(
     comparison: EagerComparison, expected: StepResult, outcome: StepResult
 ) -> Iterator[str]:
-    """Detect np.random: compiled code draws from torch's generator, so numpy's state stays."""
+    """Detect np.random.
+
+    Compiled code draws from torch's generator, so numpy's random state does not advance.
+    """
     if not comparison.compiles or expected.numpy == outcome.numpy:
         return
     if torch_private.get("config").use_numpy_random_stream:

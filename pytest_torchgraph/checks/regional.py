@@ -32,8 +32,8 @@ class _CompilationGroup:
     """The compilations of one class's code.
 
     Attributes:
-        frames: maps each frame to the compile ids of the graphs that ran, and each compile id to
-            the blocks that the graph served.
+        frames: for each frame, a map from the compile id of each graph that ran to the blocks that
+            it served.
     """
 
     frames: dict[str, dict[str, list[str]]] = field(default_factory=dict)

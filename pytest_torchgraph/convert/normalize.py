@@ -102,8 +102,8 @@ def sums_gradients(node: torch.fx.Node, kind: GraphKind) -> bool:
     """Return True if a node of an AOT graph sums gradients of one value."""
     if torch_private.marks_gradient_sums():
         return bool(node.meta.get("is_gradient_acc"))
-    # Older torch releases do not mark these sums: accept every sum of two tensors in a backward
-    # that has no nn_module_stack. A wrong guess affects only the module of the node.
+    # Older torch releases do not mark these sums, so accept any two-tensor sum without
+    # `nn_module_stack` in a backward. A wrong guess affects only the module of the node.
     return (
         kind == "backward"
         and node.target is torch.ops.aten.add.Tensor

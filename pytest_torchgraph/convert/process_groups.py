@@ -101,9 +101,9 @@ def dimensions_named(names: Dimensions) -> Iterator[None]:
 
 def dimensions_of_meshes(meshes: Iterable[Any]) -> dict[str, str]:
     """Return the dimensions of meshes (also flattened ones), by torch's names of their groups."""
-    # The group's own description is not enough: torch describes a group as a dimension's only if
-    # it created the group for the mesh. One-dimensional meshes, and meshes flattened to all ranks,
-    # use the group of all ranks.
+    # The group's own description is not enough: torch names the mesh dimension in a group's
+    # description only if it created the group for the mesh. One-dimensional meshes, and meshes
+    # flattened to all ranks, use the group of all ranks.
     dimension_by_group: dict[str, str] = {}
     for mesh in meshes:
         for part in (mesh, *torch_private.flattened(mesh)):

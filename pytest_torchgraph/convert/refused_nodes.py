@@ -120,25 +120,25 @@ def _with_statement(stack: str) -> tuple[Source, int] | None:
     Also return the number of enclosing calls of `forward`.
     """
     frames = frames_in(stack)
-    for number, (file, line, function, _) in reversed(list(enumerate(frames))):
+    for frame_index, (file, line, function, _) in reversed(list(enumerate(frames))):
         if not is_user_file(file):
             continue
         try:
             tree = ast.parse("".join(linecache.getlines(file)))
         except SyntaxError:
             continue
-        around = [
+        with_lines = [
             statement.lineno
             for statement in ast.walk(tree)
             if isinstance(statement, ast.With | ast.AsyncWith)
             and statement.lineno <= line <= (statement.end_lineno or line)
         ]
-        inside = [begin for begin in around if _same_function(tree, begin, line)]
-        if inside:
-            calls = sum(frame[2] == "forward" for frame in frames[: number + 1])
+        with_lines_here = [begin for begin in with_lines if _same_function(tree, begin, line)]
+        if with_lines_here:
+            calls = sum(frame[2] == "forward" for frame in frames[: frame_index + 1])
             # Dynamo's module stack omits the compiled module itself.
             calls -= frames[0][2] == "forward"
-            return from_line(file, max(inside), function), calls
+            return from_line(file, max(with_lines_here), function), calls
     return None
 
 

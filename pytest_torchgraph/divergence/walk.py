@@ -201,8 +201,8 @@ def _judge_agreeing(
     while True:
         judge = Judge(eager, current_step, anchors_left, budget, judged)
         verdicts = [verdict for verdict in judge.judge_anchors() if verdict.key not in replacements]
-        # Before values that are close by chance were discarded, two of 23 subjects without a fault
-        # had a finding.
+        # Without this step, which discards values that are close by chance, two of 23 fault-free
+        # subjects had a finding.
         chance = [v for v in verdicts if v.is_strong and paired.get(v.key) != v.eager]
         if not chance:
             return judge, verdicts

@@ -41,38 +41,44 @@ def inline_regions(graph: Graph) -> Graph:
     homes = Homes(graph)
     nodes: list[Node] = []
     names: set[str] = {node.name for node in graph.nodes}
-    values: dict[str, Arg] = {}
+    replacements: dict[str, Arg] = {}
     results: dict[str, list[Arg]] = {}
     for node in graph.nodes:
         bodies = bodies_of(graph, node) if node.op == INVOKE else []
         body = inline_regions(bodies[0]) if len(bodies) == 1 else None
         if body is not None and len(operands := operands_of(node)) == len(body.inputs):
-            home, caller = homes.move(node, bodies[0]) or ("", "")
-            inner = {
-                body_input.name: substitute_refs(operand, values)
+            body_path, caller = homes.move(node, bodies[0]) or ("", "")
+            args_by_body_name = {
+                body_input.name: substitute_refs(operand, replacements)
                 for body_input, operand in zip(body.inputs, operands, strict=True)
             }
             for inner_node in body.nodes:
                 if inner_node.kind not in ("placeholder", "output"):
-                    name = _move_path(inner_node.name, home, caller)
+                    name = _move_path(inner_node.name, body_path, caller)
                     # Two calls of one body in the same module would give equal names to their
                     # nodes.
                     while name in names:
                         name += "'"
                     names.add(name)
-                    inner[inner_node.name] = Ref(name)
-                    module = _move_path(inner_node.module, home, caller)
+                    args_by_body_name[inner_node.name] = Ref(name)
+                    module = _move_path(inner_node.module, body_path, caller)
                     nodes.append(
-                        replace(_substitute_in_node(inner_node, inner), name=name, module=module)
+                        replace(
+                            _substitute_in_node(inner_node, args_by_body_name),
+                            name=name,
+                            module=module,
+                        )
                     )
-            results[node.name] = [substitute_refs(output, inner) for output in outputs_of(body)]
+            results[node.name] = [
+                substitute_refs(output, args_by_body_name) for output in outputs_of(body)
+            ]
         elif node.refs and node.refs[0] in results and projects(graph, node):
-            values[node.name] = results[node.refs[0]][node.args[1]]
+            replacements[node.name] = results[node.refs[0]][node.args[1]]
         else:
-            nodes.append(_substitute_in_node(node, values))
+            nodes.append(_substitute_in_node(node, replacements))
     used = {name for node in nodes for name in body_names(node)}
     bodies_left = tuple(body for body in graph.subgraphs if body.name in used)
-    saved = tuple(ref for ref in substitute_refs(graph.saved, values) if isinstance(ref, Ref))
+    saved = tuple(ref for ref in substitute_refs(graph.saved, replacements) if isinstance(ref, Ref))
     return replace(graph, nodes=tuple(nodes), subgraphs=bodies_left, saved=saved)
 
 

@@ -63,13 +63,14 @@ class Divergence:
         graph: name of the graph, "" if unknown.
         kernel: name of the kernel, "" if unknown.
         source: the line of the user's code.
-        size: the distance of the two formulas, computed in float64 from eager's values, relative to
-            the largest value.
+        size: the distance between the results of the two formulas, both evaluated in float64 on
+            eager's values, relative to the largest value.
         rounding: the distance of eager's own value from its value in float64, relative to the
             largest value.
         sure: True if the difference is proven: with eager's value at `nodes`, the rest of the step
             gives eager's results. False if the difference is at `nodes` or before.
-        more: further differences. Each remains if eager's values replace the earlier ones.
+        more: further differences. Each remains after eager's values are put in at all earlier
+            differences.
         reason: why the search ended without `nodes`.
         inputs: names of the values that the nodes start from. These values agree with eager.
         statistics: range and mean of eager's value, and of the value at the stage.

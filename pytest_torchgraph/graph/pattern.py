@@ -338,32 +338,33 @@ def assert_order(graphs: Sequence[Graph], first: Any, second: Any) -> None:
 def _find_order(
     graph: Graph, firsts: Collection[int], seconds: Collection[int]
 ) -> tuple[bool, tuple[Node, Node] | None]:
-    """Return True if nodes of both kinds have an order, and a pair of nodes in the wrong order.
+    """Return a flag and a pair. The flag is True if some first and some second node are ordered.
 
-    The pair is a second node and a first node after it; `None` if there is no such pair. Nodes in
-    two bodies of one op, such as the branches of a `cond`, have no order. If a body runs several
-    times, such as the body of a loop, each of its nodes also follows all of its nodes.
+    The pair is (second, first): a second node that runs before a first node; `None` if there is
+    none. Nodes in two bodies of one op, such as the branches of a `cond`, have no order. If a body
+    runs several times, such as the body of a loop, every node of the body runs both before and
+    after every other.
 
     Args:
-        firsts, seconds: the nodes by their `id`.
+        firsts, seconds: the `id`s of the nodes.
     """
-    comparable, before, after = False, False, None
+    comparable, seen_first, seen_second = False, False, None
     for node in graph.nodes:
-        called = runs(graph, node)
-        inside = [node, *nodes_of(run.body for run in called)]
+        body_runs = runs(graph, node)
+        inside = [node, *nodes_of(run.body for run in body_runs)]
         first_node = next((candidate for candidate in inside if id(candidate) in firsts), None)
         second_node = next((candidate for candidate in inside if id(candidate) in seconds), None)
-        if first_node is not None and after is not None:
-            return True, (after, first_node)
-        comparable = comparable or (before and second_node is not None)
+        if first_node is not None and seen_second is not None:
+            return True, (seen_second, first_node)
+        comparable = comparable or (seen_first and second_node is not None)
         if first_node is not None and second_node is not None:
-            for run in called:
+            for run in body_runs:
                 if run.times != 1 and first_node is not node and second_node is not node:
                     return True, (second_node, first_node)
-                orders, wrong = _find_order(run.body, firsts, seconds)
+                body_is_ordered, wrong = _find_order(run.body, firsts, seconds)
                 if wrong is not None:
                     return True, wrong
-                comparable = comparable or orders
-        before = before or first_node is not None
-        after = after or second_node
+                comparable = comparable or body_is_ordered
+        seen_first = seen_first or first_node is not None
+        seen_second = seen_second or second_node
     return comparable, None

@@ -226,9 +226,9 @@ class ModuleCalls:
 def steps(roots: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
     """Return the autograd nodes of a backward in the order of compiled autograd.
 
-    Compiled autograd uses a last-in, first-out worklist and adds a node when the node's last
-    consumer was taken. (The engine itself orders by sequence number.) The first step is the root,
-    represented by `None`, because it has no autograd node.
+    Compiled autograd uses a last-in, first-out worklist and adds a node once the node's last
+    consumer has been taken. (The engine itself orders by sequence number.) The first step is the
+    root, represented by `None`, because it has no autograd node.
 
     Args:
         roots: the tensors, or gradient edges, that the backward starts from.
@@ -244,18 +244,18 @@ def steps(roots: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
     # for 19% of the nodes of a BERT, this order for 99%.
     worklist: list[Any] = []
 
-    def arrive(nodes: Sequence[Any]) -> None:
+    def count_down_consumers(nodes: Sequence[Any]) -> None:
         for node in nodes:
             if node is not None:
                 consumers[node] -= 1
                 if not consumers[node]:
                     worklist.append(node)
 
-    arrive(start)
+    count_down_consumers(start)
     while worklist:
         node = worklist.pop()
         order.append(node)
-        arrive([following for following, _ in node.next_functions])
+        count_down_consumers([following for following, _ in node.next_functions])
     return order
 
 

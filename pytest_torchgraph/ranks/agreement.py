@@ -79,7 +79,8 @@ class OrderDifference(NamedTuple):
 
     Attributes:
         start: number of the first collective that differs.
-        rows: pairs of collectives, in order; "nothing" after a rank's last collective.
+        rows: pairs of collectives, in order; "nothing" stands for the collective of a rank that has
+            no more.
         danger: description of the consequence, "" if unknown.
         same_order: True if kinds and groups agree, and only the content differs.
     """

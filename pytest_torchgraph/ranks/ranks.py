@@ -332,8 +332,7 @@ def load(path: str | Path) -> Capture | Ranks:
     """Return the graphs in a `.tgraph` file: a `Capture`, or `Ranks` if it stores several ranks.
 
     Raises:
-        GraphFormatError: if the file is malformed, with line and column, or if it holds only op
-            counts.
+        GraphFormatError: if the file is malformed (with line and column), or holds only op counts.
         OSError: if the file cannot be read.
     """
     from ..api.existing import loaded

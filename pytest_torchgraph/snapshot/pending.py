@@ -143,7 +143,9 @@ class SavedUpdate:
             text.encode()  # json.loads accepts a lone surrogate, which no file name can contain
         if not all(isinstance(text, str | None) for text in (self.text, self.stored)):
             raise ValueError("the graphs are missing")
-        digest(self.stored)  # may contain surrogates for bytes that are not UTF-8, but no others
+        # Surrogates that stand for non-UTF-8 bytes are allowed; `digest` fails on any other
+        # surrogate.
+        digest(self.stored)
         for source in self.sources.values():
             source.encode()
         for name, file_digest in self.digests.items():

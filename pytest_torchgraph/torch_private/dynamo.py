@@ -42,10 +42,10 @@ def fresh_dynamo() -> Iterator[None]:
         yield
     finally:
         reset_dynamo()
-        # Dynamo's guards watch the objects that they depend on with `weakref.finalize`. Finalizers
-        # on torch's functions and modules stay until the process ends, and each holds the fake
-        # tensors of its compilation: about 250 kB for a small model. After a reset they have
-        # nothing left to invalidate.
+        # Dynamo's guards use `weakref.finalize` to watch the objects that they depend on.
+        # Finalizers on torch's functions and modules stay until the process ends, and each holds
+        # the fake tensors of its compilation: about 250 kB for a small model. After a reset they
+        # have nothing left to invalidate.
         for finalizer in [registered for registered in registry if registered not in before]:
             alive = finalizer.peek()
             bound = getattr(alive[1], "func", None) if alive else None

@@ -156,7 +156,7 @@ def place_by_op(kernel: Kernel, graph: Graph) -> Kernel:
     """Fill in the module and line of a library call if only one node of the graph matches.
 
     Args:
-        kernel: the library call; a kernel or a call with an origin is returned unchanged.
+        kernel: a library call without a known origin. Anything else is returned unchanged.
         graph: the post-grad graph that it was generated for.
     """
     if not kernel.is_extern or kernel.modules or kernel.lines:

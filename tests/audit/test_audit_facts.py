@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch._dynamo import compiled_autograd
 
 from pytest_torchgraph import watch
 from pytest_torchgraph.audit import (
@@ -21,6 +22,8 @@ from pytest_torchgraph.audit import (
 )
 from pytest_torchgraph.audit.read import NEVER_CALLED, NO_OPS, UNSEEN
 from pytest_torchgraph.watching import HUB, EventRecorder, record_of
+from pytest_torchgraph.watching.observe.entries import CompiledCallables
+from pytest_torchgraph.watching.observe.executions import Executions
 
 
 def facts(run: Callable[[], object], *, with_graphs: bool = False) -> TestFacts:
@@ -212,6 +215,62 @@ def test_internal_audit_error_is_reported_and_reaches_no_test(
     assert str(suite.broken) == "unreadable"
     suite.close()
     assert not HUB._open
+
+
+@torch.compiler.disable
+def disabled(x: torch.Tensor) -> torch.Tensor:
+    return x.sin()
+
+
+class CallsCompiled(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.function: Callable[..., Any] = torch.compile(lambda x: x.sin(), backend="eager")
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.add(self.function(x), 1)
+
+
+def run_captured_backward() -> torch.Tensor:
+    x = torch.ones(3, requires_grad=True)
+    with compiled_autograd._enable(torch.compile(backend="eager")):
+        x.sin().sum().backward()
+    assert x.grad is not None
+    return x.grad
+
+
+@pytest.mark.parametrize(
+    ("broken", "run"),
+    [
+        (
+            (CompiledCallables, "_explain_miss"),
+            lambda: torch.compile(disabled, backend="eager")(torch.ones(3)),
+        ),
+        (
+            (CompiledCallables, "traced"),
+            lambda: torch.export.export(CallsCompiled(), (torch.ones(3),), strict=False),
+        ),
+        ((Executions, "capture"), run_captured_backward),
+        ((HUB, "_note_break_stack"), lambda: call(breaking)()),
+    ],
+    ids=["skipped frame", "traced call", "captured backward", "break stack"],
+)
+def test_internal_error_of_an_observer_does_not_end_the_users_call(
+    monkeypatch: pytest.MonkeyPatch, broken: tuple[Any, str], run: Callable[[], object]
+) -> None:
+    calls: list[object] = []
+
+    def fail(*args: object) -> None:
+        calls.append(args)
+        raise ValueError("unreadable")
+
+    torch._dynamo.reset()
+    monkeypatch.setattr(*broken, fail)
+    recorder = EventRecorder(passive=True)
+    with HUB.recording(recorder):
+        run()
+    assert calls
+    assert str(recorder.broken) == "unreadable"
 
 
 def test_facts_survive_json() -> None:

@@ -10,7 +10,7 @@ import pytest
 from graph.build import document, shown
 from graph.repeated import repeated_text
 from graph.strategies import checked, graphs
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import pytest_torchgraph
@@ -23,7 +23,7 @@ from pytest_torchgraph.graph import (
     parse_document,
 )
 from pytest_torchgraph.graph.text.expand import expand
-from pytest_torchgraph.graph.text.fold import fold, folded_unchecked
+from pytest_torchgraph.graph.text.fold import _exceptions, fold, folded_unchecked
 from pytest_torchgraph.snapshot.compare import compare
 
 ROOT = Path(__file__).parents[2]
@@ -363,3 +363,39 @@ def test_any_lines_are_folded_without_loss(seed: int, other: int) -> None:
     text = "\n".join(lines)
     folded = fold(text)
     assert folded == text or expand(folded) == text
+
+
+@st.composite
+def blocks_and_instances(draw: st.DrawFn) -> tuple[list[str], list[str], dict[int, int]]:
+    """The lines of a block and of an instance, and the indices of the lines that they share.
+
+    Several lines may have the same key.
+    """
+    line = st.sampled_from(["%a,", "%b,", "%c,"])
+    block = draw(st.lists(line, min_size=1, max_size=6))
+    instance = draw(st.lists(line, max_size=6))
+    same: dict[int, int] = {}
+    start = 0
+    for k, text in enumerate(block):
+        if text in instance[start:] and draw(st.booleans()):
+            same[k] = instance.index(text, start)
+            start = same[k] + 1
+    return block, instance, same
+
+
+@given(blocks_and_instances())
+@example((["%b,", "%b,"], ["%b,", "%b,", "%b,", "%c,"], {0: 0}))  # two additions in one gap
+@settings(checked, max_examples=300)
+def test_exceptions_turn_a_block_into_the_instance(
+    case: tuple[list[str], list[str], dict[int, int]],
+) -> None:
+    block, instance, same = case
+    changes = _exceptions(block, same, len(instance), instance.__getitem__)
+    lines = [
+        *("torchgraph 2", "", "forward @ aot {", "  each m.* {"),
+        *(f"    {line}" for line in block),
+        *("  }", "  m.0", "  but m.0 {"),
+        *(f"    {change}" for change in changes),
+        *("  }", "}", ""),
+    ]
+    assert body(expand("\n".join(lines))).split() == instance

@@ -364,7 +364,8 @@ def with_savers(graphs: Sequence[Graph]) -> tuple[Graph, ...]:
             saver = next((f for f in candidates if f and saved <= f.by_name.keys()), None)
             if not saved:
                 # At a low memory budget, a forward saves only its inputs. Several forwards may have
-                # an input of one name, so the saver must save exactly the backward's inputs.
+                # an input of the same name, so a forward counts as the one that saved for this
+                # backward only if it saves exactly the backward's inputs.
                 roles = ("tangent", "constant")
                 inputs = {node.name for node in graph.inputs if node.op not in roles}
                 latest = reversed(forwards.values()) if inputs else ()

@@ -28,9 +28,9 @@ def with_consequences(
 
     A backward change is attributed to an edit by the first criterion that holds:
 
-    - The change is on the edit's own values.
+    - The change makes or takes a value that the edit changed.
     - It is in a module of the edit.
-    - It is on a value that only this edit takes as operand.
+    - The first of its values that any edit takes as operand is taken by this edit only.
 
     If no criterion holds, the change goes with the strongest change of its finding. If that change
     meets no criterion either, it is attributed by values that several edits take, or to an edit in
@@ -116,7 +116,11 @@ class _ForwardReach:
         return number + origins.position(change)
 
     def best_edit(self, change: Change) -> tuple[float, int]:
-        """Return the score and the number of the edit that a change most likely follows from."""
+        """Return the score and the number of the edit that a change most likely follows from.
+
+        Of the values that edits take as operand, only the first value of the change counts, even if
+        several edits take it and a later value is taken by one edit only.
+        """
         nodes = _nodes_of((change,))
         # The strongest criterion comes first. Only the order of the scores matters, and the scores
         # that reach `SURE`.

@@ -205,7 +205,10 @@ class _LocalSearch:
         return movable_p and rival != -1 and self.shift_partners(1, rival, -1, p)
 
     def is_fixed(self, side: int, i: int) -> bool:
-        """Return True if a node keeps its partner: inputs, the output, and nodes set apart."""
+        """Return True if the search must not change a node's partner.
+
+        The node is an input, the output, or a node set apart.
+        """
         kind = self.flats[side].nodes[i].kind
         return kind in ("placeholder", "output") or i in self.m.apart[side]
 
@@ -336,7 +339,7 @@ class _LocalSearch:
         At the best place, the fewest edges disagree and the most modules and names agree.
         """
         partners = self.partner[side]
-        gain = disagreeing = 0
+        gain = bad_edges_change = 0
         best, steps = (0, 0), list[tuple[int, int]]()
         best_length = 0
         for _ in range(MAX_SHIFT):
@@ -348,19 +351,19 @@ class _LocalSearch:
             if current_likeness == SAME_MODULE + SAME_NAME or self.work <= 0:
                 break
             touched = self.nodes_affected_by(side, (free, node), mate)
-            disagreeing -= self.count_bad_edges(touched)
+            bad_edges_change -= self.count_bad_edges(touched)
             self.assign_partner(side, node, -1)
             self.assign_partner(side, free, mate)
-            disagreeing += self.count_bad_edges(touched)
+            bad_edges_change += self.count_bad_edges(touched)
             gain += self.likeness(side, free, mate) - current_likeness
             steps.append((free, node))
-            if (-disagreeing, gain) > best:
-                best, best_length = (-disagreeing, gain), len(steps)
+            if (-bad_edges_change, gain) > best:
+                best, best_length = (-bad_edges_change, gain), len(steps)
             free = node
         # Undo the steps beyond the best place.
-        for before, node in reversed(steps[best_length:]):
-            mate = partners[before]
-            self.assign_partner(side, before, -1)
+        for earlier_free, node in reversed(steps[best_length:]):
+            mate = partners[earlier_free]
+            self.assign_partner(side, earlier_free, -1)
             self.assign_partner(side, node, mate)
 
     def find_next_paired(self, side: int, free: int, upwards: bool) -> int:

@@ -124,10 +124,10 @@ class _Identities:
     def _expression(self, finding: Finding, lines: Sequence[Hashable]) -> Hashable:
         """Return the columns and the constants of the edit's primary op.
 
-        They distinguish several calls of an op on one line. Only the primary op counts, because the
-        number of further nodes of an edit depends on the surroundings of the line. If a class is
-        identified by its name, the columns do not count: the line of its ops is only the line that
-        called the module.
+        They distinguish several calls of an op on one line. Only the primary op counts, because how
+        many other nodes belong to an edit depends on the code around the line. If the edit is
+        identified by a class, columns are left out: they belong to the call of the module, not to
+        the op.
 
         Args:
             finding: the edit.

@@ -39,7 +39,7 @@ PLACING = ("inside", "role", "named", "beside")
 
 
 class EditKeys:
-    """The keys of findings with one place each.
+    """Keys of findings that each have exactly one place.
 
     Args:
         origins: the origins of their changes.

@@ -334,7 +334,8 @@ class _Matcher:
     def token_across_modules(self, flat: NumberedGraph, i: int) -> Hashable:
         """Return a token that treats all modules of only one graph as the same module."""
         module = flat.nodes[i].module
-        # The projections of a gated MLP have other names than in the MLP that it replaced.
+        # The projections of a gated MLP are named differently from those of the MLP that it
+        # replaced.
         return "" if module in self.other_modules else module, flat.plain[i]
 
     # -- nodes that moved or changed -------------------------------------------------------------

@@ -271,7 +271,7 @@ def constants_follow(a: NumberedGraph, i: int, b: NumberedGraph, j: int) -> bool
 
 
 def fixed_constants(flat: NumberedGraph, i: int) -> tuple[str, ...]:
-    """Return the constants of a node that are no sizes of its operands, as text.
+    """Return the constants of a node that are not sizes of its operands, as text.
 
     All modules of a class run the same line of code, but with different sizes. The constants of a
     view, and of an op without operands, are sizes.

@@ -47,9 +47,9 @@ class _ClassChange:
     def is_outside(self, node: Node) -> bool:
         """Return True unless a node is known to belong to the modules.
 
-        Dynamo may resume a frame in the middle of a module, where torch records no module. Then the
-        file decides if it contains no class of other modules, for example the file of a library.
-        Otherwise the function decides.
+        Dynamo may resume a frame in the middle of a module, where torch records no module. If the
+        file can contain classes only of these modules or only of other modules, for example the
+        file of a library, the file decides. If it can contain both, the function decides.
         """
         if any(holds(path, node.module) for path in self.paths):
             return False
@@ -138,9 +138,10 @@ def _find_class_change(before: Sequence[Graph], after: Sequence[Graph]) -> _Clas
 def _find_shared_lines(
     before: Sequence[Graph], after: Sequence[Graph], paths: Sequence[str]
 ) -> Set[Line]:
-    """Return all lines of the functions that both sides ran.
+    """Return every line of each function of which both sides ran at least one line.
 
-    The lines of a function in one graph belong together. So do the parts of a resumed function.
+    Lines that one graph has under the same function, or under parts of one resumed function, count
+    as one function.
     """
     lines = LineGroups()
     lines_of_sides: tuple[set[Line], set[Line]] = set(), set()
@@ -269,7 +270,8 @@ def _may_be_in_file(name: str, file: str, library: Set[str]) -> bool:
     Args:
         name: the qualified name.
         file: the file, relative to the root or to the directory of installed packages.
-        library: classes whose package is not a script.
+        library: qualified names of classes. A file in the top-level package of one of them is not a
+            script.
     """
     parts = file.removesuffix(".py").split("/")
     if name.startswith("__main__."):

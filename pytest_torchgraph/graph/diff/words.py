@@ -160,21 +160,20 @@ def outside_modules(changes: Iterable[Change], modules: Iterable[str]) -> list[C
 def _consequence_lines(finding: Finding, limit: int) -> list[str]:
     """Return the lines of the consequences. All places are counted, and the first is listed."""
     all_consequences = [place.consequences for place in finding.places if place.consequences]
-    ops = [outside_modules(changes, finding.modules) for changes in all_consequences]
-    listed = [changes for changes in ops if changes]
-    saved = _saved_lines(finding)
+    outside_by_place = [outside_modules(changes, finding.modules) for changes in all_consequences]
+    listed = [changes for changes in outside_by_place if changes]
+    saved_lines = _saved_lines(finding)
     if listed:
-        flat = [change for changes in listed for change in changes]
-        head = (
-            f"    follows in {_list_graphs(change.graph for change in flat)}: {count_changes(flat)}"
-        )
+        all_listed = [change for changes in listed for change in changes]
+        names = _list_graphs(change.graph for change in all_listed)
+        head = f"    follows in {names}: {count_changes(all_listed)}"
         if (
             len(finding.places) == len(listed) > 1
             and len({len(changes) for changes in listed}) == 1
         ):
             head += f" ({len(listed[0])} in each place)"
-        return [*saved, head, *_change_lines("       ", listed[0], limit)]
-    if all_consequences and not finding.modules and not saved:
+        return [*saved_lines, head, *_change_lines("       ", listed[0], limit)]
+    if all_consequences and not finding.modules and not saved_lines:
         returns = [
             change for changes in all_consequences for change in changes if _is_return(change)
         ]
@@ -183,7 +182,7 @@ def _consequence_lines(finding: Finding, limit: int) -> list[str]:
         return [
             f"    follows in {names}: different values are {'returned' if returns else 'saved'}"
         ]
-    return saved
+    return saved_lines
 
 
 def _is_return(change: Change) -> bool:

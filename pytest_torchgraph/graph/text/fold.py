@@ -71,7 +71,8 @@ class SeriesPattern:
         sign: sign of the block's formals.
         first: the run that gives the block its lines.
         bag: lines of the skeleton of `first`, with the number of their occurrences.
-        formal_columns: for each formal, the index of its first use among a run's other names.
+        formal_columns: for each formal, the index of its first use among a run's names from outside
+            the instance, as in `LineRun.parts`.
         size: number of formals.
         slots: for each line, its values in order. A value is the number of a formal, from 0, or a
             name that all instances share.
@@ -209,7 +210,7 @@ def _exceptions(
         # The next added line belongs before this line of the block.
         block_position: int = k
         text_indices = {key_of(text): index for index, text in enumerate(texts)}
-        # Number of lines of the instance in this gap that are written.
+        # Number of the instance's lines in this gap that have been written so far.
         written_count = 0
         for index in removed:
             text_index = text_indices.get(keys[index], -1)
@@ -225,6 +226,7 @@ def _exceptions(
                 if text_index > written_count and reader_position < block_position:
                     yield from reach(block_position - 1)
                     yield f"@ {keys[block_position - 1]}"
+                    reader_position = block_position
                 yield from (f"+ {text}" for text in texts[written_count:text_index])
                 yield from reach(index)
                 yield f"~ {texts[text_index]}"
@@ -247,7 +249,8 @@ def fold_series(
 ) -> tuple[dict[int, Instance], list[SeriesPattern]]:
     """Fold the instances of a container.
 
-    Instances that differ only in sizes share a block if they fit no block with equal sizes.
+    An instance first tries the blocks that have its own sizes. Instances left over share a block if
+    they differ only in sizes.
 
     Args:
         runs: runs of one container, each instance once.
@@ -450,7 +453,7 @@ def _sort_clusters(clusters: list[Cluster]) -> list[Cluster]:
 
     def distance(bag: Counter[str]) -> int:
         return sum(
-            # The symmetric difference. With the size of the cluster instead, T5's irregular first
+            # The symmetric difference. When clusters were sorted by size, T5's irregular first
             # layer became the block. The overlap would favour supersets.
             count * (bag.total() + other.total() - 2 * _count_common(bag, other))
             for other, count in bases
@@ -495,8 +498,8 @@ def fold(text: str, parts: Iterable[str | Lines] | None = None) -> str:
     Args:
         parts: the result of `split_sections(text)`, if already computed.
     """
-    # The round trip would not preserve these: skeletons use the two placeholders, and reading
-    # changes line ends.
+    # These characters would not survive the round trip: skeletons use the two placeholders, and
+    # reading changes line ends.
     if OWN in text or OTHER in text or "\r" in text:
         return text
     folded = folded_unchecked(text, parts)

@@ -206,7 +206,7 @@ class ValueReader:
         args: list[Arg] = []
         kwargs: dict[str, Arg] = {}
 
-        def item() -> None:
+        def read_item() -> None:
             start = self.pos
             # A word is a keyword only if `=` follows; otherwise it is read again, as a value.
             key = None
@@ -225,7 +225,7 @@ class ValueReader:
                 self.fail("a positional argument after a keyword argument")
             args.append(self.read_value())
 
-        self.read_sequence("(", ")", item)
+        self.read_sequence("(", ")", read_item)
         return tuple(args), kwargs
 
     def read_sequence(self, opening: str, closing: str, item: Callable[[], None]) -> None:

@@ -172,7 +172,7 @@ def _is_value(value: Any) -> bool:
 
 
 def _as_tensor(value: Any) -> torch.Tensor | None:
-    """Return a numpy array as a copied tensor, `None` for anything else."""
+    """Return a tensor copy of a numpy array; `None` for anything else."""
     numpy = sys.modules.get("numpy")
     if numpy is None or not isinstance(value, numpy.ndarray):
         return None

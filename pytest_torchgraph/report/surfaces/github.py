@@ -101,7 +101,7 @@ class Annotation:
     Attributes:
         level: severity on GitHub.
         title: short title.
-        text: message, possibly of several lines.
+        text: message; may span several lines.
         place: the line of code. If the file is unknown or outside the workspace, GitHub shows only
             the text.
     """
@@ -250,7 +250,7 @@ MARGIN = 1024
 """Bytes left free for other writers."""
 WHOLE = 10_000
 """Width that avoids truncating lines."""
-SHOWN = 20
+MAX_VISIBLE_ROWS = 20
 """Number of table rows visible without a click."""
 
 
@@ -305,7 +305,7 @@ def _tables(outcome: AuditOutcome, workspace: Workspace) -> Iterator[Table]:
     if verdict is not None:
         columns = ("tests", "what", "first test")
         worse, better = (
-            [_change(change, workspace) for change in changes_over_tests(changes)]
+            [_change_row(change, workspace) for change in changes_over_tests(changes)]
             for changes in (verdict.worse, verdict.better)
         )
         if worse:
@@ -320,26 +320,26 @@ def _tables(outcome: AuditOutcome, workspace: Workspace) -> Iterator[Table]:
             ]
             yield Table("Probably renamed", ("old", "new"), rows, folded=True)
     causes = [
-        _cause(shared_cause, outcome, workspace)
+        _cause_row(shared_cause, outcome, workspace)
         for shared_cause in causes_over_tests(outcome.facts)
     ]
-    titles = ("tests", "what", "line", "code or reason", "first test")
+    cause_columns = ("tests", "what", "line", "code or reason", "first test")
     if outcome.mode == "check":
         visible, folded = [], causes
     else:
-        visible, folded = causes[:SHOWN], causes[SHOWN:]
+        visible, folded = causes[:MAX_VISIBLE_ROWS], causes[MAX_VISIBLE_ROWS:]
     if visible:
-        yield Table("Causes", titles, visible)
+        yield Table("Causes", cause_columns, visible)
     if outcome.settings:
         rows = [[markdown_code(cell) for cell in setting] for setting in outcome.settings]
         heading = "Torch settings that tests changed and did not restore"
         yield Table(heading, ("setting", "before", "after", "first test"), rows)
     if folded:
         heading_text = counted(len(folded), "more cause" if visible else "cause")
-        yield Table(heading_text, titles, folded, folded=True)
+        yield Table(heading_text, cause_columns, folded, folded=True)
 
 
-def _change(change: ChangeOverTests, workspace: Workspace) -> list[str]:
+def _change_row(change: ChangeOverTests, workspace: Workspace) -> list[str]:
     if change.place.shown in change.text:
         linked_text = link(markdown_code(change.text), workspace.link(change.place))
     else:
@@ -347,7 +347,9 @@ def _change(change: ChangeOverTests, workspace: Workspace) -> list[str]:
     return [str(len(change.tests)), linked_text, markdown_code(change.tests[0])]
 
 
-def _cause(shared_cause: CauseOverTests, outcome: AuditOutcome, workspace: Workspace) -> list[str]:
+def _cause_row(
+    shared_cause: CauseOverTests, outcome: AuditOutcome, workspace: Workspace
+) -> list[str]:
     cause = shared_cause.cause
     place = place_of_cause(cause, outcome.facts[shared_cause.tests[0]])
     return [

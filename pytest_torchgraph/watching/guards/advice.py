@@ -197,7 +197,7 @@ def _input_name(subject: str) -> str:
 
 
 def _is_fixed(observation: GuardObservation) -> bool:
-    """Return True if only a lowering of torch's, not the user's code, fixed a dynamic size."""
+    """Return True if torch's own lowering, rather than the user's code, fixed a dynamic size."""
     lines = observation.text.stack or observation.text.lines
     return (
         observation.check.reads == "sizes"

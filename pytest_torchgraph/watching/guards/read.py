@@ -42,39 +42,39 @@ _LONGEST = 100_000
 """Number of keys above which `list(dict.keys(...))` is not read."""
 
 
-def read(expression: str, local: Mapping[str, Any], outer: Mapping[str, Any]) -> Any:
+def read(expression: str, local: Mapping[str, Any], global_values: Mapping[str, Any]) -> Any:
     """Return the value of an expression in a guard's text; `UNKNOWN` if reading it is unsafe.
 
     Args:
         expression: the expression, such as `self.parts[0].scale`, or `G['SCALE']` for a global.
         local: the local variables, by name.
-        outer: the global variables, by name.
+        global_values: the global variables, by name.
     """
     try:
-        return _evaluate(ast.parse(expression.strip(), mode="eval").body, local, outer)
+        return _evaluate(ast.parse(expression.strip(), mode="eval").body, local, global_values)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return UNKNOWN
 
 
-def _evaluate(node: ast.expr, local: Mapping[str, Any], outer: Mapping[str, Any]) -> Any:
+def _evaluate(node: ast.expr, local: Mapping[str, Any], global_values: Mapping[str, Any]) -> Any:
     match node:
         # torch's reasons strip `L[...]` but not `G[...]`, so a local variable may be called G too.
         case ast.Subscript(ast.Name("G"), ast.Constant(str() as name)) if "G" not in local:
-            return outer.get(name, UNKNOWN)
+            return global_values.get(name, UNKNOWN)
         case ast.Name(name):
             return local.get(name, UNKNOWN)
         case ast.Attribute(owner, name):
-            return attribute(_evaluate(owner, local, outer), name)
+            return attribute(_evaluate(owner, local, global_values), name)
         case ast.Subscript(owner, ast.Constant(key)):
-            return _read_item(_evaluate(owner, local, outer), key)
+            return _read_item(_evaluate(owner, local, global_values), key)
         case ast.Subscript(owner, ast.UnaryOp(ast.USub(), ast.Constant(int() as key))):
-            return _read_item(_evaluate(owner, local, outer), -key)
+            return _read_item(_evaluate(owner, local, global_values), -key)
         case ast.Call(ast.Name("list"), [keys], []):
             match keys:
                 case ast.Call(ast.Attribute(ast.Name("dict"), "keys"), [owner], []):
-                    return _read_keys(_evaluate(owner, local, outer))
+                    return _read_keys(_evaluate(owner, local, global_values))
         case ast.Call(ast.Name("type"), [owner], []):
-            value = _evaluate(owner, local, outer)
+            value = _evaluate(owner, local, global_values)
             return UNKNOWN if value is UNKNOWN else type(value)
     return UNKNOWN
 

@@ -136,19 +136,22 @@ class CompiledCallables:
     def finished(self, event: CompilationFinished, *, has_graph: bool) -> None:
         """Record that Dynamo compiled a frame, or failed to."""
         compiling = self._local.calls.compiling
-        numbers = [
-            n for n, interrupted in enumerate(compiling) if interrupted.compile_id == event.id
+        indices = [
+            index
+            for index, interrupted in enumerate(compiling)
+            if interrupted.compile_id == event.id
         ]
-        if numbers:
-            compiling[numbers[-1]].call.go_on_with()
-            del compiling[numbers[-1] :]
+        if indices:
+            compiling[indices[-1]].call.go_on_with()
+            del compiling[indices[-1] :]
         call = self._local.current
         key = original_name(event.function), event.file, event.line
         if not event.failure:
             call[COMPILED] = True
             self._reasons.compiled(key, has_graph=has_graph)
             for callee in self._all:
-                # Dynamo tries the newest compilation first, so it may serve other callables too.
+                # Dynamo tries the newest compilation first, so this one may also serve other
+                # callables of the file.
                 callee.unproven = callee.unproven or callee.file == event.file
             if call.callee is not None and torch_private.is_inline_wrapper(*key):
                 call.callee.without_ops = not has_graph
@@ -166,6 +169,12 @@ class CompiledCallables:
             reason: Dynamo's words.
             frame: the frame.
         """
+        try:
+            self._record_skip(reason, frame)
+        except Exception as error:  # our error must not end the user's call
+            self._failed(error)
+
+    def _record_skip(self, reason: str, frame: Any) -> None:
         code = frame.f_code
         if _is_in_collection(frame):
             return

@@ -5,10 +5,14 @@ No observer changes the behaviour of the watched code:
     observer                                  what it sees
     a handler of torch's structured trace     each compilation: graphs, breaks, guards, failures
     `entries`, called by `compile_wrapper`    each call of a compiled callable
-    Dynamo's guard hook                       each frame served from Dynamo's cache
+    Dynamo's guard hook                       each lookup of a frame in Dynamo's cache
     a wrapper of Dynamo's skip reasons        each frame that Dynamo leaves to the interpreter
+    a wrapper of `_in_hop_compile`            each compiled callable that torch.export traces
+    a wrapper of precompiled modules          each call of precompiled code
     a wrapper of the stack of a graph break   the frames and the module of the break
-    a wrapper of AOTAutograd's saving         compiled code that no cache stores
+    a wrapper of AOTAutograd's saving         compiled code that AOTAutograd does not save
+    a wrapper of compiled autograd's capture  each captured backward, whose runs it counts
+    a silent logger of compiled autograd      the reasons of compiled autograd's cache misses
     `executions`                              each run of a compiled graph or of its backward
 
 All observers are process-wide, so every thread is seen. Closing the last recorder removes them,
@@ -53,12 +57,12 @@ Counters = dict[str, Counter[Any]]
 
 @dataclass(frozen=True)
 class State:
-    """All counts at one moment, since the observers were installed.
+    """All counts at one moment.
 
     Attributes:
-        executed: run count of each compiled graph.
-        counters: Dynamo's counters.
-        callables: compiled callables that were called.
+        executed: run count of each compiled graph since the observers were installed.
+        counters: Dynamo's counters, which count for the whole process.
+        callables: compiled callables that were called since the observers were installed.
     """
 
     executed: Counts = field(default_factory=Counter)
@@ -109,7 +113,10 @@ class EventRecorder:
 
     @property
     def saw_nothing(self) -> bool:
-        """True if nothing was compiled, called or run until it was closed."""
+        """True if nothing was compiled, called or run while it was open.
+
+        Valid only after it is closed.
+        """
         return not (self.events or self._executed or self._callables)
 
     def add(self, event: Event) -> None:
@@ -175,7 +182,7 @@ class EventRecorder:
 
 
 class IdleRecorder(EventRecorder):
-    """Recorder of nothing, which keeps the observers installed between other recorders."""
+    """Keeps the observers installed between other recorders, and records only Dynamo's counters."""
 
     def __init__(self) -> None:
         super().__init__(passive=True, with_graphs=False)
@@ -184,21 +191,21 @@ class IdleRecorder(EventRecorder):
         """Drop the event."""
 
     def executed(self, now: State | None) -> Counts:
-        """Nothing."""
+        """Return no counts."""
         return Counter()
 
     def callables(self, now: State | None) -> CallableTable:
-        """Nothing."""
+        """Return no callables."""
         return {}
 
 
 _PACKAGE = __package__.partition(".")[0]
-RUN_WHILE_COMPILING = (f"{_PACKAGE}.watching", f"{_PACKAGE}.convert")
+SKIPPED_BY_DYNAMO = (f"{_PACKAGE}.watching", f"{_PACKAGE}.convert")
 """Packages that Dynamo must skip: observers of compiled autograd run inside compiled code."""
 
 
 class Hub:
-    """Installer of the observers, which passes their events to every open recorder."""
+    """Installs the observers and passes their events to every open recorder."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -239,7 +246,7 @@ class Hub:
     def look(self, recorder: EventRecorder) -> State | None:
         """Return the current counts, `None` if the recorder is closed.
 
-        Also notes in `recorder.disabled` if compilation is switched off now.
+        Also note in `recorder.disabled` if compilation is switched off now.
         """
         with self._lock:
             if not recorder.is_open:
@@ -296,7 +303,7 @@ class Hub:
     # -- observers -------------------------------------------------------------------------------
 
     def _install(self) -> None:
-        torch_private.leave_alone(*RUN_WHILE_COMPILING)
+        torch_private.leave_alone(*SKIPPED_BY_DYNAMO)
         self._callables = CompiledCallables(self._executions, self._failed)
         with contextlib.ExitStack() as stack:
             stack.callback(self._callables.clear)
@@ -307,7 +314,8 @@ class Hub:
             stack.enter_context(torch_private.structured_trace(self._record, self._names))
             stack.enter_context(torch_private.on_entry(self._callables.observer))
             stack.enter_context(torch_private.guard_hook(self._cache_hit_hook()))
-            with contextlib.suppress(TorchGraphError):  # before 2.13 torch reports no reasons
+            # A torch without any function that reports skips.
+            with contextlib.suppress(TorchGraphError):
                 stack.enter_context(torch_private.on_skip(self._callables.skipped))
             with contextlib.suppress(TorchGraphError):  # a torch without `_in_hop_compile`
                 stack.enter_context(torch_private.on_traced_call(self._record_traced_call))
@@ -318,17 +326,18 @@ class Hub:
             # imported only by a compilation, and importing it here would cost every watched test.
             stack.callback(setattr, self, "_sees_unsaved", False)
             stack.enter_context(torch_private.on_compiled_autograd_capture(self._count_capture))
-            # Compiled autograd computes the reason of a cache miss only for a logger, which
-            # `torch._dynamo.reset()` removes.
+            # Compiled autograd computes the reason for a cache miss only if a logger is installed;
+            # `torch._dynamo.reset()` removes it.
             stack.enter_context(torch_private.compiled_autograd_reasons())
             self._installed = stack.pop_all()
 
     def _cache_hit_hook(self) -> Callable[[bool], Any]:
-        """Return a guard hook that records cache hits without a Python frame.
+        """Return a guard hook that records cache misses, and cache hits without a Python frame.
 
         Dynamo tests the truth of the hook's answer, and runs the code that it found if the answer
         is true. After a hit, the answer is an object whose `__bool__` records the hit in C. After a
-        miss, `__bool__` runs a Python frame of this package.
+        miss, `__bool__` runs a Python frame of this package. The answers have classes of their own,
+        because Python looks `__bool__` up in the class.
         """
         hit_answer = type("Found", (), {"__bool__": staticmethod(self._callables.count_hit)})()
         miss_answer = type("Missed", (), {"__bool__": staticmethod(self._callables.missed)})()
@@ -372,7 +381,7 @@ class Hub:
             event = event if event.file else _add_code(event)
         elif isinstance(event, CacheEvent):
             self._observe_unsaved()
-            event = _add_graph(event)
+            event = _add_lookup_facts(event)
         self._publish(event)
         if isinstance(event, GraphBreakEvent):
             self._callables.broke(event.report)
@@ -389,7 +398,10 @@ class Hub:
             recorder.add(event)
 
     def _record_traced_call(self, call: Any) -> None:
-        self._callables.traced(call, "torch.export is tracing, so torch.compile does nothing")
+        try:
+            self._callables.traced(call, "torch.export is tracing, so torch.compile does nothing")
+        except Exception as error:  # our error must not end the user's export
+            self._failed(error)
 
     def _record_precompiled_call(self, module: Any) -> None:
         try:
@@ -398,7 +410,13 @@ class Hub:
             self._failed(error)
 
     def _record_break_stack(self, frames: Iterable[Any], module: str) -> None:
-        """Record the stack and module of the graph break that Dynamo is about to report."""
+        try:
+            self._note_break_stack(frames, module)
+        except Exception as error:  # our error must not end the user's compilation
+            self._failed(error)
+
+    def _note_break_stack(self, frames: Iterable[Any], module: str) -> None:
+        """Note the stack and module of the graph break that Dynamo is about to report."""
         self._module = module
         self._stack = [
             (frame.filename or "", frame.lineno or 0, frame.name, (frame.line or "").strip())
@@ -423,11 +441,18 @@ class Hub:
             self._failed(error)
 
     def _count_capture(self, number: int, call: Any) -> Any:
-        return self._executions.capture(CompileId(number), call)
+        try:
+            return self._executions.capture(CompileId(number), call)
+        except Exception as error:  # our error must not end the user's backward
+            self._failed(error)
+            return call
 
 
-def _add_graph(event: CacheEvent) -> CacheEvent:
-    """Add the graph to a cache event, while torch reports the lookup."""
+def _add_lookup_facts(event: CacheEvent) -> CacheEvent:
+    """Add the direction of the graph, and for a bypass the refused ops.
+
+    Call it while torch reports the lookup, because the facts come from torch's frames.
+    """
     gm, backward = torch_private.graph_looked_up()
     # Only a bypass has refused nodes to look for.
     if event.state != "bypass":
