@@ -72,7 +72,7 @@ def test_show(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said = run("show", "new", "--rank", "8", code=2, capsys=capsys)
     assert "new.tgraph has no rank 8: it has ranks 0-7" in said
     said = run("show", "one", "--rank", "0", code=2, capsys=capsys)
-    assert "stores a single capture, no ranks" in said
+    assert "stores a single capture, not ranks" in said
     assert "bad.tgraph:5:7: rank 8 is out of range" in run("show", "bad", code=2, capsys=capsys)
 
 
