@@ -128,7 +128,9 @@ def test_another_release_of_torch_is_a_usage_error(pytester: pytest.Pytester, su
     path.write_text(json.dumps(document))
     result = suite("--torchgraph-audit=check")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*has no entries for torch *, only for 1.2. *--torchgraph-audit=record"])
+    result.stderr.fnmatch_lines(
+        ["*has no entries for torch *, only for 1.2. *--torchgraph-audit=record"]
+    )
 
 
 @pytest.mark.parametrize("mode", ["check", "record"])

@@ -67,7 +67,10 @@ PLANTED: dict[str, tuple[Callable[[Tensor], Any], str]] = {
     ),
     "dtype": (either(torch.int8, torch.int16), "output[1] is torch.int8 (dtype), but torch.int16"),
     "device": (either(torch.device("cpu"), torch.device("meta")), "device(type='cpu')"),
-    "size": (either((2, 3), torch.Size((2, 3))), "output[1] is a tuple, but a Size in the eager run"),
+    "size": (
+        either((2, 3), torch.Size((2, 3))),
+        "is a tuple, but a Size in the eager run",
+    ),
     "enum": (either(Colour.RED, Colour.BLUE), "<Colour.RED: 1> (Colour), but <Colour.BLUE: 2>"),
     "set": (either({1}, {2}), "{1} (set), but {2} (set) in the eager run"),
     "function": (either(len, abs), "<built-in function len> (builtin_function_or_method), but"),

@@ -101,7 +101,7 @@ def test_annotations_list_the_costliest_first_and_count_the_rest(
     found = commands(made(facts), place)
     assert len(found) == MOST
     assert "print(1)%0A14 tests: " in found[0]
-    assert found[-1].startswith("::warning title=torchgraph%3A 5 more::and 5 more: see the step summary")
+    assert found[-1].startswith("::warning title=torchgraph%3A 5 more::and 5 more: see the step")
     fewer = {"test": compiling(*causes[:MOST])}
     assert "more" not in commands(made(fewer), place)[-1]
 
