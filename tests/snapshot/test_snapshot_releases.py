@@ -271,7 +271,7 @@ def test_prune_removes_only_files_of_unlisted_releases(
     pytester.makepyfile(test_net=STEP)
     assert stored_graphs(on("2.13", "cos", "--torchgraph-prune")) == [
         f"removed  {of('2.13', 'test_gone')}",
-        f"kept {HOME}/test_gone.tgraph and 1 more: this run does not use torch  2.11, 2.15",
+        f"kept {HOME}/test_gone.tgraph and 1 more: this run does not use torch 2.11, 2.15",
     ]
     assert stored_graphs(on("2.14", "cos", "--torchgraph-prune"))[0] == "nothing to remove"
     assert stored_graphs(on("2.11", "sin")) == [
