@@ -318,4 +318,4 @@ def test_old_syrupy_is_named(pytester: pytest.Pytester, monkeypatch: pytest.Monk
     pytester.makepyfile(test_x="def test_stored(graph_snapshot): pass\ndef test_plain(): pass")
     result = runner(pytester, monkeypatch, environment)("test_x.py")
     result.assert_outcomes(passed=1, errors=1)
-    result.stdout.fnmatch_lines(["*syrupy 5.3 or newer, found 4.9.1: pip install *"])
+    result.stdout.fnmatch_lines(["*the syrupy plugin, version 5.3 or newer*4.9.1*pip install *"])
