@@ -48,7 +48,7 @@ class Opened:
 def opened(chromium: Any) -> Iterator[Opened]:
     """Fail a test whose page writes to the console or requests anything but itself."""
     context = chromium.new_context(viewport={"width": 1400, "height": 1000})
-    context.set_default_timeout(10_000)  # milliseconds
+    context.set_default_timeout(60_000)  # milliseconds: a page of 50,000 nodes on two busy cores
     found = Opened(context.new_page())
     found.page.on("console", lambda message: found.console.append(message.text))
     found.page.on("pageerror", lambda error: found.console.append(str(error)))
