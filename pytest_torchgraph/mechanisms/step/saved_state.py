@@ -43,7 +43,7 @@ class SteppedOptimizers:
 
     def __init__(self, parameters: set[int]):
         self._saved_ids = parameters
-        self._copy_state: dict[int, _SavedOptimizer] = {}
+        self._saved_optimizers: dict[int, _SavedOptimizer] = {}
 
     @contextlib.contextmanager
     def noted(self) -> Iterator[None]:
@@ -59,23 +59,23 @@ class SteppedOptimizers:
 
     def note(self, optimizer: Optimizer) -> None:
         """Save an optimizer before its first step."""
-        if id(optimizer) not in self._copy_state:
+        if id(optimizer) not in self._saved_optimizers:
             # Copies are not ops of the target, and torch.export's modes would make fake copies.
             with torch_private.get("without_modes")():
-                self._copy_state[id(optimizer)] = _SavedOptimizer(optimizer, self._saved_ids)
+                self._saved_optimizers[id(optimizer)] = _SavedOptimizer(optimizer, self._saved_ids)
 
     def changed_parameters(self) -> list[str]:
         """Return the names of changed parameters that belong to no module of the target."""
         return [
             f"parameter {number} of {type(saved.optimizer).__name__}"
-            for saved in self._copy_state.values()
+            for saved in self._saved_optimizers.values()
             for number, parameter in saved.parameters
             if parameter.looks_changed()
         ]
 
     def restore(self) -> None:
         """Restore each optimizer."""
-        for saved in self._copy_state.values():
+        for saved in self._saved_optimizers.values():
             saved.restore()
 
 
@@ -385,7 +385,7 @@ class SavedState:
     def left(self) -> dict[int, torch.Tensor]:
         """Return the final values of changed buffers and arguments, by id."""
         saved = (*self.buffers, *self.arguments)
-        return {id(tensor.tensor): tensor.left for tensor in saved if tensor.left is not None}
+        return {id(entry.tensor): entry.left for entry in saved if entry.left is not None}
 
     def release(self) -> None:
         """Drop the copies: a capture keeps its step, and the step keeps this object."""
