@@ -180,15 +180,16 @@ def _on_skip_without_reasons(skipped: Callable[[str, Any], None]) -> Iterator[No
 
 
 @contextlib.contextmanager
-def on_break_stack(reported: Callable[[Any, str], None]) -> Iterator[None]:
-    """Call `reported(frames, module)` when Dynamo is about to report a graph break.
+def on_break_stack(reported: Callable[[Any, Callable[[], str]], None]) -> Iterator[None]:
+    """Call `reported(frames, find_module)` when Dynamo is about to report a graph break.
 
     `frames` is the whole stack. The report itself shows the stack after `collapse_resume_frames`,
     which mistakes a function called by a function of the same name for a resume function: if a
     `forward` calls a `forward`, the report shows only the inner one.
 
-    `module` is Dynamo's source of the submodule whose code broke, such as `L['self'].layers.0`; ""
-    for the compiled module itself.
+    `find_module()` returns Dynamo's source of the submodule whose code broke, such as
+    `L['self'].layers.0`; "" for the compiled module itself. It is a function, so that `reported`
+    can catch our errors: an exception raised here would end the user's compilation.
 
     Raises:
         TorchGraphError: if this torch has no `collapse_resume_frames`.
@@ -199,7 +200,7 @@ def on_break_stack(reported: Callable[[Any, str], None]) -> Iterator[None]:
         caller = sys._getframe(1)
         while caller.f_code is observed.__code__ and caller.f_back is not None:
             caller = caller.f_back  # a second observer wraps this one
-        reported(frames, _module_of(local_of(caller, "exc")))
+        reported(frames, functools.partial(_module_of, local_of(caller, "exc")))
         return original(frames)
 
     with replaced("collapse_resume_frames", observed):

@@ -21,6 +21,7 @@ from pytest_torchgraph.audit import (
     summary_lines,
 )
 from pytest_torchgraph.audit.read import NEVER_CALLED, NO_OPS, UNSEEN
+from pytest_torchgraph.torch_private import observers
 from pytest_torchgraph.watching import HUB, EventRecorder, record_of
 from pytest_torchgraph.watching.observe.entries import CompiledCallables
 from pytest_torchgraph.watching.observe.executions import Executions
@@ -252,8 +253,9 @@ def run_captured_backward() -> torch.Tensor:
         ),
         ((Executions, "capture"), run_captured_backward),
         ((HUB, "_note_break_stack"), lambda: call(breaking)()),
+        ((observers, "_module_of"), lambda: call(breaking)()),
     ],
-    ids=["skipped frame", "traced call", "captured backward", "break stack"],
+    ids=["skipped frame", "traced call", "captured backward", "break stack", "module of a break"],
 )
 def test_internal_error_of_an_observer_does_not_end_the_users_call(
     monkeypatch: pytest.MonkeyPatch, broken: tuple[Any, str], run: Callable[[], object]

@@ -261,7 +261,7 @@ class Reports:
         self._stack: list[tuple[str, int, str, str]] = []
         self._is_new = False
 
-    def at_break(self, frames: Iterable[Any], module: str) -> None:
+    def at_break(self, frames: Iterable[Any], _find_module: Callable[[], str]) -> None:
         """Store the stack of the break that Dynamo is about to report."""
         self._stack = [
             (frame.filename or "", frame.lineno or 0, frame.name, "") for frame in frames

@@ -409,15 +409,15 @@ class Hub:
         except Exception as error:  # our error must not end the user's call
             self._failed(error)
 
-    def _record_break_stack(self, frames: Iterable[Any], module: str) -> None:
+    def _record_break_stack(self, frames: Iterable[Any], find_module: Callable[[], str]) -> None:
         try:
-            self._note_break_stack(frames, module)
+            self._note_break_stack(frames, find_module)
         except Exception as error:  # our error must not end the user's compilation
             self._failed(error)
 
-    def _note_break_stack(self, frames: Iterable[Any], module: str) -> None:
+    def _note_break_stack(self, frames: Iterable[Any], find_module: Callable[[], str]) -> None:
         """Note the stack and module of the graph break that Dynamo is about to report."""
-        self._module = module
+        self._module = find_module()
         self._stack = [
             (frame.filename or "", frame.lineno or 0, frame.name, (frame.line or "").strip())
             for frame in frames
