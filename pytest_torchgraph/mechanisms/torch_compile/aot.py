@@ -105,9 +105,9 @@ class _AotRecorder:
         }
         if self.options.decompositions is not None:
             compilers["decompositions"] = self._decompositions()
-        with self.islands.aside():
+        with self.islands.suspended():
             self.questions.keep(gm, example_inputs)
-            return frame.noting(torch_private.aot_autograd(**compilers)(gm, example_inputs))
+            return frame.record_outputs(torch_private.aot_autograd(**compilers)(gm, example_inputs))
 
     def _decompositions(self) -> Any:
         if self.options.decompositions != "inductor":
@@ -116,7 +116,7 @@ class _AotRecorder:
 
     def _compiler(self, frame: Frame, kind: GraphKind) -> Callable[..., Any]:
         def compile(gm: torch.fx.GraphModule, _inputs: list[Any]) -> Callable[..., Any]:
-            with self.islands.aside():
+            with self.islands.suspended():
                 self.questions.without_op(gm)
                 compiled_graph = CompiledGraph(frame.lowered(gm, kind, "aot"))
             self.compiled_graphs.append(compiled_graph)

@@ -50,13 +50,13 @@ class Dynamo:
         questions = CacheQuestions(step.invocation.named.modules, sees_aot=False)
 
         def backend(gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
-            with islands.aside():
+            with islands.suspended():
                 questions.keep(gm, example_inputs)
                 frame = Frame(gm, example_inputs, step.invocation.named, canon)
                 compiled_graphs.append(CompiledGraph(frame.dynamo(gm, _kind(example_inputs))))
                 call = torch_private.boxed(runnable(gm).forward)
             run = compiled_graphs[-1].recorded(call, islands)
-            return frame.noting(lambda *args: run([*args]))
+            return frame.record_outputs(lambda *args: run([*args]))
 
         why_none = run_compiled(
             step, islands, backend, "graph_capture", dynamic=self.dynamic, fullgraph=self.fullgraph

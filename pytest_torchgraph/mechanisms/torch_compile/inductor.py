@@ -157,7 +157,7 @@ class _InductorRecorder:
             output.meta["desc"] = rng_states.descriptions_of(output)  # only available now
             self.current = (frame, kind)
             try:
-                with self.islands.aside():
+                with self.islands.suspended():
                     compiled = inner(gm, inputs, *args, **kwargs)
             finally:
                 self.current = before
@@ -171,12 +171,12 @@ class _InductorRecorder:
             return compiled_graph.recorded(compiled, self.islands)
 
         patches = {**self.options.patches(), **NO_GRAPH_CACHE}
-        with self.islands.aside():
+        with self.islands.suspended():
             self.questions.keep(gm, example_inputs)
             compiled = torch_private.get("compile_fx")(
                 gm, example_inputs, inner_compile=compile_inner, config_patches=patches
             )
-        return frame.noting(compiled)
+        return frame.record_outputs(compiled)
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:

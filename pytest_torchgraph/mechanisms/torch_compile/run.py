@@ -52,7 +52,7 @@ class Frame:
         self._forward: Converted | None = None
         self._returned: dict[int, tuple[weakref.ref[torch.Tensor], int]] = {}
 
-    def noting(self, compiled: Callable[..., Any]) -> Callable[..., Any]:
+    def record_outputs(self, compiled: Callable[..., Any]) -> Callable[..., Any]:
         """Wrap the compiled frame and record its outputs; see `position_of`."""
 
         @functools.wraps(compiled)
@@ -294,7 +294,7 @@ class Reports:
         self._is_new = True
 
 
-def told_by(backend: Callable[..., Any], name: str) -> Callable[..., Any]:
+def named_backend(backend: Callable[..., Any], name: str) -> Callable[..., Any]:
     """Give a backend a name, and a message to its errors.
 
     torch shows both to the user. A callable object would appear as its address, and an error whose
@@ -370,7 +370,9 @@ def run_compiled(
         if trace is not None:
             trace(metadata, payload)
 
-    compiled = torch.compile(step.invocation.target, backend=told_by(backend, name), **options)
+    compiled = torch.compile(
+        step.invocation.target, backend=named_backend(backend, name), **options
+    )
     with (
         torch_private.fresh_dynamo(),
         torch_private.one_backend(),
