@@ -1,4 +1,4 @@
-"""One step through torch.compile, from a fresh Dynamo: frames, errors, why no graph was made."""
+"""Runs one step through torch.compile, after a reset of Dynamo, and explains failures."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from ..step import Invocation, NamedTensors, SavedState, Step, preserve_state
 class Frame:
     """One call of the backend: Dynamo's graph of a frame, and the graphs lowered from it.
 
-    Create it inside the backend: torch erases the source of the names afterwards.
+    Create it inside the backend, because torch deletes the origin of the input names afterwards.
 
     Attributes:
         inputs: (role, name) of each input of Dynamo's graph.
@@ -105,19 +105,20 @@ class Frame:
 
 
 _COMPILERS = ("_dynamo", "_functorch", "_inductor", "_subclasses", "fx")
-"""The parts of torch that compile, or run compiled code."""
+"""Parts of torch that compile code, or run compiled code."""
 _ENTRIES = (("_dynamo", "eval_frame.py"), ("_dynamo", "external_utils.py"))
-"""Files whose frames surround all code that Dynamo sees, including eagerly run code."""
+"""Files whose frames surround all code of a compiled callable, even if it runs eagerly."""
 _GENERATED = "<eval_with_key>"
 _GENERATED_BY_INDUCTOR = "torch._inductor."
-"""Prefix of the module names in inductor's generated code. The files are in inductor's cache."""
+"""Prefix of the names of modules that inductor generates. Their files are in inductor's cache."""
 
 
 def tell_whose(error: Exception, invocation: Invocation, state: SavedState, via: str) -> None:
-    """Check whether the target also raises when it runs eagerly.
+    """Find out if an exception of torch's compilers is the target's own, by running it eagerly.
 
-    The target is not run for an exception from the user's own code, or for `Unsupported`, Dynamo's
-    answer to `fullgraph=True`. Any other exception gets a note if the target runs eagerly.
+    If the target runs eagerly without an error, the exception gets a note. The target is not run
+    for an exception from the user's code, or for `Unsupported`, which Dynamo raises with
+    `fullgraph=True`.
 
     Args:
         error: the exception.
@@ -135,7 +136,7 @@ def tell_whose(error: Exception, invocation: Invocation, state: SavedState, via:
         with preserve_state(invocation.named) as saved:
             Step(invocation, saved).run()
     except CaptureError:
-        pass  # the target ran; its output is not checked here
+        pass  # the target ran, but its output cannot be captured
     except Exception as own:
         if type(own) is type(error) and str(own) == str(error):
             return
@@ -179,12 +180,11 @@ _IS_CAUSAL = "_detect_is_causal_mask"
 """The function of nn.Transformer that reads the data of masks."""
 
 
-class Broke(NamedTuple):
-    """A graph break or a failure of Dynamo, as reported in a message.
+class CompileFailure(NamedTuple):
+    """A graph break or a failure of Dynamo.
 
     Attributes:
-        stack: the target's frames at the break, outermost first. The innermost user frame is the
-            place, unless the break is in torch.nn.
+        stack: the target's frames at the break, outermost first.
         why: kind, reason and hints, one per line.
     """
 
@@ -203,7 +203,7 @@ class Broke(NamedTuple):
         return is_torch_file(self.stack[-1][0], "nn", "modules")
 
     def describe_in_torch(self) -> str:
-        """Return the error message of a break in torch's own code: what happened, where and why."""
+        """Return the error message for a graph break in torch's own code."""
         file, line, function, _ = self.stack[-1]
         caller, line_number, _ = self.place
         called = f", called at {_line(caller, line_number)}" if is_user_file(caller) else ""
@@ -220,7 +220,7 @@ class Broke(NamedTuple):
         )
 
     def describe(self) -> str:
-        """Explain where and why compilation failed."""
+        """Return the error message: what happened, where and why."""
         file, line, function = self.place
         if self.is_in_torch_nn or is_torch_file(file):
             return f"{self.describe_in_torch()}{_DISPATCH}"
@@ -250,14 +250,14 @@ def why(report: BreakReport) -> str:
 
 
 class Reports:
-    """Collects graph breaks and failures of Dynamo from torch's trace and hooks.
+    """Collects graph breaks and failures of Dynamo.
 
     Attributes:
-        broke: the breaks and failures, in order.
+        failures: the breaks and failures, in order.
     """
 
     def __init__(self) -> None:
-        self.broke: list[Broke] = []
+        self.failures: list[CompileFailure] = []
         self._stack: list[tuple[str, int, str, str]] = []
         self._is_new = False
 
@@ -272,7 +272,7 @@ class Reports:
         artifact = metadata.get("artifact")
         if isinstance(artifact, dict) and artifact.get("name") == "dynamo_graph_break_reason":
             if not payload.startswith(REPEATED):
-                self._broke(read_report(payload))
+                self._add_break(read_report(payload))
             return
         metrics = metadata.get("compilation_metrics")
         if isinstance(metrics, dict):
@@ -280,25 +280,25 @@ class Reports:
                 report = read_report(str(metrics["fail_reason"]))
                 file, line = metrics.get("co_filename"), metrics.get("co_firstlineno")
                 begin = str(file), int(line or 0), str(metrics.get("co_name")), ""
-                self.broke.append(Broke(report.frames or [begin], why(report)))
+                self.failures.append(CompileFailure(report.frames or [begin], why(report)))
             self._is_new = False
 
-    def _broke(self, report: BreakReport) -> None:
-        stack, self._stack = self._stack, []
-        if report.of_compiler:  # the stack belongs to the program around the target
-            stack = []
+    def _add_break(self, report: BreakReport) -> None:
+        # With `of_compiler` the stack is that of the program around the target.
+        stack = [] if report.of_compiler else self._stack
+        self._stack = []
         frames = stack or report.frames or [("", 0, "", "")]
         own_frames = [number for number, frame in enumerate(frames) if is_own_file(frame[0])]
         of_target = frames[own_frames[-1] + 1 :] if own_frames else frames
-        self.broke.append(Broke(of_target or frames, why(report)))
+        self.failures.append(CompileFailure(of_target or frames, why(report)))
         self._is_new = True
 
 
 def named_backend(backend: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """Give a backend a name, and a message to its errors.
+    """Give a backend a name, and its errors a message, because torch shows both to the user.
 
-    torch shows both to the user. A callable object would appear as its address, and an error whose
-    only argument is an op as that op.
+    A callable object would appear as its address. An error without a text among its arguments would
+    appear as, for example, the name of an op.
     """
 
     def compile(gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
@@ -358,7 +358,7 @@ def run_compiled(
         options: further options of `torch.compile`.
 
     Returns:
-        The reason to report if nothing was captured.
+        The reason to report if no graph was compiled.
 
     Raises:
         CaptureError: if code ran that cannot be recorded, with its place.
@@ -381,12 +381,8 @@ def run_compiled(
         torch_private.structured_trace(emit, _RECORDS),
     ):
         run_recorded(step, islands, compiled, around)
-    return _why_none(reports.broke)
-
-
-def _why_none(broke: list[Broke]) -> str:
-    if broke:
-        return broke[0].describe()
+    if reports.failures:
+        return reports.failures[0].describe()
     return (
         "Dynamo found no tensor operation to compile: the target computes nothing, or only in "
         "code that torch.compiler.disable excludes or Dynamo skips"
