@@ -23,6 +23,7 @@ from pytest_torchgraph.audit import (
 from pytest_torchgraph.audit.read import NEVER_CALLED, NO_OPS, UNSEEN
 from pytest_torchgraph.torch_private import observers
 from pytest_torchgraph.watching import HUB, EventRecorder, record_of
+from pytest_torchgraph.watching.observe import hub
 from pytest_torchgraph.watching.observe.entries import CompiledCallables
 from pytest_torchgraph.watching.observe.executions import Executions
 
@@ -208,7 +209,7 @@ def test_internal_audit_error_is_reported_and_reaches_no_test(
         raise ValueError("unreadable")
 
     torch._dynamo.reset()
-    monkeypatch.setattr(HUB, "_handle_record", fail)
+    monkeypatch.setattr(hub, "read", fail)
     suite = SuiteWatch()
     suite.begin()
     torch.compile(lambda x: x.sin(), backend="eager")(torch.ones(3))
@@ -252,10 +253,9 @@ def run_captured_backward() -> torch.Tensor:
             lambda: torch.export.export(CallsCompiled(), (torch.ones(3),), strict=False),
         ),
         ((Executions, "capture"), run_captured_backward),
-        ((HUB, "_note_break_stack"), lambda: call(breaking)()),
         ((observers, "_module_of"), lambda: call(breaking)()),
     ],
-    ids=["skipped frame", "traced call", "captured backward", "break stack", "module of a break"],
+    ids=["skipped frame", "traced call", "captured backward", "break stack"],
 )
 def test_internal_error_of_an_observer_does_not_end_the_users_call(
     monkeypatch: pytest.MonkeyPatch, broken: tuple[Any, str], run: Callable[[], object]

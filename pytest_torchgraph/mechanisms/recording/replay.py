@@ -91,8 +91,8 @@ class Replay:
     def push(self, draft: Draft) -> int:
         """Number a draft; a projection is placed right after its producer."""
         if draft.projects is not None:
-            # A projection is created at its first use, possibly in a later graph, but belongs to the
-            # graph of its op.
+            # A projection is created at its first use, possibly in a later graph, but belongs to
+            # the graph of its op.
             producer = self.drafts[draft.projects[0]]
             draft.section, draft.place = producer.section, (*producer.place, draft.projects[1])
         else:
