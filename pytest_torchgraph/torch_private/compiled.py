@@ -18,6 +18,7 @@ import torch
 
 from .observers import leave_function_alone
 from .private_names import get, has, replaced
+from .trace import innermost_backend
 
 
 def compiled_code() -> list[tuple[CodeType, list[tuple[dict[str, Any], str]]]]:
@@ -155,12 +156,9 @@ def is_inline_wrapper(name: str, file: str, line: int) -> bool:
 def backend_name(callback: Any) -> str:
     """Return the name of the backend in a callback of Dynamo's, "" for a callback without one.
 
-    Each wrapper around a backend holds what it wraps as `_torchdynamo_orig_backend`. The innermost
-    wrapper is torch.compile's own, and holds the name of the backend.
+    The innermost wrapper of the backend is torch.compile's own, and holds the name.
     """
-    backend = callback
-    while (inner := getattr(backend, "_torchdynamo_orig_backend", None)) is not None:
-        backend = inner
+    backend = innermost_backend(callback)
     if backend is callback:
         return ""
     name = getattr(backend, "compiler_name", None) or getattr(backend, "__name__", None)

@@ -162,7 +162,7 @@ def cache_miss() -> CacheMiss | None:
                 missed.f_locals,
                 missed.f_globals,
                 tuple(entries),
-                _innermost(backend),
+                innermost_backend(backend),
             )
         frame = frame.f_back
     return None
@@ -174,8 +174,11 @@ def _chain(entry: Any) -> Iterator[Any]:
         entry = entry.next
 
 
-def _innermost(backend: Any) -> Any:
-    """Return the backend passed to `torch.compile`, or torch's wrapper around its name."""
+def innermost_backend(backend: Any) -> Any:
+    """Return torch's innermost wrapper of a backend, or the backend itself if it has none.
+
+    Each wrapper holds what it wraps as `_torchdynamo_orig_backend`.
+    """
     while (inner := getattr(backend, "_torchdynamo_orig_backend", None)) is not None:
         backend = inner
     return backend

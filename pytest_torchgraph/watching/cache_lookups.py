@@ -48,7 +48,7 @@ class CacheBypass:
     Attributes:
         graph: name of the graph; in a watch its compile id, such as `0/0` or `0/0 backward`.
         op: qualified name of the op that AOTAutograd's cache refuses; "" if no op is the cause.
-        reason: torch's words, without addresses and machine paths.
+        reason: torch's words, without addresses and absolute paths.
         module: path of the module that runs the op, "" if unknown.
         source: the user's line, `None` if unknown.
         hint: remedy, "" if there is none.
@@ -147,9 +147,9 @@ def _refused_ops(compilation: Compilation, event: CacheEvent) -> tuple[RefusedOp
 
 
 def _skipped_lookups(compilation: Compilation) -> Iterator[CacheEvent]:
-    """Yield a bypass for inductor's code if torch never asked AOTAutograd's cache."""
-    asked = any(event.cache == "aot" for event in compilation.lookups)
-    if compilation.cache_off and not asked and compilation.lowered:
+    """Yield a bypass for code of inductor that torch did not look up in AOTAutograd's cache."""
+    is_looked_up = any(event.cache == "aot" for event in compilation.lookups)
+    if compilation.cache_off and not is_looked_up and compilation.lowered:
         reason = f"{SWITCHED_OFF}{compilation.cache_off}"
         refused = (RefusedOp("", reason),)
         yield CacheEvent(compilation.id, 0, "aot", "bypass", reason=reason, refused=refused)
@@ -169,11 +169,11 @@ def _graph_name(event: CacheEvent) -> str:
 def lookups_of(
     compiled: Iterable[Compilation], before: Iterable[Compilation] = ()
 ) -> tuple[CacheLookup, ...]:
-    """Return every lookup in order; a bypass caused by several ops gives one lookup per op.
+    """Return every lookup in order. A bypass that several ops cause is returned once per op.
 
     Args:
         compiled: the compilations.
-        before: the compilations of the cold half, which explain misses of the warm half.
+        before: the compilations of the cold run, which explain misses of a warm run.
     """
     cold = list(before)
     saved = {event.key for compiled_cold in cold for event in compiled_cold.lookups if event.key}
@@ -248,6 +248,6 @@ def _describe_key_difference(before: CacheEvent, now: CacheEvent) -> str:
 
 
 def _split_component(component: str) -> tuple[str, str]:
-    """Return hash and name of a part of a key; its text has addresses."""
+    """Return the hash and the name of a part of a key, without its text, which has addresses."""
     part, _, text = component.partition("] ")
     return part, text.partition(":")[0]

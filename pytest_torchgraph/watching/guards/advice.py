@@ -27,7 +27,7 @@ _FROM_2_ON = re.compile(r"2 <= [\w.]+")
 _STATE = re.compile(r"len\(.*\.state\[list\(dict\.keys\(")
 """The guard on the number of values that an optimizer keeps for a parameter."""
 _CACHE_MISS = "Cache miss due to "
-"""Prefix of compiled autograd's reason for a capture. `FailedGuard.words` says all of it."""
+"""Prefix of compiled autograd's reason for a capture. `FailedGuard.words` contains all of it."""
 _FEW = 3
 """Largest group of guards, equal except for the old value, that is still listed one by one."""
 
@@ -44,8 +44,8 @@ class FailedGuard:
         now: the new value, "" if reading it would run the user's code.
         source: the user's line that created the guard; if torch does not report it, the line that
             first used the value. `None` if torch names no line of the user's.
-        stack: frames at that line, outermost first, including torch's; the last frame created the
-            guard. Before torch 2.13, and for tensors, only the last frame.
+        stack: frames at that line, outermost first, including torch's. The last frame created the
+            guard. Before torch 2.13, and for tensors, there is only the last frame.
         hint: advice from torch or this package, and torch's remarks on the line; "" if there is
             none.
     """
@@ -71,8 +71,8 @@ def failed_guard(
     """Describe a failed guard.
 
     Args:
-        observation: what was seen of the guard.
-        others: what was seen of the guards of the other earlier compilations.
+        observation: the details of the guard.
+        others: the details of the failed guards of the other earlier compilations.
         graphs: the graphs of the new compilation, as Dynamo prints them.
     """
     text, check = observation.text, observation.check
@@ -94,7 +94,7 @@ def failed_guard(
 def _list_remedies(
     observation: GuardObservation, others: Collection[GuardObservation], graphs: Sequence[str]
 ) -> Iterator[str]:
-    """Yield remedies for a specialized value for which torch gives no hint."""
+    """Yield remedies that are not among torch's hints."""
     subject = observation.check.subject
     if subject.startswith(STACK_VALUE):
         yield (
@@ -247,7 +247,7 @@ def reasons(guards: Sequence[FailedGuard]) -> str:
 
 
 def details(guards: Sequence[FailedGuard]) -> Iterator[str]:
-    """Yield the lines with the origin of each guard and its remedies, without repetition."""
+    """Yield lines with the text, the origin and the remedies of each guard, without repetition."""
     lines = {
         f"guard of {', '.join(g.compile_id for g in group)}: {simplify_guard(group[0].guard)}": None
         for group in _group_alike(guards)
@@ -274,7 +274,7 @@ def _find_user_frame(guard: FailedGuard) -> int:
 
 
 def _group_alike(guards: Sequence[FailedGuard]) -> list[list[FailedGuard]]:
-    """Group guards that differ only in the old value, if there are many."""
+    """Group guards that differ only in the old value, if there are more than `_FEW`."""
     groups: dict[tuple[str, str], list[FailedGuard]] = {}
     for guard in guards:
         words = guard.words.replace(guard.was, "", 1) if guard.was else guard.words
