@@ -101,7 +101,7 @@ def _vector_instructions_assumed() -> Iterator[None]:
         yield
         return
     try:
-        with replaced("check_vector_instructions", _known_by_the_compiler):
+        with replaced("check_vector_instructions", lambda _instructions, _code: True):
             yield
     finally:
         detected.cache_clear()
@@ -109,10 +109,6 @@ def _vector_instructions_assumed() -> Iterator[None]:
             for value in vars(kind).values():
                 if hasattr(value, "cache_clear"):
                     value.cache_clear()
-
-
-def _known_by_the_compiler(_instructions: Any, _code: str) -> bool:
-    return True
 
 
 def _with_subclasses(kind: type[Any]) -> Iterator[type[Any]]:

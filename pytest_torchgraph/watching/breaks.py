@@ -177,15 +177,11 @@ def function_at(file: str, line: int) -> str:
 
 
 def _read_event(event: GraphBreakEvent) -> BreakReport:
-    report = read_report(event.report)._replace(module=_module_path(event.module))
+    module = "" if STACK_VALUE in event.module else module_fqn(event.module)
+    report = read_report(event.report)._replace(module=module)
     if not event.stack or (report.of_compiler and report.frames):
         return report
     return report._replace(frames=_merge_resumed(event.stack))
-
-
-def _module_path(source: str) -> str:
-    """Return the module path for Dynamo's source, "" for a value on the stack."""
-    return "" if STACK_VALUE in source else module_fqn(source)
 
 
 def _merge_resumed(stack: Iterable[_Frame]) -> list[_Frame]:
@@ -208,8 +204,10 @@ def _graph_break(report: BreakReport, compiled: Compilation) -> GraphBreak:
     if users and frames[-1] is not users[-1] and is_torch_file(frames[-1][0]):
         # If torch's own code called `graph_break()`, the hint is useless to the user.
         was_requested = report.kind.startswith(_ASKED_FOR)
-        torch_place = "{}:{} in {}".format(*_torch_location(frames[-1]))
-        hint = "\n".join(filter(None, [f"{IN_TORCH}{torch_place}", "" if was_requested else hint]))
+        torch_file, torch_line, torch_function, _ = frames[-1]
+        torch_file = relative(torch_file).removeprefix("torch/")
+        note = f"{IN_TORCH}{torch_file}:{torch_line} in {original_name(torch_function)}"
+        hint = "\n".join(filter(None, [note, "" if was_requested else hint]))
     if code.startswith("assert") and _is_rewritten(file):
         hint = "\n".join(filter(None, [_REWRITTEN, hint]))
     return GraphBreak(
@@ -225,11 +223,6 @@ def _graph_break(report: BreakReport, compiled: Compilation) -> GraphBreak:
         compile_id=str(compiled.id or ""),
         path=file,
     )
-
-
-def _torch_location(frame: _Frame) -> tuple[str, int, str]:
-    """Return file, line and function of a frame of torch's, with the file relative to torch."""
-    return relative(frame[0]).removeprefix("torch/"), frame[1], original_name(frame[2])
 
 
 def _user_frames(frames: list[_Frame]) -> list[_Frame]:

@@ -90,8 +90,8 @@ def _compiled_after_reset(compiled: Sequence[Compilation]) -> set[int]:
     for number, compilation in enumerate(compiled):
         if compilation.id is None or compilation.id.frame is None or compilation.id.compile:
             continue
-        # Dynamo numbers code in the order of first compilation, from 0 after a reset. If a number is
-        # not higher than the number before it, there was a reset.
+        # Dynamo numbers code in the order of first compilation, starting at 0 after a reset. If a
+        # number is not higher than the number before it, there was a reset.
         resets += compilation.id.frame <= highest
         highest = compilation.id.frame
         if compilation.failure or not compilation.ops:

@@ -151,7 +151,8 @@ class WatchRecord:
     def state(self) -> tuple[Any, ...]:
         """Return a value that changes whenever the watch records anything new."""
         entries = tuple((callee.entries, callee.uncompiled.total()) for callee in self.callables)
-        return len(self.compiled), tuple(map(_progress_of, self.compiled)), dict(self.runs), entries
+        progress = tuple((len(c.printed), len(c.breaks), c.finished) for c in self.compiled)
+        return progress, dict(self.runs), entries
 
     @cached_property
     def breaks(self) -> tuple[GraphBreak, ...]:
@@ -268,10 +269,6 @@ class WatchRecord:
 
 def _format_place(compiled: Compilation) -> str:
     return f"{compiled.function or '?'} ({relative(compiled.file)}:{compiled.line})"
-
-
-def _progress_of(compiled: Compilation) -> tuple[int, int, bool]:
-    return len(compiled.printed), len(compiled.breaks), compiled.finished
 
 
 def record_of(recorder: EventRecorder) -> WatchRecord:

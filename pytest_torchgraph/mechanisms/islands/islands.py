@@ -21,12 +21,12 @@ class Island:
 
     Attributes:
         graph: the graph, with names from the first of the equal islands.
-        behind: number of the compiled graph that ran before the island, or -1.
+        after_graph: number of the compiled graph that ran before the island, or -1.
         stack: index in `Islands.stacks` of the stack in which the first island began.
     """
 
     graph: Graph
-    behind: int
+    after_graph: int
     stack: int
 
 
@@ -60,13 +60,13 @@ class _Part:
 
     Attributes:
         backward: whether the island ran in a backward.
-        behind: see `Island`.
+        after_graph: see `Island`.
         section: the section of the island's drafts.
         records: the island's ops.
     """
 
     backward: bool
-    behind: int
+    after_graph: int
     section: int
     records: list[EagerRecord] = field(default_factory=list)
 
@@ -282,7 +282,7 @@ class _Builder:
             number = number_of_graph.setdefault((graph.kind, graph), len(islands))
             if number == len(islands):
                 graph = replace(graph, name=f"eager_{number}", eager=True)
-                islands.append(Island(graph, part.behind, part_number))
+                islands.append(Island(graph, part.after_graph, part_number))
                 runs.append(0)
             runs[number] += 1
             numbers.append(number)
@@ -312,7 +312,7 @@ class _Builder:
     def _make_drafts(self) -> None:
         """Replay all events, with one section per island and per compiled run."""
         replay = self.replay
-        section, behind = 0, -1
+        section, after_graph = 0, -1
         part: _Part | None = None
         before: EagerRecord | CompiledRun | None = None
         for event in self.recorder.events:
@@ -322,7 +322,7 @@ class _Builder:
                 self.backward_sections[section] = event.backward
                 number = self._add_run(event)
                 if not event.formulas:
-                    behind = number
+                    after_graph = number
                     self.order.append((False, number))
                 before = event
                 continue
@@ -331,7 +331,7 @@ class _Builder:
                 section += 1
                 replay.section = section
                 self.backward_sections[section] = event.backward
-                part = _Part(event.backward, behind, section)
+                part = _Part(event.backward, after_graph, section)
                 self.order.append((True, len(self.parts)))
                 self.parts.append(part)
             if before is not None:

@@ -176,7 +176,11 @@ class DeviceGenerators:
 
     def __init__(self) -> None:
         modules: list[Any] = [getattr(torch, type_, None) for type_ in _types()]
-        self.states = [(module, _read_states(module)) for module in modules if _in_use(module)]
+        self.states = [
+            (module, [module.get_rng_state(index) for index in range(module.device_count())])
+            for module in modules
+            if _in_use(module)
+        ]
 
     def restore(self) -> None:
         """Restore the generators."""
@@ -196,10 +200,6 @@ def _in_use(module: Any) -> bool:
         return bool(module.is_initialized())
     forked = getattr(module, "_is_in_bad_fork", None)
     return bool(module.is_available()) and not (forked is not None and forked())
-
-
-def _read_states(module: Any) -> list[torch.Tensor]:
-    return [module.get_rng_state(index) for index in range(module.device_count())]
 
 
 def autocast() -> dict[str, torch.dtype | None]:

@@ -197,11 +197,6 @@ class CompileFailure(NamedTuple):
         users = [frame for frame in self.stack if is_user_file(frame[0])]
         return (users or self.stack)[-1][:3]
 
-    @property
-    def is_in_torch_nn(self) -> bool:
-        """True if the innermost frame is in a module of torch.nn."""
-        return is_torch_file(self.stack[-1][0], "nn", "modules")
-
     def describe_in_torch(self) -> str:
         """Return the error message for a graph break in torch's own code."""
         file, line, function, _ = self.stack[-1]
@@ -222,7 +217,7 @@ class CompileFailure(NamedTuple):
     def describe(self) -> str:
         """Return the error message: what happened, where and why."""
         file, line, function = self.place
-        if self.is_in_torch_nn or is_torch_file(file):
+        if is_torch_file(file) or is_torch_file(self.stack[-1][0], "nn", "modules"):
             return f"{self.describe_in_torch()}{_DISPATCH}"
         within = f" in {resumed(function)[0]}" if function else ""
         return (

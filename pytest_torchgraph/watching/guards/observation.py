@@ -194,7 +194,8 @@ def _describe_new_value(check: Check, entry: Any, miss: torch_private.CacheMiss)
         states = ((name, _describe_state(name, entry)) for name in names)
         return "; ".join(f"{name} {now}" if names[1:] else now for name, now in states if now)
     if check.reads == "modes":
-        return ", ".join(_list_active_modes()) or "none"
+        modes = torch_private.torch_function_modes()
+        return ", ".join(describe_type(type(mode)) for mode in modes) or "none"
     if check.reads == "marks":
         return "; ".join(_describe_marks(check.subject, miss))
     if check.reads == "sizes":
@@ -271,11 +272,6 @@ def _read_old_state(entry: Any) -> dict[str, Any]:
             except ValueError:
                 return {}
     return {}
-
-
-def _list_active_modes() -> list[str]:
-    """Return the active torch function modes, outermost first."""
-    return [describe_type(type(mode)) for mode in torch_private.torch_function_modes()]
 
 
 def _observe_backends(

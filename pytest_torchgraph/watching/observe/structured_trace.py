@@ -314,18 +314,6 @@ def _broke(record: _TraceRecord) -> Event | None:
     return GraphBreakEvent(record.id, record.attempt, record.payload, hand_over)
 
 
-def _generated(record: _TraceRecord) -> Event:
-    return CodeGenerated(record.id, record.attempt, record.payload)
-
-
-def _guards_failed(record: _TraceRecord) -> Event:
-    return GuardsFailed(record.id, record.attempt, _reasons(record.payload))
-
-
-def _cache_missed(record: _TraceRecord) -> Event:
-    return CacheMissEvent(record.id, record.attempt, _reasons(record.payload))
-
-
 def _reasons(payload: str) -> tuple[str, ...]:
     """Parse the reasons: torch writes several as a json list, a single one as plain text."""
     try:
@@ -390,9 +378,13 @@ _READERS: dict[str, _Reader] = {
     **{name: _printed(stage) for name, stage in STAGES.items()},
     "dynamo_start": _started,
     "dynamo_graph_break_reason": _broke,
-    "inductor_output_code": _generated,
-    "recompile_reasons": _guards_failed,
-    "compiled_autograd_compile_reasons": _cache_missed,
+    "inductor_output_code": lambda record: CodeGenerated(record.id, record.attempt, record.payload),
+    "recompile_reasons": lambda record: GuardsFailed(
+        record.id, record.attempt, _reasons(record.payload)
+    ),
+    "compiled_autograd_compile_reasons": lambda record: CacheMissEvent(
+        record.id, record.attempt, _reasons(record.payload)
+    ),
     "compilation_metrics": _finished,
     "bwd_compilation_metrics": _backward_finished,
     **{
