@@ -50,7 +50,7 @@ def saved_tensor_hooks() -> Callable[[], Any]:
 class StoragePins:
     """Weak references to storages, which keep their addresses from being reused.
 
-    The memory of the storages is freed nevertheless. torch's `StorageWeakRef` does the same for one
+    The memory of the storages can still be freed. torch's `StorageWeakRef` does the same for one
     storage, but creating and freeing it takes longer than the rest of the recording.
     """
 

@@ -19,10 +19,10 @@ _MAPPING_ONLY = 2
 def on_kernel_call(observer: Callable[[str, list[Any]], None]) -> Iterator[None]:
     """Call `observer(name, nodes)` for each kernel or library call that inductor writes.
 
-    For each call, inductor calls a function of its own. The function is replaced in all modules
-    that have imported it, and restored also in modules imported inside the context. torch 2.9 calls
-    it only while tracking provenance. Tracking is therefore enabled; it only adds comments to the
-    code.
+    Inductor reports each such call to a function of its own. This function is replaced in all
+    modules that have imported it, and restored afterwards, also in modules imported inside the
+    context. torch 2.9 calls it only if provenance tracking is enabled, so this is enabled. It only
+    adds comments to the code.
 
     Args:
         observer: receives the name in the generated code, and the computed nodes of the post-grad

@@ -184,9 +184,9 @@ def _on_skip_without_reasons(skipped: Callable[[str, Any], None]) -> Iterator[No
 def on_break_stack(reported: Callable[[Any, Callable[[], str]], None]) -> Iterator[None]:
     """Call `reported(frames, find_module)` when Dynamo is about to report a graph break.
 
-    `frames` is the whole stack. The report itself shows the stack after `collapse_resume_frames`,
-    which mistakes a function called by a function of the same name for a resume function: if a
-    `forward` calls a `forward`, the report shows only the inner one.
+    `frames` is the whole stack. In the report it is shortened by `collapse_resume_frames`, which
+    mistakes a function called by a function of the same name for a resume function. If a `forward`
+    calls a `forward`, the report therefore shows only the inner one.
 
     `find_module()` returns Dynamo's source of the submodule whose code broke, such as
     `L['self'].layers.0`; "" for the compiled module itself. It is a function, so that `reported`

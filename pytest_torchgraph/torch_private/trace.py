@@ -117,7 +117,7 @@ _ASKS_FOR_REASONS = "get_and_maybe_log_recompilation_reasons"
 
 
 class CacheMiss(NamedTuple):
-    """A call for which no earlier compilation of the code fits.
+    """A call for which Dynamo has no compilation of the code that fits.
 
     It refers to the user's objects, so use it immediately, and do not keep it.
 

@@ -39,10 +39,10 @@ class Compilation:
         breaks: graph breaks of all attempts.
         failed_guards: guards whose failure made this a recompilation.
         observations: details of each failed guard.
-        cache_misses: reasons why no captured backward in compiled autograd's cache fitted.
+        cache_misses: reasons why compiled autograd could not reuse a backward in its cache.
         failure, reason: the exception that ended the compilation; "" if it succeeded.
         failed_at: file and line that raised the exception, if known.
-        cudagraphs: reasons why graphs of the compilation got no CUDA graph, if torch gives any.
+        cudagraphs: reasons why graphs of the compilation have no CUDA graph, if torch reports any.
         lookups: lookups in torch.compile's caches.
         code_hash: hash of the code object, 0 if unknown.
         own_resets: number of resets of Dynamo by this package before the compilation.

@@ -104,8 +104,8 @@ class PrintedGraphs:
         """Kernels and library calls in inductor's code, `None` if inductor generated no code.
 
         Raises:
-            UnreadableCodeError: if inductor compiled some code and another backend the rest, whose
-                kernels are unknown.
+            UnreadableCodeError: if another backend than inductor compiled some of the code, whose
+                kernels are then unknown.
         """
         generated = [
             (compilation, code) for compilation in self.record.compiled for code in compilation.code

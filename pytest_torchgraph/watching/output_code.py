@@ -202,7 +202,7 @@ class Reader:
 
 
 _RENAMED = {"_mm_plus_mm": "mm", "bias_addmm": "addmm", "addmm_activation": "_addmm_activation"}
-"""Ops whose name in inductor's `extern_kernels` differs from that in aten."""
+"""Names in inductor's `extern_kernels` that differ from the names of the aten ops."""
 
 
 def _op(call: ast.Call, name: str) -> str:

@@ -376,7 +376,7 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
             self.views[self.meet(tensor, True)] = value
 
     def _set_value(self, tensor: torch.Tensor, value: Value) -> None:
-        """Make a tensor, and its place in its storage, hold a known value."""
+        """Assign a known value to a tensor, and to its place in its storage."""
         storage, place = self._place(tensor)
         self._tensors[id(tensor)] = (weakref.ref(tensor), value)
         self._places[place] = self._first_on[storage] = value

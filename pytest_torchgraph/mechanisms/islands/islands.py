@@ -123,9 +123,8 @@ class _IslandReplay(Replay):
     def place(self, record: OpRecord) -> tuple[str, Source | None]:
         """Return the module path and source of an op.
 
-        For a backward op, these are module and line of the forward op whose gradient it computes.
-        For an op that propagates the gradient of a compiled graph, they are those of the call of
-        that graph.
+        A backward op has the module and the line of the forward op whose gradient it computes. An
+        op that propagates the gradient of a compiled graph has those of the call of that graph.
         """
         assert isinstance(record, EagerRecord)
         paths = self.recorder.paths

@@ -94,7 +94,7 @@ class OpRecord:
 
 
 HANDS_OVER = ("numpy", "__array__", "__dlpack__")
-"""Methods that pass a tensor to another library, whose computations no dispatch mode sees."""
+"""Methods that pass a tensor to another library. Its computations are not dispatched as ops."""
 
 Age: TypeAlias = Literal["before", "meanwhile", "unknown", "outside"]
 """The time of a tensor's creation; see `UnknownInput`."""
@@ -167,7 +167,7 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
-        """Return True: otherwise Dynamo never again compiles a frame that ran under the mode."""
+        """Return True. Otherwise Dynamo would not compile a frame again that ran under the mode."""
         return True
 
     @classmethod
@@ -246,8 +246,7 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
     def is_packing(self) -> bool:
         """Return True while a saved-tensor hook packs a tensor.
 
-        The op that saves the tensor has already created its autograd node. Packing has no gradient
-        itself.
+        The op that saves the tensor has created its autograd node before. Packing creates none.
         """
         # torch calls the hooks of saved tensors with grad mode off.
         if torch.is_grad_enabled():
@@ -342,7 +341,7 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         if self._owners is None:
             locals_ = [torch_private.local(tensor) for tensor in self.named.all_tensors()]
             named_locals = [tensor for tensor in locals_ if id(tensor) in self.named.tensors]
-            # Reversed: of tensors that share a storage, the one that was declared first owns it.
+            # Reversed, because if tensors share a storage, the first of them is the owner.
             self._owners = {self._place(tensor)[0]: tensor for tensor in reversed(named_locals)}
         owner = self._owners.get(storage)
         return None if owner is None else self.meet(owner, False)
@@ -379,7 +378,7 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         while frame is not None and frame.f_code is not _STEP:
             scopes.append(frame.f_globals)
             for name in frame.f_code.co_freevars:
-                # Only closure variables: a local of the target holds its result, foreign or not.
+                # Locals of the target do not count, because they hold each result of the target.
                 if torch_private.local_of(frame, name) is tensor:
                     return False
             frame = frame.f_back

@@ -31,7 +31,7 @@ class Section:
         section: the number of the section.
         returned: the drafts that the graph returns.
         saved: the drafts that the graph saves for a backward.
-        writes: for each draft, the last later writes to its memory by other drafts.
+        writes: for each draft, the last writes to its memory by later drafts.
         keep_dead: whether ops with unused results are live.
 
     Attributes:
@@ -103,7 +103,7 @@ class Section:
         return self.in_order(i for i in self.live if self.drafts[i].section != self.section)
 
     def in_order(self, numbers: Iterable[int]) -> list[int]:
-        """Sort: inputs as declared, then ops in program order, each followed by its projections."""
+        """Sort drafts: inputs in declaration order, then ops in program order with projections."""
         ranks = self.replay.ranks
 
         def key(i: int) -> tuple[bool, int, tuple[int, ...]]:

@@ -209,7 +209,7 @@ def threads_started(
     try:
         yield names
     finally:
-        # Keep a profile hook that the target set itself.
+        # If the target has set another profile hook, keep it.
         if threading.getprofile() is begins:
             threading.setprofile(before)
 
@@ -287,7 +287,7 @@ def refuse_unseen(recorder: RecordingMode, threads: list[str]) -> None:
 def _module_of(thread: threading.Thread) -> str:
     """Return the name of the module whose code a thread runs."""
     runs: Any = thread
-    # A subclass overrides `run`, so the module of the class says whose code runs.
+    # A subclass overrides `run`, whose code is in the module of the class.
     if type(thread) in (threading.Thread, threading.Timer):
         runs = getattr(thread, "_target", None) or getattr(thread, "function", None)
     return str(getattr(runs, "__module__", ""))

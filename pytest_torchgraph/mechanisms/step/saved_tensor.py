@@ -91,7 +91,7 @@ class SavedTensor:
         if value.nbytes > LARGE:
             return _has_bits(tensor) and _bits(tensor) != _bits(value)
         if self._is_plain and not value.is_meta and torch.equal(self._alias, value):
-            return False  # the common case, in one call; fails for NaN, which is unequal to itself
+            return False  # the common case, in a single call; NaN is unequal to itself
         return _has_bits(tensor) and not _same_bits(tensor, value)
 
     def restore(self, *, keep: bool = False) -> None:

@@ -82,8 +82,8 @@ class Step:
 
         Raises:
             CaptureError: if the output has no tensor; if `backward=True` and nothing requires grad;
-                if `loss_fn` does not return a scalar tensor; if an earlier backward went through
-                the graph of the output, or this one would have to go through a compiled backward.
+                if `loss_fn` does not return a scalar tensor; if an earlier backward freed the
+                output's graph; if the backward would have to differentiate a compiled backward.
         """
         requested = self.invocation.backward
         with forward(), _double_backward_explained():

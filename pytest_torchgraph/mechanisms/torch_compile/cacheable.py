@@ -115,7 +115,7 @@ class _SplitSeen(Exception):
 
 
 def _has_empty_part(kept_graph: _KeptGraph) -> bool:
-    """Return True if AOTAutograd splits the graph into parts one of which contains no op."""
+    """Return True if the forward or backward that AOTAutograd makes of the graph has no op."""
     calls = {node.target for node in kept_graph.gm.graph.nodes if node.op.startswith("call_")}
     if len(calls) > _TRIVIAL:
         return False

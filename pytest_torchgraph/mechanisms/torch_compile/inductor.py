@@ -123,7 +123,7 @@ class _Written(NamedTuple):
 
 
 class _InductorRecorder:
-    """The backend: inductor itself, recording each graph after its last pass."""
+    """The backend: inductor, with a record of each graph after its last pass."""
 
     def __init__(
         self,

@@ -43,7 +43,7 @@ _AUTOCAST = ("cpu", "cuda", "xpu", "mps")
 _ADVICE = "If this is unexpected, "
 """Prefix of torch's advice if the backend differs."""
 _DTYPES = {5: torch.float16, 6: torch.float32, 7: torch.float64, 15: torch.bfloat16}
-"""Some of torch's dtype numbers, as the guard on the global state has them."""
+"""Dtypes by torch's numbers, which are in the guard on the global state; not complete."""
 
 _CELL = re.compile(r"(.+)\.__closure__\[(\d+)\]\.cell_contents")
 """Source of a closure variable."""
@@ -229,7 +229,7 @@ def _read_shape(tensor: Any, kind: str) -> tuple[Any, ...]:
 
 
 def _describe_marks(source: str, miss: torch_private.CacheMiss) -> Iterator[str]:
-    # `mark_dynamic` and its relatives store the dims as attributes of the tensor itself.
+    # `mark_dynamic` and similar functions store the dims as attributes of the tensor.
     attributes = own_attributes(read(source, miss.locals, miss.globals))
     for name, function in _MARKS.items():
         dims = attributes.get(name)
@@ -302,7 +302,7 @@ def _complete_path(line: GuardLine, text: GuardText, miss: torch_private.CacheMi
 
 
 def _list_candidate_files(end: str, miss: torch_private.CacheMiss) -> Iterator[str]:
-    """Yield files whose path has this end: the file of the code, then the files of all modules."""
+    """Yield files with paths that end in `end`: the file of the code, then those of modules."""
     if miss.file.endswith(end):
         yield miss.file
     # A copy, because another thread may import a module meanwhile.

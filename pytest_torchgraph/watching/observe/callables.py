@@ -18,7 +18,7 @@ from .structured_trace import is_recompile_limit
 CallKind = Literal["stance", "limit", "disabled", "skipped", "backend"]
 """Reason category of an eager call.
 
-- `stance`: `torch.compiler.set_stance` asked for it.
+- `stance`: `torch.compiler.set_stance` requires it.
 - `limit`: Dynamo had reached its recompile limit for the code.
 - `disabled`: `torch.compiler.disable` or `torch._dynamo.config.disable`.
 - `skipped`: Dynamo skipped the frame, or a mode, transform or trace is active, or
@@ -194,8 +194,8 @@ class Call(dict[str, bool]):
     Attributes:
         callee: as given.
         judged_at_end: True if it is judged when it returns.
-        misses: number of frames that the interpreter ran, because no compiled code fitted and
-            Dynamo did not compile them again.
+        misses: number of frames that the interpreter ran, because Dynamo had no compiled code that
+            fits, and did not compile them again.
         cause: reason why Dynamo left a frame to the interpreter; `None` if it left none.
         cause_rank: 0 for a cause that is about all code, 1 for a frame of the user's or a frame
             that failed to compile, 2 for a frame of torch's.

@@ -192,8 +192,8 @@ class CompiledCallables:
     def _add_cause(self, cause: EagerCause, *, failed: bool = False) -> None:
         """Record why a frame, or all code, is left to the interpreter.
 
-        A call keeps one cause: the one of the lowest rank (see `Call.cause_rank`). Among equal
-        ranks it keeps the first, which belongs to the outermost frame.
+        A call keeps only the cause with the lowest rank; see `Call.cause_rank`. If ranks are equal,
+        it keeps the first cause, which belongs to the outermost frame.
         """
         call = self._local.current
         rank = 0 if not cause.file else 1 if failed or is_user_file(cause.file) else 2

@@ -167,7 +167,7 @@ class CompilationFinished(Event):
         reason: text of the exception.
         failed_file, failed_line: the user's line that raised it; "" and 0 if the trace does not
             name it.
-        cudagraphs: reason why one of its graphs got no CUDA graph, "" if torch gives none.
+        cudagraphs: reason why one of its graphs has no CUDA graph, "" if torch reports none.
         ops: number of ops in Dynamo's graph, 0 without a graph.
         seconds: duration, including the backend.
         lowered: True if inductor compiled one of its graphs.
