@@ -49,35 +49,30 @@ class NamedTensors:
     def look(self) -> None:
         """Collect modules, parameters and buffers. Call it again if they may have changed."""
         modules: dict[int, tuple[str, torch.nn.Module]] = {}
-        parameters: dict[int, tuple[str, torch.nn.Parameter]] = {}
-        buffers: dict[int, torch.Tensor] = {}
+        parameters: dict[int, tuple[str, Any]] = {}
+        buffers: dict[int, tuple[str, Any]] = {}
         for prefix, root in self.modules_by_prefix:
             # A single walk over the modules takes as long as ten ops of a dispatch capture.
             walked = list(root.named_modules(prefix=prefix, remove_duplicate=False))
             walked = [(_without_wrappers(path), module) for path, module in walked]
             for path, module in walked:
                 modules.setdefault(id(module), (path, module))
-                for name, parameter in module._parameters.items():
-                    if parameter is not None:
-                        named = f"{path}.{name}" if path else name
-                        parameters.setdefault(id(parameter), (named, parameter))
-                        self._name_tensor(parameter, "parameter", named)
-            # A second loop, because the order of a graph's inputs follows the order of naming: all
-            # parameters of a root come before its buffers.
-            for path, module in walked:
-                for name, buffer in module._buffers.items():
-                    if buffer is not None:
-                        named = f"{path}.{name}" if path else name
-                        buffers.setdefault(id(buffer), buffer)
-                        self._name_tensor(buffer, "buffer", named)
+            # All parameters of a root before its buffers: graphs have their inputs in this order.
+            for role, named_tensors in (("parameter", parameters), ("buffer", buffers)):
+                for path, module in walked:
+                    for name, tensor in vars(module)[f"_{role}s"].items():
+                        if tensor is not None:
+                            full_name = f"{path}.{name}" if path else name
+                            named_tensors.setdefault(id(tensor), (full_name, tensor))
+                            self._name_tensor(tensor, role, full_name)
         for name, tensor in self.inputs:
             # Last, so that a parameter that is also an argument keeps the name of the parameter.
             self._name_tensor(tensor, "input", name)
         for number, (path, _) in modules.items():
             self.modules.setdefault(number, path)
         self.all_modules = list(modules.values())
-        self.all_parameters = list(parameters.values())
-        self.all_buffers = list(buffers.values())
+        self.all_parameters: list[tuple[str, torch.nn.Parameter]] = list(parameters.values())
+        self.all_buffers: list[torch.Tensor] = [buffer for _, buffer in buffers.values()]
 
     def _name_tensor(self, tensor: torch.Tensor, role: str, name: str) -> None:
         """Name a tensor and, for a distributed tensor, its local tensor."""

@@ -171,24 +171,6 @@ def _types() -> Iterator[str]:
     yield torch.device("privateuseone").type  # the name registered by an out-of-tree backend
 
 
-class DeviceGenerators:
-    """The generator states of all device backends in use. Does not initialize any backend."""
-
-    def __init__(self) -> None:
-        modules: list[Any] = [getattr(torch, type_, None) for type_ in _types()]
-        self.states = [
-            (module, [module.get_rng_state(index) for index in range(module.device_count())])
-            for module in modules
-            if _in_use(module)
-        ]
-
-    def restore(self) -> None:
-        """Restore the generators."""
-        for module, states in self.states:
-            for index, state in enumerate(states):
-                module.set_rng_state(state, index)
-
-
 def _in_use(module: Any) -> bool:
     """Return True if a backend has generators and is initialized.
 
@@ -471,7 +453,13 @@ class RandomState:
         self.numpy = sys.modules.get("numpy.random")
         self.numpy_state = self.numpy.get_state() if self.numpy is not None else None
         self.cpu = torch.get_rng_state()
-        self.devices = DeviceGenerators()
+        # Only backends in use, because this must not initialize any backend.
+        backends: list[Any] = [getattr(torch, type_, None) for type_ in _types()]
+        self.devices = [
+            (backend, [backend.get_rng_state(index) for index in range(backend.device_count())])
+            for backend in backends
+            if _in_use(backend)
+        ]
         self.own = [(generator, generator.get_state()) for generator in generators or []]
 
     def restore(self) -> None:
@@ -480,6 +468,8 @@ class RandomState:
         if self.numpy is not None:
             self.numpy.set_state(self.numpy_state)
         torch.set_rng_state(self.cpu)
-        self.devices.restore()
+        for backend, states in self.devices:
+            for index, state in enumerate(states):
+                backend.set_rng_state(state, index)
         for generator, state in self.own:
             generator.set_state(state)

@@ -239,27 +239,27 @@ def _describe_marks(source: str, miss: torch_private.CacheMiss) -> Iterator[str]
 
 def _describe_state(name: str, entry: Any) -> str:
     """Describe the current and the earlier value of a part of the process state."""
-    if name == "grad_mode":
-        # The guard failed, so the earlier mode is the opposite of the current one.
-        return f"was {not torch.is_grad_enabled()}, is {torch.is_grad_enabled()}"
-    if name == "default_dtype":
-        was = _DTYPES.get(_read_old_state(entry).get(name, -1))
-        return f"{f'was {was}, ' * (was is not None)}is {torch.get_default_dtype()}"
-    if name == "num_threads":
-        was = _read_old_state(entry).get(name)
-        return f"{f'was {was}, ' * (was is not None)}is {torch.get_num_threads()}"
-    if name == "deterministic_algorithms":
-        now = torch.are_deterministic_algorithms_enabled()
-        return f"was {not now}, is {now}"
+    if name in ("default_dtype", "num_threads"):
+        was: Any = _read_old_state(entry).get(name)
+        now: Any = torch.get_num_threads()
+        if name == "default_dtype":
+            was, now = _DTYPES.get(was), torch.get_default_dtype()
+        return f"{f'was {was}, ' * (was is not None)}is {now}"
     if name == "autocast":  # torch before 2.11
         enabled_devices = ", ".join(
             device for device in _AUTOCAST if torch.is_autocast_enabled(device)
         )
         return f"is True on {enabled_devices}" if enabled_devices else "is False"
-    if name.startswith("autocast(") and name.endswith(")_enabled"):
+    if name == "grad_mode":
+        now = torch.is_grad_enabled()
+    elif name == "deterministic_algorithms":
+        now = torch.are_deterministic_algorithms_enabled()
+    elif name.startswith("autocast(") and name.endswith(")_enabled"):
         now = torch.is_autocast_enabled(name[len("autocast(") : -len(")_enabled")])
-        return f"was {not now}, is {now}"
-    return ""
+    else:
+        return ""
+    # The guard failed, so the earlier value is the opposite of the current one.
+    return f"was {not now}, is {now}"
 
 
 def _read_old_state(entry: Any) -> dict[str, Any]:
