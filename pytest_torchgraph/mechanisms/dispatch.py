@@ -113,21 +113,18 @@ class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]
     @property
     def module(self) -> str:
         """Path of the innermost running module."""
-        if self._hooks is not None:
-            self._after_hooks()
+        self._after_hooks()
         return self.paths[self._stack[-1]] if self._stack else ""
 
     def _enter(self, module: torch.nn.Module, _args: Any) -> None:
-        if self._hooks is not None:
-            self._after_hooks()
+        self._after_hooks()
         number = self.number_of_module(module)
         self._stack.append(number)
         if self.records is self.forward:
             self.changes.append((self._sequence(), number))
 
     def _leave(self, module: torch.nn.Module, _args: Any, _output: Any) -> None:
-        if self._hooks is not None:
-            self._after_hooks()
+        self._after_hooks()
         if module._forward_hooks and self._stack:  # the module's own hooks run after this one
             self._hooks = _RunningHooks(sys._getframe(1), self._sequence(), self._hooks)
         else:
@@ -166,7 +163,7 @@ class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]
             return writes.follow(func, self.__torch_dispatch__, args, kwargs or {})
         if func is LIFT:
             self.lifted(args[0])
-        if self._hooks is not None:
+        if self._hooks is not None:  # saves a call per op
             self._after_hooks()
         if self._saved.unwritten and self._may_write(func):
             self._saved.before_write(args, *(kwargs or _NONE).values())
@@ -190,8 +187,7 @@ class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]
             self._saved.before_write(tensor)
         op = sys.intern(f"Tensor.{method}")
         if op in effects.READING and isinstance(tensor, torch.Tensor):
-            if self._hooks is not None:
-                self._after_hooks()
+            self._after_hooks()
             self._record(op, (self.number_of(tensor),), _NONE, None)
 
     def _record(

@@ -18,6 +18,7 @@ import contextlib
 import functools
 import inspect
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from types import CodeType, FrameType, FunctionType
 from typing import Any
@@ -227,15 +228,12 @@ def _module_of(error: BaseException | None) -> str:
     """
     module = ""
     while error is not None and not module:
-        traceback = error.__traceback__
-        while traceback is not None:
-            frame = traceback.tb_frame
+        for frame, _ in traceback.walk_tb(error.__traceback__):
             of_dynamo = str(frame.f_globals.get("__name__", "")).startswith("torch._dynamo.")
             translator = local_of(frame, "self") if of_dynamo else None
             stack = _own_attribute(translator, "nn_module_stack")
             if isinstance(stack, dict) and stack:
                 module = str(list(stack.values())[-1][0])
-            traceback = traceback.tb_next
         error = error.__context__  # set if Dynamo could not resume after the break
     return module
 

@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -98,11 +99,7 @@ class BreakReport(NamedTuple):
 def breaks_of(compiled: Iterable[Compilation]) -> tuple[GraphBreak, ...]:
     """Return the graph breaks of compilations, one per file, line and kind."""
     breaks: dict[tuple[str, int, str], GraphBreak] = {}
-    for current in (
-        graph_break
-        for compilation in compiled
-        for graph_break in _breaks_of_compilation(compilation)
-    ):
+    for current in chain.from_iterable(map(_breaks_of_compilation, compiled)):
         key = (current.path, current.line, current.kind.removeprefix(SKIPPED))
         earlier = breaks.get(key)
         if earlier is None:

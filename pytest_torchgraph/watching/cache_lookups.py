@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -176,13 +176,7 @@ def lookups_of(
         before: the compilations of the cold run, which explain misses of a warm run.
     """
     cold = list(before)
-    saved = {event.key for compiled_cold in cold for event in compiled_cold.lookups if event.key}
-    unsaved = [
-        event
-        for compiled_cold in cold
-        for event in compiled_cold.lookups
-        if event.state == "unsaved"
-    ]
+    cold_events = [event for compilation in cold for event in compilation.lookups]
     lookups: list[CacheLookup] = []
     for compilation in compiled:
         function = source_of(compilation)
@@ -198,41 +192,36 @@ def lookups_of(
                 continue
             reason = ""
             if event.state == "miss":
-                reason = _explain_miss(event, cold, saved, unsaved)
+                reason = _explain_miss(event, cold_events) if cold else _NOTHING_CACHED
             lookups.append(CacheLookup(name, event.cache, event.state, reason, function))
     return tuple(lookups)
 
 
-def _explain_miss(
-    event: CacheEvent, cold: list[Compilation], saved: set[str], unsaved: list[CacheEvent]
-) -> str:
-    if not cold:
-        return "nothing is in the cache yet"
-    for cold_event in unsaved:
-        if cold_event.id == event.id and event.cache == "aot":
-            graph = "backward" if cold_event.backward else "forward"
-            return f"{NO_OP}: the {graph} has none"
-    if event.key in saved:
-        ran_backward = any(
-            cold_event.backward
-            for compilation in cold
-            for cold_event in compilation.lookups
-            if cold_event.id == event.id
-        )
-        if event.cache == "aot" and not ran_backward:
+_NOTHING_CACHED = "nothing is in the cache yet"
+
+
+def _explain_miss(event: CacheEvent, cold_events: Sequence[CacheEvent]) -> str:
+    """Return why a lookup was a miss, although the cold run has compiled.
+
+    Args:
+        event: the lookup.
+        cold_events: the cache events of the cold run.
+    """
+    same_id = [cold_event for cold_event in cold_events if cold_event.id == event.id]
+    unsaved = next((cold_event for cold_event in same_id if cold_event.state == "unsaved"), None)
+    if unsaved is not None and event.cache == "aot":
+        graph = "backward" if unsaved.backward else "forward"
+        return f"{NO_OP}: the {graph} has none"
+    if event.key and event.key in {cold_event.key for cold_event in cold_events}:
+        if event.cache == "aot" and not any(cold_event.backward for cold_event in same_id):
             return (
                 "the graph was not saved, because its backward did not run, or its cache entry "
                 "cannot be pickled"
             )
         return "the graph was not saved, although its key is the same"
-    for compilation in cold:
-        for cold_event in compilation.lookups:
-            if (cold_event.id, cold_event.cache, cold_event.backward) == (
-                event.id,
-                event.cache,
-                event.backward,
-            ):
-                return f"the key differs{_describe_key_difference(cold_event, event)}"
+    for cold_event in same_id:
+        if (cold_event.cache, cold_event.backward) == (event.cache, event.backward):
+            return f"the key differs{_describe_key_difference(cold_event, event)}"
     return "the first run did not compile this graph"
 
 

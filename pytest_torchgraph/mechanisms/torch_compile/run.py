@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import linecache
+import traceback
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from types import TracebackType
 from typing import Any, NamedTuple
 
 import torch
@@ -152,13 +152,8 @@ def _is_of_compiler(error: Exception) -> bool:
     """Return True if torch's compilers or their generated code raised this, not the user's code."""
     if isinstance(error, torch_private.get("dynamo_exception")):
         return not isinstance(error, torch_private.get("unsupported"))
-    steps: list[TracebackType] = []
-    step = error.__traceback__
-    while step is not None:
-        steps.append(step)
-        step = step.tb_next
-    for step in reversed(steps):
-        frame = step.tb_frame
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    for frame in reversed(frames):
         file = frame.f_code.co_filename
         if file.startswith(_GENERATED):
             return True
