@@ -322,7 +322,7 @@ def _eager(
     causes = [cause_of(stack, breaks) for stack in islands.stacks]
     graphs = [
         (
-            island.behind,
+            island.after_graph,
             replace(
                 island.graph, classes=classes, own_modules=own_modules, cause=causes[island.stack]
             ),

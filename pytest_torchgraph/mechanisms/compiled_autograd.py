@@ -1,15 +1,15 @@
 """Capture of the whole backward by compiled autograd, as the autograd engine ran it.
 
-The autograd engine passes each backward to our compiler as one graph, through all graph breaks of
-the forward and including its hooks. The graph runs unchanged, node by node, and the run gives the
-shapes of its values. The forward is compiled up to AOTAutograd, or runs eagerly.
+The autograd engine passes each backward to our compiler as one graph. The graph spans all graph
+breaks of the forward and includes the hooks. We run it unchanged, node by node, and read the shapes
+of its values from this run. The forward is compiled up to AOTAutograd, or runs eagerly.
 
-The AOT backward is recorded when the joint graph is split. Compiled autograd does not compile the
-AOT backward: it inlines it, node by node, into its own graph, and modifies it there.
+The AOT backward is recorded when AOTAutograd splits the joint graph. Compiled autograd does not
+call the AOT backward: it copies its nodes into its own graph, and changes them there.
 
-Compiled autograd labels its ops only with the step of the backward, for example `(NodeCall 7)`. The
-steps walk the autograd graph in an order of their own, replayed by `steps`. The sequence number of
-an autograd node shows between which module calls the node was created.
+Compiled autograd labels its ops only with the step of the backward, for example `(NodeCall 7)`.
+`steps` computes which autograd node each step belongs to. The sequence number of that node tells
+which module was running when the node was created.
 """
 
 from __future__ import annotations
@@ -70,11 +70,14 @@ class ForwardRecorder:
             inference_compiler=partitioned.compiler("inference"),
             partition_fn=partitioned.split,
         )
-        with self.islands.aside():
-            return frame.noting(compiler(gm, example_inputs))
+        with self.islands.suspended():
+            return frame.record_outputs(compiler(gm, example_inputs))
 
     def backward(self, module: torch.fx.GraphModule) -> Converted:
-        """Return the graph of an AOT backward, converting it now if it was compiled earlier."""
+        """Return the converted graph of an AOT backward.
+
+        A backward that was compiled before this capture is converted now.
+        """
         recorded = self._backwards.get(id(module))
         if recorded is not None:
             return recorded[1]
@@ -116,9 +119,9 @@ class _PartitionedGraph:
 
 @contextlib.contextmanager
 def compiler_restored() -> Iterator[None]:
-    """Restore the current autograd compiler, which a Dynamo reset drops.
+    """Restore the autograd compiler that is set now, because resetting Dynamo removes it.
 
-    Inside, `torch._dynamo.config.compiled_autograd` is False: if it were True, each compiled region
+    Inside, `torch._dynamo.config.compiled_autograd` is False. If it were True, each compiled region
     would replace our compiler with its own.
     """
     set_compiler = torch_private.get("set_autograd_compiler")
@@ -137,24 +140,12 @@ def compiler_restored() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def compiled_by(compiler: Callable[[Any], Any], dynamic: bool) -> Iterator[None]:
-    """Make the engine pass each backward inside to `compiler`, as a graph module.
-
-    Args:
-        compiler: returns a callable that takes inputs, sizes, scalars, hooks and packed data.
-        dynamic: whether sizes are graph inputs from the start, not only once they change.
-    """
-    with torch_private.get("enable_compiled_autograd")(compiler, dynamic=dynamic):
-        yield
-
-
-@contextlib.contextmanager
 def around_backward(
     context: Callable[[Sequence[Any], Sequence[Any]], contextlib.AbstractContextManager[None]],
 ) -> Iterator[None]:
     """Run each backward inside `context(roots, inputs)`.
 
-    Dynamo compiles nothing that the backward calls: neither hooks nor the capture itself.
+    Dynamo compiles nothing that the backward calls, such as hooks or the capture itself.
     """
     original = torch_private.get("engine_run_backward")
 
@@ -168,10 +159,9 @@ def around_backward(
 
 
 def aot_backward(context: Any) -> tuple[int, torch.fx.GraphModule] | None:
-    """Return the id and graph of the AOT backward that an autograd node runs.
+    """Return the id and graph of the AOT backward that an autograd node runs, or `None`.
 
     Both are attributes of the autograd.Function that AOTAutograd creates for each of its graphs.
-    `None` for other nodes.
     """
     function = getattr(context, "_forward_cls", None)
     number = getattr(function, "_aot_id", None)
@@ -180,7 +170,7 @@ def aot_backward(context: Any) -> tuple[int, torch.fx.GraphModule] | None:
 
 
 class ModuleCalls:
-    """Records which module runs at each autograd sequence number of a forward."""
+    """Records which module was running at each autograd sequence number of a forward."""
 
     def __init__(self, named: NamedTensors):
         self.named = named
@@ -193,15 +183,13 @@ class ModuleCalls:
     def recording(self) -> Iterator[None]:
         """Record the module calls made inside."""
         module = torch.nn.modules.module
-        before = module.register_module_forward_pre_hook(self._enter)
-        # Also after an exception: the target may catch it, and each later path would be one module
-        # too deep.
-        after = module.register_module_forward_hook(self._leave, always_call=True)
-        try:
+        # `always_call`: if the target catches an exception, later paths must not be one module too
+        # deep.
+        with (
+            module.register_module_forward_pre_hook(self._enter),
+            module.register_module_forward_hook(self._leave, always_call=True),
+        ):
             yield
-        finally:
-            before.remove()
-            after.remove()
 
     def _enter(self, module: torch.nn.Module, _args: Any) -> None:
         self._stack.append(self.named.modules.get(id(module), type(module).__name__))
@@ -217,7 +205,7 @@ class ModuleCalls:
         self.paths.append(self._stack[-1] if self._stack else "")
 
     def path_of(self, node: Any) -> str:
-        """Return the path of the module that made an autograd node, "" if unknown."""
+        """Return the path of the module that created an autograd node, "" if unknown."""
         number = node._sequence_nr()
         index = bisect_right(self.numbers, number) - 1
         return self.paths[index] if index >= 0 and number < LEAF else ""
@@ -232,16 +220,16 @@ def steps(roots: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
 
     Args:
         roots: the tensors, or gradient edges, that the backward starts from.
-        inputs: the tensors that the backward is restricted to. With inputs the order differs, and
-            the result is empty.
+        inputs: the tensors that the backward is restricted to. If there are any, the order is
+            unknown, and the result is empty.
     """
     if inputs:
         return []
     start = [_node_of(root) for root in roots]
     consumers = _consumers(start)
     order: list[Any] = [None]
-    # Last in, first out. Replaying the priority queue of the eager engine found the right module
-    # for 19% of the nodes of a BERT, this order for 99%.
+    # This order finds the right module for 99% of the nodes of a BERT; the order of the eager
+    # engine's priority queue, for 19%.
     worklist: list[Any] = []
 
     def count_down_consumers(nodes: Sequence[Any]) -> None:
@@ -260,13 +248,11 @@ def steps(roots: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
 
 
 def _node_of(root: Any) -> Any:
-    if not isinstance(root, torch.Tensor):
-        return root.node
-    return (
-        root.grad_fn
-        if root.grad_fn is not None
-        else torch.autograd.graph.get_gradient_edge(root).node
-    )
+    if isinstance(root, torch.Tensor):
+        if root.grad_fn is not None:
+            return root.grad_fn
+        root = torch.autograd.graph.get_gradient_edge(root)
+    return root.node
 
 
 def _consumers(start: Sequence[Any]) -> Counter[Any]:
@@ -286,17 +272,17 @@ def _consumers(start: Sequence[Any]) -> Counter[Any]:
 class CompiledAutograd:
     """The whole backward in one graph, with its hooks, even if the forward has graph breaks.
 
-    The capture has AOTAutograd's forward graphs and, instead of AOTAutograd's backward graphs, the
-    single graph of compiled autograd. `capture.at("aot")` has AOTAutograd's forwards and backwards.
-    `Capture.eager` has the ops that ran eagerly between the forward graphs; their backward is part
-    of the single graph.
+    The capture contains AOTAutograd's forward graphs and, instead of AOTAutograd's backward graphs,
+    the single graph of compiled autograd. `capture.at("aot")` returns AOTAutograd's forwards and
+    backwards. `Capture.eager` holds the ops that ran eagerly between the forward graphs; their
+    backward is part of the single graph.
 
     Args:
         forward: "aot" compiles the forward up to AOTAutograd. "eager" runs it eagerly and
             unrecorded; its backward consists of autograd's own functions, for example
-            `torch._dynamo.compiled_autograd.ops.AddmmBackward0`. Recording would change the
-            backward: under a dispatch mode some ops (`reshape`) create other autograd nodes than in
-            a training step.
+            `torch._dynamo.compiled_autograd.ops.AddmmBackward0`. Recording the forward would change
+            the backward: under a dispatch mode some ops, such as `reshape`, create different
+            autograd nodes than in a training step.
         forward_fullgraph: `fullgraph` of `torch.compile` for the forward: True raises at a graph
             break instead of splitting.
         backward_fullgraph: whether Dynamo must trace the backward graph, hooks included, without a
@@ -305,8 +291,8 @@ class CompiledAutograd:
             once it has changed.
 
     Raises:
-        ValueError: if `forward` has another value, or if `forward_fullgraph=True` with an eager
-            forward.
+        ValueError: if `forward` has another value, or if `forward_fullgraph=True` is combined with
+            an eager forward.
     """
 
     forward: Literal["aot", "eager"] = "aot"
@@ -340,8 +326,8 @@ class CompiledAutograd:
 class _DetachableCompiler:
     """The compiler passed to the autograd engine.
 
-    torch (2.13) never frees a compiler or its results. They therefore reference the recorder, and
-    through it the tensors of the step, only during a capture.
+    torch (2.13) never frees a compiler or what it returns. The reference to the recorder, which
+    holds the tensors of the step, is therefore removed after the capture.
     """
 
     def __init__(self, recorder: _Recorder):
@@ -401,11 +387,13 @@ class _Recorder:
         finally:
             torch_private.reset_dynamo()
 
-    @contextlib.contextmanager
-    def enabled(self) -> Iterator[None]:
-        """Enable compiled autograd with our compiler. The loss runs outside and is in no graph."""
-        with compiled_by(self.engine_compiler, bool(self.options.dynamic)):
-            yield
+    def enabled(self) -> contextlib.AbstractContextManager[None]:
+        """Make the engine pass each backward inside to our compiler. The loss runs outside."""
+        enable = torch_private.get("enable_compiled_autograd")
+        context: contextlib.AbstractContextManager[None] = enable(
+            self.engine_compiler, dynamic=bool(self.options.dynamic)
+        )
+        return context
 
     @contextlib.contextmanager
     def enabled_and_recording(self) -> Iterator[None]:
@@ -417,26 +405,24 @@ class _Recorder:
     def during_backward(self, roots: Sequence[Any], inputs: Sequence[Any]) -> Iterator[None]:
         """Find the module of each step of a backward, while its autograd graph exists.
 
-        Everything that runs inside is in the graph. The engine does not carry a dispatch mode into
-        it.
+        All ops that run inside are in the backward graph, so the islands do not record them.
         """
         self.paths = []
         if self.options.forward == "eager":
             self.paths = ["" if n is None else self.calls.path_of(n) for n in steps(roots, inputs)]
-        with self.islands.aside():
+        with self.islands.suspended():
             yield
 
     def run_backward(self, module: torch.fx.GraphModule, lists: tuple[Any, ...]) -> Any:
         """Run a backward graph of the engine, recording it the first time."""
         if torch_private.get("tracing_context")() is not None:
-            return module(*lists)  # the compiler differentiates bodies itself, e.g. of scan
+            return module(*lists)  # a compiler differentiates the body of a scan or similar op
         inputs, _, _, hooks, _ = lists
         if id(module) in self.graph_of_module:
             # The graph was converted before; this counts the run of each AOT backward in it.
             self.facts(inputs, hooks)
             return self.ran(self.graph_of_module[id(module)], inputs, module(*lists))
-        # Only the user's Python code can break the graph, so other backwards are not traced by
-        # Dynamo.
+        # Only the user's Python code can cause a graph break, so Dynamo traces no other backward.
         if self.options.backward_fullgraph or _runs_python(module):
             fullgraph = self.options.backward_fullgraph
             _trace(module, lists, fullgraph=fullgraph, dynamic=self.options.dynamic)
@@ -448,17 +434,14 @@ class _Recorder:
         return self.ran(compiled_graph, inputs, result)
 
     def ran(self, compiled_graph: CompiledGraph, inputs: Sequence[Any], result: Any) -> Any:
-        """Note that a graph ran.
-
-        Called after the run, because the graph is only known then.
-        """
+        """Record a run of a graph after the run, because only then the graph is known."""
         if self.islands.is_recording:
             return compiled_graph.recorded(lambda _: result, self.islands)([*inputs])
         compiled_graph.runs += 1  # eager forward: nothing else counts the run
         return result
 
     def facts(self, inputs: Sequence[torch.Tensor], hooks: Sequence[Any]) -> RunFacts:
-        """Identify inputs, hooks and AOT backwards of a run by object identity."""
+        """Name the inputs, hooks and AOT backwards of a run, recognised by object identity."""
         tangents = {id(grad): output_number for output_number, grad in self.step.cotangents}
         facts = RunFacts(paths=self.paths)
         for position, tensor in enumerate(inputs):
@@ -471,8 +454,8 @@ class _Recorder:
             aot_node = aot_backward(hook)
             if aot_node is not None:
                 number, module = aot_node
-                # AOTAutograd numbers its graphs through the whole process, so the name of a node in
-                # the graph (`aot7_mm`) depends on what was compiled before.
+                # AOTAutograd counts its graphs per process, so a node name in the graph, such as
+                # `aot7_mm`, depends on earlier compilations.
                 facts.backwards[number] = converted = self.forward.backward(module)
                 self.taken_over.setdefault(id(module), CompiledGraph(converted)).runs += 1
         return facts

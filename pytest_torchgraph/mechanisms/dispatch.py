@@ -8,6 +8,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from types import FrameType
 from typing import Any, ClassVar
 
@@ -50,13 +51,13 @@ _NONE: dict[str, Any] = {}
 
 
 class _RunningHooks:
-    """The forward hooks of a module, which run after its forward has ended.
+    """The forward hooks of a module, which run after its forward.
 
     Their ops belong to the module. Tensor parallelism runs its collectives in forward hooks.
 
     Attributes:
         sequence: sequence number of the module's last known op.
-        outer: the hooks that called the module, or `None`.
+        outer: the running hooks that called this module, or `None`.
     """
 
     def __init__(self, call: FrameType, sequence: int, outer: _RunningHooks | None):
@@ -91,24 +92,19 @@ class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         self._hooks: _RunningHooks | None = None
         self._user_files: dict[str, bool] = {}
 
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        # True would wrap __torch_dispatch__ in torch.compiler.disable, at 3 µs per op. No compiled
-        # region runs under this mode, so there is nothing to disable.
-        return False
-
     @contextmanager
     def recording(self, *, backward: bool) -> Iterator[None]:
         """Record everything that runs inside, as the forward or as the backward."""
         self.records = self.backward if backward else self.forward
-        pre = torch.nn.modules.module.register_module_forward_pre_hook(self._enter)
-        post = torch.nn.modules.module.register_module_forward_hook(self._leave, always_call=True)
+        module = torch.nn.modules.module
         try:
-            with self:
+            with (
+                module.register_module_forward_pre_hook(self._enter),
+                module.register_module_forward_hook(self._leave, always_call=True),
+                self,
+            ):
                 yield
         finally:
-            pre.remove()
-            post.remove()
             self._stack.clear()
             self._hooks = None
 
@@ -117,28 +113,25 @@ class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]
     @property
     def module(self) -> str:
         """Path of the innermost running module."""
-        if self._hooks is not None:
-            self._after_hooks()
+        self._after_hooks()
         return self.paths[self._stack[-1]] if self._stack else ""
 
     def _enter(self, module: torch.nn.Module, _args: Any) -> None:
-        if self._hooks is not None:
-            self._after_hooks()
+        self._after_hooks()
         number = self.number_of_module(module)
         self._stack.append(number)
         if self.records is self.forward:
             self.changes.append((self._sequence(), number))
 
     def _leave(self, module: torch.nn.Module, _args: Any, _output: Any) -> None:
-        if self._hooks is not None:
-            self._after_hooks()
+        self._after_hooks()
         if module._forward_hooks and self._stack:  # the module's own hooks run after this one
             self._hooks = _RunningHooks(sys._getframe(1), self._sequence(), self._hooks)
         else:
             self._left(self._sequence())
 
     def _left(self, sequence: int) -> None:
-        """Note that the innermost module ended, at this sequence number."""
+        """Note that the innermost module ended at this sequence number."""
         if self._stack:
             self._stack.pop()
         if self.records is self.forward:
@@ -170,7 +163,7 @@ class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]
             return writes.follow(func, self.__torch_dispatch__, args, kwargs or {})
         if func is LIFT:
             self.lifted(args[0])
-        if self._hooks is not None:
+        if self._hooks is not None:  # saves a call per op
             self._after_hooks()
         if self._saved.unwritten and self._may_write(func):
             self._saved.before_write(args, *(kwargs or _NONE).values())
@@ -185,17 +178,16 @@ class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         return output
 
     def read(self, method: str, tensor: Any) -> None:
-        """Record a method that reads a tensor without dispatching an op.
+        """Record a method call that reads a tensor without dispatching an op.
 
-        The recorded read keeps the ops that computed the tensor alive in the graph.
+        Because of the recorded read, the ops that computed the tensor are not dead code.
         """
         self.hand_over(method)
         if method in HANDS_OVER:  # numpy may write into the shared memory
             self._saved.before_write(tensor)
         op = sys.intern(f"Tensor.{method}")
         if op in effects.READING and isinstance(tensor, torch.Tensor):
-            if self._hooks is not None:
-                self._after_hooks()
+            self._after_hooks()
             self._record(op, (self.number_of(tensor),), _NONE, None)
 
     def _record(
@@ -250,7 +242,6 @@ class DispatchReplay(Replay):
     """Builds the graphs of one recorded step.
 
     Args:
-        recorder, canon: see `Replay`.
         keep_dead: whether to keep ops with unused results.
     """
 
@@ -283,14 +274,11 @@ class DispatchReplay(Replay):
         section.input_names = {i: forward.names[i] for i in saved}
         section.reserved = forward.names.values()
         backward = section.graph("backward")
-        # A checkpoint drops its forward's results. A value that only the backward needs is then
-        # dead in the forward: only the forward with its dead ops shows that it is computed twice.
+        # A checkpoint drops its forward's results, so a value that only the backward needs is dead
+        # in the forward. Only a forward with its dead ops shows that the value is computed twice.
         if any(self.drafts[i].by in ("checkpoint", "function") for i in self.of_section.get(1, ())):
             graph = replace(graph, whole=forward.whole(graph))
-        forward_names = {
-            i: name for i, name in forward.names.items() if i not in section.input_names
-        }
-        section.input_names.update(forward_names)
+        section.input_names = {**forward.names, **section.input_names}
         return [graph, replace(backward, whole=section.whole(backward))]
 
     def place(self, record: OpRecord) -> tuple[str, Source | None]:
@@ -349,18 +337,10 @@ class Dispatch:
                 step.saved.copy_all()
             note_method(seen, recorder, method, owner)
 
-        @contextlib.contextmanager
-        def forward() -> Iterator[None]:
-            for name, tensor in named.inputs:
-                recorder.introduce(tensor, "input", name)
-            with recorder.recording(backward=False), on_method_call(note):
-                yield
-
-        @contextlib.contextmanager
-        def backward() -> Iterator[None]:
-            for number, cotangent in step.cotangents:
-                recorder.introduce(cotangent, "tangent", f"tangent.{number}")
-            with recorder.recording(backward=True), on_method_call(note):
+        @contextmanager
+        def recording(*, backward: bool) -> Iterator[None]:
+            recorder.introduce_inputs(step, backward=backward)
+            with recorder.recording(backward=backward), on_method_call(note):
                 yield
 
         with (
@@ -368,12 +348,16 @@ class Dispatch:
             _no_compiled_region(),
             threads_started(recorder) as threads,
         ):
+            forward, backward = (
+                partial(recording, backward=False),
+                partial(recording, backward=True),
+            )
             step.run(None, forward, backward)
         tensors = output_leaves(step.output)
         outputs = [recorder.number_of(tensor) for tensor in tensors]
         positions = {id(tensor): position for position, tensor in enumerate(tensors)}
         leaves = leaves_of(step.output, lambda tensor: positions.get(id(tensor)))
-        number = len(tensors)
+        tensor_count = len(tensors)
         del tensors  # no tensor of the step may outlive it
         outputs += [recorder.number_of(buffer) for buffer in step.saved.replaced_buffers()]
         grads = [recorder.number_of(leaf.grad) for leaf in step.leaves if leaf.grad is not None]
@@ -391,7 +375,7 @@ class Dispatch:
             replay = DispatchReplay(recorder, canon, keep_dead)
             with collector_paused():
                 graphs = replay.graphs(outputs, grads if ran_backward else None)
-            graphs[0] = _with_output(graphs[0], leaves, number)
+            graphs[0] = _with_output(graphs[0], leaves, tensor_count)
             note_calls(seen, recorder, replay, backward=ran_backward)
             if ran_backward and not any(node.is_call for node in graphs[1].nodes):
                 raise CaptureError(
@@ -400,8 +384,8 @@ class Dispatch:
                 )
             return Built(graphs, seen, replay.kept_by_name)
 
-        # Building the graphs takes about as long as recording, so it waits until they are read,
-        # unless building them is the only way to find out if they are empty.
+        # Building the graphs takes about as long as recording, so they are built when first read.
+        # But if they may turn out empty, they are built now, because that is an error.
         computed = any(value not in recorder.origin for value in outputs)
         return Captured(build if computed and (grads or not ran_backward) else build())
 
@@ -410,10 +394,10 @@ def _with_output(graph: Graph, leaves: Sequence[Leaf], tensors: int) -> Graph:
     """Add the target's return value to its forward graph.
 
     Args:
-        graph: the forward graph; it returns the tensors of the output, then other results of the
-            step.
-        leaves: the leaves of the output, with the position of each tensor.
-        tensors: the number of tensors in the output.
+        graph: the forward graph. It returns the tensors of the target's output, followed by other
+            results of the step.
+        leaves: the leaves of the target's output, with the position of each tensor.
+        tensors: the number of tensors in the target's output.
     """
     values = [Ref(node.name) for node in graph.outputs]
 
@@ -457,12 +441,12 @@ def _refuse(function: Any) -> None:
 def note_calls(
     seen: RecordedCalls, recorder: DispatchRecorder, replay: Replay, *, backward: bool
 ) -> None:
-    """Add the calls of a replayed recorder to `seen`. The recorder is not needed afterwards.
+    """Add the recorded op calls that may wait for a device to `seen`.
 
     Args:
         seen: receives the calls.
         recorder, replay: the recorder and the replay of one step.
-        backward: whether its backward was recorded separately from the forward.
+        backward: whether the step has a backward graph of its own.
     """
 
     def described(value: Any) -> Any:
@@ -489,7 +473,7 @@ def note_calls(
 
 
 def note_method(seen: RecordedCalls, recorder: DispatchRecorder, method: str, owner: Any) -> None:
-    """Add a method call, of a tensor or a thread, that is about to run."""
+    """Add a method call on a tensor or a thread to `seen`, just before it runs."""
     recorder.read(method, owner)
     line = source_lines.current()
     source = None if line is None else source_lines.from_line(*line)

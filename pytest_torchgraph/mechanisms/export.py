@@ -33,9 +33,9 @@ _LIFTED = re.compile(r"((?:.*\.)?lifted_tensor_)[0-9]+")
 
 @dataclass(frozen=True)
 class Export:
-    """`torch.export.export`: one graph that no longer depends on Python.
+    """`torch.export.export`: one graph of the whole forward, without Python code.
 
-    The exported program is then run once, for `capture.output`. Export captures no backward.
+    The exported program is run once, for `capture.output`. Export captures no backward.
 
     Args:
         dynamic_shapes: as in `torch.export.export`.
@@ -102,12 +102,12 @@ class Export:
 def _backends_restored() -> Iterator[None]:
     """Restore the flags of oneDNN and NNPACK, which torch.export switches off for its trace.
 
-    If cuDNN's precisions conflict, torch (`_ignore_backend_decomps`) raises before it would restore
-    the two, and the rest of the process runs without them.
+    torch restores them itself, unless cuDNN's precisions conflict: then `_ignore_backend_decomps`
+    raises first, and both backends would be off for the rest of the process.
     """
     mkldnn: Any = torch.backends.mkldnn
     nnpack: Any = torch.backends.nnpack
-    flags = mkldnn.set_flags(_fp32_precision=None)  # sets nothing, and returns all
+    flags = mkldnn.set_flags(_fp32_precision=None)  # changes nothing, and returns all flags
     (enabled,) = nnpack.set_flags(True)
     nnpack.set_flags(enabled)
     try:
@@ -121,12 +121,12 @@ def _backends_restored() -> Iterator[None]:
 def _lines_recorded() -> Iterator[None]:
     """Note the user's line at each node of a non-strict export.
 
-    The stacks that torch notes there have only calls of `forward`: an op of a function has the line
-    that called the function.
+    torch's own stacks contain only calls of `forward`. For an op of another function, they show the
+    line that called the function.
     """
     try:
         create = torch_private.get("module_stack_node")
-    except TorchGraphError:  # lines only: the stacks that torch notes say them nearly as well
+    except TorchGraphError:  # without it, the lines come from torch's stacks
         yield
         return
 
@@ -141,7 +141,7 @@ def _lines_recorded() -> Iterator[None]:
 
 
 _OF_DEBUGGING = ("For more ", "For extended ", "For C++ ", "If you suspect ", "The error above ")
-"""Prefixes of the lines in torch's messages about debugging torch."""
+"""Prefixes of the lines in torch's messages that explain how to debug torch."""
 
 
 def _explain_failure(error: Exception) -> str:
@@ -169,8 +169,8 @@ def _explain_failure(error: Exception) -> str:
 def _setting_at_fault(error: Exception) -> str:
     """Return the module of torch.backends that raised the error, "" if none did.
 
-    Export sets flags such as `allow_tf32` for the trace. Setting them raises if `fp32_precision`
-    has been set before to values that the older flags cannot express.
+    Export assigns flags such as `allow_tf32` for the trace. torch raises if `fp32_precision` was
+    set to values that these older flags cannot express.
     """
     frames = traceback.extract_tb(error.__traceback__)
     last = source_lines.relative(frames[-1].filename) if frames else ""
@@ -179,7 +179,7 @@ def _setting_at_fault(error: Exception) -> str:
 
 
 class _Function(torch.nn.Module):
-    """A module around a target that is not a module; owns the modules that the target uses."""
+    """A module that calls a target, and that contains the modules that the target uses."""
 
     def __init__(self, target: Callable[..., Any], named: NamedTensors):
         super().__init__()
@@ -200,7 +200,7 @@ class _Function(torch.nn.Module):
 
 
 def _is_lifted(program: torch.export.ExportedProgram, name: str) -> bool:
-    """Return True for a constant created by the target's code: torch lifts it at its creation."""
+    """Return True for a constant that the target's code creates: `lift_fresh` is applied to it."""
     users = [
         user
         for node in program.graph.find_nodes(op="placeholder")
@@ -211,7 +211,7 @@ def _is_lifted(program: torch.export.ExportedProgram, name: str) -> bool:
 
 
 def with_outputs_of_program(converted: Converted, program: torch.export.ExportedProgram) -> Graph:
-    """Return the graph of an exported program, with the output described by its signature."""
+    """Return the graph of an exported program, with the output from the program's signature."""
     (output,) = program.graph.find_nodes(op="output")
     specs = zip(program.graph_signature.output_specs, output.args[0], strict=True)
     values = [
@@ -236,7 +236,7 @@ def signature_names(program: torch.export.ExportedProgram) -> dict[str, tuple[st
     constants: Counter[str] = Counter()
     for name, target in signature.inputs_to_lifted_tensor_constants.items():
         lifted = _LIFTED.fullmatch(target)
-        if lifted is not None:  # torch numbers them in the whole program
+        if lifted is not None:  # torch counts them over the whole program, not per prefix
             target = f"{lifted[1]}{constants[lifted[1]]}"
             constants[lifted[1]] += 1
         named[name] = ("constant", target)

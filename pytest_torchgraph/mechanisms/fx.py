@@ -32,14 +32,14 @@ from .step import Invocation, Step, callable_of
 class Fx:
     """`torch.fx.symbolic_trace`: runs the target's Python code on proxies, then runs the graph.
 
-    The graph is run once on the real arguments. The run gives `capture.output` and the dtypes and
-    shapes of the nodes. The backward runs eagerly and is not captured.
+    `capture.output` and the dtypes and shapes of the nodes come from this run, which uses the real
+    arguments. The backward runs eagerly and is not captured.
 
     Args:
         concrete_args: values of parameters that are fixed while tracing, as in
-            `torch.fx.symbolic_trace`, so that they can decide control flow. The graph asserts that
-            it receives these values. Parameters that the call leaves at their default are fixed
-            too.
+            `torch.fx.symbolic_trace`, so that control flow can depend on them. The graph asserts
+            that it receives these values. Parameters that the call leaves at their default are
+            fixed too.
         tracer: a custom `torch.fx.Tracer`, for other leaf modules.
     """
 
@@ -111,9 +111,9 @@ class _CreatedTensors(TorchFunctionMode):
 
 @contextlib.contextmanager
 def _lines_recorded(tracer: torch.fx.Tracer) -> Iterator[None]:
-    """Note the user's line at each node. The tracer's own stack traces take as long as tracing."""
+    """Note the user's line at each node. The tracer's own stack traces would double the time."""
     create = tracer.create_node
-    attributes = vars(tracer).copy()
+    is_overridden = "create_node" in vars(tracer)
 
     def create_node(*args: Any, **kwargs: Any) -> torch.fx.Node:
         node = create(*args, **kwargs)
@@ -124,10 +124,10 @@ def _lines_recorded(tracer: torch.fx.Tracer) -> Iterator[None]:
     try:
         yield
     finally:
-        del tracer.create_node
-        vars(tracer).update(
-            {name: attributes[name] for name in ("create_node",) if name in attributes}
-        )
+        if is_overridden:
+            tracer.create_node = create  # type: ignore[method-assign]
+        else:
+            del tracer.create_node
 
 
 class _FxRecorder(torch.fx.Interpreter):
@@ -139,9 +139,9 @@ class _FxRecorder(torch.fx.Interpreter):
 
     def run_node(self, n: torch.fx.Node) -> Any:
         if n.op == "call_module":
-            with _CollectiveDetector() as listening:  # the module's code or a hook may communicate
+            with _CollectiveDetector() as detector:  # the module's code or a hook may communicate
                 result = super().run_node(n)
-            n.meta[COMMUNICATES] = listening.heard
+            n.meta[COMMUNICATES] = detector.communicated
         else:
             result = super().run_node(n)
         n.meta[RESULT] = self.canon.result(result)
@@ -152,19 +152,19 @@ class _CollectiveDetector(torch_private.TorchDispatchMode):  # type: ignore[no-u
     """Detects ops that communicate.
 
     Attributes:
-        heard: whether an op inside communicated.
+        communicated: whether an op inside communicated.
     """
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.heard = False
+        self.communicated = False
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         if torch_private.stands_for_others(types):
             return NotImplemented
-        self.heard = self.heard or effects.facts(func).communicates
+        self.communicated = self.communicated or effects.facts(func).communicates
         return func(*args, **(kwargs or {}))
 
 
@@ -175,7 +175,7 @@ def _arguments(invocation: Invocation) -> dict[str, Any]:
 
 
 def _flatten(values: dict[str, Any]) -> list[Any]:
-    """Return the values in the order of the placeholders; those of `*args` separately."""
+    """Return the values in the order of the placeholders, with `*args` expanded."""
     flat: list[Any] = []
     for name, value in values.items():
         flat.extend(value if name == "args" and isinstance(value, tuple) else [value])
@@ -195,13 +195,13 @@ def _defaults(root: Any, method: str) -> dict[str, Any]:
 def _inputs(graph: torch.fx.Graph, fixed: dict[str, Any]) -> dict[str, tuple[str, str]]:
     """Return (role, name) of each placeholder.
 
-    torch appends a number to the name of a fixed parameter; the parameter's own name is used.
+    torch appends a number to the name of a fixed parameter; this number is removed.
     """
-    whole = {
+    names = {
         f"{name}_1": name for name, value in fixed.items() if pytree.tree_leaves(value) == [value]
     }
     return {
-        node.name: ("input", whole.get(target, target))
+        node.name: ("input", names.get(target, target))
         for node in graph.find_nodes(op="placeholder")
         if (target := str(node.target).lstrip("*"))
     }
@@ -212,12 +212,12 @@ def _remove_placeholder(graph: torch.fx.Graph, name: str) -> None:
     for node in list(graph.find_nodes(op="placeholder")):
         if not re.fullmatch(rf"{re.escape(name)}_\d+", str(node.target)):
             continue
-        doomed = [node]
-        for node_to_erase in doomed:
-            doomed.extend(node_to_erase.users)
-        if all(node_to_erase is node or _is_assertion(node_to_erase) for node_to_erase in doomed):
-            for node_to_erase in reversed(list(dict.fromkeys(doomed))):
-                graph.erase_node(node_to_erase)
+        to_erase = [node]
+        for dead_node in to_erase:
+            to_erase.extend(dead_node.users)
+        if all(map(_is_assertion, to_erase[1:])):
+            for dead_node in reversed(list(dict.fromkeys(to_erase))):
+                graph.erase_node(dead_node)
     for node in list(graph.nodes):
         if getattr(node.target, "__name__", "") == "_assert_is_none" and not node.users:
             graph.erase_node(node)

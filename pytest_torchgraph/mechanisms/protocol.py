@@ -26,7 +26,7 @@ from .islands import Islands
 from .step import DEPTH, NamedTensors, Step, held_by
 
 COMPILING = frozenset({"dynamo", "aot", "inductor", "compiled_autograd"})
-"""Mechanisms that run torch.compile: what it compiled and what ran eagerly are both recorded."""
+"""Mechanisms that run torch.compile. They record both the compiled graphs and the eager ops."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Captured:
 
 @runtime_checkable
 class Mechanism(Protocol):
-    """A way to obtain graphs. Its options are the attributes of the (frozen) object."""
+    """Captures graphs. The options are the attributes of the (frozen) object."""
 
     name: ClassVar[str]
     level: ClassVar[Level]
@@ -100,7 +100,7 @@ class Mechanism(Protocol):
 
 
 READS = ("aten._local_scalar_dense.default", "aten.item.default", "Tensor.item", "Tensor.tolist")
-"""Ops that return a number to Python. With such an op, a returned number may depend on the data."""
+"""Ops that return a number to Python. Numbers in the output may then depend on the data."""
 UNKNOWN_TENSOR = Atom("tensor")
 """A tensor that comes from no known compiled graph or input."""
 _CONSTANTS = (type(None), str, bytes, bool, int, float, complex)
@@ -131,8 +131,8 @@ class NamedValue(str):
 def leaves_of(output: Any, tensor: Callable[[Any], Any], kind: type = torch.Tensor) -> list[Leaf]:
     """Return the leaves of an output, in order, with `tensor(leaf)` in place of each tensor.
 
-    Dictionaries, named tuples and dataclasses give names; other sequences give positions. An object
-    of another class contributes the attributes that hold a tensor.
+    The path of a leaf consists of dictionary keys, field names of named tuples and dataclasses, and
+    positions in sequences. Of other objects, only the attributes that hold a tensor are included.
 
     Args:
         output: the output.
@@ -181,7 +181,7 @@ def _items(value: Any) -> tuple[bool, list[tuple[str, Any]]] | None:
 def _key(key: Any, position: int) -> str:
     """Return a dictionary key as text.
 
-    The text of an object contains an address, so an object gets its class and position.
+    The text of an object may contain an address, so its class and position are returned instead.
     """
     return str(key) if isinstance(key, _CONSTANTS) else f"{type(key).__name__} {position}"
 
@@ -254,7 +254,7 @@ def with_output(
         converted: the conversion of each graph.
         output: the return value of the target.
         named: the inputs, parameters and buffers by name.
-        unbroken: whether there was no graph break: then no number depends on the data.
+        unbroken: True if there was no graph break, so no number was read from a tensor.
     """
     forwards = [
         graph_number

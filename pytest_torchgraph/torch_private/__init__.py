@@ -1,17 +1,17 @@
 """All private names of torch that the package uses, and the code that uses them.
 
-torch does not promise these names. A missing name makes the feature that needs it unavailable, with
-a message that says so; it never makes a check pass. `probe()` lists the missing names, and the test
-suite runs it on every supported release.
+torch may change these names in any release. If a name is missing, the feature that needs it is
+unavailable, and a message says so. A missing name never makes a check pass. `probe()` returns the
+missing names, and the test suite runs it on every supported release.
 
     private_names  the table of names
     dynamo         Dynamo's state: reset, stance, conditions that stop compilation
     compiled       Dynamo's results: bytecode, graphs, autograd functions, calls of torch.compile
     observers      callbacks at entries, skipped frames, graph breaks and captures
     compile_cache  lookups in torch.compile's caches
-    trace          the structured trace; Dynamo's data while it reports why it recompiles
+    trace          the structured trace, and Dynamo's data at a recompilation
     inductor       the code that inductor writes
-    autograd       autograd's nodes, AOTAutograd; the dispatcher's registry
+    autograd       autograd's nodes and storages, AOTAutograd, the dispatcher's registry
     dtensor        tensor wrappers such as DTensor, meshes and process groups
     restore        settings and counters: changes that tests make, and their restoration
 """

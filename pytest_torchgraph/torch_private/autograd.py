@@ -16,8 +16,7 @@ from .private_names import get
 def accumulating_leaves(roots: list[torch.Tensor]) -> list[torch.Tensor]:
     """Return the leaf tensors into which a backward from `roots` accumulates a gradient.
 
-    Walks autograd's nodes (`grad_fn.next_functions`, since 1.0). A leaf is the `variable` of an
-    AccumulateGrad node, or a root without `grad_fn`.
+    A leaf is the `variable` of an AccumulateGrad node, or a root without `grad_fn`.
     """
     leaves = [root for root in roots if root.grad_fn is None and root.requires_grad]
     worklist: list[Any] = [root.grad_fn for root in roots if root.grad_fn is not None]
@@ -51,8 +50,8 @@ def saved_tensor_hooks() -> Callable[[], Any]:
 class StoragePins:
     """Weak references to storages, which keep their addresses from being reused.
 
-    The memory of a storage is freed all the same. `StorageWeakRef` wraps one reference in an
-    object, which takes longer to create and free than everything else recorded of a storage.
+    The memory of the storages can still be freed. torch's `StorageWeakRef` does the same for one
+    storage, but creating and freeing it takes longer than the rest of the recording.
     """
 
     def __init__(self) -> None:
@@ -88,8 +87,7 @@ def boxed(call: Callable[..., Any]) -> Callable[..., Any]:
 def outputs_of_forward() -> int | None:
     """Return the number of outputs of the forward being compiled, without saved activations.
 
-    Returns:
-        The number, `None` if AOTAutograd is not compiling a forward.
+    `None` if AOTAutograd is not compiling a forward.
     """
     metadata = getattr(get("tracing_context")(), "fw_metadata", None)
     count = getattr(metadata, "num_forward", None)
@@ -106,7 +104,7 @@ def hint_of(size: int | torch.SymInt) -> int | None:
 
 @functools.cache
 def marks_gradient_sums() -> bool:
-    """Return True if AOTAutograd marks nodes that sum gradients (torch 2.11 does, 2.9 does not)."""
+    """Return True if AOTAutograd marks nodes that sum gradients, as torch 2.11 does."""
     return importlib.util.find_spec("torch._functorch._aot_autograd.streams") is not None
 
 
@@ -131,11 +129,7 @@ def is_triton_op(schema_name: str) -> bool:
 
 
 def triton_kernel_name(index: Any) -> str | None:
-    """Return the function name of a Triton kernel, by its index in this process's kernel table.
-
-    Returns:
-        The name, `None` for an unknown index.
-    """
+    """Return the name of a Triton kernel by its index in torch's kernel table, or `None`."""
     return triton_function(get("triton_kernels").id_to_kernel.get(index))
 
 
@@ -158,5 +152,5 @@ def triton_function(kernel: Any) -> str | None:
 
 
 def triton_constants(index: Any) -> dict[str, Any]:
-    """Return the constant arguments of a Triton kernel call, by its index in that table."""
+    """Return the constant arguments of a Triton kernel call, by its index in torch's table."""
     return dict(get("triton_kernels").constant_args.get(index, {}))

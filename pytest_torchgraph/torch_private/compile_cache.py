@@ -1,8 +1,8 @@
 """Lookups in torch.compile's caches: the graph looked up, and nodes that make it uncacheable.
 
 AOTAutograd's cache looks up Dynamo's graph. Inductor's cache looks up each graph that AOTAutograd
-makes of it. Both refuse a graph if their key could not distinguish its compiled code from other
-code: torch calls this a bypass.
+makes of it. Both refuse a graph if two different graphs could have the same key. torch calls this a
+bypass.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def graph_looked_up() -> GraphLookup:
             gm = local_of(frame, "mod")
             return GraphLookup(_graph_module(gm), False)
         if name == "load" and module.startswith("torch._functorch"):
-            # An entry of AOTAutograd's cache loads the code of its forward and of its backward.
+            # An entry of AOTAutograd's cache loads the code of its forward and backward separately.
             entry = local_of(frame, "self")
             if hasattr(entry, "_is_backward"):
                 return GraphLookup(None, bool(entry._is_backward()))
@@ -80,7 +80,7 @@ def _graph_module(module: Any) -> torch.fx.GraphModule | None:
 
 
 def refused_nodes(gm: torch.fx.GraphModule) -> list[RefusedNode]:
-    """Return every node that AOTAutograd's cache refuses; torch itself names only the first."""
+    """Return every node that AOTAutograd's cache refuses. torch itself reports only the first."""
     check, bypass = get("check_node_safe"), get("aot_cache_bypass")
     refused: list[RefusedNode] = []
     for node in gm.graph.nodes:
@@ -92,7 +92,10 @@ def refused_nodes(gm: torch.fx.GraphModule) -> list[RefusedNode]:
 
 
 def nodes_behind(gm: torch.fx.GraphModule, reason: str) -> list[RefusedNode]:
-    """Return the nodes that a bypass reason of either cache refers to, else a node-less entry."""
+    """Return the nodes that a bypass reason of either cache refers to.
+
+    If there are none, the result is one entry without a node.
+    """
     if reason.startswith(("Unsupported call_", "Unsupported node")):
         return refused_nodes(gm) or [RefusedNode(None, reason)]
     if _CHECKPOINT in reason:
@@ -100,7 +103,7 @@ def nodes_behind(gm: torch.fx.GraphModule, reason: str) -> list[RefusedNode]:
     elif "HigherOrderOperator" in reason or "HOP" in reason or "higher order" in reason:
         nodes = [node for node in _calls(gm) if _uncacheable_body(node)]
     elif "pickl" in reason:
-        # A `cache_hash` does not spare a checkpoint's `context_fn` from being pickled.
+        # A `context_fn` of a checkpoint is pickled even if it has a `cache_hash`.
         nodes = [node for node in _calls(gm) if _context_fn_of(gm, node, hashed=True)]
         nodes = nodes or [node for node in gm.graph.nodes if node.op == "get_attr"]
     else:
@@ -141,8 +144,8 @@ def why_uncacheable(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> list[Ref
     if refused := refused_nodes(gm):
         return refused
     key = get("aot_cache_key")
-    # The parameters after the third differ between releases. Until torch 2.11 one of them holds
-    # inductor's keywords as a dict; in the others no value causes a bypass.
+    # The parameters after the third differ between releases. Until torch 2.11 one of them is a dict
+    # with inductor's keywords. `None` for the others does not cause a bypass.
     more: list[Any] = [
         {} if parameter.name == "fx_config" else None
         for parameter in list(inspect.signature(key).parameters.values())[3:]
@@ -152,14 +155,14 @@ def why_uncacheable(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> list[Ref
         with _traced_by(inputs):
             key(gm, list(inputs), _aot_config(), *more)
     except Exception as error:
-        # As in torch, any exception here bypasses the cache.
+        # torch too bypasses the cache after any exception.
         return nodes_behind(gm, str(error))
     return []
 
 
 @contextlib.contextmanager
 def _traced_by(inputs: Sequence[Any]) -> Iterator[None]:
-    """Activate the fake mode of these inputs, because the cache asks it for sizes."""
+    """Activate the fake mode of these inputs, because the cache reads sizes from it."""
     mode = get("detect_fake_mode")(list(inputs))
     if mode is None:
         mode = get("fake_mode")(shape_env=get("shape_env")())
@@ -168,7 +171,7 @@ def _traced_by(inputs: Sequence[Any]) -> Iterator[None]:
 
 
 def _aot_config() -> Any:
-    """Return the AOTAutograd configuration that its cache reads, as inductor sets it."""
+    """Return the configuration that AOTAutograd's cache reads, with the values of inductor."""
     config = get("aot_config")
     values: dict[str, Any] = {
         "fw_compiler": None,
@@ -187,7 +190,7 @@ def _aot_config() -> Any:
 
 
 def caches_switched_off() -> str:
-    """Return the setting that keeps AOTAutograd's cache from being asked, "" if none does."""
+    """Return the setting that switches AOTAutograd's cache off, "" if none does."""
     if getattr(get("inductor_config"), "force_disable_caches", False):
         return "torch._inductor.config.force_disable_caches"
     if not get("functorch_config").enable_autograd_cache:
@@ -198,35 +201,35 @@ def caches_switched_off() -> str:
 def cache_settings() -> Callable[[dict[str, Any]], contextlib.AbstractContextManager[None]]:
     """Return a context manager that reactivates the current settings.
 
-    It takes inductor settings that override them.
+    Its argument is a dict of inductor settings that override them.
     """
     configs = [get(config) for config in _CONFIGS]
-    before = [config.get_config_copy() for config in configs]
+    saved = [config.get_config_copy() for config in configs]
 
     @contextlib.contextmanager
-    def again(options: dict[str, Any]) -> Iterator[None]:
+    def reactivated(options: dict[str, Any]) -> Iterator[None]:
         with contextlib.ExitStack() as stack:
-            for config, settings, more in zip(configs, before, (options, {}), strict=True):
+            for config, settings, overrides in zip(configs, saved, (options, {}), strict=True):
                 now = config.get_config_copy()
                 changes = {
                     name: value
-                    for name, value in {**settings, **more}.items()
+                    for name, value in {**settings, **overrides}.items()
                     if name not in now or now[name] != value
                 }
                 stack.enter_context(config.patch(changes))
             yield
 
-    return again
+    return reactivated
 
 
 @contextlib.contextmanager
 def stable_cache_keys() -> Iterator[None]:
-    """Keep the order of this process's imports out of the cache keys.
+    """Make cache keys independent of the order of this process's imports.
 
-    A key has the memory format of each input. `torch.memory_format` is pickled as a global without
-    a module, so pickle names the first module in `sys.modules` that has an attribute `torch`. This
-    is the test module if pytest imports it with `--import-mode=importlib`, `torch._utils` in most
-    other processes.
+    A key contains the memory format of each input, made by pickle. `torch.memory_format` values do
+    not name their module, so pickle names the first module in `sys.modules` that has an attribute
+    `torch`. This is the test module if pytest imports it with `--import-mode=importlib`, and
+    `torch._utils` in most other processes.
     """
     table: dict[type, Any] = copyreg.dispatch_table
     before = table.get(torch.memory_format)
@@ -253,8 +256,8 @@ def _memory_format(name: str) -> torch.memory_format:
 def on_unsaved(unsaved: Callable[[Any, bool], None]) -> Iterator[None]:
     """Call `unsaved(compile_id, backward)` if AOTAutograd does not save compiled code.
 
-    This happens if inductor gave a graph no key because the graph has no op: the backward, or else
-    the forward. torch does not report it.
+    This happens if a graph has no op, because inductor then computes no key for it. `backward` is
+    True if this graph is the backward. torch does not report it.
 
     Raises:
         TorchGraphError: if this torch has no `_should_save_cache`.

@@ -1,7 +1,7 @@
 """Compiled code: bytecode, graphs and AOTAutograd's functions; calls of `torch.compile`.
 
-Dynamo's `orig_code_map` maps its bytecode to the user's code. The bytecode's globals lead to the
-compiled graphs, and the closures and partial objects of the graphs to AOTAutograd's
+Dynamo's `orig_code_map` maps its bytecode to the user's code. The globals of the bytecode refer to
+the compiled graphs. The closures and partial objects of a graph refer to AOTAutograd's
 `CompiledFunction`.
 """
 
@@ -18,6 +18,7 @@ import torch
 
 from .observers import leave_function_alone
 from .private_names import get, has, replaced
+from .trace import innermost_backend
 
 
 def compiled_code() -> list[tuple[CodeType, list[tuple[dict[str, Any], str]]]]:
@@ -91,14 +92,16 @@ def autograd_functions_behind(call: Any) -> list[Any]:
 
 
 _MAX_VISITED = 10_000
-"""Number of objects after which the search ends, so it cannot walk through a program's data.
+"""Maximum number of objects in a search, so that it does not walk through a program's data.
 
-A compiled `nn.TransformerEncoder` takes 83, with aot_eager as with inductor (torch 2.13)."""
+For a compiled `nn.TransformerEncoder` it is 83, both with aot_eager and with inductor (torch 2.13).
+"""
 
 _MAX_ITEMS = 1_000
-"""Number of items from which a container counts as data and is not searched.
+"""A container with this many items counts as data and is not searched.
 
-The largest container in a compiled `nn.TransformerEncoder` has 157 (torch 2.13)."""
+The largest container in a compiled `nn.TransformerEncoder` has 157 items (torch 2.13).
+"""
 
 
 def _referents(value: Any) -> list[Any]:
@@ -117,10 +120,9 @@ def _referents(value: Any) -> list[Any]:
         return [value.__self__] if isinstance(value.__self__, type) else []
     if isinstance(value, functools.partial):
         return [value.func, *value.args, *value.keywords.values()]
-    if isinstance(value, dict):
-        return list(value.values()) if len(value) < _MAX_ITEMS else []
-    if isinstance(value, tuple | list):
-        return list(value) if len(value) < _MAX_ITEMS else []
+    if isinstance(value, dict | tuple | list):
+        items = value.values() if isinstance(value, dict) else value
+        return list(items) if len(value) < _MAX_ITEMS else []
     if type(value).__module__.startswith(("torch._functorch", "functools")):
         return list(getattr(value, "__dict__", {}).values())
     return []
@@ -154,12 +156,9 @@ def is_inline_wrapper(name: str, file: str, line: int) -> bool:
 def backend_name(callback: Any) -> str:
     """Return the name of the backend in a callback of Dynamo's, "" for a callback without one.
 
-    Each wrapper around a backend holds the next one as `_torchdynamo_orig_backend`. The innermost
-    wrapper, torch.compile's own, holds the name that it was given.
+    The innermost wrapper of the backend is torch.compile's own, and holds the name.
     """
-    backend = callback
-    while (inner := getattr(backend, "_torchdynamo_orig_backend", None)) is not None:
-        backend = inner
+    backend = innermost_backend(callback)
     if backend is callback:
         return ""
     name = getattr(backend, "compiler_name", None) or getattr(backend, "__name__", None)
@@ -167,12 +166,12 @@ def backend_name(callback: Any) -> str:
 
 
 def is_compiled_code(code: CodeType) -> bool:
-    """Return True if Dynamo's cache has an entry for this code of the user's."""
+    """Return True if Dynamo's cache has an entry for this code."""
     return bool(get("cache_entries")(code))
 
 
 def is_at_recompile_limit(code: CodeType) -> bool:
-    """Return True if this code has reached Dynamo's recompile limit and is not compiled again."""
+    """Return True if this code has reached Dynamo's recompile limit, so it is not recompiled."""
     config = get("config")
     limit = min(config.recompile_limit, config.accumulated_recompile_limit)
     return bool(len(get("cache_entries")(code)) >= limit)
@@ -189,8 +188,8 @@ class LastCompilation(NamedTuple):
 
     Attributes:
         failure, reason: type and text of the exception that ended it; "" if it succeeded.
-        ops: number of ops in its graph: 0 if everything runs outside the graph, at graph breaks;
-            `None` if Dynamo found no tensor operation.
+        ops: number of ops in its graph: 0 if all ops run outside the graph, at graph breaks; `None`
+            if Dynamo found no tensor operation.
     """
 
     failure: str
@@ -211,10 +210,10 @@ def last_compilation(name: str, file: str, line: int) -> LastCompilation | None:
 
 
 def disabled_in(call: Any) -> str:
-    """Return the name of a `torch.compiler.disable`d function that a callable uses; "" if none.
+    """Return the name of a function under `torch.compiler.disable` that a callable uses; else "".
 
-    The search covers the callable; the globals, closure and attributes that its code names; and the
-    `forward` of its submodules.
+    The search covers the callable itself, the globals, closure variables and attributes that its
+    code names, and the `forward` of its submodules.
     """
     wrapped = unwrap_inline(call)
     call = call if wrapped is None else wrapped
@@ -242,8 +241,8 @@ def _own(value: Any, name: str) -> Any:
 def on_compile_call(called: Callable[[FrameType], None]) -> Iterator[None]:
     """Call `called(frame)` for each call of `torch.compile`, with a frame inside torch's code.
 
-    `Module.compile`, `torch._dynamo.optimize` and torch's own uses count. Exports, and calls of
-    `torch.compile` while it is disabled, do not.
+    Calls of `Module.compile` and `torch._dynamo.optimize`, and torch's own calls, are included.
+    Exports, and calls of `torch.compile` while it is disabled, are not.
 
     Raises:
         TorchGraphError: if this torch has no `OptimizeContext`.

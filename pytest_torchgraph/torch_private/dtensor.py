@@ -1,7 +1,7 @@
 """Tensors that wrap other tensors, with their meshes and process groups.
 
-An op on a `DTensor`, or on the pending result of a collective, is not dispatched itself: the
-dispatch of the wrapper turns it into ops on local tensors, and collectives.
+An op on a `DTensor`, or on the pending result of a collective, is not recorded itself. The
+wrapper's `__torch_dispatch__` turns it into ops on local tensors, and collectives.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _STANDING = {"dtensor_local": "DTensor", "pending_result": "AsyncCollectiveTenso
 
 
 def stands_for_others(types: Iterable[type]) -> bool:
-    """Return True if an argument type has its own dispatch that runs other ops instead."""
+    """Return True if an argument type is a wrapper, which runs other ops instead of the op."""
     return any(_inner(kind) is not None for kind in types)
 
 
@@ -68,7 +68,7 @@ def flattened(mesh: Any) -> list[Any]:
 
 
 def _shared_by_equal_meshes(name: str) -> dict[Any, Any]:
-    """Return torch's state shared by all equal meshes; empty since torch 2.10."""
+    """Return a table that torch keeps for all meshes, keyed by mesh; empty since torch 2.10."""
     module = sys.modules.get("torch.distributed.device_mesh")
     return getattr(getattr(module, "_mesh_resources", None), name, {})
 
@@ -82,7 +82,7 @@ def process_groups() -> list[Any]:
 
 
 def forget_meshes() -> None:
-    """Clear torch's mesh caches: for an equal mesh torch would reuse the old process groups."""
+    """Clear torch's mesh caches, which would reuse old process groups for an equal mesh."""
     for name in ("root_to_flatten_mapping", "flatten_name_to_root_dims", "child_to_root_mapping"):
         _shared_by_equal_meshes(name).clear()
     if "torch.distributed.tensor" not in sys.modules:
@@ -91,7 +91,7 @@ def forget_meshes() -> None:
     get("transform_cache").cache_clear()
     planners = getattr(sys.modules["torch.distributed.tensor._redistribute"], "_planner_cache", {})
     planners.clear()
-    # The random number tracker of DTensors on an accelerator holds the mesh.
+    # The random number tracker of DTensors on an accelerator refers to the mesh.
     sys.modules["torch.distributed.tensor._random"]._rng_tracker = None  # type: ignore[attr-defined]
     # Since torch 2.11 part of the cache is in C++.
     getattr(torch._C, "_clear_DTensor_sharding_propagator_cache", lambda: None)()

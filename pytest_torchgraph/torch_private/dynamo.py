@@ -43,12 +43,12 @@ def fresh_dynamo() -> Iterator[None]:
     finally:
         reset_dynamo()
         # Dynamo's guards use `weakref.finalize` to watch the objects that they depend on.
-        # Finalizers on torch's functions and modules stay until the process ends, and each holds
-        # the fake tensors of its compilation: about 250 kB for a small model. After a reset they
-        # have nothing left to invalidate.
+        # Finalizers on torch's functions and modules live until the process ends, and each keeps
+        # the fake tensors of its compilation alive: about 250 kB for a small model. After a reset
+        # they have nothing left to invalidate.
         for finalizer in [registered for registered in registry if registered not in before]:
-            alive = finalizer.peek()
-            bound = getattr(alive[1], "func", None) if alive else None
+            call = finalizer.peek()
+            bound = getattr(call[1], "func", None) if call else None
             if type(getattr(bound, "__self__", None)).__name__ == "CheckFunctionManager":
                 finalizer.detach()
 
@@ -69,7 +69,7 @@ def compile_is_disabled() -> str:
 def nested_graph_breaks() -> bool:
     """Return True if Dynamo resumes inside a called function after a break (a setting since 2.9).
 
-    Otherwise it gives up inlining the call, and compiles the function separately.
+    Without this setting it stops inlining the call, and compiles the function separately.
     """
     return bool(getattr(get("config"), "nested_graph_breaks", False))
 
@@ -115,11 +115,11 @@ def on_compiled_region(entered: Callable[[Any], None]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def one_backend() -> Iterator[None]:
-    """Make all compiled functions and modules of the user's use the backend of the first one.
+    """Make all of the user's compiled functions and modules use the backend of the first one.
 
-    A part of a model may already be compiled for another backend. If it is not traced as a part of
-    its caller, it would be compiled for that backend. Compilations by torch itself, such as bodies
-    of higher-order ops that run eagerly, keep their backend.
+    The user may already have compiled a part of a model for another backend. This backend would be
+    used if the part is not traced together with its caller. Compilations by torch itself, such as
+    bodies of higher-order ops that run eagerly, keep their backend.
     """
     original = get("callback_from_stance")
     first: list[Any] = []
@@ -139,7 +139,7 @@ def one_backend() -> Iterator[None]:
 
 
 def frames_seen() -> int:
-    """Return the sum of Dynamo's frame counters: 0 if it has tried no frame since a reset."""
+    """Return the sum of Dynamo's frame counters: 0 if it has seen no frame since a reset."""
     return sum(get("counters")["frames"].values())
 
 
@@ -163,7 +163,7 @@ def is_fake(tensor: torch.Tensor) -> bool:
 
 @contextlib.contextmanager
 def aside(mode: Any) -> Iterator[None]:
-    """Disable a dispatch mode inside the context if it is the innermost mode, else do nothing."""
+    """Disable a dispatch mode inside the context, if it is the innermost one."""
     count = get("dispatch_mode_count")()
     innermost = count > 0 and get("dispatch_mode_at")(count - 1) is mode
     if not innermost:

@@ -10,7 +10,7 @@ from typing import Any
 
 from .private_names import get, replaced
 
-_ROOM = "torch._inductor"
+_INDUCTOR = "torch._inductor"
 _MAPPING_ONLY = 2
 """Level of provenance tracking at which no pass is observed."""
 
@@ -19,35 +19,37 @@ _MAPPING_ONLY = 2
 def on_kernel_call(observer: Callable[[str, list[Any]], None]) -> Iterator[None]:
     """Call `observer(name, nodes)` for each kernel or library call that inductor writes.
 
-    Inductor calls a function for each. It is replaced in all modules that have imported it,
-    including modules imported inside the context. torch 2.9 calls it only if provenance is tracked,
-    so tracking is enabled; its only effect is comments in the code.
+    Inductor reports each such call to a function of its own. This function is replaced in all
+    modules that have imported it, and restored afterwards, also in modules imported inside the
+    context. torch 2.9 calls it only if provenance tracking is enabled, so this is enabled. It only
+    adds comments to the code.
 
     Args:
         observer: receives the name in the generated code, and the computed nodes of the post-grad
             graph or of a subgraph in it.
     """
-    tell = get("kernel_provenance")
+    original = get("kernel_provenance")
 
-    def told(scheduled: Any, name: str, *args: Any, **kwargs: Any) -> Any:
+    def observed(scheduled: Any, name: str, *args: Any, **kwargs: Any) -> Any:
         if name:
             observer(name, _nodes(scheduled))
-        return tell(scheduled, name, *args, **kwargs)
+        return original(scheduled, name, *args, **kwargs)
 
     config = get("inductor_config")
-    tells = hasattr(get("scheduling"), "codegen_comment") or config.trace.provenance_tracking_level
-    _replace_everywhere(tell, told)
+    level = config.trace.provenance_tracking_level
+    is_called = hasattr(get("scheduling"), "codegen_comment") or level
+    _replace_everywhere(original, observed)
     try:
-        with config.patch({} if tells else {"trace.provenance_tracking_level": _MAPPING_ONLY}):
+        with config.patch({} if is_called else {"trace.provenance_tracking_level": _MAPPING_ONLY}):
             yield
     finally:
-        _replace_everywhere(told, tell)
+        _replace_everywhere(observed, original)
 
 
 def _replace_everywhere(old: Any, new: Any) -> None:
-    name = old.__name__ if old.__module__.startswith(_ROOM) else new.__name__
+    name = old.__name__ if old.__module__.startswith(_INDUCTOR) else new.__name__
     for module in list(sys.modules):
-        if module.startswith(_ROOM) and vars(sys.modules[module]).get(name) is old:
+        if module.startswith(_INDUCTOR) and vars(sys.modules[module]).get(name) is old:
             setattr(sys.modules[module], name, new)
 
 
@@ -62,11 +64,10 @@ def _nodes(scheduled: Any) -> list[Any]:
 
 @contextlib.contextmanager
 def code_written_only(on_code: Callable[[str], None]) -> Iterator[None]:
-    """Stop inductor after it has written code: nothing is stored, compiled or runnable.
+    """Stop inductor after it has written the code of a graph, and compile or store nothing.
 
-    Calling inductor's result for a graph raises. Triton kernels are not sent to workers, as
-    inductor does while it writes. The C++ compiler is not asked for its vector instructions, unless
-    they are already known.
+    Calling inductor's result for the graph raises an error. Triton kernels are not sent to worker
+    processes. Inductor does not test which vector instructions the C++ compiler supports.
 
     Args:
         on_code: receives the code of each graph.
@@ -91,16 +92,16 @@ def code_written_only(on_code: Callable[[str], None]) -> Iterator[None]:
 def _vector_instructions_assumed() -> Iterator[None]:
     """Assume that the compiler supports all vector instructions of the processor.
 
-    Otherwise inductor compiles and loads a small program for each, ten on a new Xeon. The
-    assumption is dropped afterwards, because a compiler that lacks an instruction must be asked
-    before it is used.
+    To find out, inductor compiles and loads a small program for each instruction set, ten on a new
+    Xeon. The assumption ends with the context, because code that is really compiled must not use an
+    instruction that the compiler lacks. If inductor has already found out, nothing is assumed.
     """
     detected = get("vector_instructions")
     if detected.cache_info().currsize:
         yield
         return
     try:
-        with replaced("check_vector_instructions", _known_by_the_compiler):
+        with replaced("check_vector_instructions", lambda _instructions, _code: True):
             yield
     finally:
         detected.cache_clear()
@@ -108,10 +109,6 @@ def _vector_instructions_assumed() -> Iterator[None]:
             for value in vars(kind).values():
                 if hasattr(value, "cache_clear"):
                     value.cache_clear()
-
-
-def _known_by_the_compiler(_instructions: Any, _code: str) -> bool:
-    return True
 
 
 def _with_subclasses(kind: type[Any]) -> Iterator[type[Any]]:

@@ -8,8 +8,8 @@
     on_compiled_autograd_capture    compiled autograd has captured a backward
     compiled_autograd_reasons       the reason for that capture, in the structured trace
 
-Each is a context manager that replaces one of torch's functions by a function that calls it, and
-restores the original at the end. `leave_alone` keeps Dynamo from tracing our functions.
+Each is a context manager. Nearly all of them replace a function of torch by ours, which calls the
+original. `leave_alone` keeps Dynamo from tracing our functions.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import contextlib
 import functools
 import inspect
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from types import CodeType, FrameType, FunctionType
 from typing import Any
@@ -41,7 +42,7 @@ def on_entry(observer: Callable[[Callable[[], Any]], Callable[[], Any]]) -> Iter
 def on_traced_call(traced: Callable[[Any], None]) -> Iterator[None]:
     """Call `traced(function)` when `torch.export` traces a call of a compiled callable.
 
-    Then the frame `compile_wrapper` calls its function directly, without Dynamo, unless
+    The frame `compile_wrapper` then calls its function directly, without Dynamo, unless
     `_in_hop_compile` returns True.
 
     Raises:
@@ -61,9 +62,10 @@ def on_traced_call(traced: Callable[[Any], None]) -> Iterator[None]:
 
 
 def current_stance() -> Callable[[str], Any]:
-    """Return the getter of the globals of `eval_frame`; called with "_stance", it gives the stance.
+    """Return a function that returns the current stance if called with "_stance".
 
-    The getter is a dict method, written in C, so it adds no Python frame to a warm call.
+    The function is `__getitem__` of the globals of `eval_frame`. It is written in C, so it adds no
+    Python frame to a warm call.
     """
     get("stance")
     return vars(sys.modules["torch._dynamo.eval_frame"]).__getitem__
@@ -78,8 +80,8 @@ _left_alone: set[str] = set()
 def leave_alone(*packages: str) -> None:
     """Keep Dynamo from tracing the functions of this package and of other packages of ours.
 
-    With compiled autograd the observers run inside compiled code. A module imported later is not
-    included until the next call.
+    With compiled autograd the observers run inside compiled code. Call this function again after
+    importing more modules.
 
     Args:
         packages: full names, such as `pytest_torchgraph.watching`. Subpackages are included;
@@ -97,7 +99,7 @@ def leave_function_alone(function: Callable[..., Any]) -> None:
     _skip_code_once(function.__code__)
 
 
-# Not by function: a wrapper made anew for each capture would keep the capture's recorder alive.
+# The cache is keyed by code, not by function: it would keep the wrapper of each capture alive.
 @functools.cache
 def _skip_code_once(code: CodeType) -> None:
     _skip_code(code)
@@ -122,7 +124,7 @@ def _skip_code_of(value: Any) -> None:
 def _skip_code(code: CodeType) -> None:
     """Keep Dynamo from tracing a function, its nested functions, and the functions that they call.
 
-    Functions in `_CALLING_TORCH` call torch's original, which Dynamo treats as usual.
+    The functions in `_CALLING_TORCH` call torch's originals, and Dynamo does not skip these.
     """
     action = get("frame_action")
     calls = action.DEFAULT if code.co_name in _CALLING_TORCH else action.SKIP
@@ -140,8 +142,8 @@ _CALLING_TORCH = frozenset({"entered", "observed", "armed_again"})
 def on_skip(skipped: Callable[[str, Any], None]) -> Iterator[None]:
     """Call `skipped(reason, frame)` for each frame that Dynamo leaves to the interpreter.
 
-    Since torch 2.13 the reason is torch's own text. Before, it is "frame is in the Dynamo skipfiles
-    list", or a text saying that this release gives no reason.
+    Since torch 2.13 the reason is torch's own text. For older releases, it is "frame is in the
+    Dynamo skipfiles list", or a text saying that this release gives no reason.
 
     Raises:
         TorchGraphError: if this torch has none of the functions that report skips.
@@ -180,15 +182,16 @@ def _on_skip_without_reasons(skipped: Callable[[str, Any], None]) -> Iterator[No
 
 
 @contextlib.contextmanager
-def on_break_stack(reported: Callable[[Any, str], None]) -> Iterator[None]:
-    """Call `reported(frames, module)` when Dynamo is about to report a graph break.
+def on_break_stack(reported: Callable[[Any, Callable[[], str]], None]) -> Iterator[None]:
+    """Call `reported(frames, find_module)` when Dynamo is about to report a graph break.
 
-    `frames` is the whole stack. The report itself shows the stack after `collapse_resume_frames`,
-    which mistakes a function called by a function of the same name for a resume function: if a
-    `forward` calls a `forward`, the report shows only the inner one.
+    `frames` is the whole stack. In the report it is shortened by `collapse_resume_frames`, which
+    mistakes a function called by a function of the same name for a resume function. If a `forward`
+    calls a `forward`, the report therefore shows only the inner one.
 
-    `module` is Dynamo's source of the submodule whose code broke, such as `L['self'].layers.0`; ""
-    for the compiled module itself.
+    `find_module()` returns Dynamo's source of the submodule whose code broke, such as
+    `L['self'].layers.0`; "" for the compiled module itself. It is a function, so that `reported`
+    can catch our errors: an exception raised here would end the user's compilation.
 
     Raises:
         TorchGraphError: if this torch has no `collapse_resume_frames`.
@@ -199,7 +202,7 @@ def on_break_stack(reported: Callable[[Any, str], None]) -> Iterator[None]:
         caller = sys._getframe(1)
         while caller.f_code is observed.__code__ and caller.f_back is not None:
             caller = caller.f_back  # a second observer wraps this one
-        reported(frames, _module_of(local_of(caller, "exc")))
+        reported(frames, functools.partial(_module_of, local_of(caller, "exc")))
         return original(frames)
 
     with replaced("collapse_resume_frames", observed):
@@ -210,9 +213,9 @@ def local_of(frame: FrameType, name: str) -> Any:
     """Return a local variable of one of torch's frames, `None` if it has none of that name."""
     variables = frame.f_locals
     value = variables.get(name)
-    # Before Python 3.13 the frame keeps the dict that `f_locals` creates, and with it the variables
-    # as they were. An exception stays alive after its handler has ended, with every frame and
-    # tensor of its traceback, until the garbage collector runs. So empty the dict again.
+    # Before Python 3.13 the frame keeps the dict that `f_locals` creates, and the dict keeps the
+    # variables, for example an exception with its traceback, alive until the garbage collector
+    # runs. So empty the dict again.
     if type(variables) is dict and frame.f_code.co_flags & inspect.CO_OPTIMIZED:
         variables.clear()
     return value
@@ -221,27 +224,24 @@ def local_of(frame: FrameType, name: str) -> Any:
 def _module_of(error: BaseException | None) -> str:
     """Return the source of the submodule that Dynamo was tracing at the error, "" if there is none.
 
-    The innermost translator in the traceback holds it.
+    It is in the `nn_module_stack` of the innermost translator in the traceback.
     """
     module = ""
     while error is not None and not module:
-        traceback = error.__traceback__
-        while traceback is not None:
-            frame = traceback.tb_frame
+        for frame, _ in traceback.walk_tb(error.__traceback__):
             of_dynamo = str(frame.f_globals.get("__name__", "")).startswith("torch._dynamo.")
             translator = local_of(frame, "self") if of_dynamo else None
             stack = _own_attribute(translator, "nn_module_stack")
             if isinstance(stack, dict) and stack:
                 module = str(list(stack.values())[-1][0])
-            traceback = traceback.tb_next
         error = error.__context__  # set if Dynamo could not resume after the break
     return module
 
 
 def _own_attribute(value: Any, name: str) -> Any:
-    """Return an attribute without the class's `__getattr__`, `None` if there is none.
+    """Return an attribute without calling `__getattr__`, `None` if there is none.
 
-    `__getattr__` of Dynamo's lazy variables realizes them, which changes the compiled code.
+    Calling `__getattr__` of a lazy variable of Dynamo realizes it, which changes the compiled code.
     """
     try:
         return object.__getattribute__(value, name)
@@ -253,7 +253,7 @@ def _own_attribute(value: Any, name: str) -> Any:
 def on_compiled_autograd_capture(captured: Callable[[int, Any], Any]) -> Iterator[None]:
     """Replace each function that compiled autograd compiles by `captured(id, function)`.
 
-    The id is that of the capture, as in `!0`.
+    The id is the number of the capture: 0 for `!0`.
     """
     original = get("end_capture")
 
@@ -269,8 +269,8 @@ def on_compiled_autograd_capture(captured: Callable[[int, Any], Any]) -> Iterato
 def guard_hook(hook: Callable[[bool], Any]) -> Iterator[None]:
     """Call `hook(hit)` whenever Dynamo has looked in its cache for compiled code of a frame.
 
-    The hook's answer decides if Dynamo uses the code that it found. If another hook is already
-    installed, ours is called first, and the other hook's answer decides.
+    The hook's result decides if Dynamo uses the code that it found. If another hook is already
+    installed, ours is called first, and the result of the other hook decides.
     """
     install = get("guard_hook")
     before = install(None)
@@ -282,9 +282,9 @@ def guard_hook(hook: Callable[[bool], Any]) -> Iterator[None]:
 
 
 class _SilentLogger:
-    """A verbose logger for compiled autograd that drops the messages.
+    """A logger for compiled autograd that drops all messages.
 
-    Compiled autograd writes its reasons into the structured trace only if there is a logger.
+    Without a logger, compiled autograd does not write its reasons into the structured trace.
     """
 
     def debug(self, *args: Any) -> None:
@@ -318,7 +318,7 @@ def compiled_autograd_reasons() -> Iterator[None]:
 def code_being_compiled() -> CodeType | None:
     """Return the code that Dynamo is compiling, or refusing to compile; `None` if there is none.
 
-    The code is a local variable of torch's `convert_frame._compile`.
+    It is a local variable of `convert_frame._compile`.
     """
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:

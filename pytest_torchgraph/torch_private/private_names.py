@@ -423,7 +423,7 @@ NAMES = {
         "torch._C:_set_fp32_precision_setter", "2.9", "isolating tests"
     ),
 }
-"""Every private name in use, keyed by our name for it, which is nearly always torch's own."""
+"""Every private name in use, keyed by our name for it, which is often torch's own."""
 
 
 def get(name: str) -> Any:
@@ -481,7 +481,7 @@ def has(name: str) -> bool:
 
 
 def probe() -> dict[str, str]:
-    """Return the names of `NAMES` that this torch lacks, each with the user's error message."""
+    """Return the names of `NAMES` that this torch lacks, each with the error message of `get`."""
     missing = {}
     for name in NAMES:
         try:

@@ -1,7 +1,7 @@
-"""torch's settings and counters: detect and undo changes that a test makes.
+"""Detects and undoes changes that a test makes to torch's settings and counters.
 
-Each `*_restored` context manager records the values at the start. At the end it assigns the values
-that differ.
+Each `*_restored` context manager records the values at the start. At the end it restores the values
+that changed.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ Since torch 2.8 torch.compiler holds some of inductor's entries."""
 def configs_restored() -> Iterator[None]:
     """Restore the config modules of `CONFIGS`: assigned values and deleted entries.
 
-    An entry keeps the assigned value as `user_override`: since torch 2.13 in a ContextVar, so it
-    holds only for this thread; before, as an attribute. Deleting an entry sets its `hide`. pytest
-    9.2's monkeypatch does that when it undoes an assignment.
+    An entry stores the assigned value in `user_override`. Since torch 2.13 this is a ContextVar, so
+    the value holds only for this thread. Deleting an entry sets its `hide`, as monkeypatch of
+    pytest 9.2 does when it undoes an assignment.
     """
     before = [
         (module, name, entry, copied(override(entry)), entry.hide)
@@ -83,7 +83,7 @@ def copied(value: Any) -> Any:
 
 
 def same(a: Any, b: Any) -> bool:
-    """Return True if a value need not be reassigned. Only plain types have a reliable `==`."""
+    """Return True if two values are equal for certain. Only plain types have a reliable `==`."""
     return a is b or (type(a) is type(b) and isinstance(a, _PLAIN) and bool(a == b))
 
 
@@ -185,15 +185,13 @@ _PRECISIONS = (
     ("generic", "all"),
     *((backend, op) for backend in ("cuda", "mkldnn") for op in ("all", "matmul", "conv", "rnn")),
 )
-
-"""Backends and ops that have an `fp32_precision`, as torch names them."""
+"""Backends and ops that have an `fp32_precision`."""
 
 
 def _flags() -> dict[tuple[Any, str], Any]:
     """Return the flags for reduced precision on CUDA, keyed by owner and name.
 
-    `allow_tf32` is left out if it cannot be read: torch raises if the `fp32_precision` values
-    differ.
+    `allow_tf32` is left out if torch raises, because the `fp32_precision` values differ.
     """
     matmul: Any = torch.backends.cuda.matmul
     names = [(matmul, name) for name in _MATMUL_FLAGS if hasattr(matmul, name)]
@@ -236,8 +234,8 @@ def _assign_precisions(values: dict[tuple[str, str], str]) -> None:
 def forget_aborted_compilation() -> None:
     """Clear this thread's compile context, which a failed capture leaves set.
 
-    If compiled autograd fails to capture, torch keeps the capture's id and assigns it to later
-    compilations. A reset of Dynamo does not clear it.
+    If a capture of compiled autograd fails, torch keeps the capture's id and assigns it to later
+    compilations. Resetting Dynamo does not clear it.
     """
     get("guards_tls").compile_context = None
 
@@ -247,7 +245,7 @@ _MUTABLE = (list, dict, set)
 
 
 class _MissingEntry:
-    """Value of a deleted entry: torch raises AttributeError when it is read."""
+    """Value of a deleted entry. Reading such an entry from torch raises AttributeError."""
 
     def __repr__(self) -> str:
         return "gone"
@@ -259,9 +257,9 @@ GONE = _MissingEntry()
 class ConfigChanges:
     """Changes in the config modules of Dynamo, inductor, functorch, torch.fx, torch.compiler.
 
-    Only modules that are already imported are checked. A check takes some 50 µs: assigned values
-    are compared by identity, collections also by their items, and everything else only if these
-    differ. Reading a collection makes torch assign a copy of it, which is not a change.
+    Only modules that are already imported are checked. A check takes some 50 µs, because most
+    values are compared by identity only. Collections are compared by their items too, because torch
+    assigns a copy of a collection when it is read.
     """
 
     def __init__(self) -> None:
@@ -293,35 +291,35 @@ class _Entries:
         }
         self._names = list(entries)
         self._entries = list(entries.values())
-        self._assigned = self._look()
-        self._hidden = self._hide()
+        self._assigned = self._read_assigned()
+        self._hidden = self._read_hidden()
         self._values = list(map(_value, self._entries))
         self._mutable = self._find_mutable()
 
     def take(self) -> Iterator[tuple[str, tuple[Any, Any]]]:
         """Yield the changed entries, each with its old and new value."""
-        assigned, hidden = self._look(), self._hide()
+        assigned, hidden = self._read_assigned(), self._read_hidden()
         suspects = self._mutable
         if hidden != self._hidden or any(map(is_not, assigned, self._assigned)):
             pairs = zip(assigned, self._assigned, hidden, self._hidden, strict=True)
-            differing = [n for n, (a, b, h, g) in enumerate(pairs) if a is not b or h != g]
-            suspects = sorted({*suspects, *differing})
+            changed = [i for i, (new, old, h, g) in enumerate(pairs) if new is not old or h != g]
+            suspects = sorted({*suspects, *changed})
             self._assigned, self._hidden = assigned, hidden
-        for number in suspects:
-            value = _value(self._entries[number])
-            before = self._values[number]
+        for index in suspects:
+            value = _value(self._entries[index])
+            before = self._values[index]
             if not same(before, value):
-                self._values[number] = copied(value)
-                yield f"{self.module}.{self._names[number]}", (before, value)
+                self._values[index] = copied(value)
+                yield f"{self.module}.{self._names[index]}", (before, value)
         if suspects is not self._mutable:
             self._mutable = self._find_mutable()
 
-    def _look(self) -> list[Any]:
+    def _read_assigned(self) -> list[Any]:
         if self._entries and isinstance(self._entries[0].user_override, ContextVar):
             return [entry.user_override.get() for entry in self._entries]
         return [entry.user_override for entry in self._entries]
 
-    def _hide(self) -> list[bool]:
+    def _read_hidden(self) -> list[bool]:
         return list(map(attrgetter("hide"), self._entries))
 
     def _find_mutable(self) -> list[int]:
@@ -329,7 +327,7 @@ class _Entries:
 
 
 def _value(entry: Any) -> Any:
-    """Return the value of an entry without reading the entry, which may assign."""
+    """Return the value of an entry. Reading it from the config module might assign it."""
     if entry.hide:
         return GONE
     for value in (entry.env_value_force, override(entry), entry.env_value_default):

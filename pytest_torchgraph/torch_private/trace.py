@@ -23,8 +23,8 @@ from .observers import local_of
 def ignore_torch_warnings() -> Iterator[None]:
     """Ignore warnings about torch's own code while torch compiles.
 
-    Under `-W error` they would abort the compilation of correct code. Warnings about the user's
-    code are attributed to that code and are kept.
+    With `-W error` they would abort the compilation of correct code. Warnings about the user's code
+    are attributed to that code and are not ignored.
     """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module=r"torch(\.|$)")
@@ -37,7 +37,7 @@ def structured_trace(
 ) -> Iterator[None]:
     """Call `emit(metadata, payload)` for each record of torch's structured trace (since 2.3).
 
-    torch does not promise the record format either; `torch._logging._internal` writes it.
+    The format of the records is not public either; `torch._logging._internal` writes them.
 
     Args:
         emit: receives a record's metadata, a dict with the record's name as a key, and its payload,
@@ -51,7 +51,7 @@ def structured_trace(
     if not isinstance(logger.handlers, _TraceHandlers):
         logger.handlers = _TraceHandlers(logger.handlers)
     logger.addHandler(handler)
-    # As torch itself does since 2.13: otherwise `logging.disable` silences the trace.
+    # Otherwise `logging.disable` would switch the trace off. torch does the same since 2.13.
     vars(logger).setdefault("isEnabledFor", _always)
     try:
         yield
@@ -71,7 +71,7 @@ class _TraceHandler(logging.Handler):
     """A handler that calls a function with each wanted record.
 
     Attributes:
-        hand_on: the function.
+        callback: the function.
         names: names of the wanted records; `None` for all.
     """
 
@@ -79,7 +79,7 @@ class _TraceHandler(logging.Handler):
         self, emit: Callable[[dict[str, Any], str], None], names: Container[str] | None
     ) -> None:
         super().__init__(logging.DEBUG)
-        self.hand_on = emit
+        self.callback = emit
         self.names = names
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -89,14 +89,14 @@ class _TraceHandler(logging.Handler):
             names = (artifact.get("name"),) if isinstance(artifact, dict) else metadata
             if not any(name in self.names for name in names):
                 return
-        self.hand_on(metadata, getattr(record, "payload", None) or "")
+        self.callback(metadata, getattr(record, "payload", None) or "")
 
 
 class _TraceHandlers(list[logging.Handler]):
-    """Handlers of the trace's logger; false in a boolean test for a record that none of them wants.
+    """Handlers of the trace's logger, with a truth value that depends on the record.
 
-    `trace_structured` tests `trace_log.handlers` before it creates a record. For any other caller
-    the test has its usual meaning: the list is not empty.
+    `trace_structured` tests `trace_log.handlers` before it creates a record. The list is then false
+    if no handler wants this record. For any other caller it is false only if it is empty.
     """
 
     def __bool__(self) -> bool:
@@ -117,9 +117,9 @@ _ASKS_FOR_REASONS = "get_and_maybe_log_recompilation_reasons"
 
 
 class CacheMiss(NamedTuple):
-    """A call for which no earlier compilation of the code fits.
+    """A call for which Dynamo has no compilation of the code that fits.
 
-    It holds the user's objects: use it immediately, and do not keep it.
+    It refers to the user's objects, so use it immediately, and do not keep it.
 
     Attributes:
         file: file of the code.
@@ -151,8 +151,8 @@ def cache_miss() -> CacheMiss | None:
             caller = frame.f_back
             assert caller is not None
             if entries is None:
-                # Before torch 2.13 the entries are a linked chain. This frame has already walked
-                # to its end, so take the chain's head from the caller.
+                # Before torch 2.13 the entries are a linked list. This frame has already walked to
+                # its end, so read the first entry from the caller.
                 entries = _chain(local_of(caller, "cache_entry"))
             if backend is None:  # before torch 2.11
                 backend = local_of(caller, "compiler_fn")
@@ -162,7 +162,7 @@ def cache_miss() -> CacheMiss | None:
                 missed.f_locals,
                 missed.f_globals,
                 tuple(entries),
-                _innermost(backend),
+                innermost_backend(backend),
             )
         frame = frame.f_back
     return None
@@ -174,8 +174,11 @@ def _chain(entry: Any) -> Iterator[Any]:
         entry = entry.next
 
 
-def _innermost(backend: Any) -> Any:
-    """Return the backend passed to `torch.compile`, or torch's wrapper around its name."""
+def innermost_backend(backend: Any) -> Any:
+    """Return torch's innermost wrapper of a backend, or the backend itself if it has none.
+
+    Each wrapper holds what it wraps as `_torchdynamo_orig_backend`.
+    """
     while (inner := getattr(backend, "_torchdynamo_orig_backend", None)) is not None:
         backend = inner
     return backend

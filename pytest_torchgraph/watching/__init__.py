@@ -1,4 +1,4 @@
-"""The compiler's actions: torch's structured trace as typed events, runs and entries."""
+"""Records what torch.compile does: events of the structured trace, runs of graphs, and calls."""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,8 +28,8 @@ from .guards import IN_TORCH
 from .observe import GraphBreakEvent
 
 SKIPPED = "frame skipped: "
-"""Prefix of the kind of a break after which Dynamo cannot resume: the function was not compiled at
-all, or not from some point before the break."""
+"""Prefix of the kind of a break after which Dynamo cannot resume. At least the rest of the function
+after an earlier point, or the whole function, is not compiled."""
 
 _HEADER = re.compile(r"Graph break in user code at (.*):(\d+)\s*$", re.MULTILINE)
 _PREAMBLES = (
@@ -41,7 +42,7 @@ _GAVE_UP = ("Failed to handle graph break gracefully", "graph break that we cann
 _NEXT_REPORT = "*** While handling this graph break, another graph break occurred: ***"
 _STACK = "User code traceback:"
 _BEGIN = re.compile(r"\n+=+ most recent `torch\.compile` .*=+\n+")
-"""Separator of callers and traced code if `torch._dynamo.config.verbose` is set."""
+"""Separator between callers and traced code, written if `torch._dynamo.config.verbose` is set."""
 _UNINDENTED = re.compile(r"^(?=\S)", re.MULTILINE)
 """End of a printed stack."""
 _SECTION = re.compile(r"^  (Explanation|Hint|Developer debug context): ", re.MULTILINE)
@@ -78,7 +79,7 @@ class BreakReport(NamedTuple):
         kind, reason, hint, module: as in `GraphBreak`, the kind without `SKIPPED`.
         skipped: True if Dynamo could not resume after the break.
         frames: the stack, outermost first, empty if the report has none.
-        context: details for Dynamo's developers, with which the reason ends in brackets.
+        context: details for Dynamo's developers. The reason ends with them, in brackets.
     """
 
     kind: str
@@ -91,18 +92,14 @@ class BreakReport(NamedTuple):
 
     @property
     def of_compiler(self) -> bool:
-        """True if the backend failed. The reported stack is then not the code's own."""
+        """True if the backend failed. The reported stack is then not that of the compiled code."""
         return self.kind == _OF_COMPILER
 
 
 def breaks_of(compiled: Iterable[Compilation]) -> tuple[GraphBreak, ...]:
     """Return the graph breaks of compilations, one per file, line and kind."""
     breaks: dict[tuple[str, int, str], GraphBreak] = {}
-    for current in (
-        graph_break
-        for compilation in compiled
-        for graph_break in _breaks_of_compilation(compilation)
-    ):
+    for current in chain.from_iterable(map(_breaks_of_compilation, compiled)):
         key = (current.path, current.line, current.kind.removeprefix(SKIPPED))
         earlier = breaks.get(key)
         if earlier is None:
@@ -177,15 +174,11 @@ def function_at(file: str, line: int) -> str:
 
 
 def _read_event(event: GraphBreakEvent) -> BreakReport:
-    report = read_report(event.report)._replace(module=_module_path(event.module))
+    module = "" if STACK_VALUE in event.module else module_fqn(event.module)
+    report = read_report(event.report)._replace(module=module)
     if not event.stack or (report.of_compiler and report.frames):
         return report
     return report._replace(frames=_merge_resumed(event.stack))
-
-
-def _module_path(source: str) -> str:
-    """Return the module path for Dynamo's source, "" for a value on the stack."""
-    return "" if STACK_VALUE in source else module_fqn(source)
 
 
 def _merge_resumed(stack: Iterable[_Frame]) -> list[_Frame]:
@@ -206,10 +199,12 @@ def _graph_break(report: BreakReport, compiled: Compilation) -> GraphBreak:
     code = code or linecache.getline(file, line).strip()
     hint = report.hint
     if users and frames[-1] is not users[-1] and is_torch_file(frames[-1][0]):
-        # torch's own code called `graph_break()`; the hint addresses a user who called it.
+        # If torch's own code called `graph_break()`, the hint is useless to the user.
         was_requested = report.kind.startswith(_ASKED_FOR)
-        torch_place = "{}:{} in {}".format(*_torch_location(frames[-1]))
-        hint = "\n".join(filter(None, [f"{IN_TORCH}{torch_place}", "" if was_requested else hint]))
+        torch_file, torch_line, torch_function, _ = frames[-1]
+        torch_file = relative(torch_file).removeprefix("torch/")
+        note = f"{IN_TORCH}{torch_file}:{torch_line} in {original_name(torch_function)}"
+        hint = "\n".join(filter(None, [note, "" if was_requested else hint]))
     if code.startswith("assert") and _is_rewritten(file):
         hint = "\n".join(filter(None, [_REWRITTEN, hint]))
     return GraphBreak(
@@ -227,13 +222,8 @@ def _graph_break(report: BreakReport, compiled: Compilation) -> GraphBreak:
     )
 
 
-def _torch_location(frame: _Frame) -> tuple[str, int, str]:
-    """Return a frame of torch's, with its file relative to torch."""
-    return relative(frame[0]).removeprefix("torch/"), frame[1], original_name(frame[2])
-
-
 def _user_frames(frames: list[_Frame]) -> list[_Frame]:
-    """Return the user's frames, starting at the test if pytest called one."""
+    """Return the user's frames; if pytest called a test, only from the test on."""
     modules = [sys.modules.get(name) for name in _RUNNERS]
     homes = [str(Path(module.__file__).parent) for module in modules if module and module.__file__]
     users: list[_Frame] = []

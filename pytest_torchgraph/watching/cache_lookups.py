@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -48,7 +48,7 @@ class CacheBypass:
     Attributes:
         graph: name of the graph; in a watch its compile id, such as `0/0` or `0/0 backward`.
         op: qualified name of the op that AOTAutograd's cache refuses; "" if no op is the cause.
-        reason: torch's words, without addresses and machine paths.
+        reason: torch's words, without addresses and absolute paths.
         module: path of the module that runs the op, "" if unknown.
         source: the user's line, `None` if unknown.
         hint: remedy, "" if there is none.
@@ -147,9 +147,9 @@ def _refused_ops(compilation: Compilation, event: CacheEvent) -> tuple[RefusedOp
 
 
 def _skipped_lookups(compilation: Compilation) -> Iterator[CacheEvent]:
-    """Yield a bypass for inductor's code if torch never asked AOTAutograd's cache."""
-    asked = any(event.cache == "aot" for event in compilation.lookups)
-    if compilation.cache_off and not asked and compilation.lowered:
+    """Yield a bypass for code of inductor that torch did not look up in AOTAutograd's cache."""
+    is_looked_up = any(event.cache == "aot" for event in compilation.lookups)
+    if compilation.cache_off and not is_looked_up and compilation.lowered:
         reason = f"{SWITCHED_OFF}{compilation.cache_off}"
         refused = (RefusedOp("", reason),)
         yield CacheEvent(compilation.id, 0, "aot", "bypass", reason=reason, refused=refused)
@@ -169,20 +169,14 @@ def _graph_name(event: CacheEvent) -> str:
 def lookups_of(
     compiled: Iterable[Compilation], before: Iterable[Compilation] = ()
 ) -> tuple[CacheLookup, ...]:
-    """Return every lookup in order; a bypass caused by several ops gives one lookup per op.
+    """Return every lookup in order. A bypass that several ops cause is returned once per op.
 
     Args:
         compiled: the compilations.
-        before: the compilations of the cold half, which explain misses of the warm half.
+        before: the compilations of the cold run, which explain misses of a warm run.
     """
     cold = list(before)
-    saved = {event.key for compiled_cold in cold for event in compiled_cold.lookups if event.key}
-    unsaved = [
-        event
-        for compiled_cold in cold
-        for event in compiled_cold.lookups
-        if event.state == "unsaved"
-    ]
+    cold_events = [event for compilation in cold for event in compilation.lookups]
     lookups: list[CacheLookup] = []
     for compilation in compiled:
         function = source_of(compilation)
@@ -198,41 +192,36 @@ def lookups_of(
                 continue
             reason = ""
             if event.state == "miss":
-                reason = _explain_miss(event, cold, saved, unsaved)
+                reason = _explain_miss(event, cold_events) if cold else _NOTHING_CACHED
             lookups.append(CacheLookup(name, event.cache, event.state, reason, function))
     return tuple(lookups)
 
 
-def _explain_miss(
-    event: CacheEvent, cold: list[Compilation], saved: set[str], unsaved: list[CacheEvent]
-) -> str:
-    if not cold:
-        return "nothing is in the cache yet"
-    for cold_event in unsaved:
-        if cold_event.id == event.id and event.cache == "aot":
-            graph = "backward" if cold_event.backward else "forward"
-            return f"{NO_OP}: the {graph} has none"
-    if event.key in saved:
-        ran_backward = any(
-            cold_event.backward
-            for compilation in cold
-            for cold_event in compilation.lookups
-            if cold_event.id == event.id
-        )
-        if event.cache == "aot" and not ran_backward:
+_NOTHING_CACHED = "nothing is in the cache yet"
+
+
+def _explain_miss(event: CacheEvent, cold_events: Sequence[CacheEvent]) -> str:
+    """Return why a lookup was a miss, although the cold run has compiled.
+
+    Args:
+        event: the lookup.
+        cold_events: the cache events of the cold run.
+    """
+    same_id = [cold_event for cold_event in cold_events if cold_event.id == event.id]
+    unsaved = next((cold_event for cold_event in same_id if cold_event.state == "unsaved"), None)
+    if unsaved is not None and event.cache == "aot":
+        graph = "backward" if unsaved.backward else "forward"
+        return f"{NO_OP}: the {graph} has none"
+    if event.key and event.key in {cold_event.key for cold_event in cold_events}:
+        if event.cache == "aot" and not any(cold_event.backward for cold_event in same_id):
             return (
                 "the graph was not saved, because its backward did not run, or its cache entry "
                 "cannot be pickled"
             )
         return "the graph was not saved, although its key is the same"
-    for compilation in cold:
-        for cold_event in compilation.lookups:
-            if (cold_event.id, cold_event.cache, cold_event.backward) == (
-                event.id,
-                event.cache,
-                event.backward,
-            ):
-                return f"the key differs{_describe_key_difference(cold_event, event)}"
+    for cold_event in same_id:
+        if (cold_event.cache, cold_event.backward) == (event.cache, event.backward):
+            return f"the key differs{_describe_key_difference(cold_event, event)}"
     return "the first run did not compile this graph"
 
 
@@ -248,6 +237,6 @@ def _describe_key_difference(before: CacheEvent, now: CacheEvent) -> str:
 
 
 def _split_component(component: str) -> tuple[str, str]:
-    """Return hash and name of a part of a key; its text has addresses."""
+    """Return the hash and the name of a part of a key, without its text, which has addresses."""
     part, _, text = component.partition("] ")
     return part, text.partition(":")[0]

@@ -38,11 +38,11 @@ class Compilation:
         code: code that inductor generated, one entry per graph.
         breaks: graph breaks of all attempts.
         failed_guards: guards whose failure made this a recompilation.
-        observations: what was seen of each failed guard.
-        cache_misses: reasons why no captured backward in compiled autograd's cache fitted.
+        observations: details of each failed guard.
+        cache_misses: reasons why compiled autograd could not reuse a backward in its cache.
         failure, reason: the exception that ended the compilation; "" if it succeeded.
         failed_at: file and line that raised the exception, if known.
-        cudagraphs: reasons why graphs of the compilation got no CUDA graph, if torch gives any.
+        cudagraphs: reasons why graphs of the compilation have no CUDA graph, if torch reports any.
         lookups: lookups in torch.compile's caches.
         code_hash: hash of the code object, 0 if unknown.
         own_resets: number of resets of Dynamo by this package before the compilation.
@@ -80,7 +80,7 @@ class Compilation:
 
     @property
     def limit_hit(self) -> bool:
-        """True if Dynamo refused because it had compiled this code too often."""
+        """True if Dynamo refused to compile the code again, because of the recompile limit."""
         return is_recompile_limit(self.failure, self.reason)
 
     @property
@@ -142,10 +142,8 @@ def _add_event(current: Compilation, event: Event) -> None:
             current.function, current.line = original_name(event.function), event.line
         case GraphPrinted():
             if not current.finished:
-                same_attempt = [
-                    graph for graph in current.printed if graph.attempt == event.attempt
-                ]
-                current.printed = same_attempt
+                # Dynamo restarted, so graphs of earlier attempts do not count.
+                current.printed = [g for g in current.printed if g.attempt == event.attempt]
             current.printed.append(event)
         case CodeGenerated():
             current.code.append(event)

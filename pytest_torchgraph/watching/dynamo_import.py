@@ -1,7 +1,7 @@
-"""Observe the import of Dynamo. Before it nothing can be compiled, so nothing need be watched.
+"""Observes the import of Dynamo. Nothing can be compiled earlier, so nothing need be watched.
 
-A suite may import torch without Dynamo, or not import torch at all. Watching every test must not
-change that.
+A suite may import torch without Dynamo, or not import torch at all. Watching its tests must not
+import either.
 """
 
 from __future__ import annotations
@@ -54,10 +54,9 @@ class DynamoFinder(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return the module's own spec, with a loader that reports when it has finished.
+        """Return the spec of the module, with a loader that notifies after the import.
 
-        The finder stays installed, because a caller may ask for the spec only to check that the
-        module exists.
+        The finder stays installed, because a caller may only want to know if the module exists.
         """
         if fullname != DYNAMO or self._is_searching:
             return None

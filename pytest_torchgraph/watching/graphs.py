@@ -1,7 +1,7 @@
 """Graphs of a watch, parsed from the text that torch's trace prints.
 
-Names come only from the text, never from live objects that happen to exist, so cold and warm caches
-give the same names.
+Names come only from this text, not from live objects, so they are the same with cold and warm
+caches.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ _LEAVES = {"weight": 0, "bias": 1}
 class PrintedGraphs:
     """Graphs of a watch record, parsed on first access.
 
-    Symbols are numbered across Dynamo and AOTAutograd graphs, one compilation at a time. Joint and
-    post-grad graphs are parsed on demand, and each continues from that numbering. Symbol names
-    therefore do not depend on the order of access.
+    Symbols are numbered in the Dynamo and AOTAutograd graphs first, one compilation at a time.
+    Joint and post-grad graphs are parsed on demand, each with a copy of this numbering. Symbol
+    names therefore do not depend on the order of access.
 
     Attributes:
         record: the recorded watch.
@@ -70,7 +70,7 @@ class PrintedGraphs:
 
     @cached_property
     def graphs(self) -> tuple[Graph, ...]:
-        """Graphs of each compilation: AOTAutograd's if there are any, else Dynamo's."""
+        """Graphs of each compilation: AOTAutograd's, or Dynamo's if there are none."""
         return numbered(graph for compilation in self._compilations for graph in compilation.own)
 
     def at(self, level: Level) -> tuple[Graph, ...]:
@@ -104,8 +104,8 @@ class PrintedGraphs:
         """Kernels and library calls in inductor's code, `None` if inductor generated no code.
 
         Raises:
-            UnreadableCodeError: if inductor compiled some code and another backend the rest, whose
-                kernels are unknown.
+            UnreadableCodeError: if another backend than inductor compiled some of the code, whose
+                kernels are then unknown.
         """
         generated = [
             (compilation, code) for compilation in self.record.compiled for code in compilation.code
@@ -127,7 +127,7 @@ class PrintedGraphs:
 
     @property
     def communicating(self) -> tuple[Graph, ...]:
-        """Graphs to read communication from: inductor's, else the compilation's own."""
+        """Graphs to read communication from: inductor's, or the compilation's own."""
         return self._communicating[0]
 
     def schedule(self, graph: Graph) -> Sequence[ScheduledCall] | None:
@@ -147,7 +147,7 @@ class PrintedGraphs:
         }
         pairs: list[tuple[Graph, Sequence[ScheduledCall] | None]] = []
         for compiled, graphs in zip(self.record.compiled, self._compilations, strict=True):
-            # Inductor lowered the graphs inside this captured backward: they are used instead.
+            # Inductor compiled the graphs inside this captured backward. They are used instead.
             if compiled.is_capture and compiled.id and compiled.id.autograd in lowered:
                 continue
             pairs += graphs.scheduled(self._later_names)
@@ -180,7 +180,9 @@ class PrintedGraphs:
 
 
 class _CompilationGraphs:
-    """Graphs of one compilation: empty if it failed; no backward if the backward never ran.
+    """Graphs of one compilation.
+
+    There are none if it failed. A backward is included only if it ran.
 
     Attributes:
         own: graphs at the compilation's own level. Empty for a compilation inside a captured
@@ -236,7 +238,7 @@ class _CompilationGraphs:
         if not self._code or self._printed is None:
             return [(graph, None) for graph in self.own]
         graphs = [(graph, number) for number, graph in enumerate(self.own)]
-        if len(self._code) == self._lowered:  # torch printed a post-grad graph for each module
+        if len(self._code) == self._lowered:  # each generated module has its post-grad graph
             graphs = self.post_grad(names)
         elif len(self._code) != len(graphs):  # code and graphs cannot be paired
             return [(graph, ()) for graph in self.own]
@@ -263,8 +265,8 @@ def _convert_captured(compiled: Compilation, names: CanonicalNames) -> list[Grap
 class _PrintedCompilation:
     """Printed graphs of one compilation, converted stage by stage.
 
-    Call `aot` before `joints` and `post_grad`: the metadata of a later stage is copied from an
-    earlier stage, and a backward takes its names from its forward.
+    Call `aot` before `joints` and `post_grad`, which use metadata of earlier stages. A backward
+    uses the names of its forward.
 
     Args:
         compiled: the compilation.
@@ -327,7 +329,7 @@ class _PrintedCompilation:
         for number, text in enumerate(self.compiled.texts("post_grad")):
             printed = read_printed(text)
             kind: GraphKind = "inference"
-            for earlier in self.aot_printed:  # a post-grad graph keeps the input names
+            for earlier in self.aot_printed:  # a post-grad graph has the same input names
                 if _input_names(earlier) == _input_names(printed):
                     describe_like(printed, earlier)
             if self.compiled.texts("forward"):
@@ -368,8 +370,8 @@ class _PrintedCompilation:
 def ranks_of(names: Iterable[tuple[str, str]]) -> dict[str, int]:
     """Rank the inputs in an order that does not depend on which input is used first.
 
-    The text does not show the declaration order. Arguments come first, then parameters, then
-    buffers, each sorted by name. A weight precedes its bias, as modules declare them.
+    The text does not show the order of declaration. So arguments come first, then parameters, then
+    buffers, each sorted by name. A weight precedes its bias, as in most modules.
 
     Args:
         names: role and name of each input.

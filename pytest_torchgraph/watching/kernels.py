@@ -1,11 +1,11 @@
 """Kernels, library calls and the schedule of collectives in inductor's code.
 
-torch's own counter is unsuitable, because it counts other things: a layer norm on CPU gives 8 for
-one kernel. Library calls (`extern_kernels.mm`, `aten.cumsum`, a custom op) are unfused work that no
-kernel count shows.
+torch's own counter of kernels is unsuitable: for a layer norm on CPU it counts 8, although there is
+one kernel. Library calls (`extern_kernels.mm`, `aten.cumsum`, a custom op) are not fused, and are
+in no kernel count.
 
-Inductor reorders launches after the last graph pass: to overlap collectives with computation
-(`reorder_for_compute_comm_overlap`) and to reduce memory. Only its code shows the result.
+After the last graph pass, inductor reorders launches to overlap collectives with computation
+(`reorder_for_compute_comm_overlap`) and to save memory. Only its code shows the final order.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _NUMBER = re.compile(r"_\d+\Z")
 
 @dataclass(frozen=True)
 class Kernel:
-    """One generated kernel, or one call of a library in the generated code.
+    """One generated kernel, or one library call in the generated code.
 
-    A library call launches work that is not a kernel of inductor's own: BLAS and other
+    A library call runs an op that inductor generates no kernel for: BLAS and other
     `extern_kernels`, ops without an inductor lowering, copies between devices, custom ops. Views
     and allocations are not library calls.
 
@@ -39,8 +39,8 @@ class Kernel:
         graph: name of the graph that the kernel was generated for.
         device: device type, "" if the code does not state it.
         ops: aten ops fused into the kernel, by packet; for a library call its one op.
-        launches: launches in one run of the graph. Every branch of a condition counts as taken, a
-            loop as one iteration.
+        launches: launches in one run of the graph. All branches of a condition count, and a loop
+            counts as one iteration.
         source: C++ or Triton source; for a library call the call expression.
         kind: "extern" for a library call, else the language: "cpp", "triton", or another name that
             inductor uses.
@@ -75,7 +75,7 @@ EXTERN = "extern"
 
 @dataclass(frozen=True)
 class Origin:
-    """Origin of one launch, as recorded by inductor when it wrote the call.
+    """Origin of one launch, recorded while inductor wrote the call.
 
     Attributes:
         name: name of the kernel or of the callee.
@@ -102,14 +102,15 @@ def kernels_of(code: str, graph: str, origins: Iterable[Origin] = ()) -> list[Ke
     """
     packets = _read_packets()
     launched = read_output_code(code)
-    found_places = places(launched, origins)
     kernels = []
-    for launch, launch_origins in zip(launched, found_places, strict=True):
+    for launch, launch_origins in zip(launched, assign_origins(launched, origins), strict=True):
         if isinstance(launch, LibraryCall):
             ops: tuple[str, ...] = (".".join(launch.op.split(".")[:2]),)
             kind = EXTERN
         else:
             ops, kind = read_fused_ops(launch.name, packets), launch.language
+        modules = dict.fromkeys(module for origin in launch_origins for module in origin.modules)
+        lines = dict.fromkeys(line for origin in launch_origins for line in origin.lines)
         kernels.append(
             Kernel(
                 launch.name,
@@ -119,19 +120,21 @@ def kernels_of(code: str, graph: str, origins: Iterable[Origin] = ()) -> list[Ke
                 launch.launches,
                 launch.source,
                 kind,
-                tuple(
-                    dict.fromkeys(module for origin in launch_origins for module in origin.modules)
-                ),
-                tuple(dict.fromkeys(line for origin in launch_origins for line in origin.lines)),
+                tuple(modules),
+                tuple(lines),
             )
         )
     return kernels
 
 
-def places(
+def assign_origins(
     launched: Sequence[Definition | LibraryCall], origins: Iterable[Origin]
 ) -> list[list[Origin]]:
-    """Return the origins of each launch, empty if calls and origins of a name differ in number."""
+    """Return the origins of each launch.
+
+    Library calls of the same name get one origin each, in order. They get none if the number of
+    origins with this name differs from the number of calls.
+    """
     by_name: dict[str, list[Origin]] = {}
     for origin in origins:
         by_name.setdefault(origin.name, []).append(origin)
@@ -141,15 +144,12 @@ def places(
         for name, count in calls.items()
         if len(by_name.get(name, ())) == count
     }
-    origins_by_launch: list[list[Origin]] = []
-    for launch in launched:
-        if not isinstance(launch, LibraryCall):
-            origins_by_launch.append(by_name.get(launch.name, []))
-        else:
-            origins_by_launch.append(
-                [next(in_order[launch.name])] if launch.name in in_order else []
-            )
-    return origins_by_launch
+    return [
+        [next(iterator) for iterator in [in_order.get(launch.name)] if iterator is not None]
+        if isinstance(launch, LibraryCall)
+        else by_name.get(launch.name, [])
+        for launch in launched
+    ]
 
 
 def place_by_op(kernel: Kernel, graph: Graph) -> Kernel:
@@ -179,10 +179,11 @@ def place_by_op(kernel: Kernel, graph: Graph) -> Kernel:
 def read_fused_ops(name: str, packets: frozenset[str]) -> tuple[str, ...]:
     """Return the aten packets in a kernel name such as `cpp_fused_add_native_layer_norm_0`.
 
+    Names of packets may contain underscores, so the longest match counts.
+
     Args:
         name: the kernel name.
-        packets: the names of all packets. They may contain underscores, so the longest match is
-            taken.
+        packets: the names of all packets.
     """
     _, _, words = _NUMBER.sub("", name).partition("fused_")
     parts = words.split("_") if words else []
@@ -248,7 +249,7 @@ def schedule_of(
     nodes = {
         id(launch): next((origin.collective for origin in launch_origins), "")
         for launch, launch_origins in zip(
-            reader.launched, places(reader.launched, origins), strict=True
+            reader.launched, assign_origins(reader.launched, origins), strict=True
         )
     }
     launched: list[tuple[str, bool]] = []  # (name, True if it computes)
@@ -257,7 +258,8 @@ def schedule_of(
     values: dict[ast.expr, _Run | None] = {}
     for node, launch in reader.executed:
         if isinstance(node, ast.Assign):
-            # A variable that is assigned a pending result, or a view of it, is pending too.
+            # If a pending result, or a view of it, is assigned to a variable, then the variable is
+            # pending too.
             run = values[node.value] if node.value in values else _pending_run(node.value, pending)
             for name in _variables(*node.targets):
                 pending.pop(name, None)
@@ -275,7 +277,7 @@ def schedule_of(
             if isinstance(launch, LibraryCall) and sends:
                 values[node] = run = _Run(launch, _last_text(node), len(launched))
                 runs.append(run)
-                # These collectives write into their arguments, which are then pending.
+                # These collectives write to their arguments, which are then pending.
                 if launch.op.split(".")[1].endswith(("_", "_out")):
                     pending.update((name, run) for name in _written_variables(node))
             launched.append((launch.name, not sends))
@@ -291,7 +293,7 @@ def schedule_of(
                 tuple(name for name, computes in between if computes),
             )
         )
-    # A collective in a shared body has several runs: report the run that overlaps least.
+    # A collective in a shared body has several runs: return the run that overlaps least.
     return [
         min(collective_runs, key=lambda call: len(call.overlap))
         for collective_runs in by_call.values()
@@ -304,12 +306,12 @@ def _variables(*nodes: ast.expr) -> Iterator[str]:
 
 
 def _pending_run(value: ast.expr, pending: Mapping[str, _Run]) -> _Run | None:
-    """Return the run whose result the value is, or is a view or part of."""
+    """Return the run whose result a value uses, for example as a view."""
     return next((pending[name] for name in _variables(value) if name in pending), None)
 
 
 def _written_variables(call: ast.Call) -> Iterator[str]:
-    """Return the variables that a collective writes into: its `out`, else its first argument."""
+    """Return the variables that a collective writes to: its `out`, else its first argument."""
     out = [keyword.value for keyword in call.keywords if keyword.arg == "out"]
     return _variables(*(out or call.args[:1]))
 

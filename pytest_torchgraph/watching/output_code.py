@@ -1,6 +1,6 @@
 """Launches in the Python module that inductor writes for a graph, and skipped CUDA graphs.
 
-The format is inductor's own (2.9 to 2.15 are tested), and no other text shows what really runs.
+Only this module shows what really runs. Its format is not public; torch 2.9 to 2.15 are tested.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ALTERNATIVES = frozenset({"multi_kernel", "size_hint_multi_kernel"})
 _EXTERN = "extern_kernels"
 _OPS = "torch.ops."
 _CALL_METHODS = frozenset({"copy_"})
-"""Tensor methods that the code calls to work on a device: copies between devices."""
+"""Tensor methods that the code calls for work on a device, such as copies between devices."""
 
 
 class UnreadableCodeError(TorchGraphError):
@@ -35,7 +35,7 @@ class Definition:
 
     Attributes:
         name: name of the variable that holds it.
-        language: name taken from the compiling method: `cpp` for
+        language: first part of the name of the compiling method: `cpp` for
             `async_compile.cpp_pybinding(...)`.
         device: device type that it is compiled for.
         source: its source.
@@ -51,7 +51,7 @@ class Definition:
 
 @dataclass
 class LibraryCall:
-    """A place at which the code calls an op instead of a kernel of its own.
+    """A call of an op, instead of a generated kernel, in the code.
 
     Attributes:
         name: the callee as written in the code, with module aliases resolved.
@@ -71,8 +71,8 @@ class LibraryCall:
 def read_output_code(code: str) -> list[Definition | LibraryCall]:
     """Return the kernels and library calls of a generated module, ordered by first launch.
 
-    Kernels that are never launched come last. A body shared by several calls is counted for each
-    call. All branches of a condition count, and a loop counts as one iteration.
+    Kernels that are never launched come last. Launches in a body shared by several calls count once
+    per call. All branches of a condition count, and a loop counts as one iteration.
 
     Args:
         code: the module that inductor wrote for a graph.
@@ -154,13 +154,13 @@ class Scope:
 
 
 class Reader:
-    """Follower of the calls of a generated module, starting at `call`.
+    """Follows the calls of a generated module, starting at `call`.
 
     Attributes:
         scope: the names of the module.
         launched: launches, ordered by first launch.
-        executed: calls and assignments in execution order, each paired with its launch, `None` if
-            it launches nothing. An assignment follows the calls in its value.
+        executed: calls and assignments in execution order, each paired with its launch, or `None`
+            if it launches nothing. An assignment comes after the calls in its value.
     """
 
     def __init__(self, scope: Scope, functions: Mapping[str, ast.FunctionDef]):
@@ -181,14 +181,14 @@ class Reader:
             if body is not None and body is not function:
                 self.visit(body)
                 continue
-            launched = self._launched(call, name)
+            launched = self._find_launch(call, name)
             self.executed.append((call, launched))
             if launched is not None:
                 if not launched.launches:
                     self.launched.append(launched)
                 launched.launches += 1
 
-    def _launched(self, call: ast.Call, name: str) -> Definition | LibraryCall | None:
+    def _find_launch(self, call: ast.Call, name: str) -> Definition | LibraryCall | None:
         kernel = self.scope.definitions.get(name.removesuffix(".run"))
         if kernel is not None:
             return kernel
@@ -202,7 +202,7 @@ class Reader:
 
 
 _RENAMED = {"_mm_plus_mm": "mm", "bias_addmm": "addmm", "addmm_activation": "_addmm_activation"}
-"""Ops that inductor and aten name differently, among its `extern_kernels`."""
+"""Names in inductor's `extern_kernels` that differ from the names of the aten ops."""
 
 
 def _op(call: ast.Call, name: str) -> str:
@@ -230,7 +230,7 @@ def _executed(function: ast.FunctionDef) -> list[ast.Call | ast.Assign]:
 
 
 def _partition(call: ast.Call) -> str:
-    """Return the function that `self.partitions[0](...)` calls, "" for any other call."""
+    """Return the name of the function that `self.partitions[0](...)` calls; "" for other calls."""
     match call.func:
         case ast.Subscript(ast.Attribute(attr="partitions"), ast.Constant(value=int(number))):
             return f"partition_{number}"
@@ -267,12 +267,9 @@ def _definitions(tree: ast.Module) -> Iterator[Definition]:
         if name in alternatives:
             continue
         if method in _ALTERNATIVES:
-            # Only one alternative runs, so the group counts as one kernel, described by its first.
-            method, call = next(
-                compile_calls[kernel]
-                for kernel, dispatcher in alternatives.items()
-                if dispatcher == name
-            )
+            # Only one alternative runs, so the group counts as one kernel, with the first's source.
+            first = next(kernel for kernel, group in alternatives.items() if group == name)
+            method, call = compile_calls[first]
         language = method.partition("_")[0]
         yield Definition(name, language, _compiled_for(call, language), _longest_text(call))
 
@@ -296,12 +293,8 @@ def _device_of_allocation(value: ast.expr) -> str:
     for keyword in value.keywords:
         if keyword.arg == "device" and isinstance(keyword.value, ast.Constant):
             return str(keyword.value.value).partition(":")[0]
-    prefix, _, device_and_size = value.func.id.partition("empty_strided_")
-    return (
-        device_and_size.partition("_")[0]
-        if device_and_size and not prefix and device_and_size != "p2p"
-        else ""
-    )
+    prefix, _, suffix = value.func.id.partition("empty_strided_")
+    return "" if prefix or suffix == "p2p" else suffix.partition("_")[0]
 
 
 def _assigned(tree: ast.Module) -> set[str]:
@@ -324,7 +317,7 @@ NO_REASON = (
 
 @dataclass(frozen=True)
 class CudagraphSkip:
-    """A graph that runs without a CUDA graph, though `mode="reduce-overhead"` asked for one.
+    """A graph that runs without a CUDA graph, although `mode="reduce-overhead"` requested one.
 
     Attributes:
         reason: torch's words.
@@ -347,7 +340,7 @@ def skips_of(
 ) -> tuple[CudagraphSkip, ...]:
     """Return the graphs without a CUDA graph, those with a reason first.
 
-    The counter may exceed the number of reasons; `NO_REASON` fills in.
+    If Dynamo counts more of them than there are reasons, the others have `NO_REASON`.
 
     Args:
         compiled: the compilations.

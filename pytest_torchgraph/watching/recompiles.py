@@ -13,9 +13,9 @@ from .guards import FailedGuard, details, failed_guard, observe_guard, reasons
 FIRST_DYNAMIC = "; the size has been dynamic since compilation "
 """Suffix of a recompile reason for a size that became dynamic."""
 _WRAPPERS = (("_dynamo",), ("nn", "modules"))
-"""Parts of torch that hold its modules and the functions that wrap compiled callables."""
+"""Parts of torch with its modules, and with the functions that wrap compiled callables."""
 _ID = re.compile(r"\s*(!?\d+(?:/\d+)*):\s*(.*)", re.DOTALL)
-"""A cache miss as torch writes it: the id of the capture and the reason it does not fit."""
+"""A cache miss as torch writes it: the id of the capture, and the reason why it does not fit."""
 _SYMBOLIC = re.compile(r'"(?:Sym\(|[a-z]\w*\[[^\]"]*\bs\d+)')
 """A symbolic size in a graph that Dynamo printed."""
 _NEW_NODE = re.compile(
@@ -36,13 +36,13 @@ class Recompile:
     Attributes:
         function: name of the function; `backward` for a capture by compiled autograd.
         file, line: start of its code; the file as in `GraphBreak`; "" and 0 for a backward.
-        reasons: each failed guard in words, starting with that of the latest compilation.
+        reasons: each failed guard in words, starting with the guard of the latest compilation.
         compile_id: id of the new compilation.
-        limit_hit: True if Dynamo refused because the code had been compiled too often. The code
-            then runs eagerly, in silence.
+        limit_hit: True if Dynamo refused to compile the code again, because of the recompile limit.
+            The code then silently runs eagerly.
         path: the file as Dynamo names it, "" for a backward.
-        failed_guards: each failed guard, with the line that created it, the old and the new value,
-            torch's hint and the stack; in the order of `reasons`.
+        failed_guards: each failed guard, in the order of `reasons`, with the line that created it,
+            the old and the new value, torch's hint and the stack.
         hint: torch's advice if it refused to compile, else "".
     """
 
@@ -90,14 +90,14 @@ def _compiled_after_reset(compiled: Sequence[Compilation]) -> set[int]:
     for number, compilation in enumerate(compiled):
         if compilation.id is None or compilation.id.frame is None or compilation.id.compile:
             continue
-        # Dynamo numbers code in the order of first compilation and restarts at 0 after a reset, so
-        # a number that is not higher than an earlier number marks a reset.
+        # Dynamo numbers code in the order of first compilation, starting at 0 after a reset. If a
+        # number is not higher than the number before it, there was a reset.
         resets += compilation.id.frame <= highest
         highest = compilation.id.frame
         if compilation.failure or not compilation.ops:
             continue
-        # Resets by this package, for example in a capture, are not due to the user's code. With
-        # `own_resets` in the key they do not count.
+        # With `own_resets` in the key, resets by this package, for example in a capture, do not
+        # count: only resets by the user's code are reported.
         key = (
             compilation.code_hash,
             compilation.file,
@@ -126,7 +126,7 @@ def _recompile_after_reset(compiled: Compilation) -> Recompile:
 
 
 def _describe_recapture(compiled: Compilation) -> Recompile:
-    # torch repeats the reasons of earlier captures.
+    # torch repeats the reasons for earlier captures.
     own_misses = [miss for miss in compiled.cache_misses if miss.startswith(f"{compiled.id}:")]
     guards = tuple(map(_describe_cache_miss, own_misses or compiled.cache_misses))
     words = tuple(guard.words for guard in guards)

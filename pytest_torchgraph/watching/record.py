@@ -74,8 +74,8 @@ def eager_calls_of(
 
     Args:
         callables: the callables that were called.
-        recompiles: the recompilations. Code can reach a recompile limit outside any call, for
-            example in a captured backward. Only the recompilations show this, and it has no cause.
+        recompiles: the recompilations. A recompile limit that was reached outside any call, for
+            example in a captured backward, is found only here, and has no observed cause.
     """
     limits = {
         (recompile.path, recompile.line): recompile
@@ -106,7 +106,7 @@ def _describe_limit(recompile: Recompile) -> str:
 
 
 def _describe_cause(cause: EagerCause, callee: CompiledCallable) -> str:
-    """Describe a cause, naming its frame unless that is the callable's own."""
+    """Describe a cause, and name its frame unless it is the callable itself."""
     if _IN_TORCH in cause.reason and not is_user_file(cause.file):
         return (
             f"{cause.reason}: Dynamo does not compile a module of torch by itself; compile a "
@@ -130,7 +130,7 @@ class WatchRecord:
         mesh_dimensions: purpose of each process group, see `EventRecorder`.
         disabled: the setting that disabled `torch.compile` in this process, "" if none did.
         opened: True if the watch was ever entered.
-        warmed_up: True if the first calls were made earlier, so no graph is expected.
+        warmed_up: True if there were calls before the watch, so it need not contain a graph.
         part: the arguments of `only` that restricted the record, in words, "" if unrestricted.
         compiled_in_all: all compiled functions with their files and lines, if the record is
             restricted.
@@ -149,9 +149,10 @@ class WatchRecord:
 
     @property
     def state(self) -> tuple[Any, ...]:
-        """Return a value that changes whenever the watch records something new."""
+        """Return a value that changes whenever the watch records anything new."""
         entries = tuple((callee.entries, callee.uncompiled.total()) for callee in self.callables)
-        return len(self.compiled), tuple(map(_progress_of, self.compiled)), dict(self.runs), entries
+        progress = tuple((len(c.printed), len(c.breaks), c.finished) for c in self.compiled)
+        return progress, dict(self.runs), entries
 
     @cached_property
     def breaks(self) -> tuple[GraphBreak, ...]:
@@ -165,7 +166,7 @@ class WatchRecord:
 
     @cached_property
     def cudagraph_skips(self) -> tuple[CudagraphSkip, ...]:
-        """Graphs without a CUDA graph, though one was requested."""
+        """Graphs for which a CUDA graph was requested, but not made."""
         return skips_of(self.compiled, self.counters)
 
     @cached_property
@@ -189,8 +190,8 @@ class WatchRecord:
     def runs_of(self, compiled: Compilation, part: str = "") -> int:
         """Return how often a graph of a compilation ran in the watch.
 
-        After `torch._dynamo.reset()` another compilation may have the same id, so the place of the
-        code decides where it is known.
+        After `torch._dynamo.reset()` another compilation may have the same id, so file and line of
+        the code are compared too, if known.
 
         Args:
             compiled: the compilation.
@@ -270,15 +271,11 @@ def _format_place(compiled: Compilation) -> str:
     return f"{compiled.function or '?'} ({relative(compiled.file)}:{compiled.line})"
 
 
-def _progress_of(compiled: Compilation) -> tuple[int, int, bool]:
-    return len(compiled.printed), len(compiled.breaks), compiled.finished
-
-
 def record_of(recorder: EventRecorder) -> WatchRecord:
     """Take a snapshot of a recorder.
 
     Raises:
-        TorchGraphError: if the observers failed. The watched code does not notice that.
+        TorchGraphError: if an observer failed. Such an error does not affect the watched code.
     """
     if recorder.broken is not None:
         raise TorchGraphError(

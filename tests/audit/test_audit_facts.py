@@ -21,7 +21,9 @@ from pytest_torchgraph.audit import (
     summary_lines,
 )
 from pytest_torchgraph.audit.read import NEVER_CALLED, NO_OPS, UNSEEN
+from pytest_torchgraph.torch_private import observers
 from pytest_torchgraph.watching import HUB, EventRecorder, record_of
+from pytest_torchgraph.watching.observe import hub
 from pytest_torchgraph.watching.observe.entries import CompiledCallables
 from pytest_torchgraph.watching.observe.executions import Executions
 
@@ -207,7 +209,7 @@ def test_internal_audit_error_is_reported_and_reaches_no_test(
         raise ValueError("unreadable")
 
     torch._dynamo.reset()
-    monkeypatch.setattr(HUB, "_handle_record", fail)
+    monkeypatch.setattr(hub, "read", fail)
     suite = SuiteWatch()
     suite.begin()
     torch.compile(lambda x: x.sin(), backend="eager")(torch.ones(3))
@@ -251,7 +253,7 @@ def run_captured_backward() -> torch.Tensor:
             lambda: torch.export.export(CallsCompiled(), (torch.ones(3),), strict=False),
         ),
         ((Executions, "capture"), run_captured_backward),
-        ((HUB, "_note_break_stack"), lambda: call(breaking)()),
+        ((observers, "_module_of"), lambda: call(breaking)()),
     ],
     ids=["skipped frame", "traced call", "captured backward", "break stack"],
 )

@@ -68,7 +68,7 @@ class CompiledGraph:
     def recorded(
         self, compiled: Callable[[list[Any]], Any], recorder: IslandRecorder
     ) -> Callable[[list[Any]], Any]:
-        """Wrap the compiled graph, counting and recording each run during the step.
+        """Wrap the compiled graph to count and record each run during the step.
 
         The wrapper can outlive the step, in the autograd graph of an output that the caller keeps.
         """
@@ -76,13 +76,11 @@ class CompiledGraph:
         if _RUNNERS:
             compiled = _RUNNERS[-1](self.converted)
         written, backward = self._written(), graph.kind == "backward"
-        op_by_op = (
-            graph.level == "dynamo"
-        )  # graphs at lower levels neither write nor need a backward
+        # Graphs at lower levels write to no argument, and autograd does not look inside them.
+        op_by_op = graph.level == "dynamo"
 
         def run(args: list[Any]) -> Any:
-            # After the step, for example in a backward that the caller runs.
-            if not recorder.is_recording:
+            if not recorder.is_recording:  # after the step, as in a backward that the caller runs
                 return compiled(args)
             self.runs += 1
             return recorder.run(self, compiled, args, written, backward=backward, op_by_op=op_by_op)
@@ -122,40 +120,36 @@ def run_recorded(
     """
 
     @contextlib.contextmanager
-    def forward() -> Iterator[None]:
-        for name, tensor in step.invocation.named.inputs:
-            recorder.introduce(tensor, "input", name)
-        with around(), recorder.recording(backward=False), on_method_call(hand_over):
-            yield
-
-    @contextlib.contextmanager
-    def backward() -> Iterator[None]:
-        for number, cotangent in step.cotangents:
-            recorder.introduce(cotangent, "tangent", f"tangent.{number}")
-        with around(), recorder.recording(backward=True), on_method_call(hand_over):
+    def recording(*, backward: bool) -> Iterator[None]:
+        recorder.introduce_inputs(step, backward=backward)
+        with around(), recorder.recording(backward=backward), on_method_call(hand_over):
             yield
 
     def hand_over(method: str, _: Any) -> None:
-        if not recorder.is_aside:
+        if not recorder.is_suspended:
             recorder.hand_over(method)
 
     with (
         precompiled_noted(recorder),
-        threads_started(recorder, ignored=lambda: recorder.is_aside) as threads,
+        threads_started(recorder, ignored=lambda: recorder.is_suspended) as threads,
     ):
-        step.run(call, forward, backward)
+        step.run(
+            call,
+            functools.partial(recording, backward=False),
+            functools.partial(recording, backward=True),
+        )
     for tensor in output_leaves(step.output):
         # AOTAutograd wraps a subclass only after the recorded ops.
         if type(tensor) in (torch.Tensor, torch.nn.Parameter):
             recorder.number_of(tensor)
-    for op, line in recorder.hidden:  # first, since `refuse_unseen` would report its results
+    for op, line in recorder.hidden:  # first, because `refuse_unseen` would report its results
         raise CaptureError(_describe_hidden_body(op, line))
     refuse_unseen(recorder, threads)
     refuse_unwritten(_find_unwritten(step, recorder))
 
 
 def _find_unwritten(step: Step, recorder: IslandRecorder) -> UnwrittenReads:
-    """Return the search for tensors that the step reads but never wrote."""
+    """Search for tensors that the step reads but never wrote to."""
     unwritten_reads = UnwrittenReads(recorder)
     for event in recorder.events:
         if isinstance(event, EagerRecord):

@@ -1,4 +1,4 @@
-"""Reads the running frames for an eager op's module, the user's line, and the owner of the op."""
+"""Finds the module, the user's line and the owner of an eager op in the running frames."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from ...convert.source_lines import Line, is_torch_file, is_user_file, line_of
 from ..step import Step
 
 _UNKNOWN, _USER, _AOT, _GENERATED, _OTHER = range(5)
-"""The owner of a file's code. `_GENERATED` is a torch.fx graph or saved-tensor hooks: their ops are
-not AOTAutograd's, although AOTAutograd calls them.
+"""The owner of a file's code. `_GENERATED` is a torch.fx graph or a saved-tensor hook. AOTAutograd
+calls both, but their ops are not AOTAutograd's own.
 """
 _STEP = Step.run.__code__
 """The code that calls the target; frames outside it are ignored."""
@@ -35,11 +35,11 @@ class Frames:
     def locate(
         self, number_of_module: Callable[[torch.nn.Module], int], *, aot: bool = False
     ) -> tuple[int | None, Line | None, bool]:
-        """Return the running module's path, the user's line, and True for AOTAutograd's own op.
+        """Return the running module's path, the user's line, and True if the op is AOTAutograd's.
 
         Args:
             number_of_module: returns the number of a module's path.
-            aot: whether AOTAutograd's code is known to be running; its frames then do not end the
+            aot: True if the caller runs inside AOTAutograd's code. Its frames then do not end the
                 search.
         """
         frame: FrameType | None = sys._getframe(2)
@@ -49,11 +49,12 @@ class Frames:
         kinds, call, wrapped = self._kinds, self._call, self._wrapped_call
         while frame is not None:
             code = frame.f_code
-            # The caller of the autograd engine is not the place of an op that the engine runs.
+            # The line that called the autograd engine is not the line of the engine's ops.
             if code is _STEP or code is self._engine:
                 break
             if path is None and (code is call or code is wrapped):
-                outer = frame.f_back  # has fewer locals, and `f_locals` copies them into a dict
+                # `f_locals` copies the locals into a dict, and the wrapper's frame has fewer.
+                outer = frame.f_back
                 inside = frame if outer is None or outer.f_code is not wrapped else outer
                 path = number_of_module(_module_of(inside))
             elif line is None:
@@ -77,7 +78,7 @@ class Frames:
         return path, line, False
 
     def is_formula(self) -> bool:
-        """Return True if the engine runs a node's own formula, not a user's hook.
+        """Return True if the engine runs the backward formula of a node, not a user's hook.
 
         The formula of an autograd.Function may be user code.
         """

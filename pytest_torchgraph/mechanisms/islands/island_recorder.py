@@ -1,11 +1,11 @@
 """The dispatch mode around compiled code: records the ops that run outside compiled graphs.
 
-Events are in program order: eager ops and runs of compiled graphs. The recorder does not look
-inside a compiled run.
+The events, in program order, are eager ops and runs of compiled graphs. The ops inside a compiled
+run are not recorded.
 
-AOTAutograd's own handling of graph inputs and outputs is not recorded as ops: each result gets the
-value that it was made from. If a graph runs op by op, as Dynamo's graphs do, autograd records its
-ops, and their backward is not recorded as ops either.
+AOTAutograd runs ops of its own to prepare graph inputs and outputs. These ops are not recorded:
+their result gets the value that it was made from. The graphs of Dynamo run op by op, so autograd
+differentiates each of their ops. The ops of that backward are not recorded either.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class EagerRecord(OpRecord):
 
     Attributes:
         backward: whether the autograd engine was running.
-        by_engine: whether the engine ran the op at the node of a compiled graph, or to add to a
-            parameter's gradient.
-        passes_on: whether the op can carry a gradient back through a view that is an output of a
+        by_engine: whether autograd itself, not the user's code, ran the op: at the node of a
+            compiled graph, or to add to a parameter's gradient.
+        passes_on: whether the op may propagate a gradient through a view that is an output of a
             compiled graph.
         stack: the user's lines, innermost first, if the op begins an island; otherwise empty.
     """
@@ -60,13 +60,13 @@ class CompiledRun:
         compiled_graph: the compiled graph, as the mechanism identifies it.
         inputs, outputs: the arguments and results, with tensors replaced by `Value`.
         written: the inputs that the graph writes to.
-        rewritten: new values of the written inputs, by position, if no later op shows them.
+        rewritten: new values of the inputs that a graph wrote op by op, by position.
         backward: whether the autograd engine was running.
-        formulas: whether autograd ran the backward of the graph op by op, outside any graph.
+        formulas: whether this is the backward of a graph that autograd differentiated op by op.
         sequence: in a backward, the sequence number of the autograd node that ran the graph,
             otherwise -1.
         begin: the sequence number of the first autograd node created during the run.
-        path, line: number of the running module's path, and the user's line.
+        path, line: number of the path of the running module, and the user's line.
     """
 
     __slots__ = (
@@ -124,19 +124,14 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         self.hidden: list[tuple[str, Line | None]] = []
         self.is_recording = False
         self._backward = False
-        self._aside = 0
+        self._suspensions = 0
         self._frames = Frames()
         self._facts: dict[Any, OpFacts] = {}
         self._rewritten: dict[int, tuple[int, Value]] = {}
         self._by_formulas: set[Value] = set()
-        # Dynamo's callback stays set in eager frames of compiled code. Without this, Dynamo would
-        # try to compile our __torch_dispatch__.
+        # Dynamo's callback stays set in eager frames of compiled code, so without this call Dynamo
+        # would try to compile our __torch_dispatch__.
         torch_private.leave_function_alone(IslandRecorder.__torch_dispatch__)
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        # True would wrap __torch_dispatch__ in a torch.compiler.disable, at 3 µs an op.
-        return False
 
     @contextmanager
     def recording(self, *, backward: bool) -> Iterator[None]:
@@ -150,21 +145,21 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
                 self.is_recording = False
 
     @contextmanager
-    def aside(self) -> Iterator[None]:
+    def suspended(self) -> Iterator[None]:
         """Record nothing inside, while a compiled graph runs or is being compiled."""
         # Removing the mode is not enough: on the first run of a graph AOTAutograd's own mode is on
         # top of it.
-        self._aside += 1
+        self._suspensions += 1
         try:
             with torch_private.aside(self):
                 yield
         finally:
-            self._aside -= 1
+            self._suspensions -= 1
 
     @property
-    def is_aside(self) -> bool:
-        """True while recording is suspended by `aside`."""
-        return self._aside > 0
+    def is_suspended(self) -> bool:
+        """True while `suspended` prevents recording."""
+        return self._suspensions > 0
 
     def run(
         self,
@@ -195,10 +190,8 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
             compiled_graph, inputs, backward, sequence, [inputs[i] for i in written]
         )
         path, line, _ = self._frames.locate(self.number_of_module, aot=True)
-        event.path, event.line = (
-            path or 0,
-            line or (None if backward else self._frames.outer_line()),
-        )
+        event.path = path or 0
+        event.line = line or (None if backward else self._frames.outer_line())
         self.events.append(event)
         if self.writes is not None:
             if not op_by_op:
@@ -207,7 +200,7 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
             self.writes.look_at(args)
         event.begin = self._sequence()
         writes = self.writes if op_by_op else None
-        with self.aside(), nullcontext() if writes is None else writes.own(args):
+        with self.suspended(), nullcontext() if writes is None else writes.own(args):
             output = call(args)
         if op_by_op:
             event.rewritten = {i: self._rewrite(args[i], self.meet(args[i], True)) for i in written}
@@ -224,7 +217,7 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
-        if self._aside:
+        if self._suspensions:
             return func(*args, **kwargs)
         if types and torch_private.stands_for_others(types):
             return NotImplemented
@@ -238,8 +231,8 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
             return self._run_formula(number, sequence, func, args, kwargs)
         facts = self._facts.get(func)
         if facts is None:
-            # An eager `torch.cond` or flex_attention reaches the mode as one op, and its body is
-            # lost.
+            # A higher-order op that runs eagerly, such as `torch.cond` or flex_attention, reaches
+            # the mode as one op, without the ops of its body.
             if not isinstance(func, torch._ops.OpOverload):
                 self.hidden.append((op_name(func), self._frames.locate(self.number_of_module)[1]))
                 return func(*args, **kwargs)
@@ -289,9 +282,9 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         return output
 
     def event_of(self, sequence: int) -> int | None:
-        """Return the index of the event that made an autograd node.
+        """Return the index of the event that created an autograd node.
 
-        -1 for AOTAutograd's own nodes, `None` if unknown.
+        The index is -1 for a node of AOTAutograd's own, `None` if unknown.
         """
         if not 0 <= sequence < LEAF:
             return None
@@ -299,7 +292,7 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         return self.marks[index][1] if index < len(self.marks) else None
 
     def _run_of(self, sequence: int) -> int:
-        """Return the index of the op-by-op compiled run that made a node, or -1."""
+        """Return the index of the op-by-op run that created an autograd node, or -1."""
         number = self.event_of(sequence)
         event = None if number is None or number < 0 else self.events[number]
         made_inside = type(event) is CompiledRun and event.begin <= sequence
@@ -308,12 +301,12 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
     def _run_formula(
         self, number: int, sequence: int, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """Run an op of the formula by which autograd differentiates a compiled graph.
+        """Run an op with which autograd differentiates an op of a compiled graph.
 
-        The op is not recorded. Only its inputs and results are added to an event.
+        The op itself is not recorded; its inputs and results are added to a `CompiledRun`.
 
         Args:
-            number: index of the event in which the graph ran.
+            number: index of the event of the graph's forward run.
             sequence: sequence number of the autograd node.
         """
         event = self.events[-1]
@@ -341,25 +334,23 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         return output
 
     def _pass_gradient(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run an op by which AccumulateGrad takes over a gradient: the value stays the same."""
+        """Run an op with which AccumulateGrad stores a gradient: its result is the same value."""
         output = func(*args, **kwargs)
         source = args[1] if func is torch.ops.aten.copy_.default else args[0]
-        value = self.encode(source)
-        storage, place = self._place(output)
-        self._tensors[id(output)] = (weakref.ref(output), value)
-        self._places[place] = self._first_on[storage] = value
+        self._set_value(output, self.encode(source))
         return output
 
     def _pass_on(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run one of AOTAutograd's own ops, and give its result a value that is already known.
 
-        AOTAutograd copies a graph's result into the argument that the graph writes, creates tensors
-        in the right form, and recreates graph outputs that are views of graph inputs.
+        With such ops AOTAutograd copies a graph's result into the argument that the graph writes,
+        creates tensors with the right shape and strides, and recreates graph outputs that are views
+        of graph inputs.
         """
         output = func(*args, **kwargs)
         self.marks.append((self._sequence(), -1))
         if func is torch.ops.aten.copy_.default:
-            self._written_by_graph(args[0], args[1])
+            self._rewrite(args[0], self.encode(args[1]))
             # AOTAutograd marks the argument dirty, and autograd counts that as a write too.
             if self.writes is not None:
                 self.writes.wrote(args[0])
@@ -370,35 +361,33 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
                 self._link_result(result, source)
         return output
 
-    def _link_result(self, tensor: torch.Tensor, source: Any) -> torch.Tensor:
+    def _link_result(self, tensor: torch.Tensor, source: Any) -> None:
         """Give a tensor the value of `source` if it is a copy; otherwise note it as a view."""
         if not isinstance(source, torch.Tensor):
             self.introduce(tensor, "constant", "constant")
-            return tensor
+            return
         value = self.encode(source)
-        storage, place = self._place(tensor)
-        if storage == self.storage_of[value]:
-            # Found by its place in the storage: an output of the graph, or a view.
+        if self._place(tensor)[0] == self.storage_of[value]:
+            # The same storage: `encode` finds a graph output, or makes a view, by the offset.
             self.encode(tensor)
         elif source.shape == tensor.shape and source.dtype == tensor.dtype:
-            self._tensors[id(tensor)] = (weakref.ref(tensor), value)
-            self._places[place] = self._first_on[storage] = value
+            self._set_value(tensor, value)
         else:
             self.views[self.meet(tensor, True)] = value
-        return tensor
 
-    def _written_by_graph(self, tensor: torch.Tensor, source: torch.Tensor) -> None:
-        """Note AOTAutograd's copy of a graph's result into the argument that the graph writes."""
-        self._rewrite(tensor, self.encode(source))
+    def _set_value(self, tensor: torch.Tensor, value: Value) -> None:
+        """Assign a known value to a tensor, and to its place in its storage."""
+        storage, place = self._place(tensor)
+        self._tensors[id(tensor)] = (weakref.ref(tensor), value)
+        self._places[place] = self._first_on[storage] = value
 
     def _rewrite(self, tensor: torch.Tensor, value: Value) -> Value:
         """Give everything in a tensor's storage a new value from now on."""
-        storage, place = self._place(tensor)
+        storage, _ = self._place(tensor)
         self._rewritten[storage] = (len(self.values), value)
         for old_place in [old for old in self._places if old[0] == storage]:
             del self._places[old_place]
-        self._tensors[id(tensor)] = (weakref.ref(tensor), value)
-        self._places[place] = self._first_on[storage] = value
+        self._set_value(tensor, value)
         return value
 
     def is_rewritten(self, value: Value) -> bool:
@@ -408,7 +397,7 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
     # -- tensors ---------------------------------------------------------------------------------
 
     def encode(self, value: Any, output: bool = False) -> Any:
-        """Encode as in `RecordingMode`; memory that a graph has written holds a new value."""
+        """Encode as in `RecordingMode`, with a new value for memory that a graph has written."""
         encoded = super().encode(value, output)
         if self._rewritten and type(encoded) is Value:
             written_at, written_value = self._rewritten.get(self.storage_of[encoded], (0, encoded))
@@ -427,29 +416,20 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         return tuple([self.encode(value, output) for value in values])
 
     def meet(self, tensor: torch.Tensor, output: bool) -> Value:
-        """Meet a tensor as in `RecordingMode`, linking a tensor subclass with its inner tensors.
+        """Meet a tensor as in `RecordingMode`, and link a tensor subclass to its inner tensors.
 
-        AOTAutograd unwraps a subclass before a graph and wraps the results after it.
+        AOTAutograd unwraps a subclass before a graph runs, and wraps the results afterwards.
         """
         whole: Any = tensor
         if type(tensor) is torch.Tensor or not is_traceable_wrapper_subclass(whole):
             return super().meet(tensor, output)
         inner = [getattr(whole, name) for name in whole.__tensor_flatten__()[0]]
         inner = [part for part in inner if isinstance(part, torch.Tensor)]
-        graph_value = next(
-            (
-                value_of_part
-                for part in inner
-                if (value_of_part := self._find_at_place(part)) is not None
-            ),
-            None,
-        )
-        is_graph_output = (
-            not output and graph_value is not None and id(tensor) not in self.named.tensors
-        )
+        inner_values = [v for part in inner if (v := self._find_at_place(part)) is not None]
+        is_graph_output = bool(inner_values) and not output and id(tensor) not in self.named.tensors
         value = super().meet(tensor, output or is_graph_output)
-        if is_graph_output and graph_value is not None:
-            self.views[value] = graph_value
+        if is_graph_output:
+            self.views[value] = inner_values[0]
         for part in inner:
             if self._find_at_place(part) is None:
                 self.views[super().meet(part, True)] = value
@@ -464,22 +444,22 @@ _PASSES_ON = frozenset(
     "aten.add aten.add_ aten.zeros aten.zeros_like aten.new_zeros aten.clone aten.copy_ "
     "aten.empty_strided aten.new_empty_strided aten._to_copy aten.detach".split()
 )
-"""Ops by which the autograd engine passes gradients on. Any other op at its nodes belongs to a hook
-without Python code of its own, for example `torch.nan_to_num`.
+"""Ops with which the autograd engine propagates gradients. Any other op at its nodes belongs to a
+hook that is not a Python function, for example `torch.nan_to_num`.
 """
 
 _TAKES = frozenset(
     "aten.detach aten.clone aten.copy_ aten.new_empty_strided aten.empty_strided".split()
 )
-"""Ops by which AccumulateGrad stores a parameter's gradient: as it is, or as a copy if its strides
-differ. The strides depend on the machine's kernels.
+"""Ops with which AccumulateGrad stores a parameter's gradient: as it is, or as a copy if its
+strides differ. The strides depend on the machine's kernels.
 """
 _OF_AOT = frozenset(
     "aten.copy_ aten.clone aten._unsafe_view aten.detach aten.detach_ aten.as_strided_ aten.t_ "
     "aten.transpose_ aten.squeeze_ aten.unsqueeze_ aten.set_ aten.resize_ aten.empty_strided "
     "aten.new_empty_strided aten.empty aten.contiguous aten._has_same_storage_numel".split()
 )
-"""Ops, besides views, by which AOTAutograd passes values to its graphs and back."""
+"""Ops, besides views, with which AOTAutograd passes values to its graphs and back."""
 
 
 class OpFacts:
@@ -488,10 +468,10 @@ class OpFacts:
     Attributes:
         recorded: False for queries on fake tensors, for example of the device, and for profiler
             marks. Neither computes anything; torch 2.9 sets profiler marks around its own backward.
-        hands_over: whether AOTAutograd passes values to or from a graph with it.
-        passes_on: whether the autograd engine passes gradients on with it.
-        takes: whether AccumulateGrad stores gradients with it.
-        is_gradient: whether it can carry a gradient back through a view.
+        hands_over: whether AOTAutograd uses the op to pass values to or from a graph.
+        passes_on: whether the autograd engine uses the op to propagate gradients.
+        takes: whether AccumulateGrad uses the op to store gradients.
+        is_gradient: whether the op may propagate a gradient through a view.
     """
 
     __slots__ = ("hands_over", "is_gradient", "passes_on", "recorded", "takes")

@@ -1,4 +1,4 @@
-"""Builds graphs from the events of an `IslandRecorder`: the eager ops between two compiled runs."""
+"""Builds a graph of the eager ops between two compiled runs, from an `IslandRecorder`'s events."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class Island:
     """A graph of the ops that ran eagerly between two compiled runs. Equal islands share one graph.
 
     Attributes:
-        graph: the first of the equal graphs.
-        behind: number of the compiled graph that ran before the island, or -1.
-        stack: index in `Islands.stacks` of the stack in which the island began.
+        graph: the graph, with names from the first of the equal islands.
+        after_graph: number of the compiled graph that ran before the island, or -1.
+        stack: index in `Islands.stacks` of the stack in which the first island began.
     """
 
     graph: Graph
-    behind: int
+    after_graph: int
     stack: int
 
 
@@ -38,8 +38,8 @@ class Islands:
         graphs: the distinct islands, in order of their first run.
         ops: every op call, in order, without its cause.
         began: for each op, the index of the stack in which its island began.
-        stacks: for each island, equal ones included, the user's lines where it began, innermost
-            first. A backward island has the lines of the forward op that its first op belongs to.
+        stacks: for each island, equal islands included, the user's lines where it began, innermost
+            first. For a backward island, the lines of the forward op that its first op belongs to.
         received: the source of each input of compiled forward graphs, for example `forward_0:relu`,
             keyed by graph name and input name.
         order: all runs in program order, as pairs (True for an island, number of the island or
@@ -60,13 +60,13 @@ class _Part:
 
     Attributes:
         backward: whether the island ran in a backward.
-        behind: see `Island`.
+        after_graph: see `Island`.
         section: the section of the island's drafts.
         records: the island's ops.
     """
 
     backward: bool
-    behind: int
+    after_graph: int
     section: int
     records: list[EagerRecord] = field(default_factory=list)
 
@@ -87,26 +87,24 @@ def islands_of(
         results: the values that the step returns: outputs, gradients, buffers.
     """
     runs = [event for event in recorder.events if isinstance(event, CompiledRun)]
-    # The usual case, which pays for no replay: nothing ran eagerly, and no value went from one
-    # compiled forward to another.
+    # In the usual case no replay is needed: nothing ran eagerly, and no compiled forward passed a
+    # value to another one.
     if len(runs) == len(recorder.events) and sum(not run.backward for run in runs) < 2:
         order = [(False, compiled[id(run.compiled_graph)][0]) for run in runs if not run.formulas]
         return Islands(order=order)
-    # A graph under construction has no garbage, and each collection in between visits the half
-    # million objects of torch.
     with collector_paused():
         return _Builder(recorder, canon, compiled).build(results)
 
 
 class _IslandReplay(Replay):
-    """Makes the drafts of eager ops, in one section per island and per compiled run."""
+    """Creates the drafts of eager ops, in one section per island and per compiled run."""
 
     recorder: IslandRecorder
 
     def __init__(self, recorder: IslandRecorder, canon: CanonicalNames):
         super().__init__(recorder, canon)
         self.view_of: dict[int, int] = {}
-        """For each draft of a view, the draft of its base, if both come from outside the island."""
+        """For each draft of a view from outside the island, the draft of its base."""
         self.used_as_view: list[tuple[int, int]] = []
         """Pairs (draft, section): the section uses a view of the draft."""
         self.before: dict[int, EagerRecord | CompiledRun] = {}
@@ -125,8 +123,8 @@ class _IslandReplay(Replay):
     def place(self, record: OpRecord) -> tuple[str, Source | None]:
         """Return the module path and source of an op.
 
-        A backward op gets the place of the forward op whose gradient it computes. An op that passes
-        a gradient on between compiled graphs gets the place of the graph's call.
+        A backward op has the module and the line of the forward op whose gradient it computes. An
+        op that propagates the gradient of a compiled graph has those of the call of that graph.
         """
         assert isinstance(record, EagerRecord)
         paths = self.recorder.paths
@@ -145,8 +143,7 @@ class _IslandReplay(Replay):
             return self._place_of_forward(before)
         number = self.recorder.event_of(event.sequence)
         if number == -1:  # an output that AOTAutograd recreated after the graph ran
-            # Its sequence number is younger than the run's, so the nearest mark at or before it
-            # decides.
+            # Its autograd node is younger than the run, so take the last run at or before it.
             marks = reversed(self.recorder.marks)
             number = next((n for mark, n in marks if mark <= event.sequence and n >= 0), None)
         if number is None:
@@ -163,8 +160,8 @@ class _IslandReplay(Replay):
     def draft_of(self, value: Value) -> int:
         """Return the draft that currently holds a value.
 
-        A view made by no recorded op, of a value from outside the island, is an input of the island
-        too.
+        If no recorded op made a view, and its base is from outside the island, then the view is an
+        input of the island too.
         """
         base = self.recorder.views.get(value)
         if value in self.current or base is None:
@@ -192,7 +189,7 @@ class _IslandSection(Section):
     Args:
         replay, returned, saved: see `Section`.
         part: the records of the island.
-        made_backward: for each section, whether it ran in a backward.
+        backward_sections: for each section, whether it ran in a backward.
     """
 
     def __init__(
@@ -201,10 +198,10 @@ class _IslandSection(Section):
         part: _Part,
         returned: Sequence[int],
         saved: Sequence[int],
-        made_backward: Mapping[int, bool],
+        backward_sections: Mapping[int, bool],
     ):
         self.part = part
-        self.made_backward = made_backward
+        self.backward_sections = backward_sections
         super().__init__(replay, part.section, returned, saved, keep_dead=True)
 
     def role(self, i: int) -> str:
@@ -213,13 +210,13 @@ class _IslandSection(Section):
             return draft.op
         if not self.part.backward:
             return "input"
-        return "tangent" if self.made_backward.get(draft.section, False) else "saved"
+        return "tangent" if self.backward_sections.get(draft.section) else "saved"
 
 
 _RUN = "run"
-"""The role of a draft that a compiled graph returned."""
+"""The role of a value that a compiled graph returned."""
 GRADIENT = "grad"
-"""The name of a value that autograd computed for a graph with an unrecorded backward."""
+"""The name of a gradient that autograd computed op by op for a compiled graph."""
 
 
 class _Builder:
@@ -230,8 +227,8 @@ class _Builder:
         part_of: the island of each record, by the record's `id`.
         backward_sections: for each section of drafts, whether it ran in a backward.
         named: qualified names of drafts, for example `eager_0:head/mm`.
-        needed: drafts used outside their own section by the forward or as a result of the step.
-        saved: drafts used outside their own section by a backward.
+        needed: drafts that another section of the forward uses, or that the step returns.
+        saved: drafts that a section of the backward uses, other than their own.
         taken: the draft of each input of a compiled forward graph, by (graph name, input name).
     """
 
@@ -258,7 +255,7 @@ class _Builder:
     def build(self, results: Sequence[Value]) -> Islands:
         """Build the islands, given the values that the step returns."""
         self._make_drafts()
-        # What the step returns counts as used, or the last op of an island would be dead.
+        # The results of the step count as used. Otherwise the last op of an island would be dead.
         self.needed |= {self.replay.draft_of(value) for value in results}
         drafts = self.replay.drafts
         for draft in drafts:
@@ -279,12 +276,12 @@ class _Builder:
         numbers: list[int] = []
         for part_number, part in enumerate(self.parts):
             graph, section_of = self._build_graph(part, used_outside.get(part.section, []))
-            # A break in a loop gives an island per iteration. Equal ones are one graph that ran n
-            # times.
+            # A graph break in a loop produces an island per iteration. Equal islands become one
+            # graph with a run count.
             number = number_of_graph.setdefault((graph.kind, graph), len(islands))
             if number == len(islands):
                 graph = replace(graph, name=f"eager_{number}", eager=True)
-                islands.append(Island(graph, part.behind, part_number))
+                islands.append(Island(graph, part.after_graph, part_number))
                 runs.append(0)
             runs[number] += 1
             numbers.append(number)
@@ -314,7 +311,7 @@ class _Builder:
     def _make_drafts(self) -> None:
         """Replay all events, with one section per island and per compiled run."""
         replay = self.replay
-        section, behind = 0, -1
+        section, after_graph = 0, -1
         part: _Part | None = None
         before: EagerRecord | CompiledRun | None = None
         for event in self.recorder.events:
@@ -324,7 +321,7 @@ class _Builder:
                 self.backward_sections[section] = event.backward
                 number = self._add_run(event)
                 if not event.formulas:
-                    behind = number
+                    after_graph = number
                     self.order.append((False, number))
                 before = event
                 continue
@@ -333,7 +330,7 @@ class _Builder:
                 section += 1
                 replay.section = section
                 self.backward_sections[section] = event.backward
-                part = _Part(event.backward, behind, section)
+                part = _Part(event.backward, after_graph, section)
                 self.order.append((True, len(self.parts)))
                 self.parts.append(part)
             if before is not None:
@@ -353,8 +350,8 @@ class _Builder:
             input_names, output_names = [""] * len(event.inputs), [GRADIENT] * len(event.outputs)
         for name, value in zip(input_names, event.inputs, strict=False):
             if type(value) is Value:
-                # A value that only a backward reads was saved for it; one that a forward reads is
-                # an output.
+                # A value that only a backward reads was saved for it. A value that a forward reads
+                # is an output.
                 used = self.saved if event.backward else self.needed
                 number = self.replay.draft_of(value)
                 base = self.replay.view_of.get(number, number)
@@ -369,8 +366,7 @@ class _Builder:
                 draft = Draft("placeholder", _RUN, result=result, wanted=name_in_graph)
                 self.replay.define(value, self.replay.push(draft))
         for value in event.rewritten.values():
-            # The graph wrote into its input: later readers of that memory read what the graph
-            # returned.
+            # The graph wrote to its input, so later ops that read this memory read its result.
             storage = self.recorder.storage_of[value]
             self.replay.storages.owner[storage] = self.replay.current[value]
         return position
@@ -394,7 +390,7 @@ class _Builder:
     def _name_values(self, part: _Part, graph: Graph, first: Graph, section: Section) -> None:
         """Note the names by which later islands refer to this island's values.
 
-        An island that repeats an earlier one uses the names of its first run.
+        If the island repeats an earlier one, the names are those of the earlier one.
         """
         has_same_ops = [node.op for node in graph.nodes] == [node.op for node in first.nodes]
         names = {}
@@ -410,7 +406,7 @@ class _Builder:
         """Return the user's lines in which an island began."""
         record = part.records[0]
         lines = record.stack
-        # The engine runs a backward without a frame of the user's: the line is that of its forward.
+        # No frame of the user's code is running in a backward, so use the lines of its forward.
         if not lines and (forward := self.replay.forward_record(record)) is not None:
             own_line = () if forward.line is None else (forward.line,)
             lines = (*own_line, *self.part_of[id(forward)].records[0].stack)
@@ -432,7 +428,7 @@ class _Builder:
             if record.backward and record.line is None and record.path <= 0:
                 forward = replay.forward_record(record)
                 follows = None if forward is None else op_of_record.get(id(forward))
-                # An op that AOTAutograd's wrapper runs to hand a gradient over is not the user's.
+                # An op that AOTAutograd's wrapper runs to pass a gradient on is not the user's.
                 of_aot = record.passes_on and replay.recorder.event_of(record.sequence) == -1
                 by_engine = by_engine or of_aot
             eager_op = EagerOp(draft.op, graph, draft.path, draft.source, by_engine, follows)

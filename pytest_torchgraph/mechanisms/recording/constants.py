@@ -1,8 +1,8 @@
 """Finds the tensors whose values `torch.tensor` has just copied into a constant.
 
 `torch.tensor([x.sum(), x.mean()])` reads each element in C++, without calling any dispatch mode.
-The list is still alive at that point. It is found by its contents: tensors with the values of the
-constant.
+The list is still alive when `lift_fresh` runs. It is found by its contents: tensors with the values
+of the constant.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 _MOST = 4096
-"""Maximum number of elements in a constant that is examined: a larger one is not a written list."""
+"""Maximum number of elements of an examined constant. Source code contains no longer lists."""
 
 
 def tensors_inside(constant: torch.Tensor, alive: Sequence[torch.Tensor]) -> list[torch.Tensor]:
@@ -31,10 +31,10 @@ def tensors_inside(constant: torch.Tensor, alive: Sequence[torch.Tensor]) -> lis
     if not scalars:
         return []
     numbers = [read(element) for element in constant.flatten().unbind()]
-    # gc.get_referrers takes as long as a garbage collection, so compare the values first.
+    # `gc.get_referrers` takes as long as a garbage collection, so compare the values first.
     inner: list[Any] = [t for t in scalars if any(_is_near(read(t), number) for number in numbers)]
     own_lists = {id(alive), id(scalars), id(inner)}
-    # Lists nest as deep as the constant has dims: each pass goes one list outwards.
+    # The lists are nested as deeply as the constant has dims. Each pass goes one level outwards.
     for _ in constant.shape:
         owners = gc.get_referrers(*inner) if inner else []
         inner = [o for o in owners if isinstance(o, list | tuple) and id(o) not in own_lists]
@@ -73,7 +73,7 @@ def _leaves(value: Any) -> Iterator[Any]:
 
 
 def _is_near(a: Any, b: Any) -> bool:
-    """Return True if `b` is `a` rounded to the dtype of a constant, which may be a short one."""
+    """Return True if `b` may be `a`, rounded to the dtype of a constant such as bfloat16."""
     if isinstance(a, complex) or isinstance(b, complex):
         return abs(complex(a) - complex(b)) <= 0.01 * abs(complex(a))
     if isinstance(b, bool):

@@ -1,8 +1,8 @@
 """The recording of a TorchDispatchMode: ops as they ran, with tensors as numbered values.
 
-The records hold no tensors. A tensor is identified by its id while a weak reference to it is alive,
-and a storage by its address; a weak storage reference keeps the address from being reused. Names,
-order and dead code are determined after the run, in `replay`.
+The records hold no tensors. A tensor is identified by its id while a weak reference to it is alive.
+A storage is identified by its address; a weak reference to the storage keeps the address from being
+reused. Names, order and dead code are determined after the run, in `replay`.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class OpRecord:
 
 
 HANDS_OVER = ("numpy", "__array__", "__dlpack__")
-"""Methods that pass a tensor to another library, whose computations no dispatch mode sees."""
+"""Methods that pass a tensor to another library. Its computations are not dispatched as ops."""
 
 Age: TypeAlias = Literal["before", "meanwhile", "unknown", "outside"]
 """The time of a tensor's creation; see `UnknownInput`."""
@@ -122,16 +122,16 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         named: the tensors and modules with names.
         paths: module paths, indexed by the numbers in the records.
         values: all values, by number.
-        meta: dtype, shape, strides, device, layout and offset of each value.
+        meta: dtype, shape, strides, device, layout and storage offset of each value.
         storage_of: number of each value's storage.
         without_memory: the storages of fake tensors.
         origin: (role, name) of each value from outside the step.
-        constants: the contents of constants that the target created, see `Node.args`.
-        kept: copies of constant tensors from when they were first met, or `None` to keep no copies.
-        views: for each value that shares a storage but has no recorded producer, the value that it
-            shares the storage with.
+        constants: the contents of constants that the target created; see `Node.args`.
+        kept: copies of constant tensors, made when they were first met; `None` to keep no copies.
+        views: for each value without a recorded producer whose storage is known, an earlier value
+            with this storage.
         unknown_inputs: argument tensors with no recorded producer.
-        writes: the tracked writes to tensors, once a thread was started.
+        writes: tracks the writes to tensors; `None` until a thread is started.
         handed_over: the calls of `HANDS_OVER` methods, with the target's lines.
         precompiled: the target's lines that called precompiled code.
     """
@@ -167,8 +167,22 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
-        """Return True: otherwise Dynamo never again compiles a frame that ran under the mode."""
+        """Return True. Otherwise Dynamo would not compile a frame again that ran under the mode."""
         return True
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        # True would wrap __torch_dispatch__ in torch.compiler.disable, at 3 µs per op.
+        return False
+
+    def introduce_inputs(self, step: Step, *, backward: bool) -> None:
+        """Declare the arguments of a step, or the incoming gradients of its backward."""
+        if backward:
+            for number, cotangent in step.cotangents:
+                self.introduce(cotangent, "tangent", f"tangent.{number}")
+        else:
+            for name, tensor in self.named.inputs:
+                self.introduce(tensor, "input", name)
 
     # -- modules ---------------------------------------------------------------------------------
 
@@ -187,11 +201,9 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
 
     def number_of_owner(self, node: Any) -> int:
         """Return the path number of the module that owns an AccumulateGrad node's parameter."""
-        role_and_name = self.named.tensors.get(id(getattr(node, "variable", None)))
-        is_parameter = role_and_name is not None and role_and_name[0] == "parameter"
-        return self.number_of_path(
-            role_and_name[1].rpartition(".")[0] if role_and_name and is_parameter else ""
-        )
+        tensor = getattr(node, "variable", None)
+        role, name = self.named.tensors.get(id(tensor), ("", ""))
+        return self.number_of_path(name.rpartition(".")[0] if role == "parameter" else "")
 
     # -- ops -------------------------------------------------------------------------------------
 
@@ -199,8 +211,8 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         """Return the sequence number of an autograd node, -1 for `None`.
 
         An autograd node is created before its op runs, with one exception: a write into a view
-        creates two nodes after the op, one for the base and one for the view. Both get the number
-        of the op itself, which precedes them.
+        creates two nodes after the op, one for the base and one for the view. For both, the number
+        before them is returned, as if they had been created before the op.
         """
         if node is None:
             return -1
@@ -234,8 +246,7 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
     def is_packing(self) -> bool:
         """Return True while a saved-tensor hook packs a tensor.
 
-        The op that saves the tensor has already created its autograd node. Packing has no gradient
-        itself.
+        The op that saves the tensor has created its autograd node before. Packing creates none.
         """
         # torch calls the hooks of saved tensors with grad mode off.
         if torch.is_grad_enabled():
@@ -285,17 +296,20 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         return tuple(encoded)
 
     def meet(self, tensor: torch.Tensor, output: bool) -> Value:
-        """Return the value of a tensor not met before: a new value, or that of another handle."""
+        """Return the value of a tensor object that was not met before.
+
+        The value is new, unless the tensor is an argument in a place that has a value already.
+        """
         storage, place = self._place(tensor)
         if not output:
-            # The same place in a known storage: another Python handle of a known tensor.
+            # The same place in a known storage: another Python object for a known tensor.
             met_value = self._places.get(place)
             if met_value is not None:
                 self._tensors[id(tensor)] = (weakref.ref(tensor), met_value)
                 return met_value
         role_and_name, base = self.named.tensors.get(id(tensor)), self._first_on.get(storage)
         if not output and role_and_name is None and base is None:
-            # A view of a named tensor that was made before the step has no recorded op.
+            # It may be a view of a named tensor, made before the step, so by no recorded op.
             base = self._meet_owner(storage)
         value = Value(len(self.values))
         if not output:
@@ -327,7 +341,7 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         if self._owners is None:
             locals_ = [torch_private.local(tensor) for tensor in self.named.all_tensors()]
             named_locals = [tensor for tensor in locals_ if id(tensor) in self.named.tensors]
-            # Reversed: of tensors that share a storage, the one that was declared first owns it.
+            # Reversed, because if tensors share a storage, the first of them is the owner.
             self._owners = {self._place(tensor)[0]: tensor for tensor in reversed(named_locals)}
         owner = self._owners.get(storage)
         return None if owner is None else self.meet(owner, False)
@@ -335,8 +349,8 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
     def _age(self, tensor: torch.Tensor) -> Age:
         """Return when a tensor was made, if known.
 
-        Autograd counts sequence numbers per thread, so they say nothing if several threads are
-        active.
+        Autograd counts sequence numbers per thread, so they are compared only if a single thread
+        is active.
         """
         node = tensor.grad_fn
         if node is None:
@@ -348,10 +362,10 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         return "before" if counted else "meanwhile"
 
     def _is_foreign(self, tensor: torch.Tensor) -> bool:
-        """Return True if another library owns the memory and nothing else holds the tensor.
+        """Return True if another library owns the memory, and no variable or module is the tensor.
 
-        A variable or a module may hold it: a tensor made from a numpy array before the step is an
-        ordinary constant.
+        A tensor that a variable or a module holds may have been made from a numpy array before the
+        step. It is then an ordinary constant.
         """
         try:
             # Memory that torch allocated can be resized, numpy's cannot.
@@ -364,7 +378,7 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         while frame is not None and frame.f_code is not _STEP:
             scopes.append(frame.f_globals)
             for name in frame.f_code.co_freevars:
-                # Only closure variables: a local of the target holds its result, foreign or not.
+                # Locals of the target do not count, because they hold each result of the target.
                 if torch_private.local_of(frame, name) is tensor:
                     return False
             frame = frame.f_back
@@ -378,7 +392,7 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
     def lifted(self, tensor: torch.Tensor) -> None:
         """Meet a constant that `torch.tensor` has just made from numbers, tensors or an array.
 
-        `torch.tensor` reads tensors in a list without the mode seeing it. Each of them is therefore
+        `torch.tensor` reads tensors in a list without dispatching an op. Each of them is therefore
         read again here, as by `.item()`.
         """
         if self.handed_over:
@@ -411,7 +425,7 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
             self.constants[value] = value_of_constant(tensor)
 
     def number_of(self, tensor: torch.Tensor) -> Value:
-        """Return the value of a tensor, for example of an output or a gradient."""
+        """Return the value of an output, a gradient or any other tensor."""
         return self.encode(torch_private.local(tensor))  # type: ignore[no-any-return]
 
     def find_value(self, tensor: torch.Tensor) -> Value | None:
@@ -457,9 +471,9 @@ def line_of_target() -> Line | None:
 def collector_paused() -> Iterator[None]:
     """Pause the cyclic garbage collector.
 
-    Every few hundred new objects the collector examines them, and at times all objects of the
-    process; torch creates half a million. A graph under construction contains no garbage. Use it
-    only around our own code, never around the target.
+    The collector runs after every few hundred new objects, and at times examines all objects of the
+    process; torch alone creates half a million. Building a graph creates no garbage. Use this
+    context only around our own code, never around the target.
     """
     enabled = gc.isenabled()
     gc.disable()

@@ -1,4 +1,4 @@
-"""Turns `RecordingMode` records into drafts of nodes: operands, effects, results, places."""
+"""Turns `RecordingMode` records into drafts of nodes, with operands, effects and results."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Operand(int):
 
 
 class Replay:
-    """Makes drafts of recorded ops, in sections: the drafts of one graph form one section.
+    """Creates drafts of recorded ops. The drafts of one graph form a section.
 
     Args:
         recorder: the recorder.
@@ -91,8 +91,8 @@ class Replay:
     def push(self, draft: Draft) -> int:
         """Number a draft; a projection is placed right after its producer."""
         if draft.projects is not None:
-            # A projection is created at its first use, which may be in a later graph; it belongs to
-            # its op.
+            # A projection is created at its first use, possibly in a later graph, but belongs to
+            # the graph of its op.
             producer = self.drafts[draft.projects[0]]
             draft.section, draft.place = producer.section, (*producer.place, draft.projects[1])
         else:
@@ -110,14 +110,13 @@ class Replay:
         meta = self.recorder.meta[value]
         if base is not None:
             number = self.draft_of(self.recorder.values[base])
-            # The op that made the view did not run in the step; shape, strides and offset describe
-            # it.
+            # The op that made the view did not run in the step, so an `as_strided` replaces it.
             args = (Operand(number), meta[1], meta[2], meta[-1])
             draft = Draft("call_function", "aten.as_strided.default", args, operands=[number])
         else:
             role, name = self.recorder.origin.get(value, ("constant", "constant"))
-            # A constant that holds a number read from a tensor depends on the data: no value is
-            # compared.
+            # A constant that holds a number read from a tensor depends on the data, so its value is
+            # not stored.
             constant = () if self._is_read(value) else self.recorder.constants.get(value, ())
             draft = Draft("placeholder", role, constant, wanted=name)
         draft.result = self.meta(value)
@@ -147,7 +146,7 @@ class Replay:
         self.storages.define(number, [self.recorder.storage_of[value]])
 
     def project(self, value: Value) -> int:
-        """Return the draft of one output of a multi-output op, created on first use."""
+        """Return the draft of a value; for an output of a multi-output op, a projection."""
         if value not in self.parts:
             return self.current[value]
         producer, path = self.parts[value]
@@ -212,7 +211,7 @@ class Replay:
                 for number in self.storages.after(operands)
                 if self.drafts[number].section == self.section
             )
-        # It returns its argument: the result is another name of the same value.
+        # This op returns its argument, so the result is the same value.
         if facts.name == _MARKS_PENDING:
             self.current[record.output] = numbers[0]
             return
@@ -229,8 +228,8 @@ class Replay:
             operands=numbers,
             by=record.by,
         )
-        # A float that was read from a tensor is an operand too; without this edge the read would be
-        # dead.
+        # A float that was read from a tensor is an operand too. Without this edge, the op that read
+        # it would be dead.
         if self.scalar_operands:
             numbers += self.scalar_operands
             self.scalar_operands = []
@@ -252,7 +251,7 @@ class Replay:
     def writes_after(self) -> dict[int, tuple[int, ...]]:
         """Return, for each draft, the last writes to its memory since it was made.
 
-        A write to memory from outside is left out: it always counts as live.
+        Memory from outside the step is left out, because a write to it always counts as live.
         """
         if not self.storages.written:
             return {}
@@ -268,7 +267,7 @@ class Replay:
         return writes
 
     def facts_of(self, op: Any) -> effects.SchemaFacts:
-        """Return the facts of an op, and cache them by the op's id: hashing an op takes longer."""
+        """Return the facts of an op, cached by the op's id, because hashing an op takes longer."""
         facts = self.facts[id(op)] = effects.facts(op)
         return facts
 
@@ -285,8 +284,7 @@ class Replay:
             return tuple([self.link(item, values) for item in value])
         if kind is int or kind is bool or value is None:
             return value
-        # A float has no identity: `.item()` and a use of its result are connected by the value
-        # alone.
+        # A float has no identity, so a use of the result of `.item()` is recognised by its value.
         if kind is float and value in self.scalars:
             self.scalar_operands.append(self.scalars[value])
             return Operand(self.scalars[value])
@@ -308,7 +306,7 @@ class Replay:
                 self.parts[output] = (number, path)
         elif type(output) in (bool, int, float):
             self.numbers_read.add(rounded(output))
-            # Whole floats are too common as constants of their own, such as 0.0 and 2.0.
+            # Integral floats such as 2.0 are left out, because many are constants of the code.
             if type(output) is float and not output.is_integer():
                 self.scalars[output] = number  # an argument with this value refers to the read
         elif type(output) is tuple:

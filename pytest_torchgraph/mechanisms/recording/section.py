@@ -1,7 +1,7 @@
-"""The draft of one graph: its live nodes, their order and names. Also finds unwritten tensors.
+"""Builds one graph from drafts: live nodes, their order and names. Also finds unwritten tensors.
 
-A kernel of Triton, of a C++ extension or called by ctypes writes to memory that `torch.empty` made.
-The dispatcher does not see the write.
+An unwritten tensor is memory of `torch.empty` to which no recorded op writes. If the step reads it,
+a Triton kernel, a C++ extension or a ctypes call may have written to it, unseen by the dispatcher.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Section:
         section: the number of the section.
         returned: the drafts that the graph returns.
         saved: the drafts that the graph saves for a backward.
-        writes: for each draft, the last later writes to its memory by other drafts.
+        writes: for each draft, the last writes to its memory by later drafts.
         keep_dead: whether ops with unused results are live.
 
     Attributes:
@@ -55,7 +55,7 @@ class Section:
         self.section = section
         self.returned = returned
         self.saved = saved
-        # A caller that reads a result after the run sees the later writes to its memory.
+        # A result includes later writes to its memory, so these writes must stay in the graph.
         self.after = tuple(
             dict.fromkeys(
                 number
@@ -103,7 +103,7 @@ class Section:
         return self.in_order(i for i in self.live if self.drafts[i].section != self.section)
 
     def in_order(self, numbers: Iterable[int]) -> list[int]:
-        """Sort: inputs as declared, then ops in program order, each followed by its projections."""
+        """Sort drafts: inputs in declaration order, then ops in program order with projections."""
         ranks = self.replay.ranks
 
         def key(i: int) -> tuple[bool, int, tuple[int, ...]]:
@@ -121,16 +121,12 @@ class Section:
         # As in a backward of AOTAutograd: saved values first, then the incoming gradients.
         inputs.sort(key=lambda i: ranks.get(self.role(i), 0 if kind != "backward" else 1))
         namer = NodeNamer()
-        nodes = []
-        for i in inputs:
-            nodes.append(
-                self.input(i, namer.claim(self.input_names.get(i) or self.drafts[i].wanted))
-            )
+        nodes = [
+            self.input(i, namer.claim(self.input_names.get(i) or self.drafts[i].wanted))
+            for i in inputs
+        ]
         namer.reserve(self.reserved)
-        skip = set(inputs)
-        for i in numbers:
-            if i not in skip:
-                nodes.append(self.node(i, namer))
+        nodes += [self.node(i, namer) for i in numbers if not self._is_input(i)]
         returned = tuple(self.refs[i] for i in self.returned)
         value: Arg = returned[0] if len(returned) == 1 else returned
         after = tuple(self.refs[i] for i in self.after)
@@ -154,12 +150,11 @@ class Section:
         for i in all_drafts:
             if i in self.live:
                 node = graph.by_name[self.names[i]]
+            elif self._is_input(i):  # named as in the forward, if it has a name there
+                name = self.input_names.get(i) or namer.claim(self.drafts[i].wanted)
+                node = self.input(i, name)
             else:
-                if self._is_input(i):  # named as in the forward, if it has a name there
-                    name = self.input_names.get(i) or namer.claim(self.drafts[i].wanted)
-                    node = self.input(i, name)
-                else:
-                    node = self.node(i, namer)
+                node = self.node(i, namer)
             (inputs if node.kind == "placeholder" else computed).append(node)
         return replace(graph, nodes=(*inputs, *computed, graph.nodes[-1]))
 
@@ -170,7 +165,7 @@ class Section:
     def input(self, i: int, name: str) -> Node:
         """Return the placeholder node of a draft from outside the section."""
         role = self.role(i)
-        self.call(i, name)
+        self._set_name(i, name)
         if i in self.replay.kept:
             self.replay.kept_by_name[name] = self.replay.kept[i]
         path = module_of(name) if role == "saved" else ""
@@ -191,7 +186,7 @@ class Section:
             name = namer.claim(f"{self.names[producer]}#{index}")
         else:
             name = namer.node(draft.path, draft.op)
-        self.call(i, name)
+        self._set_name(i, name)
         node_effects: tuple[Effect, ...] = ()
         if draft.effects:
             node_effects = tuple(
@@ -214,11 +209,9 @@ class Section:
             by=draft.by,
         )
 
-    def call(self, i: int, name: str) -> str:
-        """Name a draft."""
+    def _set_name(self, i: int, name: str) -> None:
         self.names[i] = name
         self.refs[i] = Ref(name)
-        return name
 
     def arg(self, value: Any) -> Arg:
         """Return an argument, with operands as references."""
@@ -239,11 +232,11 @@ _ALLOCATES = (
 )
 _READS_NO_VALUE = frozenset(
     """
-    full_like new_full new_ones new_zeros ones_like rand_like randint_like randn_like record_stream
-    resize_ resize_as_ set_ zeros_like
+    alias detach full_like new_full new_ones new_zeros ones_like rand_like randint_like randn_like
+    record_stream resize_ resize_as_ set_ zeros_like
     """.split()
 )
-"""Ops that use only the form of an argument, not its values; besides `_ALLOCATES` and views."""
+"""Ops, besides views, that use only the shape or dtype of an argument, not its values."""
 
 
 class UnwrittenReads:
@@ -278,7 +271,7 @@ class UnwrittenReads:
         if type(record.output) is not Value or not math.prod(self._recorder.meta[record.output][1]):
             return
         storage = self._recorder.storage_of[record.output]
-        # DTensor asks for the shapes of an op by running it on fake tensors, which nothing fills.
+        # DTensor runs ops on fake tensors to get their shapes, and no op writes to these tensors.
         if storage not in self._recorder.without_memory:
             self._unwritten[storage] = record
 
@@ -314,15 +307,14 @@ def refuse_unwritten(unwritten_reads: UnwrittenReads) -> None:
 
 def _kind(op: Any) -> str:
     """Classify an op by its use of a tensor with unwritten memory."""
-    # A method or a higher-order op has no schema: it counts as a read.
+    # A method or a higher-order op has no schema. It counts as a read.
     if not isinstance(op, torch._ops.OpOverload):
         return "reads"
     if op.namespace not in ("aten", "prims"):
         return "custom"  # its schema may omit writes; the op itself is in the graph
     if op._opname in _ALLOCATES:
         return "makes"
-    is_form = op.is_view or op._opname in _READS_NO_VALUE or op._opname in ("detach", "alias")
-    return "form" if is_form else "reads"
+    return "form" if op.is_view or op._opname in _READS_NO_VALUE else "reads"
 
 
 def _values(value: Any) -> Iterator[Value]:

@@ -1,7 +1,7 @@
-"""Raises if code ran unrecorded in a step: in a thread, inside an op, or as a write past autograd.
+"""Raises an error if code ran unrecorded in a step, for example in a thread.
 
-A dispatch mode is active in one thread. Computations of other threads are not recorded, and only
-show where their results are used.
+A dispatch mode is active in one thread only. Computations in other threads are not recorded. They
+are noticed only if the step uses their results, or if they write to its tensors.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Write(NamedTuple):
     Attributes:
         role, name: role and name of the tensor, as for a graph input; both "" for a tensor that the
             target computed.
-        line: the target's line where the write was noticed, `None` if that was after the step.
+        line: the target's line at which the write was noticed, `None` if after the step.
     """
 
     role: str
@@ -58,9 +58,9 @@ class _TrackedTensor(NamedTuple):
 class UnseenWrites:
     """Tracks the writes to the tensors of a step, from the start of a thread on.
 
-    Created in the new thread, before the thread runs anything. Autograd counts a write after the
-    op. The version counter therefore ends one above the value seen during the op, or unchanged in
-    inference mode.
+    Created in the new thread, before the thread runs anything. Autograd increments the version
+    counter after the op, and not at all in inference mode. Each recorded write therefore explains
+    an increase by one.
 
     Attributes:
         unseen: writes by code that was not recorded.
@@ -80,7 +80,7 @@ class UnseenWrites:
     def follow(
         self, op: Any, run: Callable[..., _R], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> _R:
-        """Run a recorded op, and count its writes as the recorded thread's own."""
+        """Run a recorded op, and count its writes as recorded."""
         self.look_at(args, kwargs)
         self.is_following = True
         try:
@@ -92,19 +92,17 @@ class UnseenWrites:
         return output
 
     def wrote(self, *values: Any) -> None:
-        """Count one write of the recorded thread to each of these tensors."""
+        """Count one recorded write to each of these tensors."""
         for tensor in tensors_in(values):
             self._own[self._storage(tensor)] += 1
 
     @contextmanager
     def own(self, *values: Any) -> Iterator[None]:
-        """Count every write to these tensors inside as the recorded thread's own."""
+        """Count every write to these tensors inside as recorded."""
         before = [(tensor, _count(tensor)) for tensor in tensors_in(values)]
         yield
-        for storage, count in {
-            self._storage(tensor): _count(tensor) - count for tensor, count in before
-        }.items():
-            self._own[storage] += count
+        # Views of a storage share their counter, so each storage is counted once.
+        self._own.update({self._storage(t): _count(t) - count for t, count in before})
 
     def _track_results(self, output: Any, *arguments: Any) -> None:
         """Track the results of an op.
@@ -128,8 +126,8 @@ class UnseenWrites:
             count, recorded_writes = _count(tensor), self._own[self._storage(tensor)]
             tracked = self._tracked.get(id(tensor))
             if tracked is not None and tracked.tensor() is tensor:
-                # Only a higher count is a finding: in inference mode the counter stands still,
-                # while recorded writes are counted.
+                # A lower count is no finding: in inference mode recorded writes are counted here,
+                # but not by autograd.
                 if count <= tracked.autograd_version + recorded_writes - tracked.own:
                     continue
                 role, name = self._recorder.named.tensors.get(id(tensor), ("", ""))
@@ -150,7 +148,7 @@ class UnseenWrites:
 
 
 def _no_tensor() -> None:
-    """A reference without a tensor."""
+    """Return `None`, like a weak reference to a tensor that is gone."""
 
 
 def _count(tensor: torch.Tensor) -> int:
@@ -185,8 +183,8 @@ def threads_started(
 
     From the first such thread on, the recorder tracks writes to its tensors.
 
-    Threads of tqdm and of torch's compilers are ignored. Threads that already run, and threads
-    started from C++ or by `_thread`, are not noticed.
+    Threads of tqdm and of torch's compilers are ignored. Threads that are already running, and
+    threads started from C++ or by `_thread`, are not noticed.
 
     Args:
         recorder: tracks the writes.
@@ -198,7 +196,7 @@ def threads_started(
 
     def begins(frame: FrameType, event: Any, argument: Any) -> None:
         thread = threading.current_thread()
-        # Python calls the profile hook in the new thread before its `run`, so no write is missed.
+        # Python calls the profile hook in the new thread before `run`, so no write is missed.
         if not ignored() and not _module_of(thread).startswith(_COMPUTE_NOTHING):
             names.append(thread.name)
             if recorder.writes is None:
@@ -211,7 +209,7 @@ def threads_started(
     try:
         yield names
     finally:
-        # Keep a profile hook that the target set itself.
+        # If the target has set another profile hook, keep it.
         if threading.getprofile() is begins:
             threading.setprofile(before)
 
@@ -230,9 +228,9 @@ def precompiled_noted(recorder: RecordingMode) -> Iterator[None]:
 def refuse_unseen(recorder: RecordingMode, threads: list[str]) -> None:
     """Raise if a recorded value has no recorded producer, or a write was not recorded.
 
-    A tensor with a `grad_fn` was computed by an unrecorded op, unless the tensor is known to be
-    older. A leaf may be a constant, for example a global tensor, unless a thread was started during
-    the recording.
+    If an input has a `grad_fn`, an unrecorded op computed it, unless it is known to be older than
+    the step. A leaf may be a constant such as a global tensor. If a thread was started, it may also
+    be a result of that thread, and is refused.
 
     Args:
         recorder: the recorder of the step.
@@ -289,7 +287,7 @@ def refuse_unseen(recorder: RecordingMode, threads: list[str]) -> None:
 def _module_of(thread: threading.Thread) -> str:
     """Return the name of the module whose code a thread runs."""
     runs: Any = thread
-    # A subclass overrides `run`, so the module of the class says whose code runs.
+    # A subclass overrides `run`, whose code is in the module of the class.
     if type(thread) in (threading.Thread, threading.Timer):
         runs = getattr(thread, "_target", None) or getattr(thread, "function", None)
     return str(getattr(runs, "__module__", ""))

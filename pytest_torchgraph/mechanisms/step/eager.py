@@ -1,4 +1,4 @@
-"""The eager run that a capture is compared with, its results, and the same step in float64."""
+"""The eager run that a capture is compared with, its results, and a run in float64."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ class Outcome:
     numpy: Any = None
 
     def finished(self, saved: SavedState) -> Outcome:
-        """Complete the outcome once the step's state is restored, and drop the copies."""
-        final_values = saved.left()
+        """Add the final values of the state, once the step's state is restored; drop the copies."""
+        final_values = saved.final_values()
         saved.release()
         state = {
             label: final_values.get(id(tensor), tensor) for label, tensor in self.state.items()
@@ -74,12 +74,13 @@ def outcome_of(step: Step) -> Outcome:
     named = step.invocation.named
     with_grad = [leaf for leaf in step.leaves if leaf.grad is not None]
     names = {id(tensor): name for name, tensor in [*named.inputs, *named.all_parameters]}
-    if any(id(leaf) not in names for leaf in with_grad):  # the target may have made modules
+    if any(id(leaf) not in names for leaf in with_grad):  # the target may have created modules
         named.look()
         names.update((id(parameter), name) for name, parameter in named.all_parameters)
-    # A tensor that shares memory with a buffer or an argument is about to be overwritten.
-    shared = {storage_of(tensor) for tensor in step.saved.restored()} - {0}
-    restored_ids = {id(tensor) for tensor in step.saved.restored()}
+    restored = step.saved.restored()
+    # Restoring overwrites each tensor that shares memory with a buffer or an argument.
+    shared = {storage_of(tensor) for tensor in restored} - {0}
+    restored_ids = {id(tensor) for tensor in restored}
 
     def detached(tensor: torch.Tensor) -> torch.Tensor:
         tensor = tensor.detach()
@@ -212,7 +213,7 @@ class EagerRun:
         Raises:
             CaptureError: if a parameter, a buffer or an argument has changed since the capture.
         """
-        self.invocation.named.look()  # the target may have made modules
+        self.invocation.named.look()  # the target may have created modules
         for name, tensor in self._tensors():
             before, seen = self.versions.get(name, (tensor, version(tensor)))
             if before is not tensor or seen != version(tensor):
@@ -229,7 +230,7 @@ class EagerRun:
         return outcome.finished(saved)
 
     def inside(self, context: Callable[[], AbstractContextManager[Any]]) -> Outcome:
-        """Run the target itself, inside a context."""
+        """Run the target inside a context."""
 
         def how(step: Step) -> None:
             with context():
@@ -277,18 +278,19 @@ _LOWERING_METHODS = (torch.Tensor.float, torch.Tensor.half, torch.Tensor.bfloat1
 
 
 def in_float64(step: Step) -> None:
-    """Run a step with each torch function in float64; parameters and arguments stay unchanged.
+    """Run a step with each torch function in float64. Parameters and arguments are not changed.
 
-    The gradients of leaves have the dtypes of the leaves, because autograd rounds them at the end.
+    Gradients have the dtypes of their leaves, because autograd casts them at the end.
     """
     with _InFloat64():
         step.run()
 
 
 class _InFloat64(TorchFunctionMode):
-    """Casts the arguments of each function, and requested dtypes, to float64.
+    """Casts the arguments of each function to float64, and replaces requested dtypes.
 
-    An in-place write to a tensor of another dtype is not cast: the caller holds that tensor.
+    An in-place write to a float32, float16 or bfloat16 tensor is not cast, because the result must
+    be in the caller's tensor.
     """
 
     def __torch_function__(

@@ -61,11 +61,12 @@ class Invocation:
         return invocation
 
     def raise_what_the_target_raises(self, tracer_error: Exception) -> None:
-        """Call the target eagerly, to see if a tracer's error is the target's own.
+        """Call the target eagerly to find out if a tracer's error is the target's own.
+
+        If the target runs without an error, only the tracer failed, and nothing is raised.
 
         Raises:
-            Exception: the exception of the target itself. If the target runs, nothing is raised:
-                the tracer cannot trace it.
+            Exception: the exception of the target itself.
         """
         try:
             self.call()
@@ -76,14 +77,14 @@ class Invocation:
 
 
 def to_device(invocation: Invocation, device: torch.device) -> Invocation:
-    """Return an invocation of copies of target and arguments on `device`; the originals stay.
+    """Return an invocation of copies of target and arguments on `device`.
 
-    A tensor that is passed twice has one copy: attention takes another path if query and key are
-    the same tensor.
+    A tensor that is passed twice is copied once, because attention behaves differently if query and
+    key are the same tensor.
 
     Raises:
-        CaptureError: if the device is unavailable, or the target is a function over a module on
-            another device, which cannot be copied.
+        CaptureError: if the device is unavailable, or if the target is a function that uses a
+            module on another device, because that module cannot be replaced by a copy.
     """
     try:
         torch.empty(0, device=device)
@@ -96,7 +97,7 @@ def to_device(invocation: Invocation, device: torch.device) -> Invocation:
         if not isinstance(value, torch.Tensor):
             return value
         if id(value) not in copies:
-            # Also on the same device: the step may write to its arguments.
+            # Copied even if on `device` already, because the step may write to its arguments.
             moved = value.detach().to(device, copy=True)
             copies[id(value)] = moved.requires_grad_() if value.requires_grad else moved
         return copies[id(value)]
@@ -104,7 +105,7 @@ def to_device(invocation: Invocation, device: torch.device) -> Invocation:
     def module(value: torch.nn.Module) -> torch.nn.Module:
         moved = copy.deepcopy(value).to(device)
         for tensors_of in (torch.nn.Module.parameters, torch.nn.Module.buffers):
-            # A parameter that is passed as an argument too is one tensor on the device as well.
+            # A parameter that is also an argument is one tensor on the new device too.
             pairs = zip(tensors_of(value), tensors_of(moved), strict=True)
             copies.update((id(original), copied) for original, copied in pairs)
         return moved
@@ -161,8 +162,8 @@ def note_meta_device(error: Exception, invocation: Invocation) -> None:
 def with_fake_tensors(invocation: Invocation, device: torch.device | None) -> Iterator[Invocation]:
     """Yield an invocation with fake arguments, parameters and buffers.
 
-    Nothing is copied: fake tensors replace each module's own, which are restored afterwards.
-    Tensors on the meta device count as CPU tensors. This supports models larger than the memory:
+    No module is copied: its tensors are replaced by fake ones, and put back afterwards. Tensors on
+    the meta device count as CPU tensors. Models can therefore be larger than the memory:
     `with torch.device("meta"): model = Model(config)`.
 
     Args:
@@ -180,7 +181,7 @@ def with_fake_tensors(invocation: Invocation, device: torch.device | None) -> It
             if where.type == "meta":
                 where = torch.device("cpu")
             with torch.no_grad():
-                # By way of meta no data is copied, so the model may be larger than the memory.
+                # The conversion to meta copies no data, so the model may be larger than the memory.
                 meta = tensor.detach().to("meta")
                 value = fake_tensor(mode, meta, where)
             if isinstance(tensor, torch.nn.Parameter):

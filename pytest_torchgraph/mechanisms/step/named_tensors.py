@@ -20,10 +20,10 @@ class NamedTensors:
 
     Attributes:
         modules: path of each module, by id; "" for the target itself.
-        tensors: (role, name) of each parameter, buffer and tensor argument, by id. A tied parameter
-            has the name that was declared first.
-        older: weak references, by id, to tensors computed by an op before the step and held by a
-            module, an object among the arguments or a closure.
+        tensors: (role, name) of each parameter, buffer and tensor argument, by id. For a tied
+            parameter, the name that was declared first.
+        older: weak references, by id, to tensors that an op computed before the step, and that a
+            module, an argument or a closure holds.
         all_modules: every module with its path, each once.
         all_parameters: every parameter with its name, each once.
         all_buffers: every buffer, each once.
@@ -47,37 +47,32 @@ class NamedTensors:
         self.generators = [leaf for _, leaf in leaves if isinstance(leaf, torch.Generator)]
 
     def look(self) -> None:
-        """Walk over all modules. Call it again if the modules may have changed."""
+        """Collect modules, parameters and buffers. Call it again if they may have changed."""
         modules: dict[int, tuple[str, torch.nn.Module]] = {}
-        parameters: dict[int, tuple[str, torch.nn.Parameter]] = {}
-        buffers: dict[int, torch.Tensor] = {}
+        parameters: dict[int, tuple[str, Any]] = {}
+        buffers: dict[int, tuple[str, Any]] = {}
         for prefix, root in self.modules_by_prefix:
-            # A single walk: each takes as long as ten ops of a dispatch capture.
+            # A single walk over the modules takes as long as ten ops of a dispatch capture.
             walked = list(root.named_modules(prefix=prefix, remove_duplicate=False))
             walked = [(_without_wrappers(path), module) for path, module in walked]
             for path, module in walked:
                 modules.setdefault(id(module), (path, module))
-                for name, parameter in module._parameters.items():
-                    if parameter is not None:
-                        named = f"{path}.{name}" if path else name
-                        parameters.setdefault(id(parameter), (named, parameter))
-                        self._name_tensor(parameter, "parameter", named)
-            # A second loop: all parameters of a root precede its buffers, and this order is that of
-            # inputs.
-            for path, module in walked:
-                for name, buffer in module._buffers.items():
-                    if buffer is not None:
-                        named = f"{path}.{name}" if path else name
-                        buffers.setdefault(id(buffer), buffer)
-                        self._name_tensor(buffer, "buffer", named)
+            # All parameters of a root before its buffers: graphs have their inputs in this order.
+            for role, named_tensors in (("parameter", parameters), ("buffer", buffers)):
+                for path, module in walked:
+                    for name, tensor in vars(module)[f"_{role}s"].items():
+                        if tensor is not None:
+                            full_name = f"{path}.{name}" if path else name
+                            named_tensors.setdefault(id(tensor), (full_name, tensor))
+                            self._name_tensor(tensor, role, full_name)
         for name, tensor in self.inputs:
-            # Last: a parameter that is passed as an argument too keeps the name of the parameter.
+            # Last, so that a parameter that is also an argument keeps the name of the parameter.
             self._name_tensor(tensor, "input", name)
         for number, (path, _) in modules.items():
             self.modules.setdefault(number, path)
         self.all_modules = list(modules.values())
-        self.all_parameters = list(parameters.values())
-        self.all_buffers = list(buffers.values())
+        self.all_parameters: list[tuple[str, torch.nn.Parameter]] = list(parameters.values())
+        self.all_buffers: list[torch.Tensor] = [buffer for _, buffer in buffers.values()]
 
     def _name_tensor(self, tensor: torch.Tensor, role: str, name: str) -> None:
         """Name a tensor and, for a distributed tensor, its local tensor."""
@@ -111,7 +106,7 @@ class NamedTensors:
         return list(tensors_by_id.values())
 
     def leaves(self) -> list[torch.Tensor]:
-        """Return the tensors that a backward can give a gradient: parameters, then arguments."""
+        """Return the tensors that can receive gradients: parameters, then arguments."""
         leaves_by_id: dict[int, torch.Tensor] = {id(p): p for _, p in self.all_parameters}
         for _, tensor in self.inputs:
             if tensor.is_leaf and tensor.requires_grad:
@@ -119,17 +114,16 @@ class NamedTensors:
         return list(leaves_by_id.values())
 
     def ranks(self) -> dict[str, int]:
-        """Return the order of a graph's inputs, by name: tensors, then sizes, then numbers."""
-        order = self.order()
+        """Return the position of each input of a graph, by name.
+
+        Tensor arguments come first, then parameters and buffers, then sizes, then numbers.
+        """
+        ids = dict.fromkeys([*(id(tensor) for _, tensor in self.inputs), *self.tensors])
+        order = {key: number for number, key in enumerate(ids)}
         ranks = {name: order[key] for key, (_, name) in self.tensors.items()}
         for position, name in enumerate(self.numbers, len(ranks) + len(self.numbers) + 1):
             ranks.setdefault(name, position)
         return ranks
-
-    def order(self) -> dict[int, int]:
-        """Return the order of a graph's inputs: arguments, then parameters and buffers."""
-        ids = [id(tensor) for _, tensor in self.inputs]
-        return {key: number for number, key in enumerate(dict.fromkeys([*ids, *self.tensors]))}
 
 
 def _is_of_torch(defined: Any) -> bool:
@@ -171,10 +165,10 @@ def _modules(
 
 
 class _ModuleSearch:
-    """The modules found while searching values, by the names that lead to them.
+    """Searches values for modules and tensors.
 
     Attributes:
-        computed: the tensors found during the search that an op computed.
+        computed: the found tensors that an op computed.
     """
 
     def __init__(self) -> None:
@@ -183,7 +177,8 @@ class _ModuleSearch:
 
     def look(self, name: str, value: Any, depth: int = 0) -> None:
         """Search a value, no deeper than `MAX_DEPTH`."""
-        # For example a hidden state of an earlier call: its producer is no op that the step hid.
+        # For example a hidden state of an earlier call. It was not computed by an unrecorded op of
+        # the step.
         if isinstance(value, torch.Tensor) and value.grad_fn is not None:
             self.computed.append(value)
         if depth > MAX_DEPTH or isinstance(value, type | torch.Tensor):
@@ -208,9 +203,9 @@ class _ModuleSearch:
 
 
 def _list_members(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the values one level deeper that may be or contain modules."""
+    """Yield the members of a value that may be or contain modules, with their names."""
     if isinstance(value, torch.nn.Module):
-        for child in value.modules():  # a plain list or dict hides its modules from torch
+        for child in value.modules():  # torch does not search plain lists and dicts for modules
             for key, item in vars(child).items():
                 hides = key[:1] != "_" and isinstance(item, list | tuple | dict)
                 if hides or isinstance(item, torch.Tensor):
@@ -231,7 +226,7 @@ def _list_members(name: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _list_reachable(function: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the values that a function uses by name: closure, defaults, modules among globals."""
+    """Yield the values that a function refers to: closure, modules among globals, defaults."""
     code = function.__code__
     for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
         try:
@@ -262,7 +257,7 @@ def _list_inputs(
                 names.update(value)
             else:
                 names[name] = value
-    # A built-in has no signature. A wrong call fails later, with the target's own error.
+    # A built-in may have no signature. A call with wrong arguments fails later, in the target.
     except (TypeError, ValueError):
         names = {**{f"args.{i}": arg for i, arg in enumerate(args)}, **kwargs}
     for name, value in names.items():

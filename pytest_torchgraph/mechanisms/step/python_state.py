@@ -1,7 +1,7 @@
 """The Python state of a target: attributes of modules and objects, closures, globals.
 
-Tensors are restored after a step. Python values are only compared, before and after, so that a
-message can name the changed values.
+Unlike tensors, Python values are not restored after a step. They are compared with their values
+before the step, so that a message can name the changed values.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class StateChange(NamedTuple):
     Attributes:
         name: the value's name in the target: `layers.0.calls`.
         was, now: both values, shortened.
-        owner, key: where the value is stored: a key of a `__dict__`, a class attribute, a cell.
+        owner, key: the `__dict__`, class or cell that stores the value, and the value's key in it.
         before: the former value, with its containers copied.
     """
 
@@ -55,7 +55,7 @@ class StateChange(NamedTuple):
         return f"`{self.name}` was {self.was}, is {self.now}"
 
     def mark(self) -> Any:
-        """Return a mark that differs if the current value differs."""
+        """Return the mark of the current value; see `_mark`."""
         return _mark(_read(self.owner, self.key))
 
     def value(self) -> Any:
@@ -63,7 +63,7 @@ class StateChange(NamedTuple):
         return _read(self.owner, self.key)
 
     def put(self, value: Any) -> None:
-        """Store another value in its place."""
+        """Replace the current value."""
         if value is _MISSING_VALUE:
             self.owner.pop(self.key, None)
         elif isinstance(self.owner, CellType):
@@ -88,8 +88,8 @@ class PythonState:
 
     Args:
         named: the modules of the target.
-        target: if given, everything that its functions reach is included: globals, closures,
-            classes.
+        target: if given, the values that its functions reach are included: globals, closures and
+            class attributes.
     """
 
     def __init__(self, named: NamedTensors, target: Callable[..., Any] | None = None):
@@ -154,8 +154,8 @@ class PythonState:
             classes.update(dict.fromkeys(type(module).__mro__))
         seen: set[int] = set()
         while to_search and len(seen) < _FUNCTIONS:
-            # With `functools.wraps`, the globals and cells that matter are those of the wrapped
-            # function.
+            # Globals and cells are read from the wrapped function, not from a `functools.wraps`
+            # wrapper.
             function = inspect.unwrap(_function_of(to_search.pop(0)))
             code = getattr(function, "__code__", None)
             if code is None or id(function) in seen or not is_user_file(code.co_filename):
@@ -187,7 +187,7 @@ class PythonState:
                 searched_names.add(name)
                 value = values[name]
                 if _is_data(value) or _is_plain_object(value):
-                    # `_keep` takes an owner once, but these globals come name by name.
+                    # `_keep` stores an owner only once, but these globals are stored one by one.
                     self._owners.discard(id(values))
                     self._keep(values, "", {name: value})
                 yield value
@@ -196,7 +196,7 @@ class PythonState:
 def _change(name: str, was: Any, now: Any, owner: Any, key: str) -> StateChange:
     """Describe a change; for a dict, of the first key with a changed value."""
     before = was
-    # `reprlib` shortens a dict, which could hide the entry that changed.
+    # `reprlib` shortens a dict, and could leave out the entry that changed.
     while isinstance(was, dict) and isinstance(now, dict) and was.keys() == now.keys():
         inner = next((k for k in was if _mark(was[k]) != _mark(now[k])), None)
         if inner is None:

@@ -1,10 +1,11 @@
-"""The state that a step may change: tensors, optimizers, generators. Saved before, restored after.
+"""Saves the state that a step may change, and restores it afterwards.
 
-Covers parameters, gradients, buffers, arguments, optimizer state, random number generators, grad
-mode, default dtype, and the marks that torch.compile leaves on tensors and modules.
+This state includes parameters, gradients, buffers, arguments, optimizer state, random number
+generators, grad mode, default dtype, and the marks that torch.compile leaves on tensors and
+modules.
 
-A device backend is a torch module, such as `torch.cuda`; all backends have functions of the same
-names.
+A device backend is a torch module, such as `torch.cuda`. The functions for its generators have the
+same names in each backend.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _open: list[SteppedOptimizers] = []
 class SteppedOptimizers:
     """State and settings of each optimizer before its first step.
 
-    Captures rarely contain an optimizer, so optimizers are not searched for in advance.
+    Few captures run an optimizer, so an optimizer is saved only when it is about to step.
 
     Args:
         parameters: ids of the parameters that are already saved.
@@ -65,7 +66,7 @@ class SteppedOptimizers:
                 self._saved_optimizers[id(optimizer)] = _SavedOptimizer(optimizer, self._saved_ids)
 
     def changed_parameters(self) -> list[str]:
-        """Return the names of changed parameters that belong to no module of the target."""
+        """Return the names of changed parameters that are in no module of the target."""
         return [
             f"parameter {number} of {type(saved.optimizer).__name__}"
             for saved in self._saved_optimizers.values()
@@ -80,7 +81,7 @@ class SteppedOptimizers:
 
 
 class _SavedOptimizer:
-    """One optimizer: its state, groups and attributes, and parameters saved nowhere else."""
+    """One optimizer: state, groups and attributes, and parameters that are not saved elsewhere."""
 
     def __init__(self, optimizer: Optimizer, saved_ids: set[int]):
         self.optimizer = optimizer
@@ -112,7 +113,7 @@ class _SavedOptimizer:
 
 
 def _copy_state(values: Any) -> Any:
-    """Copy the state of a parameter or a group: tensors with their values, lists and dicts."""
+    """Copy the state of a parameter or group, including tensors, lists and dicts."""
     if isinstance(values, torch.nn.Parameter):
         return values
     if isinstance(values, torch.Tensor):
@@ -141,7 +142,7 @@ def _restore_state(now: Any, saved: Any) -> Any:
 
 
 def _before_step(optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
-    """Handle torch's hook before each step; Dynamo traces into it when it compiles the step."""
+    """Save an optimizer before it steps. When Dynamo compiles the step, it traces this hook too."""
     if torch.compiler.is_compiling():
         note_all()
     else:
@@ -152,8 +153,8 @@ def _before_step(optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
 def note_all() -> None:
     """Save all optimizers in the process.
 
-    Dynamo runs this while tracing, and cannot pass an optimizer as an argument then. Tracing a step
-    already creates the optimizer state that the step needs.
+    Dynamo runs this function while it traces a step, and cannot pass an optimizer as an argument.
+    Waiting for the step itself is too late, because tracing creates the optimizer's state.
     """
     # `isinstance` would access weak proxies, which raise if their referent is dead.
     alive = [value for value in gc.get_objects() if issubclass(type(value), Optimizer)]
@@ -170,24 +171,10 @@ def _types() -> Iterator[str]:
     yield torch.device("privateuseone").type  # the name registered by an out-of-tree backend
 
 
-class DeviceGenerators:
-    """The generator state of all devices in use. Initializes no backend."""
-
-    def __init__(self) -> None:
-        modules: list[Any] = [getattr(torch, type_, None) for type_ in _types()]
-        self.states = [(module, _read_states(module)) for module in modules if _in_use(module)]
-
-    def restore(self) -> None:
-        """Restore the generators."""
-        for module, states in self.states:
-            for index, state in enumerate(states):
-                module.set_rng_state(state, index)
-
-
 def _in_use(module: Any) -> bool:
     """Return True if a backend has generators and is initialized.
 
-    A backend without `is_initialized` counts if it is available.
+    If the backend has no `is_initialized`, it must be available instead.
     """
     if not hasattr(module, "get_rng_state") or not hasattr(module, "set_rng_state"):
         return False
@@ -195,10 +182,6 @@ def _in_use(module: Any) -> bool:
         return bool(module.is_initialized())
     forked = getattr(module, "_is_in_bad_fork", None)
     return bool(module.is_available()) and not (forked is not None and forked())
-
-
-def _read_states(module: Any) -> list[torch.Tensor]:
-    return [module.get_rng_state(index) for index in range(module.device_count())]
 
 
 def autocast() -> dict[str, torch.dtype | None]:
@@ -218,7 +201,7 @@ _COMPILED = "_is_torch_compile"
 
 @contextlib.contextmanager
 def compile_marks_restored(named: NamedTensors) -> Iterator[None]:
-    """Remove the marks that `torch.compile` sets on modules meanwhile."""
+    """Remove the marks that `torch.compile` sets on modules inside."""
     unmarked = [module for _, module in named.all_modules if _COMPILED not in vars(module)]
     try:
         yield
@@ -233,8 +216,8 @@ class SavedState:
     Args:
         named: the tensors and modules of the target.
         sees_writes: True if `before_write` is called before each op that may write. Large
-            parameters are then copied only when needed; copying them all takes a tenth of the time
-            of an eager step.
+            parameters are then copied only if such an op is about to run; copying all of them takes
+            a tenth of the time of an eager step.
 
     Attributes:
         unwritten: parameters that are not copied yet, by storage number.
@@ -252,7 +235,8 @@ class SavedState:
             (name, self._save_lazily(p) if sees_writes and p.nbytes > LARGE else SavedTensor(p))
             for name, p in parameters
         ]
-        self.arguments = [SavedTensor(tensor) for tensor in _list_inputs(named)]
+        inputs = {id(t): t for _, t in named.inputs if not isinstance(t, torch.nn.Parameter)}
+        self.arguments = [SavedTensor(tensor) for tensor in inputs.values()]
         # A target may assign another tensor to a buffer instead of writing to it.
         self.slots = [(module, dict(module._buffers)) for _, module in named.all_modules]
         self.parameter_slots = [
@@ -275,7 +259,7 @@ class SavedState:
     def _save_lazily(self, parameter: torch.Tensor) -> SavedTensor:
         """Save a parameter without a copy, until something may write to its memory."""
         storage = storage_of(parameter)
-        # Without a storage id `before_write` could not find it, so it is copied now.
+        # `before_write` finds parameters by storage id. A parameter without one is copied now.
         saved = SavedTensor(parameter, copied=storage == 0)
         self.unwritten.setdefault(storage, []).append(saved)
         return saved
@@ -290,7 +274,7 @@ class SavedState:
                 self.before_write(*value)
 
     def copy_all(self) -> None:
-        """Copy the uncopied parameters, because later writes may be unseen."""
+        """Copy all uncopied parameters, for use when later writes may go unnoticed."""
         for tensors in self.unwritten.values():
             for saved in tensors:
                 saved.copy()
@@ -301,7 +285,7 @@ class SavedState:
         if id(leaf) not in self.grads:
             grad = leaf.grad
             self.grads[id(leaf)] = (leaf, grad, None if grad is None else SavedTensor(grad))
-            # Autograd would add to the old gradient, with an op of its own.
+            # Autograd would add the new gradient to the old one, which is one more op.
             leaf.grad = None
 
     def replaced_buffers(self) -> list[torch.Tensor]:
@@ -330,7 +314,7 @@ class SavedState:
 
         Args:
             parameters: False skips parameters, if they are known to be unchanged.
-            keep: whether to keep the replaced values of buffers and arguments, for `left`.
+            keep: whether to keep the replaced values of buffers and arguments; see `final_values`.
         """
         for leaf, grad, saved in self.grads.values():
             leaf.grad = grad
@@ -352,8 +336,8 @@ class SavedState:
                 saved.restore()
         self.optimizers.restore()
         for tensor, marks in self.marks:
-            # The marks are attributes of the tensor. Left there, they decide about its sizes in the
-            # next compilation.
+            # The marks are attributes of the tensor. In the next compilation they would make its
+            # sizes dynamic.
             for name in _list_marks(tensor):
                 if name not in marks:
                     delattr(tensor, name)
@@ -364,10 +348,10 @@ class SavedState:
         torch.set_default_dtype(self.modes[1])
 
     def restored(self) -> list[torch.Tensor]:
-        """Return the buffers and arguments, which `restore` gives their former values."""
+        """Return the buffers and arguments that `restore` resets to their former values."""
         return [saved.tensor for saved in (*self.buffers, *self.arguments)]
 
-    def stays(self) -> str:
+    def describe_unrestored(self) -> str:
         """Describe the changes that `restore` did not undo, "" if there are none."""
         sentences = []
         changes = self.python.changes()
@@ -382,13 +366,13 @@ class SavedState:
             )
         return ". ".join(sentences)
 
-    def left(self) -> dict[int, torch.Tensor]:
-        """Return the final values of changed buffers and arguments, by id."""
+    def final_values(self) -> dict[int, torch.Tensor]:
+        """Return the values that changed buffers and arguments had before `restore`, by id."""
         saved = (*self.buffers, *self.arguments)
-        return {id(entry.tensor): entry.left for entry in saved if entry.left is not None}
+        return {id(s.tensor): s.final_value for s in saved if s.final_value is not None}
 
     def release(self) -> None:
-        """Drop the copies: a capture keeps its step, and the step keeps this object."""
+        """Drop the copies. The capture keeps this object alive, through its step."""
         self.parameters, self.buffers, self.arguments = [], [], []
         self.grads, self.marks, self.unwritten = {}, [], {}
 
@@ -397,8 +381,8 @@ class SavedState:
 def preserve_state(named: NamedTensors, *, sees_writes: bool = False) -> Iterator[SavedState]:
     """Restore everything that the step changes, even if it raises.
 
-    An exception gets a note about Python attributes of modules that stay changed. For the
-    arguments, see `SavedState`.
+    Module attributes with Python values are not restored. If the step raises, a note on the
+    exception lists the changed ones. For the arguments, see `SavedState`.
 
     Raises:
         CaptureError: if the target changed its parameters.
@@ -406,7 +390,7 @@ def preserve_state(named: NamedTensors, *, sees_writes: bool = False) -> Iterato
     with torch_private.counters_restored():
         saved = SavedState(named, sees_writes=sees_writes)
         torch.clear_autocast_cache()  # a cast cached by an earlier call would be in no graph
-        refusal = stays = ""
+        refusal = unrestored = ""
         failed: BaseException | None = None
         try:
             with saved.optimizers.noted():
@@ -420,12 +404,13 @@ def preserve_state(named: NamedTensors, *, sees_writes: bool = False) -> Iterato
             undo = failed is not None or bool(refusal)
             saved.restore(parameters=undo, keep=not undo)
             if undo:
-                stays = saved.stays()
+                unrestored = saved.describe_unrestored()
                 saved.release()
-            if isinstance(failed, Exception) and stays not in ("", *_notes(failed)):
-                add_note(failed, stays)
+            notes = getattr(failed, "__notes__", ())
+            if isinstance(failed, Exception) and unrestored and unrestored not in notes:
+                add_note(failed, unrestored)
     if refusal:
-        raise CaptureError(" ".join(filter(None, (refusal, stays))))
+        raise CaptureError(" ".join(filter(None, (refusal, unrestored))))
 
 
 def _parameters_changed(names: Sequence[str], *, by_moves: bool) -> str:
@@ -433,7 +418,8 @@ def _parameters_changed(names: Sequence[str], *, by_moves: bool) -> str:
 
     Args:
         names: names of the changed parameters.
-        by_moves: True if each of them has other memory. An optimizer writes to the same memory.
+        by_moves: True if each of them has new memory, so no optimizer changed them: an optimizer
+            writes to the same memory.
     """
     changed = f"the target changed its parameters ({listed(names, 3)})"
     restored = (
@@ -454,21 +440,9 @@ def _parameters_changed(names: Sequence[str], *, by_moves: bool) -> str:
     )
 
 
-def _notes(error: BaseException) -> list[str]:
-    return list(getattr(error, "__notes__", ()))
-
-
 def _list_marks(tensor: torch.Tensor) -> list[str]:
     """Return Dynamo's attributes on a tensor, which mark sizes as dynamic."""
     return [name for name in vars(tensor) if name.startswith("_dynamo")]
-
-
-def _list_inputs(named: NamedTensors) -> list[torch.Tensor]:
-    inputs: dict[int, torch.Tensor] = {}
-    for _, tensor in named.inputs:
-        if not isinstance(tensor, torch.nn.Parameter):
-            inputs.setdefault(id(tensor), tensor)
-    return list(inputs.values())
 
 
 class RandomState:
@@ -477,17 +451,25 @@ class RandomState:
     def __init__(self, generators: list[torch.Generator] | None = None) -> None:
         self.python = random.getstate()
         self.numpy = sys.modules.get("numpy.random")
-        self.legacy = self.numpy.get_state() if self.numpy is not None else None
-        self.host = torch.get_rng_state()
-        self.devices = DeviceGenerators()
+        self.numpy_state = self.numpy.get_state() if self.numpy is not None else None
+        self.cpu = torch.get_rng_state()
+        # Only backends in use, because this must not initialize any backend.
+        backends: list[Any] = [getattr(torch, type_, None) for type_ in _types()]
+        self.devices = [
+            (backend, [backend.get_rng_state(index) for index in range(backend.device_count())])
+            for backend in backends
+            if _in_use(backend)
+        ]
         self.own = [(generator, generator.get_state()) for generator in generators or []]
 
     def restore(self) -> None:
         """Restore the generators."""
         random.setstate(self.python)
         if self.numpy is not None:
-            self.numpy.set_state(self.legacy)
-        torch.set_rng_state(self.host)
-        self.devices.restore()
+            self.numpy.set_state(self.numpy_state)
+        torch.set_rng_state(self.cpu)
+        for backend, states in self.devices:
+            for index, state in enumerate(states):
+                backend.set_rng_state(state, index)
         for generator, state in self.own:
             generator.set_state(state)

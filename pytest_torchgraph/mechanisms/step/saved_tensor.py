@@ -1,4 +1,4 @@
-"""A tensor and a copy of its value, so that a step's changes can be undone."""
+"""A tensor with a copy of its value, to undo the changes that a step makes."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from ... import torch_private
 LARGE = 2**20
 """Size in bytes; a checksum of a larger tensor covers only a part of it."""
 LINE = 64
-"""Bytes summed at a time: a cache line, since reading less of it is no faster."""
+"""Number of consecutive bytes in a checksum: a cache line. Reading less of it is not faster."""
 EVERY = 17
-"""The checksum reads one line out of this many. The number is odd, so that the columns of a matrix
-take turns if its row length is a power of two.
+"""The checksum of a large tensor reads one cache line in `EVERY`. The number is odd, so in a matrix
+whose row length is a power of two, the lines in consecutive rows are at different columns.
 """
 _AS_INTS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
@@ -22,16 +22,16 @@ _PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 class SavedTensor:
     """A tensor, its memory and a copy of its value.
 
-    Values are compared, not only version counters: `.data`, numpy and some kernels write without
-    incrementing the counter.
+    Version counters alone do not show each change: `.data`, numpy and some kernels write without
+    incrementing the counter. Values are therefore compared too.
 
     Args:
         tensor: the tensor.
-        copied: False leaves the copy to `copy`, which must be called before the first write.
+        copied: whether to copy the value now. If not, `copy` must be called before the first write.
 
     Attributes:
         tensor: the tensor.
-        left: the changed value that `restore` replaced, otherwise `None`.
+        final_value: the changed value that `restore` replaced and kept, otherwise `None`.
     """
 
     __slots__ = (
@@ -42,15 +42,15 @@ class SavedTensor:
         "_sum",
         "_value",
         "_version",
-        "left",
+        "final_value",
         "tensor",
     )
 
     def __init__(self, tensor: torch.Tensor, *, copied: bool = True):
-        # Each capture creates one SavedTensor per parameter, so this makes few calls.
+        # Each capture creates a SavedTensor per parameter, so `__init__` calls few functions.
         self.tensor = tensor
-        # A target may assign `.data`. Writing the old value into the assigned tensor would change a
-        # tensor that belongs to other code.
+        # If the target assigns `.data`, restoring must not write to the assigned memory, which
+        # belongs to other code. The alias keeps the former memory.
         self._alias = tensor.detach()
         self._value = self._alias.clone() if copied else None
         self._sum = 0 if copied else _bits(tensor)
@@ -58,7 +58,7 @@ class SavedTensor:
         self._version = -1 if tensor.is_inference() else tensor._version
         self._is_plain = _is_plain(tensor)
         self._storage = 0 if self._is_plain else storage_of(tensor)
-        self.left: torch.Tensor | None = None
+        self.final_value: torch.Tensor | None = None
 
     def copy(self) -> None:
         """Copy the value before it is written to."""
@@ -72,14 +72,14 @@ class SavedTensor:
 
     @property
     def is_moved(self) -> bool:
-        """True if the tensor has other memory or another form, for example after `.data = ...`."""
+        """True if memory, dtype or shape of the tensor changed, for example by `.data = ...`."""
         return not self._is_in_place()
 
     def looks_changed(self) -> bool:
         """Return True if the version, the memory or a checksum of the bits changed.
 
-        The checksum detects writes that increment no version, as old optimizers make through
-        `.data`. It need not detect every change of a single element.
+        The checksum detects writes that do not increment the version, such as writes of old
+        optimizers through `.data`. It may miss a change of a single element.
         """
         tensor, value = self.tensor, self._value
         if (-1 if tensor.is_inference() else tensor._version) != self._version:
@@ -91,7 +91,7 @@ class SavedTensor:
         if value.nbytes > LARGE:
             return _has_bits(tensor) and _bits(tensor) != _bits(value)
         if self._is_plain and not value.is_meta and torch.equal(self._alias, value):
-            return False  # the common case, in one call; fails for NaN, which is unequal to itself
+            return False  # the common case, in a single call; NaN is unequal to itself
         return _has_bits(tensor) and not _same_bits(tensor, value)
 
     def restore(self, *, keep: bool = False) -> None:
@@ -100,7 +100,7 @@ class SavedTensor:
         A value that was never copied is assumed to be unchanged.
 
         Args:
-            keep: whether to keep a copy of a replaced value, as `left`, and drop the former value.
+            keep: whether to store a replaced value as `final_value`, and drop the former value.
         """
         tensor, value = self.tensor, self._value
         if tensor.is_leaf and tensor.requires_grad != self._requires_grad:
@@ -109,13 +109,12 @@ class SavedTensor:
             if self._is_in_place():
                 if value is not None and not _same_bits(tensor, value):
                     if keep:
-                        self.left = tensor.detach().clone()
+                        self.final_value = tensor.detach().clone()
                     tensor.detach().copy_(value)
             else:
                 if keep:
-                    self.left = tensor.detach().clone()
-                # The tensor has other memory or another form, for example after `.data = ...`.
-                # Prefer the former memory, unless the storage was resized.
+                    self.final_value = tensor.detach().clone()
+                # Restore the value in the former memory, unless the storage was resized.
                 if value is None or (self._is_plain and _fits(self._alias)):
                     if value is not None and not _same_bits(self._alias, value):
                         self._alias.copy_(value)
@@ -128,7 +127,7 @@ class SavedTensor:
             torch_private.get("set_version_counter")((tensor,), (self._version,))
 
     def _is_in_place(self) -> bool:
-        """Return True if the tensor still has its former memory and form."""
+        """Return True if the tensor still has its former memory, dtype and shape."""
         tensor, alias = self.tensor, self._alias
         if tensor.dtype != alias.dtype or tensor.device != alias.device:
             return False
@@ -174,7 +173,7 @@ def _fits(tensor: torch.Tensor) -> bool:
 
 
 def _has_bits(tensor: torch.Tensor) -> bool:
-    """Return True if the values can be compared as they lie in memory."""
+    """Return True if the bits of a tensor in memory can be compared."""
     return (
         tensor.layout is torch.strided
         and not tensor.is_meta
@@ -201,7 +200,7 @@ def _same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 def _bits(tensor: torch.Tensor) -> int:
-    """Return a checksum of the bits; for a large tensor, of one line in `EVERY`."""
+    """Return a checksum of the bits; for a large tensor, of one cache line in `EVERY`."""
     try:
         raw = tensor.detach().contiguous()
         if raw.dim() == 0 or raw.shape[-1] * raw.itemsize % 8:
@@ -226,7 +225,7 @@ def _bits(tensor: torch.Tensor) -> int:
 
 
 def storage_of(tensor: torch.Tensor) -> int:
-    """Return an id of the tensor's storage. Fake tensors have one too, unlike an address."""
+    """Return an id of the tensor's storage, 0 if it has none. Also works for fake tensors."""
     try:
         return int(tensor.untyped_storage()._cdata)
     except (NotImplementedError, RuntimeError):

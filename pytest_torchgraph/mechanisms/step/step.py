@@ -48,7 +48,7 @@ def _double_backward_explained() -> Iterator[None]:
 
 
 class Step:
-    """One run of an invocation, forward and backward, in the way of one mechanism.
+    """One run of an invocation, forward and backward.
 
     Attributes:
         invocation: the call to run.
@@ -82,15 +82,14 @@ class Step:
 
         Raises:
             CaptureError: if the output has no tensor; if `backward=True` and nothing requires grad;
-                if `loss_fn` does not return a scalar tensor; if an earlier backward went through
-                the graph of the output, or this one would have to go through a compiled backward.
+                if `loss_fn` does not return a scalar tensor; if an earlier backward freed the
+                output's graph; if the backward would have to differentiate a compiled backward.
         """
         requested = self.invocation.backward
         with forward(), _double_backward_explained():
             self.output = self.invocation.call(call)
         tensors = output_leaves(self.output)
-        # Gradients are set aside before the call: a gradient now is from a backward of the target's
-        # own.
+        # All gradients were removed before the call, so the target computed any that exist now.
         own_backward = any(leaf.grad is not None for leaf in self.leaves)
         if not tensors and not own_backward:
             raise CaptureError(
@@ -99,7 +98,7 @@ class Step:
             )
         if backward is None or requested is False or (requested is None and own_backward):
             return
-        roots, cotangents = self.start(tensors)
+        roots, cotangents = self._find_roots(tensors)
         if not roots:
             if requested:
                 raise CaptureError(
@@ -142,7 +141,7 @@ class Step:
                 self.leaves.append(leaf)
                 self.saved.set_aside(leaf)
 
-    def start(self, tensors: list[torch.Tensor]) -> tuple[list[torch.Tensor], list[Any]]:
+    def _find_roots(self, tensors: list[torch.Tensor]) -> tuple[list[torch.Tensor], list[Any]]:
         """Return the tensors that the backward starts from, and their incoming gradients."""
         differentiable = [tensor for tensor in tensors if tensor.requires_grad]
         unique = list({id(tensor): tensor for tensor in differentiable}.values())
@@ -159,34 +158,33 @@ class Step:
             return [own_loss], [torch.ones_like(own_loss)]
         leaves = {id(leaf) for leaf in pytree.tree_leaves(self.output)}
         # Tensors inside an object unknown to pytree, for example a cache, are state, not outputs.
-        starts = [tensor for tensor in unique if id(tensor) in leaves] or unique
-        return starts, [_cotangent(tensor) for tensor in starts]
+        roots = [tensor for tensor in unique if id(tensor) in leaves] or unique
+        return roots, [_cotangent(tensor) for tensor in roots]
 
     def _gradients_of_loss(
         self, tensors: list[torch.Tensor]
     ) -> tuple[list[torch.Tensor], list[Any]]:
         """Return the outputs that the loss depends on, with their gradients.
 
-        The loss's own ops stay outside every graph. The loss gets detached copies of the outputs.
-        Dependencies between outputs are therefore not differentiated twice.
+        The ops of `loss_fn` are in no graph, because it is called on detached copies of the
+        outputs. For this reason also, if one output is computed from another, the ops between them
+        are not differentiated twice.
         """
-        cut = {id(tensor): tensor.detach().requires_grad_() for tensor in tensors}
-
-        def copy(leaf: Any) -> Any:
-            return cut.get(id(leaf), leaf)
-
-        output = pytree.tree_map_only(torch.Tensor, copy, self.output)
-        seen = {id(leaf) for leaf in pytree.tree_leaves(output)}
-        opaque = not all(id(copied) in seen for copied in cut.values())
+        copy_of = {id(tensor): tensor.detach().requires_grad_() for tensor in tensors}
+        output = pytree.tree_map_only(
+            torch.Tensor, lambda leaf: copy_of.get(id(leaf), leaf), self.output
+        )
+        leaf_ids = {id(leaf) for leaf in pytree.tree_leaves(output)}
+        opaque = not all(id(copied) in leaf_ids for copied in copy_of.values())
         if opaque:  # pytree does not know the output's class, so the output cannot be rebuilt
-            cut = {id(tensor): tensor for tensor in tensors}
+            copy_of = {id(tensor): tensor for tensor in tensors}
             output = self.output
         loss = self._loss(output)
         if not loss.requires_grad:
             raise CaptureError("the result of loss_fn does not require grad")
-        copies = [cut[id(tensor)] for tensor in tensors]
-        # Without the cut, one output may be computed from another, and this backward would free the
-        # graph between them.
+        copies = [copy_of[id(tensor)] for tensor in tensors]
+        # Without copies, one output may be computed from another. This backward must then not free
+        # the graph between them.
         grads = torch.autograd.grad(loss, copies, allow_unused=True, retain_graph=opaque)
         pairs = [pair for pair in zip(tensors, grads, strict=True) if pair[1] is not None]
         return [tensor for tensor, _ in pairs], [grad for _, grad in pairs]
@@ -220,8 +218,8 @@ class Step:
 
 
 def _cotangent(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a fixed, non-uniform gradient: a plain sum has zero gradients after normalisation."""
-    # `linspace` and `reshape` make strided tensors only.
+    """Return a fixed, non-uniform gradient: after a normalisation, a uniform one becomes zero."""
+    # `linspace` and `reshape` create only strided tensors.
     if tensor.is_nested or tensor.layout is not torch.strided:
         return torch.ones_like(tensor)
 
@@ -236,7 +234,7 @@ def _cotangent(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _own_loss(output: Any) -> torch.Tensor | None:
-    """Return the output's scalar `loss`, a convention of transformers."""
+    """Return the output's scalar `loss`, which models of transformers compute."""
     loss = output.get("loss") if isinstance(output, dict) else getattr(output, "loss", None)
     if isinstance(loss, torch.Tensor) and loss.requires_grad and loss.numel() == 1:
         return None if loss.is_complex() else loss  # a complex loss has no minimum
@@ -288,9 +286,9 @@ def exclusive(*, resets: bool) -> Iterator[None]:
     """Prevent captures in other threads.
 
     A capture changes and restores state shared by all threads: the RNG, Dynamo's caches, tensor
-    methods. Two concurrent captures would each restore the other's changes. A nested capture in the
-    same thread is harmless unless the outer or the inner capture resets Dynamo. Waiting for another
-    thread could deadlock, because its target may be waiting for this thread.
+    methods. Concurrent captures would restore each other's changes. A nested capture in the same
+    thread is harmless unless the outer or the inner capture resets Dynamo. A second thread gets an
+    error instead of waiting, because the first capture's target may itself wait for that thread.
 
     Args:
         resets: whether the capture resets Dynamo.

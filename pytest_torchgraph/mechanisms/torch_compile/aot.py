@@ -20,7 +20,7 @@ from ...ops.matching import Level
 from ..islands import CompiledGraph, IslandRecorder, recorded_islands
 from ..protocol import Captured
 from ..step import NamedTensors, Step
-from .cacheable import CacheQuestions
+from .cacheable import BypassSearch
 from .run import Frame, run_compiled, switched_off
 
 
@@ -28,7 +28,7 @@ from .run import Frame, run_compiled, switched_off
 class Aot:
     """torch.compile up to AOTAutograd, without inductor; nothing is optimised or lowered.
 
-    `Capture.eager` has the ops that ran eagerly between the graphs.
+    `Capture.eager` holds the ops that ran eagerly between the graphs.
 
     Args:
         dynamic: as in `torch.compile`: None makes a size symbolic once it has changed.
@@ -76,7 +76,7 @@ class Aot:
         ran = [compiled_graph for compiled_graph in recorder.compiled_graphs if compiled_graph.ran]
         recorded = recorded_islands(step, islands, canon, ran)
         graphs = [compiled_graph.counted for compiled_graph in ran]
-        bypasses = recorder.questions.answers
+        bypasses = recorder.bypass_search.find
         return Captured(graphs, why_none, recorder.joints, islands=recorded, bypasses=bypasses)
 
 
@@ -92,7 +92,7 @@ class _AotRecorder:
         self.canon = canon
         self.compiled_graphs: list[CompiledGraph] = []
         self.joints: list[Graph] = []
-        self.questions = CacheQuestions(named.modules)
+        self.bypass_search = BypassSearch(named.modules)
 
     def __call__(self, gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
         """Compile Dynamo's graph of one frame."""
@@ -105,9 +105,9 @@ class _AotRecorder:
         }
         if self.options.decompositions is not None:
             compilers["decompositions"] = self._decompositions()
-        with self.islands.aside():
-            self.questions.keep(gm, example_inputs)
-            return frame.noting(torch_private.aot_autograd(**compilers)(gm, example_inputs))
+        with self.islands.suspended():
+            self.bypass_search.keep(gm, example_inputs)
+            return frame.record_outputs(torch_private.aot_autograd(**compilers)(gm, example_inputs))
 
     def _decompositions(self) -> Any:
         if self.options.decompositions != "inductor":
@@ -116,8 +116,8 @@ class _AotRecorder:
 
     def _compiler(self, frame: Frame, kind: GraphKind) -> Callable[..., Any]:
         def compile(gm: torch.fx.GraphModule, _inputs: list[Any]) -> Callable[..., Any]:
-            with self.islands.aside():
-                self.questions.without_op(gm)
+            with self.islands.suspended():
+                self.bypass_search.check_empty(gm)
                 compiled_graph = CompiledGraph(frame.lowered(gm, kind, "aot"))
             self.compiled_graphs.append(compiled_graph)
             return compiled_graph.recorded(torch_private.boxed(gm.forward), self.islands)

@@ -1,9 +1,9 @@
-"""Asks torch.compile's caches about Dynamo's graphs, when the answer is first needed."""
+"""Finds out which of Dynamo's graphs torch.compile's caches refuse, when this is first needed."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -15,29 +15,29 @@ from ...convert.refused_nodes import RefusedOp, described
 from ...watching.cache_lookups import NO_OP, SWITCHED_OFF, CacheBypass, describe_bypass
 
 _TRIVIAL = 4
-"""Maximum number of distinct functions in a graph that is traced: a larger graph has an op in its
-backward.
+"""Maximum number of distinct functions in a graph that is split to look for an empty backward. A
+larger graph always has an op in its backward.
 """
 
 
 class _KeptGraph(NamedTuple):
-    """A Dynamo graph with its fake inputs; neither holds tensor memory."""
+    """A Dynamo graph with its fake inputs. Neither keeps the memory of a tensor alive."""
 
     gm: torch.fx.GraphModule
     inputs: list[Any]
     trains: bool
 
 
-class CacheQuestions:
-    """The graphs of a capture, to be checked by AOTAutograd's cache later.
+class BypassSearch:
+    """The graphs of a capture, and a later search for what keeps them out of the caches.
 
-    Each graph is copied, because Dynamo removes its fake tensors. The settings are those at the
-    time of creation.
+    Each graph is copied, because Dynamo removes its fake tensors. The search uses the settings from
+    when this object was created.
 
     Args:
         modules: paths of modules by `id`.
         options: inductor's settings for these graphs.
-        sees_aot: True if `without_op` is called for each AOTAutograd graph without an op.
+        sees_aot: True if `check_empty` is called for each AOTAutograd graph.
     """
 
     def __init__(
@@ -67,37 +67,34 @@ class CacheQuestions:
         ]
         self._kept.append(_KeptGraph(copied(gm), inputs, trains))
 
-    def without_op(self, gm: torch.fx.GraphModule) -> None:
-        """Note an AOTAutograd graph of the last kept graph, if it contains no op."""
+    def check_empty(self, gm: torch.fx.GraphModule) -> None:
+        """Note if an AOTAutograd graph, made from the last kept graph, contains no op."""
         if not _has_op(gm):
             self._empty.append(len(self._kept) - 1)
 
-    def answers(self) -> tuple[CacheBypass, ...]:
-        """Ask AOTAutograd's cache about each graph."""
+    def find(self) -> tuple[CacheBypass, ...]:
+        """Return what AOTAutograd's cache refuses in each graph."""
+        bypasses = []
         with self._settings(self._options):
             setting = self._off or torch_private.caches_switched_off()
-            refused = [
-                (number, op)
-                for number, kept_graph in enumerate(self._kept)
-                for op in (
+            for number, kept_graph in enumerate(self._kept):
+                name = "forward" if len(self._kept) == 1 else f"forward_{number}"
+                ops = (
                     [RefusedOp("", SWITCHED_OFF + setting)]
                     if setting
-                    else self._ask(number, kept_graph)
+                    else self._refused_ops(number, kept_graph)
                 )
-            ]
-        count = len(self._kept)
-        names = ["forward" if count == 1 else f"forward_{number}" for number in range(count)]
-        return tuple(describe_bypass(names[number], op) for number, op in refused)
+                bypasses += [describe_bypass(name, op) for op in ops]
+        return tuple(bypasses)
 
-    def _ask(self, number: int, kept_graph: _KeptGraph) -> Iterator[RefusedOp]:
-        refused = described(
-            torch_private.why_uncacheable(kept_graph.gm, kept_graph.inputs), self._modules
-        )
-        yield from refused
-        if not refused and (
-            number in self._empty or (not self._sees_aot and _has_empty_part(kept_graph))
-        ):
-            yield RefusedOp("", NO_OP, *_locate_last_op(kept_graph.gm, self._modules))
+    def _refused_ops(self, number: int, kept_graph: _KeptGraph) -> Sequence[RefusedOp]:
+        gm, inputs, _ = kept_graph
+        refused = described(torch_private.why_uncacheable(gm, inputs), self._modules)
+        if refused:
+            return refused
+        if number in self._empty or (not self._sees_aot and _has_empty_part(kept_graph)):
+            return [RefusedOp("", NO_OP, *_locate_last_op(gm, self._modules))]
+        return []
 
 
 def _has_op(gm: torch.fx.GraphModule) -> bool:
@@ -118,7 +115,7 @@ class _SplitSeen(Exception):
 
 
 def _has_empty_part(kept_graph: _KeptGraph) -> bool:
-    """Return True if AOTAutograd makes a forward or backward without any op."""
+    """Return True if the forward or backward that AOTAutograd makes of the graph has no op."""
     calls = {node.target for node in kept_graph.gm.graph.nodes if node.op.startswith("call_")}
     if len(calls) > _TRIVIAL:
         return False

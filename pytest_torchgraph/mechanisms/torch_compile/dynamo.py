@@ -17,17 +17,16 @@ from ...ops.matching import Level
 from ..islands import CompiledGraph, IslandRecorder, recorded_islands
 from ..protocol import Captured
 from ..step import Step
-from .cacheable import CacheQuestions
+from .cacheable import BypassSearch
 from .run import Frame, run_compiled, switched_off
 
 
 @dataclass(frozen=True)
 class Dynamo:
-    """torch.compile up to the backend: one graph per frame, or part of a frame, that it compiles.
+    """torch.compile up to the backend: a graph for each compiled frame or part of a frame.
 
-    `Capture.eager` has the ops that ran eagerly between the graphs. The backward of the graphs runs
-    but is not captured: autograd differentiates the graphs op by op. Use AOTAutograd for compiled
-    backwards.
+    `Capture.eager` holds the ops that ran eagerly between the graphs. The backward of the graphs
+    runs op by op, and is not captured. Use AOTAutograd for compiled backwards.
 
     Args:
         dynamic: as in `torch.compile`: None makes a size symbolic once it has changed.
@@ -47,23 +46,23 @@ class Dynamo:
             return Captured([], why_none=setting)
         islands = IslandRecorder(step.invocation.named)
         compiled_graphs: list[CompiledGraph] = []
-        questions = CacheQuestions(step.invocation.named.modules, sees_aot=False)
+        bypass_search = BypassSearch(step.invocation.named.modules, sees_aot=False)
 
         def backend(gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
-            with islands.aside():
-                questions.keep(gm, example_inputs)
+            with islands.suspended():
+                bypass_search.keep(gm, example_inputs)
                 frame = Frame(gm, example_inputs, step.invocation.named, canon)
                 compiled_graphs.append(CompiledGraph(frame.dynamo(gm, _kind(example_inputs))))
                 call = torch_private.boxed(runnable(gm).forward)
             run = compiled_graphs[-1].recorded(call, islands)
-            return frame.noting(lambda *args: run([*args]))
+            return frame.record_outputs(lambda *args: run([*args]))
 
         why_none = run_compiled(
             step, islands, backend, "graph_capture", dynamic=self.dynamic, fullgraph=self.fullgraph
         )
         recorded = recorded_islands(step, islands, canon, compiled_graphs)
         graphs = [compiled_graph.counted for compiled_graph in compiled_graphs]
-        return Captured(graphs, why_none, islands=recorded, bypasses=questions.answers)
+        return Captured(graphs, why_none, islands=recorded, bypasses=bypass_search.find)
 
 
 def _kind(example_inputs: list[Any]) -> GraphKind:

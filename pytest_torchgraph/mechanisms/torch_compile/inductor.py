@@ -19,7 +19,7 @@ from ...convert.from_fx import Converted
 from ...convert.graph_modules import copied, runnable
 from ...graph.collectives import communicates
 from ...graph.events import ScheduledCall
-from ...graph.model import Graph, GraphKind, Source
+from ...graph.model import Graph, GraphKind, Node, Source
 from ...ops.collectives import packet_of
 from ...ops.matching import Level
 from ...ops.qualified import op_name
@@ -28,7 +28,7 @@ from ...watching.output_code import UnreadableCodeError
 from ..islands import CompiledGraph, IslandRecorder, recorded_islands
 from ..protocol import Captured
 from ..step import NamedTensors, Step
-from .cacheable import CacheQuestions
+from .cacheable import BypassSearch
 from .run import Frame, run_compiled, switched_off
 
 NO_GRAPH_CACHE = {"fx_graph_cache": False, "fx_graph_remote_cache": False}
@@ -38,17 +38,17 @@ NO_GRAPH_CACHE = {"fx_graph_cache": False, "fx_graph_remote_cache": False}
 class Inductor:
     """torch.compile with inductor: the graphs that it generates code for, and `capture.kernels`.
 
-    Inductor's graph caches are off during the capture, so cold and warm captures are equal;
-    compiled C++ and Triton code is still read from its cache. `Capture.eager` has the ops that ran
-    eagerly between the graphs.
+    Inductor's graph caches are off during the capture, so captures with cold and warm caches are
+    equal. Compiled C++ and Triton code is still read from its cache. `Capture.eager` holds the ops
+    that ran eagerly between the graphs.
 
     Args:
         dynamic, fullgraph, mode, options: as in `torch.compile`.
-        codegen: False writes the code, for `Capture.kernels`, without compiling, running or storing
-            it, in a fraction of the time. The step runs the post-grad graphs op by op, so
-            `assert_matches_eager` checks the post-grad graphs, passes included, not the generated
-            code. If options make inductor benchmark (`max_autotune`), it still compiles the code
-            that it measures.
+        codegen: with False, inductor generates the code for `Capture.kernels`, but does not
+            compile, run or store it, which takes a fraction of the time. The step then runs the
+            post-grad graphs op by op, so `assert_matches_eager` checks the post-grad graphs,
+            including inductor's passes, but not the generated code. With options that make inductor
+            benchmark (`max_autotune`), inductor still compiles the code that it measures.
     """
 
     dynamic: bool | None = None
@@ -89,7 +89,7 @@ class Inductor:
             schedules=functools.partial(
                 _schedules, recorder.written, len(recorder.compiled_graphs), dict(canon.groups)
             ),
-            bypasses=recorder.questions.answers,
+            bypasses=recorder.bypass_search.find,
             levels={"aot": recorder.at_aot()},
             islands=recorded,
             comparable=self._drawing_as_eager() if recorder.draws() else None,
@@ -114,7 +114,7 @@ class _Written(NamedTuple):
     Attributes:
         graph: position of the graph.
         code: the Python module.
-        origins: the computation of each call in the code.
+        origins: the ops that each call in the code computes.
     """
 
     graph: int
@@ -123,7 +123,7 @@ class _Written(NamedTuple):
 
 
 class _InductorRecorder:
-    """The backend: inductor itself, recording each graph after its last pass."""
+    """The backend: inductor, with a record of each graph after its last pass."""
 
     def __init__(
         self,
@@ -141,58 +141,58 @@ class _InductorRecorder:
         self.runs: list[PostGradRun] = []
         self.lowered: torch.fx.Graph | None = None
         self.calls: list[tuple[str, list[torch.fx.Node]]] = []
-        self.questions = CacheQuestions(named.modules, options.patches())
+        self.bypass_search = BypassSearch(named.modules, options.patches())
         self.current: tuple[Frame, GraphKind] | None = None
-        self.before: list[tuple[CompiledGraph, Frame, GraphKind, torch.fx.GraphModule]] = []
+        self.aot: list[tuple[CompiledGraph, Frame, GraphKind, torch.fx.GraphModule]] = []
 
     def __call__(self, gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
         frame = Frame(gm, example_inputs, self.named, self.canon)
         inner = torch_private.get("compile_fx_inner")
 
         def compile_inner(gm: torch.fx.GraphModule, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-            self.questions.without_op(gm)
-            before, count = self.current, len(self.compiled_graphs)
+            self.bypass_search.check_empty(gm)
+            outer, count = self.current, len(self.compiled_graphs)
             unchanged, kind = copied(gm), _kind(kwargs)
             (output,) = unchanged.graph.find_nodes(op="output")
             output.meta["desc"] = rng_states.descriptions_of(output)  # only available now
             self.current = (frame, kind)
             try:
-                with self.islands.aside():
+                with self.islands.suspended():
                     compiled = inner(gm, inputs, *args, **kwargs)
             finally:
-                self.current = before
+                self.current = outer
             if len(self.compiled_graphs) == count:
                 return compiled
             compiled_graph = self.compiled_graphs[count]
-            self.before.append((compiled_graph, frame, kind, unchanged))
+            self.aot.append((compiled_graph, frame, kind, unchanged))
             if not self.options.codegen:
                 compiled = PostGradRun(compiled_graph.converted, unchanged)
                 self.runs.append(compiled)
             return compiled_graph.recorded(compiled, self.islands)
 
         patches = {**self.options.patches(), **NO_GRAPH_CACHE}
-        with self.islands.aside():
-            self.questions.keep(gm, example_inputs)
+        with self.islands.suspended():
+            self.bypass_search.keep(gm, example_inputs)
             compiled = torch_private.get("compile_fx")(
                 gm, example_inputs, inner_compile=compile_inner, config_patches=patches
             )
-        return frame.noting(compiled)
+        return frame.record_outputs(compiled)
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
         """Record each graph after the last post-grad pass, with inductor's graph caches off."""
         passes = torch_private.get("post_grad_passes")
-        recursion = sys.getrecursionlimit()  # inductor raises it
+        recursion_limit = sys.getrecursionlimit()  # inductor increases it
 
         def post_grad_passes(gm: torch.fx.GraphModule, *args: Any, **kwargs: Any) -> None:
-            # Bodies of higher-order ops run their own passes inside these.
-            compiled, self.current = self.current, None
+            # The passes of a body of a higher-order op run inside those of the graph.
+            current, self.current = self.current, None
             try:
                 passes(gm, *args, **kwargs)
             finally:
-                self.current = compiled
-            if compiled is not None:
-                frame, kind = compiled
+                self.current = current
+            if current is not None:
+                frame, kind = current
                 self.compiled_graphs.append(
                     CompiledGraph(frame.lowered(copied(gm), kind, "post_grad"))
                 )
@@ -212,25 +212,23 @@ class _InductorRecorder:
             try:
                 yield
             finally:
-                sys.setrecursionlimit(recursion)
+                sys.setrecursionlimit(recursion_limit)
 
     def at_aot(self) -> list[Converted]:
         """Return AOTAutograd's graphs, before inductor's passes."""
-        converted_graphs = []
-        for compiled_graph, frame, kind, module in self.before:
-            before = CompiledGraph(frame.lowered(module, kind, "aot"), compiled_graph.runs)
-            converted_graphs.append(before.counted)
-        return converted_graphs
+        return [
+            CompiledGraph(frame.lowered(module, kind, "aot"), compiled_graph.runs).counted
+            for compiled_graph, frame, kind, module in self.aot
+        ]
 
     def draws(self) -> bool:
         """Return True if a graph draws random numbers from inductor's own generator."""
-        ops = {
-            node.op
+        return any(
+            node.op.startswith("prims.inductor_seed")
             for compiled_graph in self.compiled_graphs
             for graph in compiled_graph.converted.graph.walk()
             for node in graph.nodes
-        }
-        return any(op.startswith("prims.inductor_seed") for op in ops)
+        )
 
     def trace(self, metadata: dict[str, Any], payload: str) -> None:
         """Read the generated code from torch's structured trace."""
@@ -238,7 +236,7 @@ class _InductorRecorder:
             self.at_code(payload)
 
     def at_code(self, code: str) -> None:
-        """Store the code of the graph being compiled, and the computation of each call in it."""
+        """Store the code of the graph that is being compiled, and the ops of each call in it."""
         if self.compiled_graphs:
             last = self.compiled_graphs[-1].converted
             origins = origins_of(self.calls, self.lowered, last, self.named.modules)
@@ -250,7 +248,7 @@ class _InductorRecorder:
         self.calls.append((name, nodes))
 
     def not_run(self) -> str:
-        """Return the reason if the graphs before inductor's passes ran, otherwise ""."""
+        """Return why AOTAutograd's graphs ran instead of post-grad graphs, "" if they did not."""
         ops = sorted({op for run in self.runs for op in run.lowered})
         if not ops:
             return ""
@@ -284,16 +282,16 @@ def _kernels(written: Sequence[_Written], graphs: Sequence[Graph]) -> list[Kerne
 
 
 def _schedules(
-    written: Sequence[_Written], graphs: int, groups: Mapping[str, str]
+    written: Sequence[_Written], graph_count: int, groups: Mapping[str, str]
 ) -> list[Sequence[ScheduledCall]]:
     """Return the collectives in the code of each graph, () if the code is unreadable.
 
     Args:
         written: the code.
-        graphs: the number of graphs.
+        graph_count: the number of graphs.
         groups: names of process groups, by torch's names.
     """
-    schedules: list[Sequence[ScheduledCall]] = [()] * graphs
+    schedules: list[Sequence[ScheduledCall]] = [()] * graph_count
     for code in written:
         with contextlib.suppress(UnreadableCodeError):
             schedules[code.graph] = schedule_of(code.code, code.origins, groups)
@@ -307,27 +305,27 @@ def _kind(kwargs: dict[str, Any]) -> GraphKind:
 
 
 _LOWERING = "_inductor_lowering_function"
-"""The attribute of inductor functions that only generated code can compute."""
+"""Attribute of the functions of inductor that cannot run eagerly."""
 
 
 class PostGradRun:
     """A callable that runs a post-grad graph op by op, in the boxed calling convention.
 
-    Random numbers are drawn from the seeds in the graph, as in generated code: a recomputation in
-    the backward draws the same numbers as its forward.
+    Random numbers are drawn from the seeds in the graph, as in generated code. A recomputation in
+    the backward therefore draws the same numbers as the forward.
 
     Args:
         converted: the post-grad graph.
-        before: the graph before inductor's passes. It runs instead if the passes added calls
-            without an op.
+        aot_graph: the graph before inductor's passes. It runs instead if the post-grad graph calls
+            functions that cannot run eagerly.
 
     Attributes:
-        lowered: the names of these calls.
+        lowered: the names of these functions.
     """
 
-    def __init__(self, converted: Converted, before: torch.fx.GraphModule):
-        self.lowered = tuple(_lowered(converted.owner))
-        module = runnable(copied(before if self.lowered else converted.owner))
+    def __init__(self, converted: Converted, aot_graph: torch.fx.GraphModule):
+        self.lowered = tuple(_find_lowered(converted.owner))
+        module = runnable(copied(aot_graph if self.lowered else converted.owner))
         draw_by_seeds(module)
         self._run = torch_private.boxed(module.forward)
 
@@ -343,7 +341,8 @@ def _graph_modules(module: torch.fx.GraphModule) -> Iterator[torch.fx.GraphModul
             yield child
 
 
-def _lowered(module: torch.fx.GraphModule) -> Iterator[str]:
+def _find_lowered(module: torch.fx.GraphModule) -> Iterator[str]:
+    """Yield the names of the called functions that cannot run eagerly."""
     for graph_module in _graph_modules(module):
         for node in graph_module.graph.nodes:
             if node.op == "call_function" and hasattr(node.target, _LOWERING):
@@ -351,24 +350,21 @@ def _lowered(module: torch.fx.GraphModule) -> Iterator[str]:
 
 
 def draw_by_seeds(module: torch.fx.GraphModule) -> None:
-    """Make a post-grad graph and its bodies draw from the graph's seeds when run eagerly."""
-    for graph_module in _graph_modules(module):
-        _draw_by_seed(graph_module)
-
-
-def _draw_by_seed(module: torch.fx.GraphModule) -> None:
     """Replace inductor's random ops, which ignore their seeds when they run eagerly."""
-    drawing = {
+    replacements = {
         torch.ops.prims.inductor_random.default: _random,
         torch.ops.prims.inductor_randint.default: _randint,
     }
-    changed = False
-    for node in module.graph.nodes:
-        if node.op == "call_function" and node.target in drawing:
-            node.target = drawing[node.target]
-            changed = True
-    if changed:
-        module.recompile()
+    for graph_module in _graph_modules(module):
+        random_nodes = [
+            node
+            for node in graph_module.graph.nodes
+            if node.op == "call_function" and node.target in replacements
+        ]
+        for node in random_nodes:
+            node.target = replacements[node.target]
+        if random_nodes:
+            graph_module.recompile()
 
 
 def _random(size: Sequence[int], seed: torch.Tensor, mode: str, **_options: Any) -> torch.Tensor:
@@ -392,55 +388,45 @@ def origins_of(
     converted: Converted,
     modules: Mapping[int, str],
 ) -> list[Origin]:
-    """Return the computation of each call in the generated code of a graph.
+    """Return the ops that each call in the generated code of a graph computes.
 
     Args:
         calls: the called functions, each with the nodes that it computes, from the post-grad graph
-            or a body in it.
+            or the body of a higher-order op.
         graph: the live post-grad graph.
         converted: the post-grad graph, converted.
         modules: paths of known modules by `id`.
     """
     node_by_name = {node.name: node for node in converted.graph.nodes}
     order = {name: number for number, name in enumerate(converted.names)}
+
+    def find(node: torch.fx.Node | None) -> Node | None:
+        """Return the converted node; `None` for a node of a body."""
+        if node is None or node.graph is not graph:
+            return None
+        return node_by_name.get(converted.names.get(node.name, ""))
+
     origins = []
     for name, computed in calls:
         nodes = [node for node in computed if name == f"torch.ops.{node.target}"] or computed
-        paths: list[str] = []
-        lines: list[Source] = []
-        for node in sorted(nodes, key=lambda node: order.get(node.name, len(order))):
-            graph_node = (
-                node_by_name.get(converted.names.get(node.name, ""))
-                if node.graph is graph
-                else None
-            )
-            path, line = (
-                _place(node, modules)
-                if graph_node is None
-                else (graph_node.module, graph_node.source)
-            )
-            paths += [path] if path else []
-            lines += [] if line is None else [line]
-        ran = _called(computed, name)
-        collective = (
-            node_by_name.get(converted.names.get(ran.name, "")) if ran is not None else None
-        )
-        sends = collective is not None and ran is not None and ran.graph is graph
-        origins.append(
-            Origin(
-                name,
-                tuple(dict.fromkeys(paths)),
-                tuple(dict.fromkeys(lines)),
-                collective.name if sends and collective and communicates(collective) else "",
-            )
-        )
+        places = [
+            _place(node, modules) if found is None else (found.module, found.source)
+            for node in sorted(nodes, key=lambda node: order.get(node.name, len(order)))
+            for found in [find(node)]
+        ]
+        paths = dict.fromkeys(path for path, _ in places if path)
+        lines = dict.fromkeys(line for _, line in places if line is not None)
+        called = find(_called(computed, name))
+        collective = called.name if called is not None and communicates(called) else ""
+        origins.append(Origin(name, tuple(paths), tuple(lines), collective))
     return origins
 
 
 def _called(computed: Sequence[torch.fx.Node], name: str) -> torch.fx.Node | None:
     """Return the node of the called op, or `None` for a kernel or a missing node.
 
-    For a collective torch records the wait, or a view of the wait's result: they share a buffer.
+    For a collective, torch records the node of the wait, or of a view of the wait's result, because
+    these share a buffer with the collective.
     """
     packet = packet_of(name.removeprefix("torch.ops."))
     for computed_node in computed:
@@ -453,7 +439,7 @@ def _called(computed: Sequence[torch.fx.Node], name: str) -> torch.fx.Node | Non
 
 
 def _place(node: torch.fx.Node, modules: Mapping[int, str]) -> tuple[str, Source | None]:
-    """Return module path and line of a node from its own meta."""
+    """Return the module path and line in a node's meta."""
     stack = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack")
     key, value = list(stack.items())[-1] if stack else ("", "")
     path = node_meta.stack_path(key, value, modules) if stack else ""

@@ -1,14 +1,14 @@
-"""One step through torch.compile, from a fresh Dynamo: frames, errors, why no graph was made."""
+"""Runs one step through torch.compile, after a reset of Dynamo, and explains failures."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
 import linecache
+import traceback
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from types import TracebackType
 from typing import Any, NamedTuple
 
 import torch
@@ -32,7 +32,7 @@ from ..step import Invocation, NamedTensors, SavedState, Step, preserve_state
 class Frame:
     """One call of the backend: Dynamo's graph of a frame, and the graphs lowered from it.
 
-    Create it inside the backend: torch erases the source of the names afterwards.
+    Create it inside the backend, because torch deletes the origin of the input names afterwards.
 
     Attributes:
         inputs: (role, name) of each input of Dynamo's graph.
@@ -52,7 +52,7 @@ class Frame:
         self._forward: Converted | None = None
         self._returned: dict[int, tuple[weakref.ref[torch.Tensor], int]] = {}
 
-    def noting(self, compiled: Callable[..., Any]) -> Callable[..., Any]:
+    def record_outputs(self, compiled: Callable[..., Any]) -> Callable[..., Any]:
         """Wrap the compiled frame and record its outputs; see `position_of`."""
 
         @functools.wraps(compiled)
@@ -105,19 +105,20 @@ class Frame:
 
 
 _COMPILERS = ("_dynamo", "_functorch", "_inductor", "_subclasses", "fx")
-"""The parts of torch that compile, or run compiled code."""
+"""Parts of torch that compile code, or run compiled code."""
 _ENTRIES = (("_dynamo", "eval_frame.py"), ("_dynamo", "external_utils.py"))
-"""Files whose frames surround all code that Dynamo sees, including eagerly run code."""
+"""Files whose frames surround all code of a compiled callable, even if it runs eagerly."""
 _GENERATED = "<eval_with_key>"
 _GENERATED_BY_INDUCTOR = "torch._inductor."
-"""Prefix of the module names in inductor's generated code. The files are in inductor's cache."""
+"""Prefix of the names of modules that inductor generates. Their files are in inductor's cache."""
 
 
 def tell_whose(error: Exception, invocation: Invocation, state: SavedState, via: str) -> None:
-    """Check whether the target also raises when it runs eagerly.
+    """Find out if an exception of torch's compilers is the target's own, by running it eagerly.
 
-    The target is not run for an exception from the user's own code, or for `Unsupported`, Dynamo's
-    answer to `fullgraph=True`. Any other exception gets a note if the target runs eagerly.
+    If the target runs eagerly without an error, the exception gets a note. The target is not run
+    for an exception from the user's code, or for `Unsupported`, which Dynamo raises with
+    `fullgraph=True`.
 
     Args:
         error: the exception.
@@ -135,7 +136,7 @@ def tell_whose(error: Exception, invocation: Invocation, state: SavedState, via:
         with preserve_state(invocation.named) as saved:
             Step(invocation, saved).run()
     except CaptureError:
-        pass  # the target ran; its output is not checked here
+        pass  # the target ran, but its output cannot be captured
     except Exception as own:
         if type(own) is type(error) and str(own) == str(error):
             return
@@ -151,13 +152,8 @@ def _is_of_compiler(error: Exception) -> bool:
     """Return True if torch's compilers or their generated code raised this, not the user's code."""
     if isinstance(error, torch_private.get("dynamo_exception")):
         return not isinstance(error, torch_private.get("unsupported"))
-    steps: list[TracebackType] = []
-    step = error.__traceback__
-    while step is not None:
-        steps.append(step)
-        step = step.tb_next
-    for step in reversed(steps):
-        frame = step.tb_frame
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    for frame in reversed(frames):
         file = frame.f_code.co_filename
         if file.startswith(_GENERATED):
             return True
@@ -179,12 +175,11 @@ _IS_CAUSAL = "_detect_is_causal_mask"
 """The function of nn.Transformer that reads the data of masks."""
 
 
-class Broke(NamedTuple):
-    """A graph break or a failure of Dynamo, as reported in a message.
+class CompileFailure(NamedTuple):
+    """A graph break or a failure of Dynamo.
 
     Attributes:
-        stack: the target's frames at the break, outermost first. The innermost user frame is the
-            place, unless the break is in torch.nn.
+        stack: the target's frames at the break, outermost first.
         why: kind, reason and hints, one per line.
     """
 
@@ -197,13 +192,8 @@ class Broke(NamedTuple):
         users = [frame for frame in self.stack if is_user_file(frame[0])]
         return (users or self.stack)[-1][:3]
 
-    @property
-    def is_in_torch_nn(self) -> bool:
-        """True if the innermost frame is in a module of torch.nn."""
-        return is_torch_file(self.stack[-1][0], "nn", "modules")
-
     def describe_in_torch(self) -> str:
-        """Return the error message of a break in torch's own code: what happened, where and why."""
+        """Return the error message for a graph break in torch's own code."""
         file, line, function, _ = self.stack[-1]
         caller, line_number, _ = self.place
         called = f", called at {_line(caller, line_number)}" if is_user_file(caller) else ""
@@ -220,9 +210,9 @@ class Broke(NamedTuple):
         )
 
     def describe(self) -> str:
-        """Explain where and why compilation failed."""
+        """Return the error message: what happened, where and why."""
         file, line, function = self.place
-        if self.is_in_torch_nn or is_torch_file(file):
+        if is_torch_file(file) or is_torch_file(self.stack[-1][0], "nn", "modules"):
             return f"{self.describe_in_torch()}{_DISPATCH}"
         within = f" in {resumed(function)[0]}" if function else ""
         return (
@@ -250,18 +240,18 @@ def why(report: BreakReport) -> str:
 
 
 class Reports:
-    """Collects graph breaks and failures of Dynamo from torch's trace and hooks.
+    """Collects graph breaks and failures of Dynamo.
 
     Attributes:
-        broke: the breaks and failures, in order.
+        failures: the breaks and failures, in order.
     """
 
     def __init__(self) -> None:
-        self.broke: list[Broke] = []
+        self.failures: list[CompileFailure] = []
         self._stack: list[tuple[str, int, str, str]] = []
         self._is_new = False
 
-    def at_break(self, frames: Iterable[Any], module: str) -> None:
+    def at_break(self, frames: Iterable[Any], _find_module: Callable[[], str]) -> None:
         """Store the stack of the break that Dynamo is about to report."""
         self._stack = [
             (frame.filename or "", frame.lineno or 0, frame.name, "") for frame in frames
@@ -272,7 +262,7 @@ class Reports:
         artifact = metadata.get("artifact")
         if isinstance(artifact, dict) and artifact.get("name") == "dynamo_graph_break_reason":
             if not payload.startswith(REPEATED):
-                self._broke(read_report(payload))
+                self._add_break(read_report(payload))
             return
         metrics = metadata.get("compilation_metrics")
         if isinstance(metrics, dict):
@@ -280,25 +270,25 @@ class Reports:
                 report = read_report(str(metrics["fail_reason"]))
                 file, line = metrics.get("co_filename"), metrics.get("co_firstlineno")
                 begin = str(file), int(line or 0), str(metrics.get("co_name")), ""
-                self.broke.append(Broke(report.frames or [begin], why(report)))
+                self.failures.append(CompileFailure(report.frames or [begin], why(report)))
             self._is_new = False
 
-    def _broke(self, report: BreakReport) -> None:
-        stack, self._stack = self._stack, []
-        if report.of_compiler:  # the stack belongs to the program around the target
-            stack = []
+    def _add_break(self, report: BreakReport) -> None:
+        # With `of_compiler` the stack is that of the program around the target.
+        stack = [] if report.of_compiler else self._stack
+        self._stack = []
         frames = stack or report.frames or [("", 0, "", "")]
         own_frames = [number for number, frame in enumerate(frames) if is_own_file(frame[0])]
         of_target = frames[own_frames[-1] + 1 :] if own_frames else frames
-        self.broke.append(Broke(of_target or frames, why(report)))
+        self.failures.append(CompileFailure(of_target or frames, why(report)))
         self._is_new = True
 
 
-def told_by(backend: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """Give a backend a name, and a message to its errors.
+def named_backend(backend: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """Give a backend a name, and its errors a message, because torch shows both to the user.
 
-    torch shows both to the user. A callable object would appear as its address, and an error whose
-    only argument is an op as that op.
+    A callable object would appear as its address. An error without a text among its arguments would
+    appear as, for example, the name of an op.
     """
 
     def compile(gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
@@ -358,7 +348,7 @@ def run_compiled(
         options: further options of `torch.compile`.
 
     Returns:
-        The reason to report if nothing was captured.
+        The reason to report if no graph was compiled.
 
     Raises:
         CaptureError: if code ran that cannot be recorded, with its place.
@@ -370,7 +360,9 @@ def run_compiled(
         if trace is not None:
             trace(metadata, payload)
 
-    compiled = torch.compile(step.invocation.target, backend=told_by(backend, name), **options)
+    compiled = torch.compile(
+        step.invocation.target, backend=named_backend(backend, name), **options
+    )
     with (
         torch_private.fresh_dynamo(),
         torch_private.one_backend(),
@@ -379,12 +371,8 @@ def run_compiled(
         torch_private.structured_trace(emit, _RECORDS),
     ):
         run_recorded(step, islands, compiled, around)
-    return _why_none(reports.broke)
-
-
-def _why_none(broke: list[Broke]) -> str:
-    if broke:
-        return broke[0].describe()
+    if reports.failures:
+        return reports.failures[0].describe()
     return (
         "Dynamo found no tensor operation to compile: the target computes nothing, or only in "
         "code that torch.compiler.disable excludes or Dynamo skips"

@@ -1,9 +1,9 @@
-"""Failed guards: torch's report of them, and the details that it omits.
+"""Failed guards: torch's report of them, and details that are not in it.
 
-descriptions  the check of a guard in words: its subject and its old value
-read          torch's text of a guard, parsed; reads of variables that run no code of the user's
-observation   which guard failed and its new value, observed while torch reports a recompile
-advice        `FailedGuard`: equal failures merged, with the remedy
+descriptions  the check of a guard in words
+read          a parser of torch's guards, and reads of variables without running user code
+observation   the failed guard and its new value, observed while torch reports a recompile
+advice        `FailedGuard`: a failed guard with its remedy
 """
 
 from __future__ import annotations

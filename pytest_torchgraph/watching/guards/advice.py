@@ -27,7 +27,7 @@ _FROM_2_ON = re.compile(r"2 <= [\w.]+")
 _STATE = re.compile(r"len\(.*\.state\[list\(dict\.keys\(")
 """The guard on the number of values that an optimizer keeps for a parameter."""
 _CACHE_MISS = "Cache miss due to "
-"""Prefix of compiled autograd's reason for a capture. `FailedGuard.words` says all of it."""
+"""Prefix of compiled autograd's reason for a capture. `FailedGuard.words` contains all of it."""
 _FEW = 3
 """Largest group of guards, equal except for the old value, that is still listed one by one."""
 
@@ -44,8 +44,8 @@ class FailedGuard:
         now: the new value, "" if reading it would run the user's code.
         source: the user's line that created the guard; if torch does not report it, the line that
             first used the value. `None` if torch names no line of the user's.
-        stack: frames at that line, outermost first, including torch's; the last frame created the
-            guard. Before torch 2.13, and for tensors, only the last frame.
+        stack: frames at that line, outermost first, including torch's. The last frame created the
+            guard. Before torch 2.13, and for tensors, there is only the last frame.
         hint: advice from torch or this package, and torch's remarks on the line; "" if there is
             none.
     """
@@ -71,14 +71,15 @@ def failed_guard(
     """Describe a failed guard.
 
     Args:
-        observation: what was seen of the guard.
-        others: what was seen of the guards of the other earlier compilations.
+        observation: the details of the guard.
+        others: the details of the failed guards of the other earlier compilations.
         graphs: the graphs of the new compilation, as Dynamo prints them.
     """
     text, check = observation.text, observation.check
     lines = text.stack or text.lines
     user_lines = [line for line in lines if is_user_file(line.file)]
     hints = [hint for hint in text.hints if not hint.startswith(("type ", "(unknown source "))]
+    remedy = _find_remedy(observation, others, graphs)
     return FailedGuard(
         text.compile_id,
         observation.words,
@@ -87,81 +88,71 @@ def failed_guard(
         check.now or observation.now,
         _to_source(user_lines[-1]) if user_lines else None,
         tuple(map(_to_stack_frame, lines)),
-        "\n".join([*hints, *_list_remedies(observation, others, graphs)]),
+        "\n".join([*hints, remedy] if remedy else hints),
     )
 
 
-def _list_remedies(
+def _find_remedy(
     observation: GuardObservation, others: Collection[GuardObservation], graphs: Sequence[str]
-) -> Iterator[str]:
-    """Yield remedies for a specialized value for which torch gives no hint."""
+) -> str:
+    """Return a remedy that is not among torch's hints, "" if there is none."""
     subject = observation.check.subject
     if subject.startswith(STACK_VALUE):
-        yield (
+        return (
             f"{subject} is a value from before a graph break: remove the break; "
             "assert_no_graph_breaks() shows its line"
         )
-        return
     if _STATE.search(observation.text.check):
-        yield (
+        return (
             "an optimizer creates its state in its first step, so the second step recompiles: "
             "warm up with two steps"
         )
-        return
     if _is_float_that_may_be_a_tensor(observation):
-        yield (
+        return (
             f"keep {observation.words.partition(': was ')[0]} as a tensor (torch.tensor(...), or a "
             "buffer of the module): torch.compile guards on the value of a float, but not of a "
             "tensor; an `if` on the tensor would break the graph"
         )
-        return
     was_symbol = any(_FROM_2_ON.fullmatch(simplify_guard(other.text.check)) for other in others)
     if (_is_symbol(observation, graphs) and not was_symbol) or (
         not others and _is_int_of_an_argument(observation)
     ):
-        yield (
+        return (
             "torch.compile makes an int symbolic once it has seen a second value, unless the code "
             "depends on the value: warm up with two values, or compile with dynamic=True"
         )
-        return
     if _FROM_2_ON.fullmatch(simplify_guard(observation.text.check)):
-        yield (
+        return (
             "a graph compiled for ints of at least 2 does not work for 0 and 1: warm up with 0 "
             "and 1 too"
         )
-        return
     values = {observation.check.was, observation.check.now or observation.now}
     if observation.check.reads == "value" and values == {"True", "False"}:
-        yield "each value of a bool compiles separately: warm up with both"
-        return
+        return "each value of a bool compiles separately: warm up with both"
     if _is_fixed(observation):
-        yield (
+        return (
             "the compiler specialized this size, so mark_dynamic and dynamic=True do not help: "
             "pad the input to a few sizes, and warm up with each of them"
         )
-        return
     is_tensor = observation.text.check.startswith("tensor '")
     named = not subject.startswith("___")  # "___": a value passed to a resumed frame
     if is_tensor and named and "stride of dim " in observation.check.words:
         # torch compares sizes before strides, so the sizes were equal.
-        yield f"call {subject}.contiguous() before each call: then equal sizes have equal strides"
-        return
+        return f"call {subject}.contiguous() before each call: then equal sizes have equal strides"
     size = _SIZE.search(observation.check.words) if is_tensor else None
     if size is not None and named and not observation.is_static:
         if not values.isdisjoint(("0", "1")):
-            yield (
+            return (
                 "sizes 0 and 1 always compile separately: pad the input, or call "
                 f"torch._dynamo.decorators.mark_unbacked({subject}, {size[1]}) before the first "
                 "call"
             )
-            return
         if _is_number(subject, int(size[1]), graphs):
-            yield (
+            return (
                 "this graph works only for this size. If the code uses the size as a number (in a "
                 "loop or an `if`), torch rejects mark_dynamic: pad the input to one size, or warm "
                 "up with each size"
             )
-            return
         fixed = (
             fixed_size
             for other in others
@@ -169,11 +160,12 @@ def _list_remedies(
             for fixed_size in sizes_in(other.text.check)
         )
         if (subject, "size", int(size[1])) in fixed:
-            return
-        yield (
+            return ""
+        return (
             f"call torch._dynamo.mark_dynamic({subject}, {size[1]}) before the first call, to "
             "compile once for all sizes of at least 2. Also mark other tensors that share the size"
         )
+    return ""
 
 
 def _is_number(subject: str, dim: int, graphs: Sequence[str]) -> bool:
@@ -247,7 +239,7 @@ def reasons(guards: Sequence[FailedGuard]) -> str:
 
 
 def details(guards: Sequence[FailedGuard]) -> Iterator[str]:
-    """Yield the lines with the origin of each guard and its remedies, without repetition."""
+    """Yield lines with the text, the origin and the remedies of each guard, without repetition."""
     lines = {
         f"guard of {', '.join(g.compile_id for g in group)}: {simplify_guard(group[0].guard)}": None
         for group in _group_alike(guards)
@@ -274,7 +266,7 @@ def _find_user_frame(guard: FailedGuard) -> int:
 
 
 def _group_alike(guards: Sequence[FailedGuard]) -> list[list[FailedGuard]]:
-    """Group guards that differ only in the old value, if there are many."""
+    """Group guards that differ only in the old value, if there are more than `_FEW`."""
     groups: dict[tuple[str, str], list[FailedGuard]] = {}
     for guard in guards:
         words = guard.words.replace(guard.was, "", 1) if guard.was else guard.words

@@ -1,4 +1,4 @@
-"""Checks of failed guards, in words."""
+"""Descriptions of failed guards in words."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ...convert.placeholders import source_to_fqn
 from ...convert.source_lines import relative
 
 Reads = Literal["", "value", "length", "type", "object", "sizes", "state", "marks", "keys", "modes"]
-"""The aspect of its subject that a guard checks; determines how the new value is read."""
+"""What a guard checks about its subject, which determines how the new value is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +80,8 @@ def check_of(text: str) -> Check:
     Args:
         text: `GuardText.check`.
     """
-    # From its second value on, Dynamo passes a float argument as a tensor, and its guard reads the
-    # tensor back. The user has a float.
+    # From its second value on, Dynamo passes a float argument as a tensor, and the guard reads the
+    # tensor. For the user it is still a float.
     text = _UNSPECIALIZED.sub(r"\1", text)
     return _match_first(text, _CHECKS) or _fallback_check(text)
 
@@ -99,10 +99,6 @@ def _tensor(match: re.Match[str]) -> Check:
     return replace(
         tensor_check, words=f"{describe_source(match[1])}: {tensor_check.words}", subject=match[1]
     )
-
-
-def _dispatch_keys(match: re.Match[str]) -> Check:
-    return Check("dispatch keys were {was}, are {now}", was=match[1], now=match[2])
 
 
 _OF_TENSORS: tuple[tuple[str, _Make], ...] = (
@@ -126,7 +122,7 @@ _OF_TENSORS: tuple[tuple[str, _Make], ...] = (
     ),
     (
         r"dispatch key set mismatch\. expected \S*?\((.*?)\), actual \S*?\((.*?)\)",
-        _dispatch_keys,
+        lambda m: Check("dispatch keys were {was}, are {now}", was=m[1], now=m[2]),
     ),
 )
 """Prefixes of a failed guard's message about a tensor."""
@@ -145,7 +141,7 @@ def _type(match: re.Match[str]) -> Check:
 
 
 def _identity(match: re.Match[str]) -> Check:
-    # A guard on a function reads its `__code__`, so that a redefined function fails the guard too.
+    # A guard on a function checks its `__code__`.
     name, source = match[1], match[1].removesuffix(".__code__")
     noun = "object" if source == name else "function"
     was = _class_name(_ADDRESS.sub("", match[2] or "").strip("<>"))
@@ -204,10 +200,6 @@ def _filled(match: re.Match[str]) -> Check:
     )
 
 
-def _marked(match: re.Match[str]) -> Check:
-    return marked(match[1])
-
-
 def marked(source: str) -> Check:
     """Return the check that no dimension of a tensor is marked."""
     return Check(
@@ -235,14 +227,10 @@ def _keyed(match: re.Match[str]) -> Check:
 def _missing(match: re.Match[str]) -> Check:
     owner = re.match(r"(.+)\[[^\[\]]*\]\Z", match[1])
     gone = f"{match[1]}: no longer exists"
-    # A key is gone from its container; listing the keys that are left shows a renamed one.
+    # If a key is missing, list the remaining keys, because it may have been renamed.
     if owner is None:
         return Check(gone)
     return Check(gone + "; there are {now}", owner[1], reads="keys", unknown=gone)
-
-
-def _equality(match: re.Match[str]) -> Check:
-    return _value(match[1], match[2])
 
 
 def _value(source: str, was: str) -> Check:
@@ -257,7 +245,7 @@ def _value(source: str, was: str) -> Check:
 
 
 _CHECKS: tuple[tuple[str, _Make], ...] = (
-    # The first match decides: special forms stand before the general `==` at the end.
+    # The first match counts, so special forms come before the general `==` at the end.
     (r"tensor '(.*?)' (.*)", _tensor),
     (r"___check_type_id\((.+?), \d+\)(?:, type=(.+))?", _type),
     (
@@ -281,7 +269,7 @@ _CHECKS: tuple[tuple[str, _Make], ...] = (
         BACKEND,
         lambda _: Check("the function is called through a different torch.compile object"),
     ),
-    (rf"hasattr\((.+), '{_MARKS}'\) == False\Z", _marked),
+    (rf"hasattr\((.+), '{_MARKS}'\) == False\Z", lambda m: marked(m[1])),
     (
         r"_has_dynamo_dim_marking is present",
         lambda _: Check(
@@ -305,7 +293,7 @@ _CHECKS: tuple[tuple[str, _Make], ...] = (
     (r"len\((.+)\) (?:==|!=) (\d+)\Z", _length),
     (r"not ([\w.\[\]']+)\Z", _filled),
     (r"(?:\(type\(.+?\) is float and )?__math_isnan\((.+?)\)", lambda m: _value(m[1], "nan")),
-    (r"([\w.\[\]']+) is (None|True|False)\Z", _equality),
+    (r"([\w.\[\]']+) is (None|True|False)\Z", lambda m: _value(m[1], m[2])),
     (
         r"([\w.\[\]']+) is ([\w.\[\]']+)\Z",
         lambda m: Check(
@@ -313,8 +301,8 @@ _CHECKS: tuple[tuple[str, _Make], ...] = (
             "two objects"
         ),
     ),
-    # Guards on sizes may be any expression of several tensors: `_fallback_check` words those.
-    (r"(?!.*\.(?:size|stride)\(\))(.+?) == (.+)\Z", _equality),
+    # A guard on sizes may be an expression of several tensors. `_fallback_check` describes it.
+    (r"(?!.*\.(?:size|stride)\(\))(.+?) == (.+)\Z", lambda m: _value(m[1], m[2])),
 )
 """Prefixes of failed guards."""
 
@@ -348,7 +336,7 @@ def describe_source(name: str) -> str:
     if name.isidentifier():
         return f"argument {name}"
     if name.startswith("G["):
-        # Dynamo reaches a module of Python through a global that it made itself.
+        # Dynamo accesses a Python module through a global that it created itself.
         imported = _IMPORTED.match(name)
         if imported is None:
             global_name = _GLOBAL.match(name)
@@ -363,8 +351,8 @@ def describe_source(name: str) -> str:
 
 
 def mask_run_details(text: str) -> str:
-    """Mask the parts of a guard's text that differ elsewhere: ids, addresses, machine paths."""
-    # The text ends in stored baselines and in messages that are compared between runs.
+    """Mask the parts of a guard's text that differ between runs: ids, addresses, absolute paths."""
+    # The text is stored in baselines, and in messages that are compared between runs.
     text = re.sub(r'file "(.+?)"', lambda file: f'file "{relative(file[1])}"', text)
     return _NUMBER.sub("...", _ADDRESS.sub("", text))
 

@@ -43,7 +43,7 @@ _AUTOCAST = ("cpu", "cuda", "xpu", "mps")
 _ADVICE = "If this is unexpected, "
 """Prefix of torch's advice if the backend differs."""
 _DTYPES = {5: torch.float16, 6: torch.float32, 7: torch.float64, 15: torch.bfloat16}
-"""Some of torch's dtype numbers, as the guard on the global state has them."""
+"""Dtypes by torch's numbers, which are in the guard on the global state; not complete."""
 
 _CELL = re.compile(r"(.+)\.__closure__\[(\d+)\]\.cell_contents")
 """Source of a closure variable."""
@@ -57,7 +57,7 @@ class GuardObservation(NamedTuple):
         check: the check of the guard.
         now: the new value, "" if unknown.
         guard: the guard as torch wrote it when it was created, "" if that is the reason itself.
-        is_static: True if `dynamic=False` was requested: each size is compiled separately.
+        is_static: True if a fixed size was requested, for example with `dynamic=False`.
     """
 
     text: GuardText
@@ -88,15 +88,15 @@ def observe_guard(reason: str, miss: torch_private.CacheMiss | None) -> GuardObs
 
 def _observe_in_entry(text: GuardText, miss: torch_private.CacheMiss) -> GuardObservation:
     entry = miss.entry(text.compile_id)
-    if not text.check:  # torch before 2.11 reports another backend by an empty check
+    if not text.check:  # torch before 2.11 reports a different backend with an empty check
         text = text._replace(check=BACKEND)
     if text.check.startswith(BACKEND):
         return _observe_backends(text, entry, miss)
     check = check_of(text.check)
     if check.reads == "marks" and not check.subject:
-        # torch says that a tensor is marked, and not which one.
+        # torch does not say which tensor is marked.
         check = _name_marked_tensor(check, torch_private.leaf_guards(entry), miss)
-    # torch's reason for a tensor names no line; the guard of the earlier compilation does.
+    # The reason for a tensor contains no line, but the guard of the earlier compilation does.
     guards = () if text.lines else torch_private.leaf_guards(entry)
     own_guard, is_exact = _find_guard(text, check, guards)
     if own_guard is not None:
@@ -164,7 +164,7 @@ def _find_guard(
             parsed = parse(without_scope(guard.texts[0]))
             if guard.kind == "TENSOR_MATCH" and is_tensor:
                 return parsed, True
-            # Another guard of the same value: its line is where the value was first used.
+            # Another guard of the same value was created where the value was first used.
             same_value = same_value or (parsed if parsed.lines else None)
         elif part_of_value is None and source.startswith(
             (f"{subject}[", f"list(dict.keys({subject}))")
@@ -194,7 +194,8 @@ def _describe_new_value(check: Check, entry: Any, miss: torch_private.CacheMiss)
         states = ((name, _describe_state(name, entry)) for name in names)
         return "; ".join(f"{name} {now}" if names[1:] else now for name, now in states if now)
     if check.reads == "modes":
-        return ", ".join(_list_active_modes()) or "none"
+        modes = torch_private.torch_function_modes()
+        return ", ".join(describe_type(type(mode)) for mode in modes) or "none"
     if check.reads == "marks":
         return "; ".join(_describe_marks(check.subject, miss))
     if check.reads == "sizes":
@@ -228,7 +229,7 @@ def _read_shape(tensor: Any, kind: str) -> tuple[Any, ...]:
 
 
 def _describe_marks(source: str, miss: torch_private.CacheMiss) -> Iterator[str]:
-    # `mark_dynamic` and its relatives store the dims as attributes of the tensor itself.
+    # `mark_dynamic` and similar functions store the dims as attributes of the tensor.
     attributes = own_attributes(read(source, miss.locals, miss.globals))
     for name, function in _MARKS.items():
         dims = attributes.get(name)
@@ -238,27 +239,27 @@ def _describe_marks(source: str, miss: torch_private.CacheMiss) -> Iterator[str]
 
 def _describe_state(name: str, entry: Any) -> str:
     """Describe the current and the earlier value of a part of the process state."""
-    if name == "grad_mode":
-        # The guard failed because the mode changed, and there are only two.
-        return f"was {not torch.is_grad_enabled()}, is {torch.is_grad_enabled()}"
-    if name == "default_dtype":
-        was = _DTYPES.get(_read_old_state(entry).get(name, -1))
-        return f"{f'was {was}, ' * (was is not None)}is {torch.get_default_dtype()}"
-    if name == "num_threads":
-        was = _read_old_state(entry).get(name)
-        return f"{f'was {was}, ' * (was is not None)}is {torch.get_num_threads()}"
-    if name == "deterministic_algorithms":
-        now = torch.are_deterministic_algorithms_enabled()
-        return f"was {not now}, is {now}"
+    if name in ("default_dtype", "num_threads"):
+        was: Any = _read_old_state(entry).get(name)
+        now: Any = torch.get_num_threads()
+        if name == "default_dtype":
+            was, now = _DTYPES.get(was), torch.get_default_dtype()
+        return f"{f'was {was}, ' * (was is not None)}is {now}"
     if name == "autocast":  # torch before 2.11
         enabled_devices = ", ".join(
             device for device in _AUTOCAST if torch.is_autocast_enabled(device)
         )
         return f"is True on {enabled_devices}" if enabled_devices else "is False"
-    if name.startswith("autocast(") and name.endswith(")_enabled"):
+    if name == "grad_mode":
+        now = torch.is_grad_enabled()
+    elif name == "deterministic_algorithms":
+        now = torch.are_deterministic_algorithms_enabled()
+    elif name.startswith("autocast(") and name.endswith(")_enabled"):
         now = torch.is_autocast_enabled(name[len("autocast(") : -len(")_enabled")])
-        return f"was {not now}, is {now}"
-    return ""
+    else:
+        return ""
+    # The guard failed, so the earlier value is the opposite of the current one.
+    return f"was {not now}, is {now}"
 
 
 def _read_old_state(entry: Any) -> dict[str, Any]:
@@ -273,11 +274,6 @@ def _read_old_state(entry: Any) -> dict[str, Any]:
     return {}
 
 
-def _list_active_modes() -> list[str]:
-    """Return the active torch function modes, outermost first."""
-    return [describe_type(type(mode)) for mode in torch_private.torch_function_modes()]
-
-
 def _observe_backends(
     text: GuardText, entry: Any, miss: torch_private.CacheMiss
 ) -> GuardObservation:
@@ -288,7 +284,7 @@ def _observe_backends(
     was, now = backend_in_words(getattr(entry, "backend", None)), backend_in_words(miss.backend)
     if was:
         words = f"{check.words}: it was compiled through {{was}} and is called through {{now}}"
-        # torch told the backends apart although their words are equal: they are two objects.
+        # Equal descriptions, but the guard failed: the backends are two objects.
         if was == now:
             words += ", whose backends are two objects"
         return GuardObservation(text, replace(check, words=words, was=was, now=now))
@@ -306,7 +302,7 @@ def _complete_path(line: GuardLine, text: GuardText, miss: torch_private.CacheMi
 
 
 def _list_candidate_files(end: str, miss: torch_private.CacheMiss) -> Iterator[str]:
-    """Yield the files whose path ends so: first the file of the code, then those of all modules."""
+    """Yield files with paths that end in `end`: the file of the code, then those of modules."""
     if miss.file.endswith(end):
         yield miss.file
     # A copy, because another thread may import a module meanwhile.
@@ -335,7 +331,7 @@ def describe_value(value: Any) -> str:
     if value is UNKNOWN:
         return ""
     kind = type(value)
-    # Methods are those of the built-in type: a subclass may override them with the user's code.
+    # Call methods of the built-in types only, because a subclass may override them with user code.
     if isinstance(value, int) and int.bit_length(value) > _MAX_BITS:
         return f"an int of {int.bit_length(value)} bits"
     if isinstance(value, enum.Enum):

@@ -1,7 +1,8 @@
-"""torch's text of a failed guard, and reads of variables that run none of the user's code.
+"""Parses torch's text of a failed guard, and reads variables without running the user's code.
 
-Dynamo's guards read in C, past properties and `__getattr__`. The reads here do the same: own
-attributes, class attributes that are not descriptors, and items of built-in containers.
+Dynamo's guards read values in C, without calling properties or `__getattr__`. So do the functions
+here. They read attributes of the object itself, class attributes that are not descriptors, and
+items of built-in containers.
 
 torch's text has this form; every part except the check is optional:
 
@@ -85,8 +86,8 @@ def attribute(value: Any, name: str) -> Any:
         return UNKNOWN
     if name == "__class__":
         return type(value)
-    # The user's `__getattr__` and properties are not run: each kind of object is read where Python
-    # stores its attributes.
+    # To avoid running `__getattr__` and properties, read each kind of object where Python stores
+    # its attributes.
     if isinstance(value, CellType):
         return value.cell_contents if name == "cell_contents" else UNKNOWN  # ValueError if empty
     if isinstance(value, FunctionType) and name in _OF_FUNCTIONS:
@@ -103,8 +104,7 @@ def attribute(value: Any, name: str) -> Any:
     of_class = _read_class_attribute(type(value), name)
     if type(of_class) in _STORED:
         return _read_slot(value, of_class)
-    # A property, or another data descriptor: Python would run its code before it looks at
-    # `__dict__`.
+    # A property or another data descriptor takes precedence over `__dict__`, but must not be run.
     if of_class is not UNKNOWN and hasattr(type(of_class), "__set__"):
         return UNKNOWN
     if name in own_dict:
@@ -134,9 +134,7 @@ def own_attributes(value: Any) -> dict[str, Any]:
 
 def length(value: Any) -> Any:
     """Return the length of a built-in container, or of an instance of a subclass."""
-    kind: Any = next(
-        (container for container in _WITH_LENGTH if isinstance(value, container)), None
-    )
+    kind: Any = next((kind for kind in _WITH_LENGTH if isinstance(value, kind)), None)
     return UNKNOWN if kind is None else kind.__len__(value)
 
 
@@ -182,7 +180,7 @@ _STACK = "\nUser stack trace:"
 _PLACE = re.compile(r"(?:(.*?)  # )?(\S(?:(?!  # ).)*?):(\d+) in ([^\s;]+)", re.DOTALL)
 _BARE_PLACE = re.compile(r"(\S+):(\d+) in (\S+)\Z")
 _TORCHS_LINE = re.compile(r"\([^\s():]+:\d+ in \w+\)(?!  # )")
-"""A line of torch's code, in brackets."""
+"""A line of torch's code, in parentheses."""
 _HINT = "HINT: "
 IN_TORCH = "in torch: "
 """Prefix of a hint that is not advice but a line of torch's code."""
@@ -246,7 +244,7 @@ def without_scope(text: str) -> str:
 
 
 def _split_comment(text: str) -> tuple[str, str]:
-    """Split check and comment: a `#` after a blank, outside a string, begins the comment."""
+    """Split check and comment. A `#` between spaces, outside a string, begins the comment."""
     quote = ""
     for number, character in enumerate(text):
         if quote:
@@ -288,14 +286,14 @@ def _parse_comment(comment: str) -> tuple[list[GuardLine], list[str]]:
 
 
 def _read_note(group: str) -> str:
-    """Return the note in brackets after a line: a hint, a remark, or a line of torch's."""
+    """Return the note in parentheses after a line: a hint, a remark, or a line of torch's."""
     if _BARE_PLACE.match(group):
         return f"{IN_TORCH}{group}"
     return group.removeprefix(_HINT)
 
 
 def _split_group(text: str) -> tuple[str, str]:
-    """Split text after its first group in brackets; return the group's content and the rest."""
+    """Split text that begins with "(" into the content of the parentheses and the rest."""
     depth = 0
     for number, character in enumerate(text):
         depth += (character == "(") - (character == ")")

@@ -1,4 +1,4 @@
-"""Callables passed to `torch.compile`, and their calls: compiled or eager, and why."""
+"""Callables passed to `torch.compile`, their calls, and the reasons why calls ran eagerly."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import CodeType
-from typing import Any, Literal, NamedTuple
+from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec
 
 from ... import torch_private
 from ...convert.source_lines import is_user_file, original_name, relative
@@ -18,7 +18,7 @@ from .structured_trace import is_recompile_limit
 CallKind = Literal["stance", "limit", "disabled", "skipped", "backend"]
 """Reason category of an eager call.
 
-- `stance`: `torch.compiler.set_stance` asked for it.
+- `stance`: `torch.compiler.set_stance` requires it.
 - `limit`: Dynamo had reached its recompile limit for the code.
 - `disabled`: `torch.compiler.disable` or `torch._dynamo.config.disable`.
 - `skipped`: Dynamo skipped the frame, or a mode, transform or trace is active, or
@@ -33,7 +33,7 @@ class EagerCause(NamedTuple):
         kind: see `CallKind`.
         reason: Dynamo's words, or ours.
         function, file, line: the frame that the reason is about; "" and 0 if it is about all code.
-        earlier: True if it happened before the observers were installed, or if the reason is
+        earlier: True if the cause is from before the observers were installed, or if the reason is
             unknown. In another test order the call may then run compiled.
     """
 
@@ -63,17 +63,17 @@ class CompiledCallable:
         entries: number of calls.
         uncompiled: number of eager calls, by cause.
         backend: name of its backend, "" if it cannot be read.
-        disabled: Dynamo's words for a call of a `torch.compiler.disable`d function, met while
-            compiling this callable; "" if there was none.
-        owner: reference to the module whose call or method it is, `None` for a function.
+        disabled: Dynamo's words for a call of a function under `torch.compiler.disable`, found
+            while compiling this callable; "" if there was none.
+        owner: reference to the module if the callable is a module or its method, else `None`.
         served_by: compile ids of graphs that its calls ran, in order. Recorded for calls in which
-            Dynamo compiled, and for the first call since the observers were installed or since code
-            of the same file was compiled. Recording other calls would cost more than their entry.
+            Dynamo compiled, and for the first call after the observers were installed or after code
+            of the same file was compiled. Other calls are left out to keep them fast.
         without_ops: True if Dynamo found no tensor operation in torch's wrapper function around it.
-            torch marks the wrapper's code as skipped, and all torch.nn modules share that code:
-            after an `nn.Identity` every other torch.nn module runs eagerly.
+            torch marks the wrapper's code as skipped, and all torch.nn modules share that code. So
+            after an `nn.Identity`, every other torch.nn module runs eagerly.
         unproven: True if no call has run a compiled graph yet, or none since code of its file was
-            compiled. These calls are observed more closely, at the cost of some Python frames.
+            compiled. Such calls are observed more closely, which costs some Python frames.
     """
 
     name: str
@@ -99,9 +99,9 @@ class CompiledCallable:
         name = getattr(target, "__qualname__", type(call).__qualname__)
         is_module = owner is not None and hasattr(owner, "named_modules")
         if is_module:
-            # torch.fx makes a class per graph module, under a qualified name of its own.
+            # torch.fx creates a class for each graph module, with this qualified name.
             name = type(owner).__qualname__.replace(_GENERATED, type(owner).__name__)
-            # torch.compile of a module compiles `Module.__call__`; users know their own forward.
+            # torch.compile of a module compiles `Module.__call__`, but users know their `forward`.
             code = getattr(getattr(type(owner), "forward", None), "__code__", code)
         elif wrapped is not None:
             code = getattr(wrapped, "__code__", None)
@@ -112,7 +112,7 @@ class CompiledCallable:
 
     @property
     def names(self) -> list[str]:
-        """Names by which it can be selected: for a module its class, its method, and both."""
+        """Names that select this callable: for a module its class, its method, and both."""
         if self.code is None or self.name.endswith(self.code.co_name):
             return [self.name]
         return [self.name, self.code.co_name, f"{self.name}.{self.code.co_name}"]
@@ -141,6 +141,27 @@ class CompiledCallable:
         )
 
 
+_P = ParamSpec("_P")
+
+
+def report_errors(
+    method: Callable[Concatenate[Any, _P], None],
+) -> Callable[Concatenate[Any, _P], None]:
+    """Pass exceptions of an observing method to `self._failed`.
+
+    Raised in the method, our error would end the user's call or compilation.
+    """
+
+    # No `functools.wraps`: `leave_alone` would unwrap it, and Dynamo would trace `reporting`.
+    def reporting(self: Any, /, *args: _P.args, **kwargs: _P.kwargs) -> None:
+        try:
+            method(self, *args, **kwargs)
+        except Exception as error:
+            self._failed(error)
+
+    return reporting
+
+
 CallableTable = dict[int, CompiledCallable]
 """Compiled callables, numbered by first call, because two callables may share a name."""
 
@@ -158,13 +179,13 @@ def _last_line(code: CodeType) -> int:
 
 
 ACTIVE, HIT, COMPILED = "active", "hit", "compiled"
-"""Keys of a `Call`: it has not returned; code was served from Dynamo's cache; Dynamo compiled."""
+"""Keys of a `Call`: it has not returned; Dynamo's cache had code for it; Dynamo compiled code."""
 
 
 class Call(dict[str, bool]):
     """A call of a compiled callable, with Dynamo's actions as keys.
 
-    It is a dict because Dynamo's guard hook adds `HIT` in C, by `setdefault`.
+    It is a dict, so that Dynamo's guard hook can add `HIT` in C, with `setdefault`.
 
     Args:
         local: the thread's own state.
@@ -173,16 +194,16 @@ class Call(dict[str, bool]):
     Attributes:
         callee: as given.
         judged_at_end: True if it is judged when it returns.
-        misses: number of frames that no compilation fitted and that Dynamo did not compile either:
-            the interpreter ran them.
+        misses: number of frames that the interpreter ran, because Dynamo had no compiled code that
+            fits, and did not compile them again.
         cause: reason why Dynamo left a frame to the interpreter; `None` if it left none.
         cause_rank: 0 for a cause that is about all code, 1 for a frame of the user's or a frame
             that failed to compile, 2 for a frame of torch's.
-        partial: cause of an eager frame inside a call that also ran compiled code.
-        cleanups: torch's list of functions to run when the call ends; `None` once our judgement is
-            in the list.
-        go_on_with: makes this the thread's current call again, in C.
-        over: records that the call has returned, in C.
+        partial_cause: cause of an eager frame inside a call that also ran compiled code.
+        cleanups: torch's list of functions to run when the call ends; `None` once `_leave` is in
+            the list.
+        resume: makes this call the thread's current call again, in C.
+        mark_returned: records that the call has returned, in C.
     """
 
     __slots__ = (
@@ -190,11 +211,11 @@ class Call(dict[str, bool]):
         "cause",
         "cause_rank",
         "cleanups",
-        "go_on_with",
         "judged_at_end",
+        "mark_returned",
         "misses",
-        "over",
-        "partial",
+        "partial_cause",
+        "resume",
     )
 
     def __init__(self, local: ThreadState, callee: CompiledCallable | None = None) -> None:
@@ -204,16 +225,16 @@ class Call(dict[str, bool]):
         self.misses = 0
         self.cause: EagerCause | None = None
         self.cause_rank = 0
-        self.partial: EagerCause | None = None
+        self.partial_cause: EagerCause | None = None
         self.cleanups: list[Callable[[], object]] | None = None
-        self.go_on_with = partial(setattr, local, "hit", self.setdefault)
-        self.over = partial(self.pop, ACTIVE, None)
+        self.resume = partial(setattr, local, "hit", self.setdefault)
+        self.mark_returned = partial(self.pop, ACTIVE, None)
 
     def end(self) -> None:
         """Reset the call after it was judged, so that it can be reused."""
         self.clear()
         self[HIT] = True
-        self.callee = self.cause = self.partial = self.cleanups = None
+        self.callee = self.cause = self.partial_cause = self.cleanups = None
         self.misses = 0
 
     @property
@@ -238,11 +259,12 @@ class ThreadCalls:
     """The calls of one thread.
 
     Attributes:
-        alive: refers to a value that only the thread's own state holds: dead once it has ended.
+        alive: weak reference to a `Lifetime` that only the thread's own state holds, so the
+            reference is dead once the thread has ended.
         last: the latest call that is not judged when it returns. The object is reused for the next
             call.
-        compiling: calls interrupted by compilations, outermost first: a backend may call compiled
-            code itself.
+        compiling: calls interrupted by compilations, outermost first. There may be several, because
+            a backend may call compiled code itself.
     """
 
     def __init__(self, local: ThreadState, alive: weakref.ref[Lifetime]) -> None:
@@ -262,13 +284,13 @@ class ThreadState(threading.local):
     Attributes:
         calls: its calls.
         lifetime: the value to which `calls.alive` refers.
-        hit: `setdefault` of the current call, called by name in C. The call is its `__self__`.
-            Outside any call it belongs to a `Call` that is never judged.
+        hit: `setdefault` of the current call, called in C. Its `__self__` is the call. Outside any
+            call it belongs to a `Call` that is never judged.
     """
 
     def __init__(self, threads: list[ThreadCalls]) -> None:
-        # `sys._current_frames()` would tell which threads run, but hangs on Python 3.11.0 to 3.11.8
-        # if the garbage collector starts inside it and frees a `threading.local`.
+        # `sys._current_frames()` returns the running threads too, but hangs on Python 3.11.0 to
+        # 3.11.8 if the garbage collector starts inside it and frees a `threading.local`.
         self.lifetime = Lifetime()
         self.calls = ThreadCalls(self, weakref.ref(self.lifetime))
         self.hit: Any = Call(self).setdefault
@@ -290,7 +312,7 @@ _NO_TENSOR_OPS = ("No ops traced for the FX graph", "no tensor-related objects f
 """Dynamo's reasons for skipping a frame that has nothing to compile."""
 _DISABLED = "torch.compiler.disable"
 PRECOMPILED = "torch.compiler.precompile compiled it, so its graph is unknown"
-"""Reason of a call of a precompiled module: it ran compiled code, but not Dynamo's."""
+"""Reason for a call of a precompiled module, which runs compiled code that Dynamo does not know."""
 _NO_GRAPH = "Dynamo compiled no graph for it"
 _NEVER_LOOKED_AT = (
     "Dynamo skipped it, because its code was marked as skipped earlier in this process. Possible "
@@ -308,7 +330,7 @@ class CompileAttempts:
         self.failures: dict[CodeKey, EagerCause] = {}
 
     def compiled(self, key: CodeKey, *, has_graph: bool) -> None:
-        """Record that Dynamo compiled a function; a function without tensor ops gives no graph."""
+        """Record that Dynamo compiled a function. A function without tensor ops has no graph."""
         (self.without_graph.discard if has_graph else self.without_graph.add)(key)
         # A function that failed for one input may compile for the next.
         self.failures.pop(key, None)
@@ -327,7 +349,7 @@ class CompileAttempts:
         return self.failures[key]
 
     def explain_unseen(self, callee: CompiledCallable, *, missed: bool) -> EagerCause | None:
-        """Return why Dynamo left a call uncompiled; `None` if it contains nothing to compile.
+        """Return why Dynamo left a call uncompiled; `None` if there is nothing to compile in it.
 
         Args:
             callee: the callable.
@@ -336,8 +358,8 @@ class CompileAttempts:
         if callee.code is None:
             return EagerCause("skipped", _NEVER_LOOKED_AT, earlier=True)
         key = code_key(callee.code)
-        # The order is from certain to inferred: what was seen in this watch comes first. The record
-        # of earlier compilations and the mark on the code are read only where nothing was seen.
+        # From certain to inferred: observations of this watch come first. Only without any, the
+        # results of earlier compilations and the mark on the code are read.
         if key in self.failures:
             return self.failures[key]
         if key in self.without_graph or callee.without_ops:
@@ -362,8 +384,8 @@ def explain_partial(stance: str) -> EagerCause:
     """Return why a frame inside a call ran eagerly although Dynamo had compiled its code before."""
     if stance in EAGER_STANCES:
         return cause_of_stance(stance)
-    # Dynamo does not report which frame it left: any code at its limit may be the one, so the
-    # user's are named.
+    # Dynamo does not report which frame it left to the interpreter. So name all of the user's code
+    # that is at the recompile limit.
     codes = torch_private.code_at_recompile_limit()
     names = [
         f"{original_name(code.co_name)} ({relative(code.co_filename)}:{code.co_firstlineno})"
@@ -390,7 +412,7 @@ def has_no_ops(reason: str) -> bool:
 
 
 def read_disabled(report: str) -> str:
-    """Return the reason of a graph break at a `torch.compiler.disable`d function; else "".
+    """Return the reason of a graph break at a function under `torch.compiler.disable`; else "".
 
     Args:
         report: Dynamo's report of the graph break.
@@ -401,7 +423,7 @@ def read_disabled(report: str) -> str:
 
 
 def find_disabled(call: Any) -> str:
-    """Return the reason of a call for which Dynamo compiled code without a graph; "" if unknown."""
+    """Return why Dynamo compiled code without a graph for a call; "" if unknown."""
     name = "" if call is None else torch_private.disabled_in(call)
     return name and f"{_NO_GRAPH}: {name} is under {_DISABLED}"
 

@@ -1,9 +1,9 @@
 """Calls of compiled callables, each judged compiled or eager.
 
-Dynamo's trace shows what Dynamo compiles, but nothing shows what it silently leaves uncompiled.
-Each call of a compiled callable is therefore recorded when it begins and judged when it ends. If
-Dynamo served no compiled code in it, neither from its cache nor by compiling, the call ran eagerly.
-The reason is Dynamo's, if Dynamo gave one.
+Dynamo's trace shows what Dynamo compiles, but not what it silently leaves uncompiled. Each call of
+a compiled callable is therefore recorded when it begins and judged when it ends. The call ran
+eagerly if Dynamo neither found compiled code in its cache nor compiled any. The reason is Dynamo's,
+if Dynamo gave one.
 
 A warm call, served from Dynamo's cache, costs one Python frame of this package:
 
@@ -33,7 +33,7 @@ torch calls `_leave` itself: the `finally` of `compile_wrapper` runs its list `c
     runs each graph, its backward       counter (in C)               the runs of the graph
     returns or raises                   _leave()                     callee.uncompiled
 
-A nested call is judged by itself and does not affect the outer call. A call that raises is not
+A nested call is judged separately and does not affect the outer call. A call that raises is not
 judged, because its caller gets no result. Tables grow with the number of callables and
 compilations, never with warm calls.
 """
@@ -72,6 +72,7 @@ from .callables import (
     find_disabled,
     has_no_ops,
     read_disabled,
+    report_errors,
 )
 from .executions import Executions
 from .structured_trace import CompilationFinished, CompilationStarted
@@ -112,7 +113,7 @@ class CompiledCallables:
         return "" if callee is None else callee.name
 
     def missed(self) -> bool:
-        """Record that no compilation of a frame fits."""
+        """Record that Dynamo has no compiled code that fits a frame."""
         self._local.current.misses += 1
         return True
 
@@ -142,7 +143,7 @@ class CompiledCallables:
             if interrupted.compile_id == event.id
         ]
         if indices:
-            compiling[indices[-1]].call.go_on_with()
+            compiling[indices[-1]].call.resume()
             del compiling[indices[-1] :]
         call = self._local.current
         key = original_name(event.function), event.file, event.line
@@ -159,9 +160,10 @@ class CompiledCallables:
         cause = self._reasons.failed(key, event.failure, event.reason)
         if cause.kind == "limit":
             self._explain_miss(call, torch_private.code_being_compiled())
-            call.partial = call.partial or cause
+            call.partial_cause = call.partial_cause or cause
         self._add_cause(cause, failed=True)
 
+    @report_errors
     def skipped(self, reason: str, frame: Any) -> None:
         """Record that Dynamo leaves a frame to the interpreter.
 
@@ -169,12 +171,6 @@ class CompiledCallables:
             reason: Dynamo's words.
             frame: the frame.
         """
-        try:
-            self._record_skip(reason, frame)
-        except Exception as error:  # our error must not end the user's call
-            self._failed(error)
-
-    def _record_skip(self, reason: str, frame: Any) -> None:
         code = frame.f_code
         if _is_in_collection(frame):
             return
@@ -189,15 +185,15 @@ class CompiledCallables:
             self._add_cause(EagerCause(kind, reason, *key))
 
     def _explain_miss(self, call: Call, code: Any) -> None:
-        """Take back a miss: Dynamo looks at the frame, so the miss was an ordinary cache miss."""
+        """Uncount a miss. Dynamo is handling the frame, so the interpreter has not run it."""
         if call.misses and code is not None and torch_private.is_compiled_code(code):
             call.misses -= 1
 
     def _add_cause(self, cause: EagerCause, *, failed: bool = False) -> None:
         """Record why a frame, or all code, is left to the interpreter.
 
-        A call keeps one cause: the one of the lowest rank (see `Call.cause_rank`). Among equal
-        ranks it keeps the first, which belongs to the outermost frame.
+        A call keeps only the cause with the lowest rank; see `Call.cause_rank`. If ranks are equal,
+        it keeps the first cause, which belongs to the outermost frame.
         """
         call = self._local.current
         rank = 0 if not cause.file else 1 if failed or is_user_file(cause.file) else 2
@@ -209,8 +205,7 @@ class CompiledCallables:
     def observer(self, original: Callable[[], Any]) -> Callable[[], Any]:
         """Return the replacement for `original`, which torch calls at each entry.
 
-        A call that is repeated a thousand times costs only this one Python frame, and no table
-        grows.
+        A warm call costs only this one Python frame, and no table grows.
         """
         by_id = self._by_id
         stance_of = torch_private.current_stance()
@@ -234,15 +229,12 @@ class CompiledCallables:
                     or HIT not in call
                     or call.misses
                     or call.cause
-                    or call.partial
+                    or call.partial_cause
                     or cleanups is None
                     or modes()
                     or stance_of("_stance").stance != "default"
                 ):
-                    try:
-                        self._enter(variables)
-                    except Exception as error:
-                        self._failed(error)
+                    self._enter(variables)
                 else:
                     # A warm call reuses `last`, so no table grows. It is judged when the next call
                     # begins, or when a watch is read.
@@ -253,17 +245,18 @@ class CompiledCallables:
                     call.judged_at_end = False
                     local.hit = call.setdefault
                     callee.entries += 1
-                    cleanups += outer.go_on_with, call.over
+                    cleanups += outer.resume, call.mark_returned
             return original()
 
         return entered
 
     def traced(self, call: Any, reason: str) -> None:
-        """Count a call that torch makes without Dynamo, because a tracer is active."""
+        """Count an eager call that Dynamo does not see, for example while a tracer is active."""
         callee = self._find_or_add(call, None)
         callee.entries += 1
         callee.uncompiled[EagerCause("skipped", reason)] += 1
 
+    @report_errors
     def _enter(self, variables: Any) -> None:
         """Begin a call that is judged when it returns, and record why it may run eagerly.
 
@@ -278,10 +271,10 @@ class CompiledCallables:
         stance = torch_private.stance()
         call = Call(local, callee)
         call[ACTIVE] = True
-        call.go_on_with()
+        call.resume()
         before = self._executions.forward_runs() if callee.unproven else None
         leave = partial(self._leave, call, function, _handled_exception(), before, stance)
-        variables["cleanups"].extend([outer.go_on_with, call.over, leave])
+        variables["cleanups"].extend([outer.resume, call.mark_returned, leave])
         if disabled := torch_private.compile_is_disabled():
             self._add_cause(cause_of_setting(disabled))
         if stance in EAGER_STANCES:
@@ -304,13 +297,8 @@ class CompiledCallables:
             thread.last = Call(self._local)
             thread.last.end()
 
-    def _leave(self, *args: Any) -> None:
-        try:
-            self._judge_returned(*args)
-        except Exception as error:  # our error must not end the user's call
-            self._failed(error)
-
-    def _judge_returned(
+    @report_errors
+    def _leave(
         self,
         call: Call,
         function: Any,
@@ -368,10 +356,10 @@ class CompiledCallables:
             return
         if not call.served:
             cause = call.cause or self._reasons.explain_unseen(callee, missed=call.misses > 0)
-        elif call.misses and call.partial is None:
+        elif call.misses and call.partial_cause is None:
             cause = explain_partial(stance)
         else:
-            cause = call.partial
+            cause = call.partial_cause
         if cause is not None:
             callee.uncompiled[cause] += 1
 
@@ -431,7 +419,7 @@ def _is_in_collection(frame: FrameType | None) -> bool:
     """Return True if a garbage collector callback runs in the frame.
 
     A collection can begin anywhere, even in a call of compiled code, and does not make that call
-    eager. hypothesis has a collector callback, in a file that Dynamo skips.
+    eager. hypothesis installs such a callback, in a file that Dynamo skips.
     """
     codes = {getattr(callback, "__code__", None) for callback in gc.callbacks} - {None}
     while codes and frame is not None and frame.f_code not in codes:

@@ -1,9 +1,9 @@
 """Run counts of compiled graphs.
 
-torch's trace does not report calls of compiled code. While a watch is open, the global that
-Dynamo's bytecode calls for a graph is replaced by a counter, including for graphs compiled earlier,
-and restored afterwards. The counter is `functools.lru_cache` of size 0: it caches nothing and
-counts its calls in C, so a call costs no Python frame and no allocation of ours.
+torch's trace does not report calls of compiled code. While a watch is open, the globals that
+Dynamo's bytecode calls for its graphs are replaced by counters, and restored afterwards. This
+includes graphs compiled earlier. A counter is a `functools.lru_cache` of size 0. It caches nothing
+and counts its calls in C, so a call costs no Python frame and no allocation of ours.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class CountedGraph:
         id: compile id, or the name of the compiled function if Dynamo no longer has the id.
         part: "" for a graph that Dynamo compiled or a compiled-autograd capture, "backward" for the
             backward that AOTAutograd made with it.
-        function, file, line: the compiled code, "" and 0 if unknown. They are compared because
-            torch counts compile ids from 0/0 again after `torch._dynamo.reset()`.
+        function, file, line: the compiled code, "" and 0 if unknown. They distinguish graphs with
+            equal ids, because `torch._dynamo.reset()` restarts compile ids at 0/0.
     """
 
     id: str
@@ -64,7 +64,7 @@ def count_of(counter: Any) -> int:
 
 
 _captures: weakref.WeakKeyDictionary[Any, CountedGraph] = weakref.WeakKeyDictionary()
-"""Counters of captured backwards. They live as long as compiled autograd's cache, in C++."""
+"""Counters of captured backwards. Compiled autograd's cache, in C++, keeps them alive."""
 
 
 class Executions:
@@ -151,7 +151,7 @@ class Executions:
         self._functions.clear()
 
     def _attach(self, scope: dict[str, Any], name: str, graph: CountedGraph) -> Any:
-        self._names.add(name)  # torch never reuses a name, but it reuses ids
+        self._names.add(name)  # torch never reuses a name, but reuses compile ids
         call = scope[name]
         counter = scope[name] = counting(call)
         self._counters.append((graph, counter))
@@ -177,8 +177,8 @@ class Executions:
 _functions_by_graph: weakref.WeakKeyDictionary[Any, list[weakref.ref[Any]]] = (
     weakref.WeakKeyDictionary()
 )
-"""Cache of the autograd functions that a compiled graph calls. The search visits much code, and
-watching every test of a suite reinstalls the observers again and again."""
+"""Autograd functions that each compiled graph calls. The search for them visits many objects, and
+it would be repeated whenever the observers are installed."""
 
 
 def _find_autograd_functions(call: Any) -> list[Any]:

@@ -1,8 +1,8 @@
-"""Observers installed in torch while a recorder is open, and the recorders themselves.
+"""Recorders, and the observers that are installed in torch while a recorder is open.
 
 No observer changes the behaviour of the watched code:
 
-    observer                                  what it sees
+    observer                                  events
     a handler of torch's structured trace     each compilation: graphs, breaks, guards, failures
     `entries`, called by `compile_wrapper`    each call of a compiled callable
     Dynamo's guard hook                       each lookup of a frame in Dynamo's cache
@@ -33,7 +33,7 @@ from ...convert.process_groups import mesh_dimensions
 from ...convert.refused_nodes import described
 from ...errors import TorchGraphError
 from ..guards import observe_guard
-from .callables import PRECOMPILED, CallableTable
+from .callables import PRECOMPILED, CallableTable, report_errors
 from .entries import CompiledCallables
 from .executions import Counts, Executions
 from .structured_trace import (
@@ -61,7 +61,7 @@ class State:
 
     Attributes:
         executed: run count of each compiled graph since the observers were installed.
-        counters: Dynamo's counters, which count for the whole process.
+        counters: Dynamo's counters, which count since the process started.
         callables: compiled callables that were called since the observers were installed.
     """
 
@@ -71,7 +71,7 @@ class State:
 
 
 class EventRecorder:
-    """Recorder of events while it is open. It can be reopened, and opened more than once.
+    """Records events while it is open. It can be reopened, and opened more than once.
 
     Attributes:
         events: records of torch's trace, in order.
@@ -80,12 +80,12 @@ class EventRecorder:
         was_paused: True if a capture ran while it was open.
         broken: an error of this package during recording, `None` if there was none. After an error,
             the record is unreliable.
-        mesh_dimensions: purpose of each process group, keyed by torch's name for it, for all groups
-            that existed when a graph was printed. They may be gone when the graph is read.
+        mesh_dimensions: purpose of each process group, keyed by torch's name for it. Includes all
+            groups that existed when a graph was printed, because they may be gone when it is read.
         passive: True if a capture may run while it is open; the capture is then not recorded.
         with_graphs: True to record the graphs and code that torch prints. Printing them takes torch
             longer than all other records.
-        with_keys: True to record the parts of cache keys, which take 60 kB a lookup.
+        with_keys: True to record the parts of cache keys, which take 60 kB per lookup.
     """
 
     def __init__(
@@ -213,7 +213,8 @@ class Hub:
         self._installed = contextlib.ExitStack()
         self._executions = Executions()
         self._callables = CompiledCallables(self._executions, self._failed)
-        # One of each is enough for all threads: Dynamo compiles under a lock (`compile_lock`).
+        # Stack and module of the next graph break, shared by all threads: Dynamo holds a lock
+        # (`compile_lock`) while it compiles.
         self._stack: list[tuple[str, int, str, str]] = []
         self._module = ""
         self._names: set[str] = set()
@@ -237,8 +238,8 @@ class Hub:
             if recorder.close(self._state()):
                 self._open.remove(recorder)
                 self._choose_names()
-                # Read now and kept: the setting may hold only inside the watch (an environment
-                # variable, or `config.patch`).
+                # Read now, because the setting may be active only inside the watch, for example by
+                # `config.patch`.
                 recorder.disabled = torch_private.compile_is_disabled() or recorder.disabled
                 if not self._open:
                     self._installed.close()
@@ -256,7 +257,7 @@ class Hub:
 
     @property
     def watching(self) -> bool:
-        """True if a recorder is open that is not passive: the user's own watch."""
+        """True if a recorder is open that is not passive, which is a watch of the user's."""
         return any(not recorder.passive for recorder in self._open)
 
     @contextlib.contextmanager
@@ -278,7 +279,7 @@ class Hub:
             paused = []
             for recorder in list(self._open):
                 recorder.was_paused = True
-                while recorder.is_open:  # once for each `with` block that entered the watch
+                while recorder.is_open:  # it is opened once for each `with` block of the watch
                     self.close(recorder)
                     paused.append(recorder)
         try:
@@ -290,7 +291,7 @@ class Hub:
     def _choose_names(self) -> None:
         """Make torch write only the records that an open recorder wants."""
         with_graphs = any(recorder.with_graphs for recorder in self._open)
-        # The trace's handler keeps this set, so it is changed in place.
+        # The trace's handler refers to this set, so change it in place.
         self._names.clear()
         self._names.update(NAMES if with_graphs else NAMES_WITHOUT_GRAPHS)
 
@@ -332,28 +333,22 @@ class Hub:
             self._installed = stack.pop_all()
 
     def _cache_hit_hook(self) -> Callable[[bool], Any]:
-        """Return a guard hook that records cache misses, and cache hits without a Python frame.
+        """Return a guard hook that records cache hits and misses.
 
-        Dynamo tests the truth of the hook's answer, and runs the code that it found if the answer
-        is true. After a hit, the answer is an object whose `__bool__` records the hit in C. After a
-        miss, `__bool__` runs a Python frame of this package. The answers have classes of their own,
-        because Python looks `__bool__` up in the class.
+        The hook returns an object, and Dynamo tests its truth value. For a hit, its `__bool__`
+        records the hit in C, without a Python frame. For a miss, it calls `missed`. Each object has
+        a class of its own, because Python looks up `__bool__` in the class.
         """
-        hit_answer = type("Found", (), {"__bool__": staticmethod(self._callables.count_hit)})()
-        miss_answer = type("Missed", (), {"__bool__": staticmethod(self._callables.missed)})()
-        return {True: hit_answer, False: miss_answer}.__getitem__
-
-    def _record(self, metadata: dict[str, Any], payload: str) -> None:
-        try:
-            self._handle_record(metadata, payload)
-        except Exception as error:  # our error must not end the user's compilation
-            self._failed(error)
+        hit = type("Found", (), {"__bool__": staticmethod(self._callables.count_hit)})()
+        miss = type("Missed", (), {"__bool__": staticmethod(self._callables.missed)})()
+        return {True: hit, False: miss}.__getitem__
 
     def _failed(self, error: Exception) -> None:
         for recorder in self._open:
             recorder.broken = recorder.broken or error
 
-    def _handle_record(self, metadata: dict[str, Any], payload: str) -> None:
+    @report_errors
+    def _record(self, metadata: dict[str, Any], payload: str) -> None:
         event = read(metadata, payload)
         if event is None:
             return
@@ -397,27 +392,18 @@ class Hub:
         for recorder in self._open:
             recorder.add(event)
 
+    @report_errors
     def _record_traced_call(self, call: Any) -> None:
-        try:
-            self._callables.traced(call, "torch.export is tracing, so torch.compile does nothing")
-        except Exception as error:  # our error must not end the user's export
-            self._failed(error)
+        self._callables.traced(call, "torch.export is tracing, so torch.compile does nothing")
 
+    @report_errors
     def _record_precompiled_call(self, module: Any) -> None:
-        try:
-            self._callables.traced(module, PRECOMPILED)
-        except Exception as error:  # our error must not end the user's call
-            self._failed(error)
+        self._callables.traced(module, PRECOMPILED)
 
-    def _record_break_stack(self, frames: Iterable[Any], module: str) -> None:
-        try:
-            self._note_break_stack(frames, module)
-        except Exception as error:  # our error must not end the user's compilation
-            self._failed(error)
-
-    def _note_break_stack(self, frames: Iterable[Any], module: str) -> None:
+    @report_errors
+    def _record_break_stack(self, frames: Iterable[Any], find_module: Callable[[], str]) -> None:
         """Note the stack and module of the graph break that Dynamo is about to report."""
-        self._module = module
+        self._module = find_module()
         self._stack = [
             (frame.filename or "", frame.lineno or 0, frame.name, (frame.line or "").strip())
             for frame in frames
@@ -430,15 +416,13 @@ class Hub:
             with contextlib.suppress(TorchGraphError):
                 self._installed.enter_context(torch_private.on_unsaved(self._record_unsaved))
 
+    @report_errors
     def _record_unsaved(self, compile_id: Any, backward: bool) -> None:
-        try:
-            id = None
-            if compile_id is not None:
-                frame, number = compile_id.frame_id, compile_id.frame_compile_id
-                id = CompileId(compile_id.compiled_autograd_id, frame, number)
-            self._publish(CacheEvent(id, 0, "aot", "unsaved", backward))
-        except Exception as error:  # our error must not end the user's compilation
-            self._failed(error)
+        id = None
+        if compile_id is not None:
+            frame, number = compile_id.frame_id, compile_id.frame_compile_id
+            id = CompileId(compile_id.compiled_autograd_id, frame, number)
+        self._publish(CacheEvent(id, 0, "aot", "unsaved", backward))
 
     def _count_capture(self, number: int, call: Any) -> Any:
         try:
@@ -451,7 +435,7 @@ class Hub:
 def _add_lookup_facts(event: CacheEvent) -> CacheEvent:
     """Add the direction of the graph, and for a bypass the refused ops.
 
-    Call it while torch reports the lookup, because the facts come from torch's frames.
+    Call it while torch reports the lookup, because both are read from torch's frames.
     """
     gm, backward = torch_private.graph_looked_up()
     # Only a bypass has refused nodes to look for.

@@ -1,9 +1,9 @@
 """Records of torch's structured trace, parsed into typed events.
 
-The trace is the only source that has every compilation, for any backend, thread or cache. It is
-text: no event keeps a tensor or a graph of the user's alive.
+Only the trace reports every compilation, for any backend, thread or cache. It is text, so no event
+keeps a tensor or a graph of the user's alive.
 
-torch does not promise the format. `torch._logging._internal.trace_structured` writes it.
+The format is not public. `torch._logging._internal.trace_structured` writes it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ...convert.refused_nodes import RefusedOp
 from ..guards import GuardObservation
 
 ONLY_TRACED = "pytest-torchgraph only had this traced"
-"""Text of the exception with which our backends end a compilation after Dynamo's tracing."""
+"""Text of the exception with which a backend of ours ends a compilation after Dynamo's tracing."""
 
 
 RECOMPILE_LIMIT = "recompile limit"
@@ -26,7 +26,7 @@ RECOMPILE_LIMIT = "recompile limit"
 
 
 def is_recompile_limit(failure: str, reason: str) -> bool:
-    """Return True if Dynamo refused because it had compiled this code too often.
+    """Return True if Dynamo refused to compile this code again, because of the recompile limit.
 
     Args:
         failure, reason: as in `CompilationFinished`. torch 2.9 to 2.11 raise a dedicated error.
@@ -60,8 +60,8 @@ class Event:
     """A record of the trace, about one compilation.
 
     Attributes:
-        id: the compilation, `None` if the trace names none (AOTAutograd used without Dynamo).
-        attempt: number of restarts of this compilation; Dynamo restarts at a graph break.
+        id: the compilation, `None` if the trace names none, as for AOTAutograd without Dynamo.
+        attempt: number of earlier attempts of this compilation; Dynamo restarts at a graph break.
     """
 
     id: CompileId | None
@@ -115,15 +115,14 @@ class CodeGenerated(Event):
 
 @dataclass(frozen=True, slots=True)
 class GraphBreakEvent(Event):
-    """Dynamo met a graph break.
+    """Dynamo reported a graph break.
 
     Attributes:
         report: Dynamo's report: location, reason, hints, the user's stack.
-        hand_over: True for the call of `backward` that compiled autograd takes over, so no op is
+        hand_over: True for a call of `backward` that compiled autograd captures, so that no op is
             missing from the graphs.
         stack: file, line, function and code of each frame, outermost first, including torch's;
-            empty if only the report has the stack. The report omits a `forward` that calls a
-            `forward`.
+            empty if unknown. The stack in the report omits a `forward` that calls a `forward`.
         module: Dynamo's name of the module whose code broke, such as `L['self'].layers.0`; "" for
             the compiled module itself, or outside modules.
     """
@@ -140,7 +139,7 @@ class GuardsFailed(Event):
 
     Attributes:
         reasons: each failed guard, in torch's words.
-        observations: what was seen of each guard while torch reported it.
+        observations: details of each guard, observed while torch reported it.
     """
 
     reasons: tuple[str, ...]
@@ -149,7 +148,7 @@ class GuardsFailed(Event):
 
 @dataclass(frozen=True, slots=True)
 class CacheMissEvent(Event):
-    """Compiled autograd found no captured backward in its cache that fits, and captures one.
+    """Compiled autograd found no fitting backward in its cache, and captures a new one.
 
     Attributes:
         reasons: torch's words, including those for earlier captures.
@@ -168,7 +167,7 @@ class CompilationFinished(Event):
         reason: text of the exception.
         failed_file, failed_line: the user's line that raised it; "" and 0 if the trace does not
             name it.
-        cudagraphs: reason why one of its graphs got no CUDA graph, "" if torch gives none.
+        cudagraphs: reason why one of its graphs has no CUDA graph, "" if torch reports none.
         ops: number of ops in Dynamo's graph, 0 without a graph.
         seconds: duration, including the backend.
         lowered: True if inductor compiled one of its graphs.
@@ -202,7 +201,7 @@ class CudagraphsSkipped(Event):
 
 @dataclass(frozen=True, slots=True)
 class CacheEvent(Event):
-    """One of torch.compile's caches looked a graph up, or did not save it.
+    """One of torch.compile's caches looked up a graph, or did not save it.
 
     Attributes:
         cache: "aot" for AOTAutograd's cache, "inductor" for inductor's.
@@ -264,9 +263,9 @@ def read(metadata: Mapping[str, Any], payload: str) -> Event | None:
         payload: the accompanying text.
     """
     artifact = metadata.get("artifact")
-    # torch has two forms: a record under its own name, and an `artifact` that carries its name. One
-    # record may have both: inductor's post-grad graph is an artifact when it is compiled, and a
-    # record of its own when it comes from the cache.
+    # A record is written either under its own name, or as an `artifact` with a name in it. For
+    # inductor's post-grad graph it depends: as an artifact after a compilation, under its own name
+    # after a cache hit.
     if isinstance(artifact, Mapping):
         name, fields = str(artifact.get("name")), artifact
     else:
@@ -286,7 +285,7 @@ def _id(metadata: Mapping[str, Any]) -> CompileId | None:
         metadata.get("frame_id"),
         metadata.get("frame_compile_id"),
     )
-    # AOTAutograd used without Dynamo writes records without any of the three numbers.
+    # Without Dynamo, AOTAutograd writes records without any of the three numbers.
     return None if compile_id == CompileId() else compile_id
 
 
@@ -309,26 +308,14 @@ def _started(record: _TraceRecord) -> Event:
 def _broke(record: _TraceRecord) -> Event | None:
     if record.payload.startswith(REPEATED):
         return None
-    # With compiled autograd on, Dynamo always reports a break at `backward()`, although the
-    # backward is compiled.
+    # With compiled autograd, Dynamo always reports a break at `backward()`, although the backward
+    # is compiled.
     hand_over = _HAND_OVER in record.payload and torch_private.compiled_autograd_is_on()
     return GraphBreakEvent(record.id, record.attempt, record.payload, hand_over)
 
 
-def _generated(record: _TraceRecord) -> Event:
-    return CodeGenerated(record.id, record.attempt, record.payload)
-
-
-def _guards_failed(record: _TraceRecord) -> Event:
-    return GuardsFailed(record.id, record.attempt, _reasons(record.payload))
-
-
-def _cache_missed(record: _TraceRecord) -> Event:
-    return CacheMissEvent(record.id, record.attempt, _reasons(record.payload))
-
-
 def _reasons(payload: str) -> tuple[str, ...]:
-    """torch writes several reasons as a json list, a single reason as plain text."""
+    """Parse the reasons: torch writes several as a json list, a single one as plain text."""
     try:
         reasons = json.loads(payload)
     except ValueError:
@@ -356,7 +343,7 @@ def _finished(record: _TraceRecord) -> Event:
 
 
 def _backward_finished(record: _TraceRecord) -> Event | None:
-    # The forward's metrics are written before a lazily compiled backward knows its reason.
+    # The forward's metrics are written before a lazily compiled backward has a reason.
     reason = record.fields.get("cudagraph_skip_reason")
     return CudagraphsSkipped(record.id, record.attempt, str(reason)) if reason else None
 
@@ -391,9 +378,13 @@ _READERS: dict[str, _Reader] = {
     **{name: _printed(stage) for name, stage in STAGES.items()},
     "dynamo_start": _started,
     "dynamo_graph_break_reason": _broke,
-    "inductor_output_code": _generated,
-    "recompile_reasons": _guards_failed,
-    "compiled_autograd_compile_reasons": _cache_missed,
+    "inductor_output_code": lambda record: CodeGenerated(record.id, record.attempt, record.payload),
+    "recompile_reasons": lambda record: GuardsFailed(
+        record.id, record.attempt, _reasons(record.payload)
+    ),
+    "compiled_autograd_compile_reasons": lambda record: CacheMissEvent(
+        record.id, record.attempt, _reasons(record.payload)
+    ),
     "compilation_metrics": _finished,
     "bwd_compilation_metrics": _backward_finished,
     **{
@@ -405,7 +396,7 @@ _READERS: dict[str, _Reader] = {
 }
 
 NAMES = frozenset(_READERS)
-"""Records that `read` turns into events; torch need not write others."""
+"""Records that `read` turns into events. torch need not write any others."""
 
 NAMES_WITHOUT_GRAPHS = NAMES - STAGES.keys() - {"inductor_output_code"}
-"""Records in `NAMES` without graphs and code: a few short lines per compilation."""
+"""Records in `NAMES` without graphs and code, which are a few short lines per compilation."""

@@ -179,7 +179,7 @@ def test_json_of_an_unwatched_run_says_so(pytester: pytest.Pytester, run: Run) -
     pytester.makepyfile(
         """
         import pytest
-        from pytest_torchgraph.watching.observe.hub import HUB
+        from pytest_torchgraph.watching.observe import hub
 
         def test_one(monkeypatch):
             import torch
@@ -187,7 +187,7 @@ def test_json_of_an_unwatched_run_says_so(pytester: pytest.Pytester, run: Run) -
             def fail(*args):
                 raise ValueError("unreadable")
 
-            monkeypatch.setattr(HUB, "_handle_record", fail)
+            monkeypatch.setattr(hub, "read", fail)
             torch.compile(lambda x: x.sin(), backend="eager")(torch.ones(3))
         """
     )
