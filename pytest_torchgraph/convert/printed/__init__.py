@@ -26,12 +26,7 @@ from .syntax import PrintedGraphError
 if TYPE_CHECKING:
     from .values import PrintedNames as PrintedNames
 else:
-    __getattr__ = front_door(
-        __name__,
-        {
-            "values": "PrintedNames",
-        },
-    )
+    __getattr__ = front_door(__name__, {"values": "PrintedNames"})
 
 __all__ = [
     "Printed",

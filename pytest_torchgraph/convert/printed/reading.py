@@ -45,7 +45,7 @@ class Printed:
         self._check_bodies(text, tree)
 
     def _check_bodies(self, text: PrintedText, tree: PrintedClass) -> None:
-        """Raise if the body of a higher-order op is missing: the text is truncated."""
+        """Raise an error if the body of a higher-order op is missing from a truncated text."""
         if not is_annotated(self.graph):
             return
         for node in self.graph.nodes:
@@ -92,7 +92,7 @@ def read_printed(text: str) -> Printed:
     """Read a graph that torch printed.
 
     Raises:
-        PrintedGraphError: if the text is not a printed graph; gives the line.
+        PrintedGraphError: if the text is not a printed graph. The error names the line.
     """
     printed = PrintedText(text)
     try:
@@ -102,20 +102,18 @@ def read_printed(text: str) -> Printed:
 
 
 def _find_numbered_sibling(name: str, modules: dict[str, Printed]) -> Printed | None:
-    """Return the only module whose name shares the longest prefix with `name`, then digits."""
+    """Return the module whose name differs from `name` only in final digits, as few as possible.
+
+    Return `None` if there are several.
+    """
     by_common: dict[int, list[Printed]] = {}
     for module_name, module in modules.items():
-        common = _common_prefix_length(name, module_name)
+        pairs = zip(name, module_name, strict=False)
+        common = len([*itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)])
         if common and (name[common:] + module_name[common:]).isdigit():
             by_common.setdefault(common, []).append(module)
     nearest = by_common[max(by_common)] if by_common else []
     return nearest[0] if len(nearest) == 1 else None
-
-
-def _common_prefix_length(a: str, b: str) -> int:
-    return next(
-        (i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b))
-    )
 
 
 def parse_printed(
@@ -129,8 +127,8 @@ def parse_printed(
 ) -> Graph:
     """Convert a text printed by torch's structured trace to a `Graph`.
 
-    The result equals the conversion of the live fx graph except for names: no module path is
-    printed, so a node is named after its op and the function that contains its source line.
+    The result equals the conversion of the live fx graph except for names. Because torch prints no
+    module paths, a node is named after its op and the function that contains its source line.
 
     Args:
         text: the payload of `dynamo_output_graph`, `aot_joint_graph`, `aot_forward_graph`,
@@ -139,13 +137,12 @@ def parse_printed(
         level: see `ops.matching.Level`.
         kind: see `Graph`.
         name: name of the graph in its capture.
-        canon: names shared by the graphs of one capture: a symbol has the same name in all of
-            them.
+        canon: names shared by the graphs of one capture, so that a symbol has the same name in
+            each of them.
         inputs: (role, name) of each input, by name in the text (see `aot_names`).
 
     Raises:
-        PrintedGraphError: if the text cannot be read; gives line and reason. The text is never
-            evaluated.
+        PrintedGraphError: if the text cannot be read. The error names the line and the reason.
     """
     printed = read_printed(text)
     naming = Naming(dict(inputs or {}))
@@ -193,8 +190,8 @@ def dynamo_names(printed: Printed, sources: Iterable[str] = ()) -> list[tuple[st
 
     Args:
         printed: the graph.
-        sources: sources (`L['x']._modules['fc']`) known from elsewhere. An identifier does not
-            show where the dots of its source were.
+        sources: Dynamo's sources (`L['x']._modules['fc']`), if known from elsewhere. An identifier
+            does not show where its source has dots.
     """
     source_by_mangled = {mangled(source): source for source in sources}
     return [_dynamo_name(node, source_by_mangled) for node in printed.placeholders]
@@ -211,7 +208,7 @@ def is_size(node: Any) -> bool:
 
 
 def _dynamo_name(node: Any, source_by_mangled: Mapping[str, str]) -> tuple[str, str]:
-    """Return (role, name) of one input; `source_by_mangled` maps identifiers to sources."""
+    """Return (role, name) of one input. `source_by_mangled` maps identifiers to sources."""
     if is_size(node):
         return "input", "size"
     name = str(node.target)

@@ -33,9 +33,9 @@ class ForwardReader:
         nodes: nodes by printed name.
         inputs: placeholders that may still be renamed, by parameter name.
         declared: annotations before a `tree_flatten_spec`, by input name.
-        pending: an in-place operation whose result is named by the next statement: target,
-            arguments, text of the first operand, statement.
-        done: True once the return statement is read.
+        pending: an in-place operation whose result the next statement names: target, arguments,
+            text of the first operand, statement.
+        done: True once the return statement has been read.
     """
 
     def __init__(self, text: PrintedText, function: ast.FunctionDef):
@@ -82,7 +82,7 @@ class ForwardReader:
             self.input(parameter.arg, parameter.annotation, self.text.comment(end), args, parameter)
 
     def flattened_inputs(self, body: list[ast.stmt]) -> None:
-        """Read a joint graph's inputs: annotations, then a `tree_flatten_spec` in their order."""
+        """Read a joint graph's inputs: annotations, then a `tree_flatten_spec`."""
         for statement in body[:-1]:
             if not isinstance(statement, ast.AnnAssign) or statement.value is not None:
                 self.fail(statement, "expected an annotation before tree_flatten_spec")
@@ -142,7 +142,7 @@ class ForwardReader:
             self.fail(stmt, "unsupported statement")
 
     def assign(self, stmt: ast.Assign) -> None:
-        """Read `x = ...`: a call, `x = None`, `x[i] = y`, or another name of an input."""
+        """Read an assignment: a call, `x = None`, `x[i] = y`, or a new name for an input."""
         names = [_target(target) for target in stmt.targets]
         value = stmt.value
         if isinstance(value, ast.Constant) and value.value is None and all(names):
@@ -239,7 +239,7 @@ class ForwardReader:
         kwargs: dict[str, Any],
         name: str | None,
     ) -> torch.fx.Node:
-        """Add a node with exactly this name; fx itself would change some names."""
+        """Add a node with exactly this name. torch.fx would change some names."""
         try:
             node = self.graph.create_node(op, target, args, kwargs, name)
         except (TypeError, ValueError, RuntimeError, AssertionError) as error:
@@ -250,7 +250,7 @@ class ForwardReader:
         return node
 
     def annotate(self, node: torch.fx.Node, annotation: ast.expr | None) -> None:
-        """Set the printed result, or `None` if only a bare type (`list`) or nothing is printed."""
+        """Set the result as printed; `None` if the text has no annotation, or only a type."""
         node.meta[RESULT] = None
         if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
             try:
@@ -259,11 +259,11 @@ class ForwardReader:
                 self.fail(annotation, str(error))
 
     def infer_tuples(self) -> None:
-        """Set the results of multi-output nodes, from the results of their getitems.
+        """Set the results of multi-output nodes from the results of their getitems.
 
-        torch prints annotations for tensors only. An indexed node returns a tuple.
+        torch prints annotations only for tensors. A node that is indexed returns a tuple.
         """
-        if not is_annotated(self.graph):  # compiled autograd: the live graph has no results either
+        if not is_annotated(self.graph):  # compiled autograd, whose live graph has no results
             return
         for node in reversed(self.graph.nodes):
             if node.meta.get(RESULT) is not None:
@@ -280,12 +280,12 @@ class ForwardReader:
 
 
 def is_annotated(graph: torch.fx.Graph) -> bool:
-    """Return True if the result of any node is printed; compiled autograd prints none."""
+    """Return True if the text has the result of any node. Compiled autograd prints no results."""
     return any(node.meta.get(RESULT) is not None for node in graph.nodes)
 
 
 def _target(node: ast.AST | None) -> str:
-    """Return the assigned name, "" if the target is not a name."""
+    """Return the assigned name; "" if the target is not a name."""
     return node.id if isinstance(node, ast.Name) else ""
 
 
@@ -319,7 +319,7 @@ def stack_of(source: PrintedSource) -> str:
 
 
 def _usual(name: str) -> str:
-    """Replace characters that would need quotes in the text form by `_`."""
+    """Replace characters that the text form would quote with `_`."""
     return _USUAL.sub("_", name).strip("_") or "_"
 
 
