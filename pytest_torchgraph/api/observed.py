@@ -8,12 +8,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ..errors import CaptureError
-from ..graph.model import Graph
 from ..syncs import detect
-from ..syncs.model import Sync, Transfer
 from ..watching.graphs import PrintedGraphs
-from ..watching.record import WatchRecord
-from .contents import Contents
 
 if TYPE_CHECKING:
     from ..graph.blocks import BlockKind
@@ -107,8 +103,7 @@ class Observed:
             raise CaptureError(
                 f"eager_calls is not available on a capture via {self.via!r}, only on a capture "
                 "made by watch() or steady(...). For ops that ran eagerly, use capture.eager via "
-                "'aot', 'inductor', 'dynamo' or "
-                "'compiled_autograd'"
+                "'aot', 'inductor', 'dynamo' or 'compiled_autograd'"
             )
         return self.record("calls").eager_calls
 

@@ -68,7 +68,7 @@ class PythonChange(Protocol):
         ...
 
     def mark(self) -> Any:
-        """Return a marker that changes when the current value does."""
+        """Return a value that changes when the current value does."""
         ...
 
     def value(self) -> Any:
@@ -84,7 +84,7 @@ class PythonValues(Protocol):
     """A snapshot of the target's Python values."""
 
     def changes(self) -> Sequence[PythonChange]:
-        """List the values that have changed since the snapshot."""
+        """Return the values that have changed since the snapshot."""
         ...
 
 
@@ -103,20 +103,21 @@ class EagerComparison(NamedTuple):
         eager: runs the target eagerly.
         captured: returns the captured run, or an equivalent run that draws the same random numbers.
         in_float64: runs the target eagerly in float64, as the reference for rounding.
-        inside: runs the target eagerly inside the context that a given function makes.
+        run_inside: runs the target eagerly, inside the context that a given function returns.
         python: returns the target's Python values.
         before: the target's Python values before the capture.
         generators: returns the state of the random number generators.
         compiles: True if torch.compile made the captured run.
         traces: True if the run was traced with fake implementations of ops.
-        search: finds the first difference of a captured run. Arguments: the outcome of an eager
-            run, a predicate for differing outcomes, and a time limit in seconds or `None`.
+        search: finds the first difference of a captured run. Its arguments are the outcome of an
+            eager run, a function that returns True if another outcome differs from it, and a time
+            limit in seconds or `None`.
     """
 
     eager: Callable[[], StepResult]
     captured: Callable[[], StepResult]
     in_float64: Callable[[], StepResult]
-    inside: Callable[[Callable[[], AbstractContextManager[Any]]], StepResult]
+    run_inside: Callable[[Callable[[], AbstractContextManager[Any]]], StepResult]
     python: Callable[[], PythonValues]
     before: PythonValues
     generators: Callable[[], Generators]
