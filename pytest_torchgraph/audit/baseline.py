@@ -18,7 +18,9 @@ from .facts import TestFacts
 VERSION = 2
 _MARK = "torchgraph-audit"
 _END = "end"
-"""Key of the last line, which never changes: appending a test would otherwise change two lines."""
+"""Key of the last line, which never changes. Without it, appending a test would change two lines,
+because JSON allows no comma after the last entry.
+"""
 _E = TypeVar("_E")
 
 
@@ -27,7 +29,7 @@ class BaselineError(TorchGraphError):
 
 
 class OldBaselineError(BaselineError):
-    """A baseline of pytest-torchgraph 0.2, which compared only tests."""
+    """The file is a baseline of pytest-torchgraph 0.2, which compared only tests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,10 +193,11 @@ def read(path: Path, *, pytest: str = "pytest") -> Baseline:
 
     Args:
         path: the file.
-        pytest: the command that starts the run that the baseline belongs to, for messages.
+        pytest: the command that runs the baseline's tests, for messages.
 
     Raises:
-        BaselineError: if the file does not exist or is not a baseline.
+        BaselineError: if the file does not exist or is not a valid baseline.
+        OldBaselineError: if release 0.2 recorded the file.
     """
     from ..snapshot.files import read_bytes
 
@@ -207,7 +210,7 @@ def read(path: Path, *, pytest: str = "pytest") -> Baseline:
     except (OSError, UnicodeDecodeError) as error:
         raise BaselineError(f"{path}: {error}") from error
     remedy = f"record it again: {pytest} --torchgraph-audit=record"
-    # Check before parsing: for `json`, a conflict marker is only a syntax error at some column.
+    # Check before parsing, because `json` would report a conflict marker only as a syntax error.
     if conflict := _conflict(text):
         raise BaselineError(f"{path}:{conflict}: merge conflict: resolve it, or {remedy}")
     try:
@@ -265,9 +268,9 @@ def _conflict(text: str) -> int:
 
 
 def to_text(baseline: Baseline) -> str:
-    """Return the text of a baseline; equal baselines have equal texts."""
+    """Return the text of a baseline. Equal baselines have equal texts."""
     lines = [f'{{"{_MARK}": {VERSION},', '"torch": {']
-    # Sort releases as numbers: as text, 2.10 would come before 2.9.
+    # Sort releases as numbers, because as text 2.10 would come before 2.9.
     sections = sorted(baseline.items(), key=lambda item: [*map(int, item[0].split("."))])
     for number, (release, section) in enumerate(sections):
         lines.append(f'{json.dumps(release)}: {{"functions": {{')
@@ -286,8 +289,8 @@ def _lines(entries: Mapping[str, Entry | Function]) -> Iterator[str]:
 def merge(shards: Sequence[Baseline], base: Baseline | None = None) -> Baseline:
     """Merge the baselines recorded by several CI shards of one run.
 
-    Each shard recorded the tests that it ran and kept all other entries of the base. An entry that
-    differs from the base is therefore new, and an entry missing from any shard is gone. If two
+    Each shard recorded the tests that it ran, and kept all other entries of the base. Therefore, an
+    entry that differs from the base is new, and an entry that any shard lacks is gone. If two
     shards recorded the same test, the last shard wins.
 
     Args:
@@ -314,7 +317,7 @@ def _merge_entries(
     before: Mapping[str, _E],
     merge_changed: Callable[[_E, _E], _E],
 ) -> dict[str, _E]:
-    """Merge the entries of shards; `merge_changed` merges two changed entries with the same key."""
+    """Merge the entries of shards. `merge_changed` merges two changed entries with the same key."""
     merged = {key: entry for shard in shards for key, entry in shard.items()}
     changed: set[str] = set()
     for shard in shards:
@@ -323,7 +326,7 @@ def _merge_entries(
                 merged[key] = merge_changed(merged[key], entry) if key in changed else entry
                 changed.add(key)
         for key in before.keys() - shard.keys():
-            # This shard removed the entry: remove it unless another shard changed it.
+            # This shard removed the entry, so remove it unless another shard changed it.
             if merged.get(key) == before[key]:
                 del merged[key]
     return merged
