@@ -505,7 +505,7 @@ class Assertions(OpChecks):
         There must be one capture, compiled to one graph without graph breaks.
 
         Raises:
-            AssertionError: if there is another number of captures or graphs, with the reason for
+            AssertionError: if there is not exactly one capture and one graph, with the reason for
                 each additional capture; if a graph broke; or if the backward did not run.
             CaptureError: if the capture did not go through torch.compile.
         """

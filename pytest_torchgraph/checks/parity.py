@@ -294,7 +294,7 @@ def _with_article(kind: type) -> str:
 
 
 def _value_difference(eager: StepResult, captured: StepResult) -> Unequal | None:
-    """Return the first unequal leaf that is no tensor, or a tensor with other `requires_grad`."""
+    """Return the first unequal non-tensor leaf, or tensor whose `requires_grad` differs."""
     for path, value in captured.others.items():
         expected = eager.others.get(path, _ABSENT)
         if not _is_same(value, expected):

@@ -327,7 +327,7 @@ class _GraphFolder:
             self.kept.append(node)
 
     def _copied_from(self, node: torch.fx.Node) -> Node | None:
-        """Return the AOT backward's node of which this is a copy: `mm` for `aot0_mm`."""
+        """Return the original of a copied node in its AOT backward: `mm` for `aot0_mm`."""
         match = _COPIED.match(node.name)
         backward = self.facts.backwards.get(int(match[1])) if match else None
         if match is None or backward is None or match[2] not in backward.names:
@@ -432,7 +432,7 @@ class _GraphFolder:
         return self.claimed[key]
 
     def _locate_node(self, node: torch.fx.Node) -> Note:
-        """Return the module, parameter and line of a kept node, as far as they are known."""
+        """Return the module, parameter and line of a kept node; each is empty if unknown."""
         origin = self.copied.get(node)
         if origin is not None:
             return Note(origin.module, source=origin.source)

@@ -61,7 +61,7 @@ class Naming:
             shape of a constant are read from the attribute, not from the node's meta.
         tensors: for a graph passed in by the user, the tensor of each input, by fx name.
         values: value of each constant that is an input, by fx name; see `Node.args`.
-        is_made: returns True for a constant that the target's code made, and False for one that
+        is_made: returns True if the target's code made a constant, and False if the constant
             existed before the call. `None` if the code made all constants.
     """
 
@@ -409,7 +409,7 @@ class GraphConverter:
         return source if source is None or not call else self.with_columns(source)
 
     def with_columns(self, source: Source) -> Source:
-        """Add the end column to the line of a Dynamo node if only the start column is known."""
+        """Add the end column to the line of a Dynamo node if it has only the start column."""
         if len(source.columns) != 1:
             return source
         # Two edits of one line are two findings, and only columns distinguish calls on one line.

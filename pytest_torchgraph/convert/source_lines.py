@@ -195,8 +195,7 @@ def resumed(function: str) -> tuple[str, int | None]:
 def innermost(error: BaseException) -> str:
     """Format the innermost line of user code in a traceback, as a line of a message.
 
-    If there is no user code, format the innermost line in torch.nn. If there is none either, return
-    "".
+    Without user code, format the innermost line in torch.nn. Without either, return "".
     """
     frames = traceback.extract_tb(error.__traceback__)[::-1]
     for is_wanted in (is_user_file, lambda file: is_torch_file(file, "nn")):

@@ -29,9 +29,9 @@ _ILLEGAL = re.compile(r"[^0-9a-zA-Z_]+")
 
 
 class Unresolved:
-    """A function of which only the name is known, because it was defined inside another function.
+    """A substitute for a function that was defined inside another function, and is unreachable.
 
-    `__module__` and `__qualname__` hold the names. The function cannot be called.
+    `__module__` and `__qualname__` hold the names. The substitute cannot be called.
     """
 
     def __init__(self, module: str, name: str):

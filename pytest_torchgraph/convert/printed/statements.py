@@ -12,7 +12,7 @@ import operator
 import re
 from collections.abc import Callable
 from pathlib import PurePath
-from typing import Any, NoReturn
+from typing import Any
 
 import torch.fx
 
@@ -43,6 +43,7 @@ class ForwardReader:
         self.graph = torch.fx.Graph()
         self.nodes: dict[str, torch.fx.Node] = {}
         self.values = PrintedValueReader(text, self.nodes)
+        self.fail = self.values.fail
         self.calls = CallReader(self.values)
         self.inputs: dict[str, torch.fx.Node] = {}
         self.declared: dict[str, ast.AnnAssign] = {}
@@ -60,10 +61,6 @@ class ForwardReader:
         if not self.done:
             self.fail(function, "missing return: the text is truncated")
         self.infer_tuples()
-
-    def fail(self, node: ast.AST, problem: str) -> NoReturn:
-        """Raise the error for the line of a syntax node."""
-        raise self.text.error(problem, getattr(node, "lineno", 1))
 
     # -- inputs ----------------------------------------------------------------------------------
 

@@ -52,7 +52,7 @@ class PrintedSymbol:
 
 @dataclass(frozen=True, slots=True)
 class PrintedObject:
-    """A printed argument of which the text shows only the qualified name of the type."""
+    """A printed argument whose text shows only the qualified name of its type."""
 
     type: str
 
