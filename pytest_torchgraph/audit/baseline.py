@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -47,13 +47,7 @@ class Function:
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON values, without empty values."""
-        values = {
-            "ops": list(self.ops),
-            "backends": list(self.backends),
-            "backward": self.backward,
-            "nested": self.nested,
-        }
-        return {name: value for name, value in values.items() if value}
+        return {name: value for name, value in asdict(self).items() if value}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Function:
@@ -62,7 +56,7 @@ class Function:
         Raises:
             AttributeError, TypeError, ValueError: if the values are malformed.
         """
-        _need_known(values, "ops", "backends", "backward", "nested")
+        _need_known(values, cls)
         return cls(
             tuple(map(int, values.get("ops", ()))),
             tuple(map(str, values.get("backends", ()))),
@@ -79,8 +73,9 @@ class Function:
         )
 
 
-def _need_known(values: Mapping[str, Any], *names: str) -> None:
-    if unknown := values.keys() - set(names):
+def _need_known(values: Mapping[str, Any], cls: type[Function | Entry]) -> None:
+    """Raise `ValueError` if JSON values contain a name that is not a field of the class."""
+    if unknown := values.keys() - {attribute.name for attribute in fields(cls)}:
         raise ValueError(f"unknown: {', '.join(sorted(unknown))}")
 
 
@@ -133,17 +128,8 @@ class Entry:
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON values, without zeros and empty values; `graphs` is always included."""
-        values = {
-            "graphs": self.graphs,
-            "ops": self.ops,
-            "backwards": self.backwards,
-            "backends": list(self.backends),
-            "shared": self.shared,
-            "compiles": self.compiles and not self.graphs,  # implied by a graph
-            "nested": self.nested,
-            "causes": dict(self.causes),
-            "calls": list(self.calls),
-        }
+        values = asdict(self)
+        values["compiles"] = self.compiles and not self.graphs  # a graph implies it
         return {name: value for name, value in values.items() if value or name == "graphs"}
 
     @classmethod
@@ -153,7 +139,7 @@ class Entry:
         Raises:
             TypeError, ValueError: if the values are malformed.
         """
-        _need_known(values, "graphs", "ops", "backwards", "backends", "shared", *_OPTIONAL_FIELDS)
+        _need_known(values, cls)
         graphs = int(values["graphs"])
         return cls(
             graphs,
@@ -166,9 +152,6 @@ class Entry:
             {str(key): int(count) for key, count in values.get("causes", {}).items()},
             tuple(map(str, values.get("calls", ()))),
         )
-
-
-_OPTIONAL_FIELDS = ("compiles", "nested", "causes", "calls")
 
 
 @dataclass
