@@ -341,7 +341,7 @@ class _GraphFolder:
         return node
 
     def _operands(self, node: torch.fx.Node) -> list[torch.fx.Node]:
-        """Return the operands in the folded graph: for a prologue, only its gradients."""
+        """Return the operands in the folded graph; a prologue has no saved values and sizes."""
         if callee_name(node) != PROLOGUE:
             return node.all_input_nodes
         operands: list[torch.fx.Node] = []
@@ -389,8 +389,8 @@ class _GraphFolder:
         """Append a copy of a kept node; `operand` maps old nodes to new ones."""
         args = node.args
         if callee_name(node) == PROLOGUE:
-            *saved_lists, grads = args[2:]
-            args = (*(saved_list for saved_list in saved_lists if saved_list), grads)
+            *opaque_lists, grads = args[2:]
+            args = (*(opaque for opaque in opaque_lists if opaque), grads)
         elif node in self.offsets:
             args = (args[0], args[1] - self.offsets[node])  # type: ignore[operator]
         if node.op == "output":

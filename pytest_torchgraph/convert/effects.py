@@ -143,16 +143,9 @@ class SchemaFacts:
     pure: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        effects = (
-            self.writes,
-            self.writes_named,
-            self.hidden,
-            self.random,
-            self.communicates,
-            self.syncs,
-            self.checks,
-        )
-        object.__setattr__(self, "pure", not any(effects))
+        writes = self.writes or self.writes_named or self.hidden
+        others = self.random or self.communicates or self.syncs or self.checks
+        object.__setattr__(self, "pure", not (writes or others))
 
 
 PURE = SchemaFacts()

@@ -113,7 +113,6 @@ class HasGraph(Protocol):
 
     def get_submodule(self, target: str) -> Any:
         """Return the module at an attribute path."""
-        ...
 
 
 def convert(

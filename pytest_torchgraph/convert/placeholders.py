@@ -30,7 +30,7 @@ _MAX_BASES = 8
 
 
 def input_index(description: Any) -> int | None:
-    """Return the position of the Dynamo input to which an AOTAutograd input or its base belongs."""
+    """Return the position of the Dynamo input that an AOTAutograd input is, or is a view of."""
     for _ in range(_MAX_BASES):
         if type(description).__name__ == "PlainAOTInput":
             return int(description.idx)

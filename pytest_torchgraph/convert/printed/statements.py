@@ -17,7 +17,7 @@ from typing import Any
 import torch.fx
 
 from ..node_meta import RESULT, SCOPE
-from .calls import INPLACE, CallReader
+from .calls import INPLACE, Call, CallReader
 from .syntax import PrintedText
 from .values import PrintedValueReader, dotted, read_result
 
@@ -107,7 +107,7 @@ class ForwardReader:
         """Add a placeholder."""
         if name in self.nodes:
             self.fail(where, f"{name} is defined twice")
-        node = self.create(where, "placeholder", name, defaults, {}, name)
+        node = self.create(where, ("placeholder", name, defaults, {}), name)
         self.annotate(node, annotation)
         description = read_description(comment) if comment else None
         if description is not None:
@@ -132,7 +132,7 @@ class ForwardReader:
                 stmt,
             )
         elif isinstance(stmt, ast.AnnAssign) and stmt.value is not None:
-            self.define(stmt, _target(stmt.target), stmt.annotation, stmt.value)
+            self.node(stmt, _target(stmt.target), stmt.annotation, self.calls.read(stmt.value))
         elif isinstance(stmt, ast.Assign):
             self.assign(stmt)
         elif not isinstance(stmt, ast.Pass):
@@ -158,7 +158,7 @@ class ForwardReader:
         if isinstance(value, ast.Name) and value.id in self.inputs:
             self.rename(stmt, self.inputs.pop(value.id), names[0])
             return
-        self.define(stmt, names[0], None, value)
+        self.node(stmt, names[0], None, self.calls.read(value))
 
     def rename(self, stmt: ast.stmt, node: torch.fx.Node, name: str) -> None:
         """Read `l_x_ = L_x_`, which renames the node of a parameter."""
@@ -178,8 +178,7 @@ class ForwardReader:
         value = stmt.value if isinstance(stmt, ast.Assign | ast.AnnAssign) else None
         if value is None or len(single) != 1 or self.text.segment(value) != owner:
             self.fail(first, "in-place operation without a name for its result")
-        name = _target(single[0])
-        self.node(stmt, name, annotation, "call_function", target, args, {})
+        self.node(stmt, _target(single[0]), annotation, ("call_function", target, args, {}))
 
     def output(self, stmt: ast.Return) -> None:
         """Read the return."""
@@ -189,7 +188,7 @@ class ForwardReader:
                 self.fail(stmt, "a call in the return is not supported")
             value = value.args[0]
         returned = None if value is None else self.values.value(value)
-        node = self.create(stmt, "output", "output", (returned,), {}, None)
+        node = self.create(stmt, ("output", "output", (returned,), {}), None)
         if isinstance(value, ast.Tuple | ast.List):
             comments = [self.text.comment(item) for item in value.elts]
             if any(comments):
@@ -198,47 +197,23 @@ class ForwardReader:
 
     # -- nodes -----------------------------------------------------------------------------------
 
-    def define(
-        self, stmt: ast.stmt, name: str, annotation: ast.expr | None, value: ast.expr
-    ) -> None:
-        """Add the node of `name = value`."""
-        op, target, args, kwargs = self.calls.read(value)
-        self.node(stmt, name, annotation, op, target, args, kwargs)
-
-    def node(
-        self,
-        stmt: ast.stmt,
-        name: str,
-        annotation: ast.expr | None,
-        op: str,
-        target: Any,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> None:
-        """Add a node with its annotation and source."""
+    def node(self, stmt: ast.stmt, name: str, annotation: ast.expr | None, call: Call) -> None:
+        """Add the node of `name = call`, with its annotation and source."""
         if not name:
             self.fail(stmt, "the result has no name")
         if name in self.nodes:
             self.fail(stmt, f"{name} is defined twice")
-        node = self.create(stmt, op, target, args, kwargs, name)
+        node = self.create(stmt, call, name)
         self.annotate(node, annotation)
         source = self.text.source(stmt)
         if source is not None:
             node.meta["stack_trace"] = stack_of(source)
             node.meta[SCOPE] = scope_of(source)
 
-    def create(
-        self,
-        where: ast.AST,
-        op: str,
-        target: Any,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        name: str | None,
-    ) -> torch.fx.Node:
+    def create(self, where: ast.AST, call: Call, name: str | None) -> torch.fx.Node:
         """Add a node with exactly this name. torch.fx would change some names."""
         try:
-            node = self.graph.create_node(op, target, args, kwargs, name)
+            node = self.graph.create_node(*call, name)
         except (TypeError, ValueError, RuntimeError, AssertionError) as error:
             self.fail(where, f"torch.fx rejects this node: {error}")
         if name is not None:
