@@ -281,7 +281,7 @@ class Contents:
             )
         return self.returned
 
-    def settled(self, rank: int) -> Contents:
+    def finished_for_rank(self, rank: int) -> Contents:
         """Return the contents of a rank, with deferred work done and without the target."""
         _ = self.program
         return replace(self, rank=rank, comparison=None)

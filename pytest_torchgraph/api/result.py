@@ -91,12 +91,12 @@ class Capture(Assertions, Observed):
         """Rank that was captured, or `None` outside `Ranks`."""
         return self._contents.rank
 
-    def settle(self, rank: int) -> None:
+    def finish_for_rank(self, rank: int) -> None:
         """Assign the capture to a rank.
 
         Deferred work is done now, because the rank's process group is about to end.
         """
-        contents = self._contents.settled(rank)
+        contents = self._contents.finished_for_rank(rank)
         self._read = lambda: contents
 
     # -- graphs ----------------------------------------------------------------------------------

@@ -131,9 +131,9 @@ def facts_of(record: WatchRecord) -> TestFacts:
 
 
 def _compiled_before(record: WatchRecord) -> dict[str, str]:
-    """Return the first compilation in the watch of code that was already compiled before it.
+    """Return the compile id of each first compilation that followed one before the watch began.
 
-    The keys are the frame parts of compile ids, the values are compile ids.
+    The keys are the frame parts of the compile ids.
     """
     first_ids: dict[str, CompileId] = {}
     for compilation in record.compiled:

@@ -159,7 +159,7 @@ class AuditReport:
             _fail(session, exitstatus, failed)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Print the section `torchgraph audit`, without a mode only if the watch failed."""
+        """Print the section `torchgraph audit`. Without a mode, print it only on an error."""
         if not (self._mode or self._broken):
             return
         from .summary import summary_lines

@@ -182,10 +182,7 @@ class Assertions(OpChecks):
         )
 
     def assert_recomputed(
-        self: Subject,
-        expected: Mapping[Any, Any],
-        module: str | None = None,
-        exact: bool = False,
+        self: Subject, expected: Mapping[Any, Any], module: str | None = None, exact: bool = False
     ) -> None:
         """Assert how often the backward recomputes forward ops; see `Capture.recomputed`.
 
@@ -478,11 +475,7 @@ class Assertions(OpChecks):
         compilation.assert_recompiles(self, 0, None, allow)
 
     def assert_recompiles(
-        self: Subject,
-        count: Any = None,
-        max: Any = None,
-        *,
-        allow: str | Sequence[str] = (),
+        self: Subject, count: Any = None, max: Any = None, *, allow: str | Sequence[str] = ()
     ) -> None:
         """Assert the number of recompilations. Reaching Dynamo's recompile limit always fails.
 

@@ -35,7 +35,6 @@ class OutcomeComparer(Protocol):
         self, eager: StepResult, other: StepResult, *, exact: bool = True
     ) -> Unequal | None:
         """Return the first difference, or `None`."""
-        ...
 
 
 @dataclass(frozen=True)

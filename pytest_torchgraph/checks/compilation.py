@@ -98,10 +98,7 @@ def need_counted(capture: Subject, total: Any, allow: str | Sequence[str]) -> No
 
 
 def need_compiled(
-    record: WatchRecord,
-    *,
-    allow: str | Sequence[str] | None = None,
-    unreported: bool = False,
+    record: WatchRecord, *, allow: str | Sequence[str] | None = None, unreported: bool = False
 ) -> None:
     """Fail if code ran eagerly that should be compiled; see `need_graphs`.
 
@@ -123,11 +120,7 @@ def need_compiled(
 
 
 def assert_graph_breaks(
-    capture: Subject,
-    count: Any,
-    maximum: Any,
-    allow: str | Sequence[str],
-    within: Any,
+    capture: Subject, count: Any, maximum: Any, allow: str | Sequence[str], within: Any
 ) -> None:
     """See `Capture.assert_graph_breaks`."""
     __tracebackhide__ = True

@@ -200,10 +200,7 @@ def assert_no_transfers(capture: Subject, allow: str | Sequence[str]) -> None:
 
 
 def _assert_none(
-    kind: str,
-    capture: Subject,
-    events: Sequence[Sync | Transfer],
-    allow: str | Sequence[str],
+    kind: str, capture: Subject, events: Sequence[Sync | Transfer], allow: str | Sequence[str]
 ) -> None:
     __tracebackhide__ = True
     allowed = patterns(allow)

@@ -91,11 +91,7 @@ class _EagerRunComparison:
     """
 
     def __init__(
-        self,
-        capture: Subject,
-        comparison: EagerComparison | None,
-        rtol: Tolerance,
-        atol: Tolerance,
+        self, capture: Subject, comparison: EagerComparison | None, rtol: Tolerance, atol: Tolerance
     ):
         need_any_graph(capture.graphs)
         if comparison is None:
@@ -282,7 +278,7 @@ def _types(outcome: StepResult) -> dict[str, type]:
 
 
 def _full_name(kind: type) -> str:
-    """Return the full name of a type, because each run makes new objects of local types."""
+    """Return the full name of a type, to compare types that each run defines anew."""
     return f"{kind.__module__}.{kind.__qualname__}"
 
 

@@ -77,7 +77,7 @@ def explain_rounding(
     if exact is None or exact.shape != eager.shape:
         return
     eager_error, captured_error = _distance(eager, exact), _distance(captured, exact)
-    # In float64, the step drew other random numbers or took another branch. (Also true for NaN.)
+    # Otherwise (also for NaN), the float64 run drew other random numbers or took another branch.
     if not eager_error + captured_error < 100 * largest_error:
         return
     verdict = (
@@ -135,7 +135,7 @@ def _has_rounding(*tensors: torch.Tensor) -> bool:
 
 
 def _in_float64(unequal: Unequal, comparison: EagerComparison) -> torch.Tensor | None:
-    """Return the value from a float64 run of the step, or `None` if the step cannot run so."""
+    """Return the value from a float64 run of the step, or `None` if it cannot run in float64."""
     with contextlib.suppress(Exception):  # for example a kernel without float64, or a dtype check
         outcome: StepResult = comparison.in_float64()
         values = {"outputs": outcome.outputs, "gradients": outcome.grads, "state": outcome.state}

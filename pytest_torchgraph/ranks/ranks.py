@@ -345,7 +345,7 @@ def load(path: str | Path) -> Capture | Ranks:
     for rank, rank_program in program.of_rank.items():
         capture = loaded(rank_program, file)
         # A file stores equal ranks once, so the program itself has no rank.
-        capture.settle(rank)
+        capture.finish_for_rank(rank)
         captures.append(capture)
     return Ranks(captures, program.mesh)
 
