@@ -222,11 +222,6 @@ class Contents:
         return self.program if self.printed is None else self.printed.communicating
 
     @property
-    def joints(self) -> Sequence[Graph]:
-        """Joint graphs, before the split into forward and backward."""
-        return self.build_joints()
-
-    @property
     def kernels(self) -> Sequence[Kernel] | None:
         """Kernels and library calls of the generated code; `None` if there is no code."""
         return None if self.build_kernels is None else self.build_kernels()
@@ -241,10 +236,6 @@ class Contents:
         if self.printed is not None:
             return self.printed.schedule(graph)
         return self._schedules.get(id(graph))
-
-    def live(self, graph: Graph) -> Converted | None:
-        """Return the live module of a graph, or `None`."""
-        return self.live_by_id.get(id(graph))
 
     @property
     def levels(self) -> Sequence[Level]:

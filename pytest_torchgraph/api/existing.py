@@ -102,7 +102,7 @@ def _calls_module(node: torch.fx.Node) -> bool:
     )
 
 
-def loaded(program: Program, path: Path) -> Capture:
+def capture_of(program: Program, path: Path) -> Capture:
     """Return the program of a file as a Capture.
 
     Raises:

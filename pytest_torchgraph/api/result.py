@@ -227,7 +227,7 @@ class Capture(Assertions, Observed):
         Raises:
             CaptureError: if there are no joint graphs, or several.
         """
-        joints = self._contents.joints
+        joints = self._contents.build_joints()
         if len(joints) == 1:
             return joints[0]
         if joints:
@@ -384,7 +384,7 @@ class Capture(Assertions, Observed):
             raise CaptureError(
                 f"{graph!r} is not one of this capture's graphs: pass one of capture.graphs"
             )
-        converted = self._contents.live(graph)
+        converted = self._contents.live_by_id.get(id(graph))
         if converted is None:
             raise CaptureError(f"a capture via {self.via!r} has no live torch.fx graphs")
         from ..convert.to_fx import to_graph_module

@@ -523,7 +523,7 @@ class Assertions(OpChecks):
             CaptureError: if the capture cannot record syncs.
         """
         __tracebackhide__ = True
-        kernels.assert_no_syncs(self, allow)
+        kernels.assert_no_events("host syncs", self, self.syncs, allow)
 
     def assert_no_transfers(self: Subject, allow: str | Sequence[str] = ()) -> None:
         """Assert that nothing is copied between devices; see `transfers` for its limits.
@@ -539,7 +539,7 @@ class Assertions(OpChecks):
             CaptureError: if the capture cannot record transfers.
         """
         __tracebackhide__ = True
-        kernels.assert_no_transfers(self, allow)
+        kernels.assert_no_events("transfers between devices", self, self.transfers, allow)
 
     def assert_matches_eager(self: Subject, rtol: Tolerance = None, atol: Tolerance = None) -> None:
         """Assert that the captured run matches an eager run from the same state.

@@ -187,21 +187,17 @@ _IN_THREADS = (
 )
 
 
-def assert_no_syncs(capture: Subject, allow: str | Sequence[str]) -> None:
-    """See `Capture.assert_no_syncs`."""
-    __tracebackhide__ = True
-    _assert_none("host syncs", capture, capture.syncs, allow)
-
-
-def assert_no_transfers(capture: Subject, allow: str | Sequence[str]) -> None:
-    """See `Capture.assert_no_transfers`."""
-    __tracebackhide__ = True
-    _assert_none("transfers between devices", capture, capture.transfers, allow)
-
-
-def _assert_none(
+def assert_no_events(
     kind: str, capture: Subject, events: Sequence[Sync | Transfer], allow: str | Sequence[str]
 ) -> None:
+    """See `Capture.assert_no_syncs` and `Capture.assert_no_transfers`.
+
+    Args:
+        kind: name of the events in the message.
+        capture: the checked capture.
+        events: the syncs or transfers of the capture.
+        allow: see `Capture.assert_no_syncs`.
+    """
     __tracebackhide__ = True
     allowed = patterns(allow)
     refused = [event for event in events if not allows(allowed, str(event))]

@@ -99,28 +99,25 @@ def _not_compiled(
     uncalled = [path for path, block_callees in callees.items() if not block_callees]
     if uncalled:
         yield f"  {abridged(uncalled)}: not called through torch.compile"
-        yield from (f"    {line}" for line in _why_uncalled(record, uncalled, blocks, model))
+        yield f"    {_why_uncalled(record, uncalled, blocks, model)}"
     eager: dict[str, list[str]] = {}
     for path, block_callees in callees.items():
         calls = [call for call, cause in eager_calls_of(block_callees, record.recompiles) if cause]
         for call in calls:
             eager.setdefault(str(call), []).append(path)
-        if (
-            block_callees
-            and not calls
-            and not any(_graphs_of(record, callee) for callee in block_callees)
-        ):
+        ran_compiled = any(_graphs_of(record, callee) for callee in block_callees)
+        if block_callees and not calls and not ran_compiled:
             eager.setdefault("called, but ran no compiled graph", []).append(path)
-    for words, paths in [*eager.items()][:MOST]:
-        yield f"  {abridged(paths)}: {words}"
+    for reason, paths in [*eager.items()][:MOST]:
+        yield f"  {abridged(paths)}: {reason}"
     if len(eager) > MOST:
         yield f"  ... and {counted(len(eager) - MOST, 'more reason')}"
 
 
 def _why_uncalled(
     record: WatchRecord, paths: Sequence[str], blocks: Mapping[str, Any], model: Any
-) -> Iterator[str]:
-    """Explain why blocks were not called through torch.compile, with the remedy."""
+) -> str:
+    """Return why blocks were not called through torch.compile, with the remedy."""
     owners = [callee.owner() for callee in record.callables if callee.owner is not None]
     compiled_parents = [
         type(owner).__name__
@@ -128,21 +125,19 @@ def _why_uncalled(
         if owner is not None and any(blocks[paths[0]] is submodule for submodule in owner.modules())
     ]
     if compiled_parents:
-        yield (
+        return (
             f"these blocks are part of the compiled {compiled_parents[0]}, which has one graph for "
             "all blocks: compile the blocks instead, or check "
             "graph_capture(model, ...).assert_repeated(...)"
         )
-        return
     classes = {type(blocks[path]).__name__: None for path in paths}
     repeated_classes = getattr(model, "_repeated_blocks", None)
     if repeated_classes and classes.keys().isdisjoint(repeated_classes):
-        yield (
+        return (
             f"regional compilation skips these blocks: {type(model).__name__}._repeated_blocks "
             f"names {listed(map(str, repeated_classes))}, but they are of class {listed(classes)}"
         )
-        return
-    yield (
+    return (
         "these blocks ran eagerly, or did not run in the watch. Compile each block before the "
         f"watch: `for block in model.modules(): if isinstance(block, {next(iter(classes))}): "
         "block.compile()`"

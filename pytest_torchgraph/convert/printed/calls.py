@@ -152,24 +152,14 @@ def _path_from_self(node: ast.expr) -> str | None:
     """Return `layers.0.weight` for `getattr(self.layers, "0").weight`, `None` without `self`."""
     parts: list[str] = []
     while True:
-        if isinstance(node, ast.Attribute):
-            parts.append(node.attr)
-            node = node.value
-            continue
-        key = _getattr_key(node)
-        if key is None:
-            break
-        parts.append(key)
-        assert isinstance(node, ast.Call)
-        node = node.args[0]
-    if not isinstance(node, ast.Name) or node.id != "self" or not parts:
-        return None
-    return ".".join(reversed(parts))
-
-
-def _getattr_key(node: ast.expr) -> str | None:
-    """Return `0` for `getattr(x, "0")`, otherwise `None`."""
-    if not isinstance(node, ast.Call) or dotted(node.func) != "getattr" or len(node.args) != 2:
-        return None
-    key = node.args[1]
-    return key.value if isinstance(key, ast.Constant) and isinstance(key.value, str) else None
+        match node:
+            case ast.Attribute(owner, name):
+                pass
+            case ast.Call(ast.Name("getattr"), [owner, ast.Constant(str(name))]):
+                pass
+            case ast.Name("self") if parts:
+                return ".".join(reversed(parts))
+            case _:
+                return None
+        parts.append(name)
+        node = owner
